@@ -1,0 +1,165 @@
+"""State batches, and how the batches of a state and of a write become one list.
+
+The rule is simple: for every offset at or above the start offset, the highest (delivery count, delivery state) of all
+batches that cover it wins; there is no notion of "newer". The *shape* of the result is Apache Kafka's (4.3.1),
+because snapshots must be equal byte by byte:
+
+    Put all batches in order of (first, last, count, state). Take the lowest, p, and look at the next, c.
+
+    p ────────          same count and state, overlapping or touching: joined, go on with the joined batch
+        c ────────
+    p ────────          p has priority: what is left of c behind p goes back into the order, go on with p
+        c ────────
+    p ────────          c has priority: p's head is final, p's tail goes back into the order, go on with c
+        c ───
+    p ───               neither overlap nor join: p is final, go on with c
+            c ───
+
+A final batch is not looked at again, so two final batches may touch and be equal. Where no such pair exists, a list
+is *settled*.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+#: Delivery states that are persisted. 1 (acquired) never is, 3 is reserved; 2 and 4 are terminal.
+AVAILABLE: Final = 0
+ACKNOWLEDGED: Final = 2
+ARCHIVED: Final = 4
+
+_FIRST_OFFSET = itemgetter(0)
+_LAST_OFFSET = itemgetter(1)
+
+
+class StateBatch(NamedTuple):
+    """Say what became of a range of offsets."""
+
+    first_offset: int
+    #: Inclusive.
+    last_offset: int
+    delivery_state: int
+    delivery_count: int
+
+
+class SettledBatches(tuple[StateBatch, ...]):
+    """Mark batches as ascending, free of overlaps and joined where they can be.
+
+    It is an ordinary tuple to everyone else. `combine` hands it out so that the next `combine` looks only at what the
+    incoming batches touch, whatever the size of the state.
+    """
+
+    __slots__ = ()
+
+
+def combine(current: Sequence[StateBatch], incoming: Sequence[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
+    """Return the batches of a state after a write, ascending by offset and without overlaps.
+
+    A lone batch is returned as it is; among several, one with last < first covers no offset and vanishes. It takes
+    the time of copying `current` and of sorting what `incoming` touches. Only where many batches overlap at one
+    offset does it take longer.
+
+    Args:
+        current: the batches of the state, in any order; quickest when they come from `combine`.
+        incoming: the batches of the write, in any order.
+        start_offset: offsets below it are cut off; -1 cuts nothing.
+    """
+    if start_offset != -1:
+        current, incoming = _cut(current, start_offset), _cut(incoming, start_offset)
+    if type(current) is not SettledBatches:
+        if not _is_settled(current):
+            return _settle([*current, *incoming])
+        current = SettledBatches(current)
+    if not incoming:
+        return current
+    if _is_settled(incoming):
+        first_offset, last_offset = incoming[0][0], incoming[-1][1]
+        # The usual write appends to the state and touches nothing of it.
+        if (
+            not current
+            or first_offset > (end := current[-1][1] + 1)
+            or (first_offset == end and incoming[0][2:] != current[-1][2:])
+        ):
+            return SettledBatches((*current, *incoming))
+    else:
+        if any(last < first for first, last, _, _ in incoming):
+            return _settle([*current, *incoming])
+        first_offset, last_offset = min(incoming)[0], max(map(_LAST_OFFSET, incoming))
+    # Batches of the state that the incoming ones neither overlap nor touch would be passed over, so they stay what
+    # they are.
+    low = bisect_left(current, first_offset - 1, key=_LAST_OFFSET)
+    high = bisect_right(current, last_offset + 1, low, key=_FIRST_OFFSET)
+    middle = _settle([*current[low:high], *incoming])
+    combined = (*current[:low], *middle, *current[high:])
+    return SettledBatches(combined) if type(middle) is SettledBatches else combined
+
+
+def _cut(batches: Sequence[StateBatch], start_offset: int) -> Sequence[StateBatch]:
+    """Return `batches` without the offsets below `start_offset`; settled batches stay settled."""
+    if type(batches) is SettledBatches:
+        if not batches or batches[0][0] >= start_offset:
+            return batches
+        kept = batches[bisect_left(batches, start_offset, key=_LAST_OFFSET) :]
+        if kept and kept[0][0] < start_offset:
+            kept = (StateBatch(start_offset, *kept[0][1:]), *kept[1:])
+        return SettledBatches(kept)
+    for batch in batches:
+        if batch[0] < start_offset:
+            return [
+                StateBatch(max(first, start_offset), last, state, count)
+                for first, last, state, count in batches
+                if last >= start_offset
+            ]
+    return batches
+
+
+def _is_settled(batches: Sequence[StateBatch]) -> bool:
+    """Say whether `batches` are ascending, free of overlaps and joined where they can be."""
+    end, end_state, end_count = None, -1, -1
+    for first, last, state, count in batches:
+        if last < first:
+            return False
+        if end is not None and (first < end or (first == end and state == end_state and count == end_count)):
+            return False
+        end, end_state, end_count = last + 1, state, count
+    return True
+
+
+def _settle(batches: list[StateBatch]) -> tuple[StateBatch, ...]:
+    """Return `batches` in the shape that the head of this module describes, marked as settled where they are."""
+    if len(batches) < 2:
+        return tuple(batches)
+    # Kafka's order puts the count before the state, which is also the order of priority.
+    waiting = [(first, last, count, state) for first, last, state, count in batches if first <= last]
+    if not waiting:
+        return SettledBatches()
+    heapify(waiting)
+    final: list[StateBatch] = []
+    first, last, count, state = heappop(waiting)
+    while waiting:
+        next_first, next_last, next_count, next_state = waiting[0]
+        is_same = next_count == count and next_state == state
+        if next_first > last + is_same:
+            final.append(StateBatch(first, last, state, count))
+            first, last, count, state = heappop(waiting)
+        elif is_same:
+            heappop(waiting)
+            last = max(last, next_last)
+        elif (next_count, next_state) < (count, state):
+            if next_last > last:
+                heapreplace(waiting, (last + 1, next_last, next_count, next_state))
+            else:
+                heappop(waiting)
+        else:
+            if next_first > first:
+                final.append(StateBatch(first, next_first - 1, state, count))
+            heappop(waiting)
+            if last > next_last:
+                heappush(waiting, (next_last + 1, last, count, state))
+            first, last, count, state = next_first, next_last, next_count, next_state
+    final.append(StateBatch(first, last, state, count))
+    return SettledBatches(final) if _is_settled(final) else tuple(final)

@@ -1,0 +1,38 @@
+"""The `hf` record header: under which owner epoch a record was appended, and its place within that epoch.
+
+Layout, big-endian: version int8 (1) | owner epoch int32 | sequence int64. A log whose first record has no such header
+is foreign.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from holdfast.records.errors import Undecodable, UnknownVersion
+
+HEADER_NAME: Final = "hf"
+
+_VERSION: Final = 1
+_LAYOUT = Struct(">biq")
+_pack = _LAYOUT.pack
+
+
+def encode_header(owner_epoch: int, sequence: int) -> bytes:
+    """Return the 13 bytes that say "record number `sequence` (from 0) of owner epoch `owner_epoch`"."""
+    return _pack(_VERSION, owner_epoch, sequence)
+
+
+def decode_header(data: bytes) -> tuple[int, int]:
+    """Return (owner epoch, sequence).
+
+    Raises:
+        UnknownVersion: the version byte is not 1.
+        Undecodable: the length is not 13 bytes.
+    """
+    if data[:1] not in (b"\x01", b""):
+        raise UnknownVersion("header", f"version {data[0]}", data)
+    if len(data) != _LAYOUT.size:
+        raise Undecodable("header", f"it has {len(data)} bytes in place of {_LAYOUT.size}", data)
+    _, owner_epoch, sequence = _LAYOUT.unpack(data)
+    return owner_epoch, sequence

@@ -1,0 +1,100 @@
+"""Share partition keys: their identity, their text form and the log partition they live in.
+
+The text form ("coordinator key") is `group:topic:partition`; the group id may itself contain colons, so it is read
+from the right. A topic id is 16 bytes inside and text only through this module (other libraries print another
+alphabet).
+
+Source: the key grammar and hash of Apache Kafka 4.3.1, as recorded in the share_key and partition vectors.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from operator import mul
+from typing import NamedTuple
+
+from holdfast.records.errors import InvalidKey
+
+TOPIC_ID_SIZE = 16
+
+# The last of 22 characters carries two bits; what its other four bits say is ignored, as Java does.
+_TOPIC_ID = re.compile(r"([A-Za-z0-9_-]{22})(?:==)?")
+# Java reads digits by UTF-16 code unit, so decimal digits outside of the basic plane are not digits to it.
+_PARTITION = re.compile(r"[+-]?(?:(?![\U00010000-\U0010FFFF])\d)+")
+# What Java's String.trim removes.
+_TRIMMED = "".join(map(chr, range(0x21)))
+
+_HASH_CHUNK = 256
+_POWERS = tuple(pow(31, exponent, 1 << 32) for exponent in range(_HASH_CHUNK + 1))
+_UTF_16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
+
+
+class SharePartitionKey(NamedTuple):
+    """Name one topic partition as seen by one share group."""
+
+    group_id: str
+    #: 16 bytes.
+    topic_id: bytes
+    partition: int
+
+
+def format_topic_id(topic_id: bytes) -> str:
+    """Return the 22 characters of unpadded base64url that stand for the 16 bytes of `topic_id`."""
+    return urlsafe_b64encode(topic_id)[:22].decode("ascii")
+
+
+def parse_topic_id(text: str) -> bytes:
+    """Return the 16 bytes of a topic id given as base64url, with or without its padding.
+
+    Raises:
+        InvalidKey: `text` is anything else.
+    """
+    match = _TOPIC_ID.fullmatch(text)
+    if match is None:
+        raise InvalidKey(text, "a topic id is 22 characters of base64url (A-Z a-z 0-9 - _)")
+    return urlsafe_b64decode(match[1] + "==")
+
+
+def format_key(key: SharePartitionKey) -> str:
+    """Return the canonical coordinator key, `group:topic:partition`."""
+    return f"{key.group_id}:{format_topic_id(key.topic_id)}:{key.partition}"
+
+
+def parse_key(text: str) -> SharePartitionKey:
+    """Return the share partition that a coordinator key names.
+
+    Empty pieces at the end are dropped first; the last piece is the partition, the one before it the topic id, all
+    others the group id.
+
+    Raises:
+        InvalidKey: fewer than three pieces, a blank group id, no topic id, or a partition that is not a 32 bit number.
+    """
+    pieces = text.rstrip(":").rsplit(":", 2)
+    if len(pieces) < 3:
+        raise InvalidKey(text, "a coordinator key is group:topic:partition")
+    group_id, topic_id, partition = pieces
+    if not group_id.strip(_TRIMMED):
+        raise InvalidKey(text, "the group id is blank")
+    if _PARTITION.fullmatch(partition) is None or not -(1 << 31) <= (number := int(partition)) < 1 << 31:
+        raise InvalidKey(text, "the partition is not a 32 bit number")
+    return SharePartitionKey(group_id, parse_topic_id(topic_id), number)
+
+
+def java_string_hash(text: str) -> int:
+    """Return Java's `String.hashCode` of `text`: signed 32 bit, over its UTF-16 code units."""
+    units: bytes | memoryview = text.encode("ascii") if text.isascii() else memoryview(text.encode(_UTF_16,
+    "surrogatepass")).cast("H") value = 0
+    # One chunk is one call into C; the chunk bounds the sum to what a machine word holds.
+    for start in range(0, len(units), _HASH_CHUNK):
+        chunk = units[start : start + _HASH_CHUNK]
+        value = value * _POWERS[len(chunk)] + sum(map(mul, chunk[::-1], _POWERS)) & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def log_partition(key: SharePartitionKey, partition_count: int) -> int:
+    """Return the log partition, 0 ≤ result < `partition_count`, that holds the state of `key`."""
+    value = java_string_hash(format_key(key))
+    # Java's abs(-2^31) overflows; Kafka takes 0 in its place.
+    return 0 if value == -(1 << 31) else abs(value) % partition_count

@@ -1,0 +1,47 @@
+"""Who counts: the fold that every reader of the log applies (loader, tail, Spark job, CLI).
+
+Read in offset order, the current owner epoch is the highest checkpoint epoch so far; of two checkpoints with one
+epoch the first wins. A record counts only if its epoch is the current one and its sequence is the next one, so after
+a gap nothing more of that epoch counts. What does not count is *void*: it changes nothing, for anyone.
+
+Source: `Model.step` of the model-checked log protocol.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from holdfast.records.checkpoint import Checkpoint
+
+
+class Position(NamedTuple):
+    """Hold what a reader carries from one record to the next."""
+
+    owner_epoch: int
+    #: Of the checkpoint that opened the epoch; None before the first checkpoint.
+    attempt_id: bytes | None
+    #: Sequence that the next counting record of this epoch has.
+    next_sequence: int
+
+
+#: Where every log begins. No record has sequence -1, so nothing counts before a checkpoint does.
+START: Final = Position(owner_epoch=0, attempt_id=None, next_sequence=-1)
+
+
+def step(position: Position, owner_epoch: int, sequence: int, checkpoint: Checkpoint | None) -> tuple[Position, bool]:
+    """Return the position after a record with this header, and whether the record counts.
+
+    Args:
+        position: the position after the record before it.
+        owner_epoch: from the record's header.
+        sequence: from the record's header.
+        checkpoint: its value if the record is a checkpoint, else None.
+    """
+    if checkpoint is not None and owner_epoch > position.owner_epoch:
+        # A log whose prefix was pruned begins with a refresh, whose sequence is not 0.
+        return Position(owner_epoch, checkpoint.attempt_id, sequence + 1), True
+    if owner_epoch != position.owner_epoch or sequence != position.next_sequence:
+        return position, False
+    if checkpoint is not None and checkpoint.attempt_id != position.attempt_id:
+        return position, False
+    return Position(owner_epoch, position.attempt_id, sequence + 1), True

@@ -1,0 +1,108 @@
+"""What the five share-state calls ask and answer, per share partition: plain values between wire, service and shard.
+
+`NamedTuple`s because one is made for every share partition of every request.
+Each result begins with Kafka's error code (0 is success) and a text that is None on success.
+A failed result carries the defaults Kafka sends: epochs 0, start offset 0, no batches, delivery complete count -1.
+
+Source: KIP-932, message schemas 83 to 87.
+"""
+
+from typing import NamedTuple
+
+from holdfast.records.batches import StateBatch
+
+
+class InitializePartition(NamedTuple):
+    """One share partition of an InitializeShareGroupState request."""
+
+    partition: int
+    state_epoch: int
+    start_offset: int  #: -1: not decided yet
+
+
+class ReadPartition(NamedTuple):
+    """One share partition of a ReadShareGroupState request."""
+
+    partition: int
+    leader_epoch: int  #: -1: neither check nor raise the fence
+
+
+class WritePartition(NamedTuple):
+    """One share partition of a WriteShareGroupState request."""
+
+    partition: int
+    state_epoch: int  #: -1: not checked
+    leader_epoch: int  #: -1: not checked
+    start_offset: int  #: -1: unchanged
+    delivery_complete_count: int  #: -1: unknown (always in version 0)
+    state_batches: tuple[StateBatch, ...]
+
+
+class DeletePartition(NamedTuple):
+    """One share partition of a DeleteShareGroupState request."""
+
+    partition: int
+
+
+class SummaryPartition(NamedTuple):
+    """One share partition of a ReadShareGroupStateSummary request."""
+
+    partition: int
+    leader_epoch: int  #: ignored, as Kafka does
+
+
+class InitializeResult(NamedTuple):
+    """The answer to Initialize for one share partition."""
+
+    error_code: int = 0
+    error_message: str | None = None
+
+
+class WriteResult(NamedTuple):
+    """The answer to Write for one share partition."""
+
+    error_code: int = 0
+    error_message: str | None = None
+
+
+class DeleteResult(NamedTuple):
+    """The answer to Delete for one share partition."""
+
+    error_code: int = 0
+    error_message: str | None = None
+
+
+class ReadResult(NamedTuple):
+    """The answer to Read for one share partition."""
+
+    error_code: int = 0
+    error_message: str | None = None
+    state_epoch: int = 0
+    start_offset: int = 0
+    state_batches: tuple[StateBatch, ...] = ()
+
+
+class SummaryResult(NamedTuple):
+    """The answer to ReadSummary for one share partition."""
+
+    error_code: int = 0
+    error_message: str | None = None
+    state_epoch: int = 0
+    leader_epoch: int = 0
+    start_offset: int = 0
+    delivery_complete_count: int = -1
+
+
+PartitionRequest = InitializePartition | ReadPartition | WritePartition | DeletePartition | SummaryPartition
+PartitionResult = InitializeResult | ReadResult | WriteResult | DeleteResult | SummaryResult
+
+
+class StateRequest(NamedTuple):
+    """A share-state request: `topics` holds (topic id, partitions) in the order of the wire, duplicates included."""
+
+    group_id: str
+    topics: list[tuple[bytes, list[PartitionRequest]]]
+
+
+#: A share-state response: (topic id, [(partition, result)]); each topic id and each partition of it once.
+StateResponse = list[tuple[bytes, list[tuple[int, PartitionResult]]]]
