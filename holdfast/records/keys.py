@@ -84,13 +84,20 @@ def parse_key(text: str) -> SharePartitionKey:
 
 def java_string_hash(text: str) -> int:
     """Return Java's `String.hashCode` of `text`: signed 32 bit, over its UTF-16 code units."""
-    units: bytes | memoryview = text.encode("ascii") if text.isascii() else memoryview(text.encode(_UTF_16,
-    "surrogatepass")).cast("H") value = 0
+    units = _code_units(text)
+    value = 0
     # One chunk is one call into C; the chunk bounds the sum to what a machine word holds.
     for start in range(0, len(units), _HASH_CHUNK):
         chunk = units[start : start + _HASH_CHUNK]
         value = value * _POWERS[len(chunk)] + sum(map(mul, chunk[::-1], _POWERS)) & 0xFFFFFFFF
     return value - (1 << 32) if value >> 31 else value
+
+
+def _code_units(text: str) -> bytes | memoryview:
+    """Return the UTF-16 code units of `text` as numbers; ASCII text needs no second form."""
+    if text.isascii():
+        return text.encode("ascii")
+    return memoryview(text.encode(_UTF_16, "surrogatepass")).cast("H")
 
 
 def log_partition(key: SharePartitionKey, partition_count: int) -> int:

@@ -48,5 +48,5 @@ class RedundantOffsetTracker:
         return self._offsets.get(key)
 
     def oldest(self) -> tuple[SharePartitionKey, int] | None:
-        """Return the live key in the way of pruning and the offset of its newest snapshot, or None without live keys."""
+        """Return the live key in the way of pruning and its newest snapshot's offset, or None without live keys."""
         return next(iter(self._offsets.items()), None)
