@@ -1,0 +1,40 @@
+"""What the share coordinator counts beside the generic runtime.
+
+Source: Apache Kafka's metrics group `share-coordinator-metrics`.
+"""
+
+from holdfast.runtime.metrics import Registry
+
+
+class ShareMetrics:
+    """The instruments of the share shards and their service."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._write = registry.meter(
+            "write",
+            "Writes of share partitions: one per partition of a Write, valid or not, and one per Read that writes.",
+        )
+        self._write_latency = registry.window(
+            "write-latency", "Time of a Write request from its split to the completion of its last partition, in ms."
+        )
+        self.state_topic_warnings = registry.gauge(
+            "state-topic-warnings", "Settings of the state topic that put the log at risk; 0 is healthy."
+        )
+        self.deleted_topics_alarm = registry.gauge(
+            "deleted-topics-alarm", "1 while the clean-up of deleted topics waits for an admin, else 0."
+        )
+
+    def write_recorded(self, count: int) -> None:
+        """Count `count` writes of share partitions."""
+        self._write.value += count
+
+    def write_latency(self, latency_ms: float) -> None:
+        """Take in the time of one Write request."""
+        self._write_latency.record(latency_ms)
+
+    def pruned(self, topic: str, partition: int, offset: int) -> None:
+        """Note that the log of a partition now begins at `offset`."""
+        self._registry.gauge(
+            "last-pruned-offset", "Offset up to which the log was pruned.", topic=topic, partition=partition
+        ).value = offset
