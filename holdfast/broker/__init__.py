@@ -1,0 +1,30 @@
+"""A real Apache Kafka without docker: its own jars, fetched once and run on loopback.
+
+For development, tests, benchmarks and the demo. Nothing of the daemon needs this package.
+"""
+
+from holdfast.broker.embedded import (
+    FAST_START,
+    EmbeddedKafka,
+    detached_bootstrap_servers,
+    development_kafka,
+    start_detached,
+    stop_detached,
+)
+from holdfast.broker.errors import BrokerError
+from holdfast.broker.jars import KAFKA_VERSION, cache_dir, classpath, jars, java
+
+__all__ = [
+    "FAST_START",
+    "KAFKA_VERSION",
+    "BrokerError",
+    "EmbeddedKafka",
+    "cache_dir",
+    "classpath",
+    "detached_bootstrap_servers",
+    "development_kafka",
+    "jars",
+    "java",
+    "start_detached",
+    "stop_detached",
+]

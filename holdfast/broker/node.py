@@ -1,0 +1,186 @@
+"""One broker of an embedded cluster: a directory, two ports and, while it runs, one JVM."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from importlib import resources
+from pathlib import Path
+
+from holdfast.broker.errors import BrokerError
+from holdfast.broker.jars import BOOTSTRAP_CHECKPOINT, java, kafka_home
+from holdfast.broker.properties import new_kafka_uuid, to_properties_text
+
+_POLL_S = 0.02
+_LOG_TAIL_BYTES = 64 * 1024
+
+#: Linux ties a child's life to the *thread* that started it. This one lives as long as the interpreter does.
+_LAUNCHER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-broker-launcher")
+
+
+class BrokerNode:
+    """A node of an embedded cluster, known by its directory; it can be found again by another process.
+
+    The directory holds `server.properties`, `kafka.log` (bounded), `jvm.log`, `kafka.pid` while it runs, and `data/`.
+    """
+
+    def __init__(self, node_id: int, directory: Path) -> None:
+        self.node_id = node_id
+        self.directory = directory
+        self.data_dir = directory / "data"
+        self._settings_file = directory / "server.properties"
+        self._pid_file = directory / "kafka.pid"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def format(self, cluster_id: str) -> None:
+        """Make the storage directory of this cluster unless it is there already."""
+        if (self.data_dir / "meta.properties").exists():
+            return
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(kafka_home() / BOOTSTRAP_CHECKPOINT, self.data_dir / BOOTSTRAP_CHECKPOINT)
+        identity = {
+            "version": "1",
+            "cluster.id": cluster_id,
+            "node.id": str(self.node_id),
+            "directory.id": new_kafka_uuid(),
+        }
+        (self.data_dir / "meta.properties").write_text(to_properties_text(identity))
+
+    def launch(self, properties: Mapping[str, str], jvm_options: Sequence[str], *, outlives_us: bool) -> None:
+        """Start the JVM; returns before the broker is ready.
+
+        Args:
+            properties: all broker settings.
+            jvm_options: put before the main class.
+            outlives_us: keep the broker running when this process ends; else it is killed then (on Linux, even if
+                this process is killed itself).
+
+        Raises:
+            BrokerError: the broker runs already, or there is no Java.
+        """
+        if pid := self.pid():
+            raise BrokerError(f"A broker runs in {self.directory} already (process {pid}); stop it first.")
+        self._settings_file.write_text(to_properties_text(properties))
+        with resources.as_file(resources.files("holdfast.broker") / "log4j2.properties") as log_settings:
+            shutil.copyfile(log_settings, self.directory / log_settings.name)
+        command = [
+            java(),
+            *("-cp", str(kafka_home() / "*")),
+            f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
+            f"-Dholdfast.log.dir={self.directory}",
+            *jvm_options,
+            "kafka.Kafka",
+            str(self._settings_file),
+        ]
+        setpriv = shutil.which("setpriv")
+        if setpriv and not outlives_us:
+            command = [setpriv, "--pdeathsig", "KILL", "--", *command]
+        self._process = _LAUNCHER.submit(self._spawn, command).result()
+        self._pid_file.write_text(str(self._process.pid))
+
+    def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
+        with (self.directory / "jvm.log").open("wb") as output:
+            # A session of its own, because a Ctrl-C in the terminal is meant for us and we stop the broker ourselves.
+            return subprocess.Popen(  # noqa: S603
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self.directory,
+                start_new_session=True,
+            )
+
+    def pid(self) -> int | None:
+        """Return the id of the JVM's process while it runs, also if another process started it."""
+        if self._process is not None:
+            return self._process.pid if self._process.poll() is None else None
+        try:
+            pid = int(self._pid_file.read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+        return pid if self._is_ours(pid) else None
+
+    def _is_ours(self, pid: int) -> bool:
+        """Tell our JVM from another process that was given its id after its end."""
+        try:
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            shown = subprocess.run(  # noqa: S603
+                ["ps", "-o", "command=", "-p", str(pid)],  # noqa: S607
+                capture_output=True,
+                check=False,
+            )
+            arguments = shown.stdout.split()
+        return os.fsencode(self._settings_file) in arguments
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the JVM.
+
+        Raises:
+            BrokerError: it does not run.
+        """
+        pid = self.pid()
+        if pid is None:
+            raise BrokerError(f"Broker {self.node_id} in {self.directory} does not run; start it first.")
+        os.kill(pid, number)
+
+    def stop(self, timeout_s: float) -> None:
+        """End the JVM: SIGTERM, and SIGKILL if it is still there after `timeout_s`; nothing if it does not run."""
+        self.terminate()
+        if not self._wait_for_end(timeout_s):
+            self.kill()
+
+    def terminate(self) -> None:
+        """Ask the JVM to end, thawing it if it was frozen; returns at once."""
+        self._signal_if_running(signal.SIGTERM)
+        self._signal_if_running(signal.SIGCONT)
+
+    def kill(self, timeout_s: float = 10.0) -> None:
+        """End the JVM by SIGKILL and wait until it is gone; nothing if it does not run.
+
+        Raises:
+            BrokerError: it is still there after `timeout_s`.
+        """
+        self._signal_if_running(signal.SIGKILL)
+        if not self._wait_for_end(timeout_s):
+            raise BrokerError(f"The process of broker {self.node_id} ({self.pid()}) does not end; end it yourself.")
+
+    def _signal_if_running(self, number: signal.Signals) -> None:
+        pid = self.pid()
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def _wait_for_end(self, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while self.pid() is not None:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL_S)
+        self._process = None
+        self._pid_file.unlink(missing_ok=True)
+        return True
+
+    def last_words(self) -> str:
+        """Return the most telling line that the JVM left: Kafka's last error, else what the JVM said first."""
+        errors = [line for line in self._tail("kafka.log") if "Exception: " in line or " ERROR " in line]
+        return (errors[-1:] or self._tail("jvm.log")[:1] or ["it said nothing"])[0]
+
+    def _tail(self, name: str) -> list[str]:
+        try:
+            with (self.directory / name).open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
+                text = log.read().decode(errors="replace")
+        except FileNotFoundError:
+            return []
+        return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def nodes_in(data_dir: Path) -> list[BrokerNode]:
+    """Return the nodes of the cluster in this directory, in order of their ids; none if there is no cluster."""
+    found = [(int(path.name.removeprefix("node-")), path) for path in data_dir.absolute().glob("node-*")]
+    return [BrokerNode(node_id, path) for node_id, path in sorted(found)]
