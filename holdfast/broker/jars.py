@@ -4,7 +4,6 @@ The cache holds one directory per Kafka version: the jars, and `bootstrap.checkp
 directory that is the same for every cluster (its feature levels). It appears by a rename, so it is whole or absent.
 """
 
-import fcntl
 import importlib.util
 import os
 import re
@@ -12,9 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -24,6 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
 
 from holdfast.broker.errors import BrokerError
+from holdfast.broker.locks import file_lock
 
 KAFKA_VERSION = "4.3.1"
 LOG4J_VERSION = "2.25.4"
@@ -32,7 +30,6 @@ BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 
 #: How many jars the dependencies above resolve to; only the progress bar rests on it.
 _JARS_EXPECTED = 92
-_LOCK_POLL_S = 0.1
 _PLAIN_PROGRESS_EVERY = 20
 
 
@@ -101,7 +98,7 @@ def kafka_home(*, fetch_timeout_s: float = 900.0, fetch_attempts: int = 3) -> Pa
     if home.is_dir():
         return home
     cache.mkdir(parents=True, exist_ok=True)
-    with _locked(cache / f"kafka-{KAFKA_VERSION}.lock", fetch_timeout_s):
+    with file_lock(cache / f"kafka-{KAFKA_VERSION}.lock", timeout_s=fetch_timeout_s):
         if home.is_dir():
             return home
         for attempt in Retrying(
@@ -133,24 +130,6 @@ def _java_version(executable: str) -> int:
     if found is None:
         raise BrokerError(f"{executable} does not say its version; {_java_fix()}.")
     return int(found[1])
-
-
-@contextmanager
-def _locked(path: Path, timeout_s: float) -> Iterator[None]:
-    """Hold the lock file; the system lets go of it even if this process is killed."""
-    deadline = time.monotonic() + timeout_s
-    with path.open("a") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise BrokerError(
-                        f"Another process has held {path} for {timeout_s:.0f} s; end it, then try again."
-                    ) from None
-                time.sleep(_LOCK_POLL_S)
-        yield
 
 
 def _ivy_jar() -> Path:

@@ -25,7 +25,8 @@ _LAUNCHER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-broke
 class BrokerNode:
     """A node of an embedded cluster, known by its directory; it can be found again by another process.
 
-    The directory holds `server.properties`, `kafka.log` (bounded), `jvm.log`, `kafka.pid` while it runs, and `data/`.
+    The directory holds `server.properties`, `kafka.log` and `kafka.previous.log` (bounded; of
+    this run and the one before), `jvm.log`, `kafka.pid` while it runs, and `data/`.
     """
 
     def __init__(self, node_id: int, directory: Path) -> None:
@@ -65,6 +66,8 @@ class BrokerNode:
         if pid := self.pid():
             raise BrokerError(f"A broker runs in {self.directory} already (process {pid}); stop it first.")
         self._settings_file.write_text(to_properties_text(properties))
+        with suppress(FileNotFoundError):
+            (self.directory / "kafka.log").rename(self.directory / "kafka.previous.log")
         with resources.as_file(resources.files("holdfast.broker") / "log4j2.properties") as log_settings:
             shutil.copyfile(log_settings, self.directory / log_settings.name)
         command = [
