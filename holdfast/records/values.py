@@ -6,7 +6,9 @@ update, which Apache Kafka never writes and which its own replay cannot bear.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from enum import Enum
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from holdfast.records.batches import StateBatch
@@ -49,6 +51,11 @@ class Update(NamedTuple):
     delivery_complete_count: int
     #: To be combined with those of the state.
     state_batches: tuple[StateBatch, ...]
+
+
+#: Make a value of all its fields in order, wholly in C; for codecs, where it saves a third of a microsecond per record.
+make_snapshot: Final[Callable[[Iterable[object]], Snapshot]] = partial(tuple.__new__, Snapshot)
+make_update: Final[Callable[[Iterable[object]], Update]] = partial(tuple.__new__, Update)
 
 
 class Noop(Enum):
