@@ -1,0 +1,137 @@
+"""Kafka's flexible wire types: unsigned varints, compact strings and arrays, tagged fields.
+
+Bytes here come from a peer. Whatever they are, the outcome is a value or `MalformedBody`, and nothing is allocated by
+a length that is only announced. Lengths are unsigned varints of the length + 1; 0 means null.
+
+Source: KIP-482.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Longest varint of 32 bits.
+_VARINT_SIZE_MAX: Final = 5
+_INT32_MAX: Final = (1 << 31) - 1
+
+
+class MalformedBody(ValueError):
+    """Say that bytes from a peer do not follow the message they claim to be."""
+
+    def __init__(self, field: str, offset: int, reason: str) -> None:
+        super().__init__(f"The field {field} at byte {offset} is malformed: {reason}.")
+        #: Path of the field with Kafka's names, such as `Topics.Partitions`.
+        self.field = field
+        #: Of the first byte of the field, counted from the start of the frame.
+        self.offset = offset
+        self.reason = reason
+
+
+def encode_varint(value: int) -> bytes:
+    """Return `value`, 0 ≤ value < 2^32, as an unsigned varint."""
+    if value < 0x80:
+        return bytes((value,))
+    groups = []
+    while value >= 0x80:
+        groups.append(value & 0x7F | 0x80)
+        value >>= 7
+    groups.append(value)
+    return bytes(groups)
+
+
+def encode_string(text: str | None) -> bytes:
+    """Return a compact string; None is null."""
+    if text is None:
+        return b"\x00"
+    data = text.encode()
+    return encode_varint(len(data) + 1) + data
+
+
+def read_varint(data: bytes | memoryview, offset: int, field: str) -> tuple[int, int]:
+    """Return the varint at `offset`, 0 ≤ value < 2^31, and the offset behind it.
+
+    Raises:
+        MalformedBody: it is cut off, too long or too large.
+    """
+    value = 0
+    for index in range(_VARINT_SIZE_MAX):
+        if offset + index >= len(data):
+            raise MalformedBody(field, offset, "the bytes end in the middle of it")
+        byte = data[offset + index]
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            if value > _INT32_MAX:
+                raise MalformedBody(field, offset, f"the number {value} is above {_INT32_MAX}")
+            return value, offset + index + 1
+    raise MalformedBody(field, offset, f"a number has more than {_VARINT_SIZE_MAX} bytes")
+
+
+def read_string(data: bytes | memoryview, offset: int, field: str) -> tuple[str, int]:
+    """Return the compact string at `offset`, and the offset behind it.
+
+    Raises:
+        MalformedBody: it is null, cut off or not UTF-8.
+    """
+    text, end = read_nullable_string(data, offset, field)
+    if text is None:
+        raise MalformedBody(field, offset, "it must not be null")
+    return text, end
+
+
+def read_nullable_string(data: bytes | memoryview, offset: int, field: str) -> tuple[str | None, int]:
+    """Return the compact string at `offset`, None for null, and the offset behind it.
+
+    Raises:
+        MalformedBody: it is cut off or not UTF-8.
+    """
+    if offset < len(data) and data[offset] < 0x80:
+        length, start = data[offset], offset + 1
+    else:
+        length, start = read_varint(data, offset, field)
+    if not length:
+        return None, start
+    end = start + length - 1
+    if end > len(data):
+        raise MalformedBody(field, offset, f"{length - 1} bytes are announced and {len(data) - start} are left")
+    try:
+        return str(data[start:end], "utf-8"), end
+    except UnicodeDecodeError as error:
+        raise MalformedBody(field, offset, "it is not UTF-8") from error
+
+
+def read_count(data: bytes | memoryview, offset: int, element_size_min: int, field: str) -> tuple[int, int]:
+    """Return the number of elements of the compact array at `offset`, and the offset of the first.
+
+    Args:
+        data: the whole frame.
+        offset: where the array begins.
+        element_size_min: bytes of the smallest element; the bytes left must hold as many as are announced.
+        field: its name.
+
+    Raises:
+        MalformedBody: it is null, cut off, or announces more than the bytes left can hold.
+    """
+    length, start = read_varint(data, offset, field)
+    if not length:
+        raise MalformedBody(field, offset, "it must not be null")
+    if (length - 1) * element_size_min > len(data) - start:
+        raise MalformedBody(
+            field, offset, f"{length - 1} elements are announced and {len(data) - start} bytes are left"
+        )
+    return length - 1, start
+
+
+def skip_tags(data: bytes | memoryview, offset: int, field: str) -> int:
+    """Return the offset behind the tagged fields at `offset`; we know none of them.
+
+    Raises:
+        MalformedBody: they are cut off.
+    """
+    count, position = read_varint(data, offset, field)
+    for _ in range(count):
+        _, position = read_varint(data, position, field)
+        size, position = read_varint(data, position, field)
+        position += size
+        if position > len(data):
+            raise MalformedBody(field, offset, "the bytes end in the middle of a tagged field")
+    return position
