@@ -1,0 +1,469 @@
+"""Every setting of a node: one frozen model per component, checked when built.
+
+A setting has one name everywhere, and no two settings share one, so a table of the TOML file only groups.
+Where the meaning is Kafka's, the name is Kafka's (`share.coordinator.write.timeout.ms`)
+and the attribute is ours (`write_timeout_ms`).
+Each description says what the setting does, how it relates to others and, where that needs saying, a good value.
+
+Sources: Apache Kafka 4.3.1 `ShareCoordinatorConfig`, `SocketServerConfigs`.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+DEFAULT_PORT = 9492
+MIB = 1024 * 1024
+MINUTE_MS = 60_000
+
+#: The longest time any setting may name: a day. A bound that is never met is no bound.
+_DAY_MS = 24 * 60 * MINUTE_MS
+
+#: Compression codecs by Kafka's id.
+COMPRESSION_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+#: Endings and parts of names of client properties whose values are never shown.
+_SECRET_PARTS = ("password", "secret", "token", "jaas", "key.pem", "sasl.oauthbearer.config", "assertion")
+REDACTED = "(hidden)"
+
+#: Properties of the client that the log protocol fixes, and what to say instead.
+OWNED_PROPERTIES = {
+    "acks": "it is always all",
+    "request.required.acks": "it is always all",
+    "enable.idempotence": "it is always true",
+    "enable.gapless.guarantee": "it is always false",
+    "transactional.id": "the log uses no transactions",
+    "isolation.level": "it is always read_uncommitted",
+    "auto.offset.reset": "it is always error",
+    "enable.auto.commit": "it is always false",
+    "group.id": "log partitions are assigned by hand",
+    "message.timeout.ms": "use message_timeout_ms",
+    "delivery.timeout.ms": "use message_timeout_ms",
+    "linger.ms": "use share.coordinator.append.linger.ms",
+    "queue.buffering.max.ms": "use share.coordinator.append.linger.ms",
+    "compression.type": "use share.coordinator.state.topic.compression.codec",
+    "compression.codec": "use share.coordinator.state.topic.compression.codec",
+}
+
+
+def is_secret(name: str) -> bool:
+    """Tell whether the value of a client property must not be shown."""
+    return any(part in name for part in _SECRET_PARTS)
+
+
+def setting(default: Any, description: str, *, kafka: str | None = None, **bounds: Any) -> Any:  # noqa: ANN401
+    """Declare a setting; `kafka` is the name it has in Kafka, `bounds` are pydantic's (ge, le, gt, lt, min_length)."""
+    return Field(default, description=description, json_schema_extra={"kafka": kafka} if kafka else None, **bounds)
+
+
+def time_ms(default: int, description: str, *, kafka: str | None = None, minimum: int = 1) -> Any:  # noqa: ANN401
+    """Declare a time in ms, from `minimum` to a day."""
+    return setting(default, description, kafka=kafka, ge=minimum, le=_DAY_MS)
+
+
+def count(default: int, description: str, *, kafka: str | None = None, most: int = 2**31 - 1) -> Any:  # noqa: ANN401
+    """Declare a number of things or bytes, from 1 to `most`."""
+    return setting(default, description, kafka=kafka, ge=1, le=most)
+
+
+def _split(value: object) -> object:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Split `host:port` (an IPv6 host in brackets) into host and port.
+
+    Raises:
+        ValueError: it is not of that form, or the port is not between 0 and 65535.
+    """
+    host, colon, port = text.rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not (colon and host and port.isdecimal() and int(port) <= 65_535) or (":" in host and text[0] != "["):
+        raise ValueError(f"it must be host:port, as in 127.0.0.1:{DEFAULT_PORT} or [::1]:{DEFAULT_PORT}")
+    return host, int(port)
+
+
+def _check_address(text: str) -> str:
+    if text:
+        parse_address(text)
+    return text
+
+
+Address = Annotated[str, AfterValidator(_check_address)]
+
+
+class Component(BaseModel):
+    """The settings of one component."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class ListenerSettings(Component):
+    """Where the node listens, and how clients reach it."""
+
+    listen: Address = setting(
+        f"127.0.0.1:{DEFAULT_PORT}",
+        "Address to listen on, as host:port. `0.0.0.0` listens everywhere and then needs "
+        "`advertised_listener`; port 0 takes a free one.",
+        min_length=1,
+    )
+    advertised_listener: Address = setting(
+        "", "Address that clients and other nodes are told, as host:port. Empty: the same as `listen`."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        host, _ = parse_address(self.listen)
+        if self.advertised_listener:
+            advertised, port = parse_address(self.advertised_listener)
+            if advertised in ("0.0.0.0", "::") or port == 0:  # noqa: S104
+                raise ValueError("advertised_listener must be an address that clients can connect to, host and port")
+        elif host in ("0.0.0.0", "::"):  # noqa: S104
+            raise ValueError(
+                f"listen is {self.listen}, which no client can connect to; set advertised_listener as well"
+            )
+        return self
+
+    @property
+    def listen_address(self) -> tuple[str, int]:
+        """Host and port to bind."""
+        return parse_address(self.listen)
+
+    @property
+    def advertised_address(self) -> tuple[str, int]:
+        """Host and port to tell; where no `advertised_listener` is set and `listen` has port 0, the port is 0."""
+        return parse_address(self.advertised_listener or self.listen)
+
+
+class LimitSettings(Component):
+    """What one client may cost."""
+
+    frame_size_bytes_max: int = setting(
+        8 * MIB,
+        "Largest request. A write of 100,000 state batches has 2.3 MiB; Kafka's default of 100 MiB is for "
+        "records, which nobody sends here.",
+        kafka="socket.request.max.bytes",
+        ge=1024,
+        le=100 * MIB,
+    )
+    connections_max: int = count(1_000, "Open connections; further ones are closed at once.", kafka="max.connections")
+    connections_max_idle_ms: int = time_ms(
+        10 * MINUTE_MS, "A connection without a request for so long is closed.", kafka="connections.max.idle.ms"
+    )
+    frame_timeout_ms: int = time_ms(30_000, "A request that has begun to arrive must be complete within this time.")
+    requests_in_flight_max: int = count(
+        64, "Requests of one connection that may wait for an answer; then no more are read from it.", most=100_000
+    )
+    write_buffer_bytes_max: int = setting(
+        MIB,
+        "Answers that may wait for a slow client, in bytes; then no more requests are read from it.",
+        ge=1024,
+        le=1024 * MIB,
+    )
+    share_partitions_per_request_max: int = count(
+        20_000, "Share partitions that one request may name; above it, INVALID_REQUEST.", most=1_000_000
+    )
+
+
+class LogSettings(Component):
+    """The state topic, and how this node writes and reads it."""
+
+    state_topic: str = setting(
+        "__holdfast_share_state",
+        "Topic that holds the state. A broker's own `__share_group_state` is refused: two writers would destroy it.",
+        min_length=1,
+        max_length=249,
+        pattern=r"^[a-zA-Z0-9._-]+$",
+    )
+    state_topic_num_partitions: int = count(
+        50,
+        "Partitions of the state topic when it is made. They must never change later; the real number is what counts.",
+        kafka="share.coordinator.state.topic.num.partitions",
+        most=10_000,
+    )
+    state_topic_replication_factor: int = count(
+        3,
+        "Copies of the state topic when it is made. Needs as many brokers; 1 loses the state with the disk.",
+        kafka="share.coordinator.state.topic.replication.factor",
+        most=32_767,
+    )
+    state_topic_min_isr: int = count(
+        2,
+        "Copies that must have a record before it counts (`min.insync.replicas`), when the topic is made. At "
+        "most the replication factor.",
+        kafka="share.coordinator.state.topic.min.isr",
+        most=32_767,
+    )
+    state_topic_segment_bytes: int = setting(
+        100 * MIB,
+        "Segment size of the state topic when it is made. Pruning frees whole segments only.",
+        kafka="share.coordinator.state.topic.segment.bytes",
+        ge=MIB,
+        le=2**31 - 1,
+    )
+    state_topic_compression_codec: int = setting(
+        0,
+        "Compression of our batches by Kafka's number: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+        kafka="share.coordinator.state.topic.compression.codec",
+        ge=0,
+        le=4,
+    )
+    append_linger_ms: int = setting(
+        -1,
+        "How long a record waits for company before it is sent. -1 sends what has come together while the "
+        "last batch was on its way.",
+        kafka="share.coordinator.append.linger.ms",
+        ge=-1,
+        le=1_000,
+    )
+    codec: Literal["avro", "kafka"] = setting(
+        "avro",
+        "Format of new records: Avro, or byte for byte that of Apache Kafka's share coordinator. A log may hold both.",
+    )
+    message_timeout_ms: int = time_ms(
+        30_000, "How long the producer tries to deliver a record before the shard fails and loads again.", minimum=1_000
+    )
+    max_parked_writes: int = count(
+        10_000,
+        "Writes of one shard that may wait for the log; further ones answer COORDINATOR_NOT_AVAILABLE.",
+        most=1_000_000,
+    )
+    queued_operations_max: int = count(
+        10_000,
+        "Operations of one shard that may wait for their turn; further ones answer COORDINATOR_NOT_AVAILABLE.",
+        most=1_000_000,
+    )
+    tail_batch_records_max: int = count(5_000, "Records that the tail takes from the client at a time.", most=100_000)
+    tail_batches_waiting_max: int = count(
+        16,
+        "Batches that may wait between the client's thread and the event loop; then the client is not polled.",
+        most=10_000,
+    )
+    read_index_timeout_ms: int = time_ms(
+        5_000, "How long a broker may take to tell the latest offsets, on which answers without a record rest."
+    )
+    admin_timeout_ms: int = time_ms(
+        30_000, "How long an administrative request to Kafka may take: describing and making topics, pruning."
+    )
+    state_topic_create_timeout_ms: int = time_ms(
+        30_000, "How long to wait until a state topic just made is known everywhere."
+    )
+    state_topic_check_interval_ms: int = time_ms(
+        60 * MINUTE_MS, "How often the settings of the state topic are looked at again.", minimum=1_000
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.state_topic_min_isr > self.state_topic_replication_factor:
+            raise ValueError(
+                f"share.coordinator.state.topic.min.isr is {self.state_topic_min_isr} and the replication factor "
+                f"{self.state_topic_replication_factor}; min.isr must be at most the replication factor, or no write would count"
+            )
+        if self.state_topic in ("__share_group_state", "__consumer_offsets", "__transaction_state"):
+            raise ValueError(
+                f"state_topic is {self.state_topic}, which a broker writes itself; name a topic of our own"
+            )
+        return self
+
+    @property
+    def compression_type(self) -> str:
+        """The producer's `compression.type`."""
+        return COMPRESSION_CODECS[self.state_topic_compression_codec]
+
+
+class ShareSettings(Component):
+    """The share coordinator proper."""
+
+    write_timeout_ms: int = time_ms(
+        5_000,
+        "How long an operation may take in all; then COORDINATOR_NOT_AVAILABLE.",
+        kafka="share.coordinator.write.timeout.ms",
+    )
+    snapshot_update_records_per_snapshot: int = setting(
+        500,
+        "Updates of a share partition after which a write puts down a snapshot in place of one more update.",
+        kafka="share.coordinator.snapshot.update.records.per.snapshot",
+        ge=0,
+        le=500,
+    )
+    plain_reads: bool = setting(
+        False,
+        "Answer ReadSummary from the last committed state at once, without a read index: sooner, and maybe a "
+        "little old.",
+    )
+    cached_keys_max: int = count(
+        100_000,
+        "Share partitions whose log partition is remembered, because Kafka's hash is slow to compute.",
+        most=10_000_000,
+    )
+
+
+class LoadSettings(Component):
+    """How log partitions are loaded and taken."""
+
+    load_timeout_ms: int = time_ms(10 * MINUTE_MS, "How long one load may take in all.", minimum=1_000)
+    load_stall_timeout_ms: int = time_ms(
+        MINUTE_MS, "A load that reads nothing new for so long fails, and says at which offset. At most load_timeout_ms."
+    )
+    loads_max: int = count(4, "Log partitions that load at the same time.", most=1_000)
+    load_progress_interval_ms: int = time_ms(5_000, "How often a running load says how far it is.")
+    slice_ms: int = time_ms(
+        5, "How long loads, clean-ups and compaction may hold the event loop before other shards get their turn."
+    )
+    retry_backoff_ms: int = time_ms(
+        100, "First pause before a failed load or a lost partition is tried again; it doubles."
+    )
+    retry_backoff_max_ms: int = time_ms(10_000, "Longest such pause. At least retry_backoff_ms.")
+    when_superseded: Literal["exit", "wait"] = setting(
+        "exit",
+        "What a static node does when another took over its partitions: end with an error, or stay and not be ready.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.load_stall_timeout_ms > self.load_timeout_ms:
+            raise ValueError("load_stall_timeout_ms must be at most load_timeout_ms, or it would never be met")
+        if self.retry_backoff_ms > self.retry_backoff_max_ms:
+            raise ValueError("retry_backoff_ms must be at most retry_backoff_max_ms")
+        return self
+
+
+class CompactionSettings(Component):
+    """When a shard writes snapshots of its live keys and prunes its log."""
+
+    compaction_dead_share: float = setting(
+        0.5,
+        "Share of a log partition's bytes that may be dead before it is compacted. Snapshot bytes stay below "
+        "1/share − 1 times the update bytes.",
+        ge=0.05,
+        le=0.95,
+    )
+    compaction_dead_bytes_min: int = setting(
+        64 * MIB, "Dead bytes below which a log partition is left alone.", ge=0, le=2**62
+    )
+    compaction_bytes_per_second_max: int = setting(
+        8 * MIB, "Snapshot bytes per second that compaction writes for one log partition.", ge=1024, le=1024 * MIB
+    )
+    compaction_records_per_slice_max: int = count(200, "Snapshots that compaction writes in one go.", most=10_000)
+    compaction_check_interval_ms: int = time_ms(5_000, "How often a shard looks whether to compact.")
+    compaction_timeout_ms: int = time_ms(
+        60 * MINUTE_MS, "How long a compaction may take before it is given up and begun anew.", minimum=1_000
+    )
+    log_readers: Names = setting(
+        (), "Consumer groups that read the state topic; the log is not pruned past the offsets they have committed."
+    )
+    reader_timeout_ms: int = time_ms(
+        60 * MINUTE_MS,
+        "A reader of `log_readers` that stays silent for so long raises an alarm; it keeps holding the log.",
+    )
+
+
+class DeletedTopicSettings(Component):
+    """When the state of a deleted topic is removed."""
+
+    deleted_topic_grace_ms: int = time_ms(
+        10 * MINUTE_MS,
+        "A topic counts as deleted when every metadata refresh for so long says that its id is unknown. At "
+        "least metadata_refresh_interval_ms.",
+    )
+    deleted_topic_max_share: float = setting(
+        0.5,
+        "Share of all live keys above which a clean-up stops and asks an admin: more looks like the wrong cluster.",
+        ge=0,
+        le=1,
+    )
+    deleted_topic_keys_per_slice_max: int = count(500, "Keys that a clean-up removes in one go.", most=100_000)
+
+
+class MetadataSettings(Component):
+    """How the node asks Kafka which topics there are."""
+
+    metadata_refresh_interval_ms: int = time_ms(
+        MINUTE_MS, "How often all known topic ids are asked for again.", minimum=100
+    )
+    metadata_refresh_backoff_ms: int = time_ms(
+        100, "Shortest time between two refreshes, however many unknown ids ask for one."
+    )
+    metadata_timeout_ms: int = time_ms(10_000, "How long a broker may take to answer one request for metadata.")
+    metadata_topics_per_request_max: int = count(1_000, "Topic ids that one request for metadata names.", most=100_000)
+    metadata_topics_max: int = count(
+        100_000, "Topic ids whose existence is remembered; the longest unused go first.", most=10_000_000
+    )
+    metadata_reconnect_backoff_max_ms: int = time_ms(
+        10_000, "Longest pause between attempts to reach a broker for metadata."
+    )
+
+
+class ShutdownSettings(Component):
+    """How the node stops."""
+
+    drain_timeout_ms: int = time_ms(10_000, "How long requests in flight may take to finish once a stop is asked for.")
+    shutdown_step_timeout_ms: int = time_ms(5_000, "How long each other step of a shutdown may take.")
+
+
+class LoggingSettings(Component):
+    """What the node says about itself."""
+
+    log_format: Literal["json", "console"] = setting("json", "One JSON object a line for machines, or text for people.")
+    log_level: Literal["debug", "info", "warning", "error"] = setting(
+        "info", "The least important lines that are written."
+    )
+    client_lines_per_minute_max: int = count(
+        10,
+        "Lines per minute of one kind that clients can cause; what was left out is counted in the next one.",
+        most=100_000,
+    )
+
+
+class KafkaSettings(Component):
+    """The Kafka cluster that holds the log."""
+
+    properties: Mapping[str, str] = Field(
+        default_factory=dict,
+        repr=False,
+        description="Any property of librdkafka under its own name, as in `kafka.bootstrap.servers`; passed to every client.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name in self.properties:
+            if name in OWNED_PROPERTIES:
+                raise ValueError(f"kafka.{name} cannot be set: {OWNED_PROPERTIES[name]}; remove it")
+        if not self.properties.get("bootstrap.servers"):
+            raise ValueError(
+                "kafka.bootstrap.servers is not set; give the brokers to begin with, as host:port,host:port"
+            )
+        return self
+
+    def redacted(self) -> dict[str, str]:
+        """Return the properties fit to be shown: secrets are hidden by their name."""
+        return {name: REDACTED if is_secret(name) else value for name, value in self.properties.items()}
+
+
+class Settings(Component):
+    """All settings of a node."""
+
+    node_id: int = setting(1, "Number of this node, its own among all nodes of one state topic.", ge=0, le=2**31 - 1)
+    listener: ListenerSettings = ListenerSettings()
+    limits: LimitSettings = LimitSettings()
+    kafka: KafkaSettings
+    log: LogSettings = LogSettings()
+    share: ShareSettings = ShareSettings()
+    load: LoadSettings = LoadSettings()
+    compaction: CompactionSettings = CompactionSettings()
+    deleted_topics: DeletedTopicSettings = DeletedTopicSettings()
+    metadata: MetadataSettings = MetadataSettings()
+    shutdown: ShutdownSettings = ShutdownSettings()
+    logging: LoggingSettings = LoggingSettings()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.deleted_topics.deleted_topic_grace_ms < self.metadata.metadata_refresh_interval_ms:
+            raise ValueError(
+                "deleted_topic_grace_ms must be at least metadata_refresh_interval_ms, or one answer would decide"
+            )
+        return self
