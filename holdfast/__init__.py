@@ -1,0 +1,1 @@
+"""Holdfast: a Kafka-backed coordinator for the delivery state of share groups."""

@@ -1,0 +1,73 @@
+"""What the runtime asks of the log, and what the log tells it.
+
+Two implementations stand side by side: `kafka_log` (a real topic) and `memory_log` (the twin with its faults).
+"""
+
+from typing import NamedTuple, Protocol
+
+
+class LogRecord(NamedTuple):
+    """A record as it lies in the log."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    header: bytes | None  #: the `hf` header; None where it is missing
+
+
+class ReadError(NamedTuple):
+    """Why reading a partition cannot go on."""
+
+    text: str
+    is_alarm: bool  #: out of range or truncated: trying again would hide a loss
+
+
+class Log(Protocol):
+    """The log as a node sees it; every call returns at once, and what comes of it is told to the `LogListener`."""
+
+    def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:
+        """Hand one record to the producer of this node; appends to one partition land in this order or not at all.
+
+        Raises:
+            AppendRefused: the record was not taken; it will never land.
+        """
+
+    def start_reading(self, partition: int, instance: int) -> None:
+        """Read from the log's start and go on for ever; a second call starts over under the new instance."""
+
+    def stop_reading(self, partition: int) -> None:
+        """Read no more; what is under way of the earlier instance may still be told."""
+
+    def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
+        """Ask the broker, from now on, for the offset behind the last record below the high watermark."""
+
+    def delete_records(self, partition: int, before_offset: int) -> None:
+        """Delete the records below an offset."""
+
+
+class LogListener(Protocol):
+    """What the log tells; always called on the runtime's own thread."""
+
+    def read_started(self, partition: int, instance: int, start_offset: int, end_offset: int) -> None:
+        """Tell the log start and the high watermark as they were when reading began."""
+
+    def records_read(self, partition: int, instance: int, records: list[LogRecord]) -> None:
+        """Tell records below the high watermark, in offset order, each once per instance."""
+
+    def caught_up(self, partition: int, instance: int, next_offset: int) -> None:
+        """Tell, once per instance, that the end seen when reading began has been reached."""
+
+    def read_failed(self, partition: int, instance: int, error: ReadError) -> None:
+        """Tell that reading of this instance ended."""
+
+    def append_failed(self, partition: int, header: bytes | None, text: str) -> None:
+        """Tell that a record that was handed over failed (None: not known which); it may still land."""
+
+    def producer_replaced(self, text: str) -> None:
+        """Tell that whatever was handed over and not met may or may not land, in every partition."""
+
+    def latest_offsets(self, round_number: int, offsets: dict[int, int | None]) -> None:
+        """Answer `ask_latest_offsets`; None where the broker did not say."""
+
+    def records_deleted(self, partition: int, log_start_offset: int | None, why: str) -> None:
+        """Tell the new log start after `delete_records`, or None and why it failed."""

@@ -1,0 +1,69 @@
+"""Is this log ours, and whole? What a load finds wrong is kept until its end, because an admin's checkpoint may accept it."""
+
+from holdfast.records.checkpoint import Checkpoint
+from holdfast.runtime.errors import Alarm, LoadFailed
+from holdfast.runtime.log import LogRecord
+from holdfast.runtime.settings import LogIdentity
+
+
+class LogCheck:
+    """The findings of one load."""
+
+    __slots__ = ("_identity", "_partition", "finding")
+
+    def __init__(self, partition: int, identity: LogIdentity) -> None:
+        self._partition = partition
+        self._identity = identity
+        self.finding: LoadFailed | None = None  #: the first thing wrong since the last accepted checkpoint
+
+    def found(self, finding: LoadFailed) -> None:
+        """Keep the first finding."""
+        if self.finding is None:
+            self.finding = finding
+
+    def meet_end(self, end_offset: int, committed_offset: int) -> None:
+        """Compare the log's end with what this process has seen committed in it."""
+        if end_offset < committed_offset:
+            self.found(
+                Alarm(
+                    f"the log ends at {end_offset} but was committed to {committed_offset}, so its end was lost or it was "
+                    f"made again; {self._way_out()}"
+                )
+            )
+
+    def meet_void_before_checkpoint(self, record: LogRecord, log_start: int) -> None:
+        """Judge a record that stands before the first checkpoint."""
+        if record.header is None:
+            self.found(
+                Alarm(
+                    f"offset {record.offset} has no `hf` header and no checkpoint stands before it: another program writes "
+                    f"this topic; {self._way_out()}"
+                )
+            )
+        elif log_start > 0:
+            self.found(
+                Alarm(f"the log starts at {log_start} without a checkpoint: somebody else cut it; {self._way_out()}")
+            )
+
+    def meet_checkpoint(self, checkpoint: Checkpoint, offset: int) -> bool:
+        """Judge a checkpoint that counts; returns whether it accepts what was found before it."""
+        theirs = LogIdentity(checkpoint.cluster_id, checkpoint.topic_id, checkpoint.partition_count)
+        if checkpoint.reason is not None and theirs == self._identity:
+            self.finding = None
+            return True
+        for field, mine, other in zip(LogIdentity._fields, self._identity, theirs, strict=True):
+            if mine != other:
+                self.found(
+                    Alarm(
+                        f"the checkpoint at offset {offset} names {field} {_show(other)} where this log has {_show(mine)}; "
+                        f"{self._way_out()}"
+                    )
+                )
+        return False
+
+    def _way_out(self) -> str:
+        return f"`holdfast partitions accept {self._partition} --reason …` goes on with what is there"
+
+
+def _show(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)

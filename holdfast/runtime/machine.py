@@ -1,0 +1,68 @@
+"""What the runtime asks of a state machine and of an operation on it."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+
+class Decision(NamedTuple):
+    """What an operation decided: records for the log, and the answer that leaves when they count."""
+
+    records: tuple[tuple[Any, Any], ...]  #: (key, value), decoded, in log order; () for an answer without records
+    response: object
+    is_malformed: bool = False  #: the refusal of a malformed request, which rests on no state and leaves at once
+
+
+class StateMachine(Protocol):
+    """The state behind one log partition.
+
+    Every instance sees load_record* → finish_load → on_loaded → (replay, committed, revert, images)* → on_unloaded, and nothing after.
+    Decisions are made by operations, which look at the machine and change nothing; only `replay` changes state.
+    """
+
+    def load_record(self, key: bytes, value: bytes | None, offset: int) -> None:
+        """Take one raw record that counts, in offset order, while loading."""
+
+    def finish_load(self, is_time_up: Callable[[], bool]) -> bool:
+        """Fold what was loaded until done (True) or until the time of this slice is up (False).
+
+        Raises:
+            LoadFailed: a record cannot be decoded, or a base is missing; names key and offset.
+        """
+
+    def on_log_accepted(self) -> None:
+        """Learn, while loading, that an admin accepted the log as it is: what cannot be read or has no base so far is left out."""
+
+    def encode(self, key: Any, value: Any) -> tuple[bytes, bytes | None]:  # noqa: ANN401 - the machine's own types
+        """Return the bytes of a record's key and value (None for a tombstone)."""
+
+    def replay(self, key: Any, value: Any, position: int) -> None:  # noqa: ANN401
+        """Apply one record; `position` is its sequence, above all earlier ones."""
+
+    def revert(self, position: int) -> None:
+        """Undo every replay above `position`."""
+
+    def committed(self, key: Any, value: Any, offset: int, position: int, size_bytes: int) -> None:  # noqa: ANN401
+        """Learn that the record replayed at `position` counts and lies at `offset`; nothing up to it will be reverted."""
+
+    def on_loaded(self, image: object) -> None:
+        """Begin to serve, with the newest metadata image."""
+
+    def on_new_metadata_image(self, image: object) -> None:
+        """Learn of a newer metadata image."""
+
+    def on_unloaded(self) -> None:
+        """Learn that this instance is done."""
+
+
+class Operation(Protocol):
+    """One operation on one partition; the runtime sets `deadline_ms` and `is_done` and completes it exactly once."""
+
+    name: str
+    deadline_ms: int
+    is_done: bool
+
+    def decide(self, machine: Any, now_ms: int) -> Decision:  # noqa: ANN401
+        """Look at the newest state and decide, changing nothing."""
+
+    def complete(self, outcome: object) -> None:
+        """Take the decision's response, or a CoordinatorError as a value."""

@@ -1,0 +1,103 @@
+"""Who counts, and who owns: one partition's log as seen by one owner attempt.
+
+Every record is put to the one rule of every reader (`records.reader.step`), and the verdict says what it means to *this* node.
+The log alone decides who has a partition; the generation only decides who should try.
+
+Source: docs/architecture.md, "Owning a partition"; checked in tests/model.
+"""
+
+from enum import Enum
+
+from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
+from holdfast.records.header import decode_header
+from holdfast.records.reader import START, Position, step
+from holdfast.runtime.log import LogRecord
+
+#: Owner epochs are int32; the last one is never taken, so that every reader can compare.
+OWNER_EPOCH_MAX = 2**31 - 2
+
+
+class Verdict(Enum):
+    """What a record means to this node."""
+
+    DATA = "data"  #: a record that counts
+    VOID = "void"  #: counts for nobody
+    OWN = "own"  #: this attempt's checkpoint, and it counts: the partition is ours
+    REFRESH = "refresh"  #: our checkpoint again
+    LOST = "lost"  #: this attempt's checkpoint, and it is void: another took the epoch first
+    RIVAL = "rival"  #: another attempt's checkpoint that counts
+
+
+class Ownership:
+    """The reader's position, the winning checkpoint, and our own attempt at the partition."""
+
+    __slots__ = ("attempt_id", "epoch", "generation_max", "position", "sequence", "winner", "winner_offset")
+
+    def __init__(self) -> None:
+        self.position: Position = START
+        self.winner: Checkpoint | None = None  #: the checkpoint of the current epoch
+        self.winner_offset = -1  #: offset of the newest checkpoint of the current epoch, refreshes included
+        self.generation_max = 0  #: highest generation of any checkpoint met
+        self.attempt_id: bytes | None = None  #: ours, once claimed
+        self.epoch = -1  #: the owner epoch of our attempt
+        self.sequence = 0  #: the sequence of our next record
+
+    def claim(self, attempt_id: bytes) -> int:
+        """Begin an attempt under the next epoch and return that epoch; the checkpoint itself takes sequence 0."""
+        self.attempt_id = attempt_id
+        self.epoch = self.position.owner_epoch + 1
+        self.sequence = 1
+        return self.epoch
+
+    def judge(self, record: LogRecord) -> Verdict:
+        """Put the next record of the log to the rule.
+
+        Raises:
+            Undecodable: the header or the checkpoint cannot be read.
+        """
+        header = record.header
+        if header is None:
+            return Verdict.VOID
+        owner_epoch, sequence = decode_header(header)
+        if record.key != CHECKPOINT_KEY:
+            self.position, counts = step(self.position, owner_epoch, sequence, None)
+            return Verdict.DATA if counts else Verdict.VOID
+        checkpoint = decode_checkpoint(record.value or b"")
+        is_own = checkpoint.attempt_id == self.attempt_id
+        was_own = self.owns()
+        self.position, counts = step(self.position, owner_epoch, sequence, checkpoint)
+        if not counts:
+            return Verdict.LOST if is_own else Verdict.VOID
+        self.winner = checkpoint
+        self.winner_offset = record.offset
+        self.generation_max = max(self.generation_max, checkpoint.generation)
+        if not is_own:
+            return Verdict.RIVAL
+        return Verdict.REFRESH if was_own else Verdict.OWN
+
+    def met_own(self, sequence: int) -> None:
+        """Go on behind our own record of this sequence, which was compared with what we sent."""
+        self.position = Position(self.epoch, self.attempt_id, sequence + 1)
+
+    def is_ahead(self, record: LogRecord) -> bool:
+        """Tell whether a void record is one of ours behind a gap: nothing more of our epoch will count."""
+        if record.header is None:
+            return False
+        owner_epoch, sequence = decode_header(record.header)
+        return owner_epoch == self.epoch and sequence >= self.position.next_sequence
+
+    def owns(self) -> bool:
+        """Tell whether the current epoch is that of our attempt."""
+        return self.attempt_id is not None and self.position.attempt_id == self.attempt_id
+
+
+def may_take(winner: Checkpoint | None, generation: int, node_id: str) -> bool:
+    """Tell whether a node of this generation may take a partition from the winner.
+
+    It may while the winner's generation is lower, or the winner is an earlier attempt of this same node.
+    """
+    return (
+        winner is None
+        or winner.generation < generation
+        or (winner.node_id == node_id and winner.generation == generation)
+    )

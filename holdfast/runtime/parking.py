@@ -1,0 +1,73 @@
+"""What waits for the log: records of ours that have not been met yet, and answers that rest on none of their own."""
+
+from collections import deque
+from typing import Any, NamedTuple
+
+from holdfast.runtime.machine import Operation
+
+
+class Parked(NamedTuple):
+    """A record of ours that was handed to the log and has not been met yet."""
+
+    sequence: int
+    header: bytes
+    key_bytes: bytes
+    value_bytes: bytes | None
+    key: Any
+    value: Any
+    operation: Operation | None  #: answered when this record counts; None for all but the last record of an operation
+    response: object
+
+
+class Waiter(NamedTuple):
+    """An answer without records of its own."""
+
+    operation: Operation
+    response: object
+    after_sequence: int  #: every record of ours up to it must have counted
+    index_round: int  #: the round of questions to the broker that brings its read index
+    read_index: int  #: the tail must have reached this offset; -1 until it is known
+
+
+class Parking:
+    """Everything of one partition that waits, in order of arrival."""
+
+    __slots__ = ("_indexed", "_unindexed", "records")
+
+    def __init__(self) -> None:
+        self.records: deque[Parked] = deque()  #: sequences ascend without a gap
+        self._unindexed: deque[Waiter] = deque()
+        self._indexed: deque[Waiter] = deque()
+
+    def __len__(self) -> int:
+        return len(self.records) + len(self._unindexed) + len(self._indexed)
+
+    def wait(self, operation: Operation, response: object, after_sequence: int, index_round: int) -> None:
+        """Keep an answer until its read index is known and reached."""
+        self._unindexed.append(Waiter(operation, response, after_sequence, index_round, -1))
+
+    def set_read_index(self, index_round: int, offset: int) -> None:
+        """Give the offset to all answers that asked in this round or before."""
+        waiting = self._unindexed
+        while waiting and waiting[0].index_round <= index_round:
+            self._indexed.append(waiting.popleft()._replace(read_index=offset))
+
+    def release(self, committed_sequence: int, position: int) -> list[Waiter]:
+        """Remove and return the answers that may leave, in order."""
+        waiting, released = self._indexed, []
+        while waiting and waiting[0].read_index <= position and waiting[0].after_sequence <= committed_sequence:
+            released.append(waiting.popleft())
+        return released
+
+    def has_indexed(self) -> bool:
+        """Tell whether an answer waits for the tail only."""
+        return bool(self._indexed)
+
+    def drain(self) -> list[Operation]:
+        """Forget everything and return the operations that waited, records first."""
+        operations = [parked.operation for parked in self.records if parked.operation is not None]
+        operations += [waiter.operation for waiter in (*self._indexed, *self._unindexed)]
+        self.records.clear()
+        self._indexed.clear()
+        self._unindexed.clear()
+        return operations

@@ -1,0 +1,301 @@
+"""All log partitions of a node: routes events to them and carries their effects out.
+
+Still free of clock, threads and I/O: `clock_ms`, `random_bytes` and the log are given.
+The asyncio shell calls it on one loop; the simulation calls it one event at a time.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from holdfast.records.checkpoint import Checkpoint
+from holdfast.runtime.effects import (
+    ContinueLoad,
+    DeleteRecords,
+    Effect,
+    Note,
+    StartReading,
+    StateChanged,
+    StopReading,
+    Superseded,
+)
+from holdfast.runtime.errors import CoordinatorError, NotAvailable, NotCoordinator, TimedOut
+from holdfast.runtime.log import Log, LogRecord, ReadError
+from holdfast.runtime.machine import Operation, StateMachine
+from holdfast.runtime.partition import Partition
+from holdfast.runtime.settings import PartitionConfig, Ports
+from holdfast.runtime.states import State
+
+T = TypeVar("T")
+
+
+class Host(Protocol):
+    """What the runtime tells the node around it."""
+
+    def note(self, level: str, event: str, fields: dict[str, object]) -> None:
+        """Write a log line."""
+
+    def continue_soon(self, task: Callable[[], None]) -> None:
+        """Run a task on the runtime's thread after what already waits there."""
+
+    def partition_changed(self, partition: Partition) -> None:
+        """Learn that a partition entered another state."""
+
+    def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
+        """Learn that another node rightfully owns a partition."""
+
+
+class CoordinatorRuntime:
+    """The partitions of one node, their clock and their log."""
+
+    def __init__(
+        self,
+        config: PartitionConfig,
+        log: Log,
+        host: Host,
+        make_machine: Callable[[int], StateMachine],
+        clock_ms: Callable[[], int],
+        random_bytes: Callable[[int], bytes],
+        jitter: Callable[[], float],
+        write_timeout_ms: int = 5_000,
+        slice_ms: int = 5,
+    ) -> None:
+        self.partitions: dict[int, Partition] = {}
+        self.config = config
+        self.write_timeout_ms = write_timeout_ms
+        self.is_closed = False
+        self._log = log
+        self._host = host
+        self._make_machine = make_machine
+        self._clock_ms = clock_ms
+        self._slice_ms = slice_ms
+        self._ports = Ports(log.append, self._request_read_index, random_bytes, jitter)
+        self._effects: list[Effect] = []
+        self._replies: list[tuple[Operation, object]] = []
+        self._is_draining = False
+        self._image: object = None
+        #: operations in order of arrival, which is the order of their deadlines
+        self._deadlines: deque[Operation] = deque()
+        self._index_round = 0  #: the newest round of questions for read indexes that was sent
+        self._is_round_open = False
+        self._index_wanted: set[int] = set()
+        self._index_retry: set[int] = set()
+
+    # ---- callers ---------------------------------------------------------------------------------------------------
+
+    def load(self, index: int, generation: int | None) -> None:
+        """Take a log partition, or take it again under a newer generation."""
+        if self.is_closed:
+            return
+        partition = self.partitions.get(index)
+        if partition is None:
+            partition = Partition(index, self.config, self._ports, self._make_machine, self._effects, self._replies)
+            partition.image = self._image
+            self.partitions[index] = partition
+        partition.load(generation, self._clock_ms())
+        self._drain()
+
+    def unload(self, index: int, generation: int | None) -> None:
+        """Give a log partition up."""
+        partition = self.partitions.get(index)
+        if partition is not None:
+            partition.unload(generation)
+            self._drain()
+
+    def take(self, index: int) -> None:
+        """Take a log partition over from whoever won it."""
+        if index in self.partitions:
+            self.partitions[index].take(self._clock_ms())
+            self._drain()
+
+    def write(self, index: int, operation: Operation) -> None:
+        """Run an operation on a partition; it is completed exactly once, maybe before this returns."""
+        partition = self.partitions.get(index)
+        if partition is None or self.is_closed:
+            operation.is_done = True
+            operation.complete(self._not_here(index))
+            return
+        now_ms = self._clock_ms()
+        operation.deadline_ms = now_ms + self.write_timeout_ms
+        operation.is_done = False
+        partition.write(operation, now_ms)
+        if not operation.is_done:
+            self._deadlines.append(operation)
+        if self._replies or self._effects:
+            self._drain()
+
+    def write_all(self, make_operation: Callable[[int], Operation]) -> None:
+        """Run one operation on each partition held now, in any state."""
+        for index in list(self.partitions):
+            self.write(index, make_operation(index))
+
+    def read(self, index: int, query: Callable[[Any, int], T]) -> T | CoordinatorError:
+        """Ask a partition's state at its last committed position, at once."""
+        partition = self.partitions.get(index)
+        if partition is None or self.is_closed:
+            return self._not_here(index)
+        return partition.read(query)
+
+    def new_metadata_image(self, image: object) -> None:
+        """Hand a newer metadata image to every partition."""
+        self._image = image
+        for partition in self.partitions.values():
+            partition.new_metadata_image(image)
+        self._drain()
+
+    def tick(self) -> None:
+        """Run what is due: deadlines, timers, loads to try again, read indexes to ask again."""
+        now_ms = self._clock_ms()
+        deadlines = self._deadlines
+        while deadlines and (deadlines[0].is_done or deadlines[0].deadline_ms <= now_ms):
+            operation = deadlines.popleft()
+            if not operation.is_done:
+                operation.is_done = True
+                waited_ms = self.write_timeout_ms
+                self._replies.append(
+                    (operation, TimedOut(f"not committed within {waited_ms} ms; the outcome is unknown"))
+                )
+        for partition in list(self.partitions.values()):
+            partition.tick(now_ms)
+        self._index_wanted |= self._index_retry
+        self._index_retry.clear()
+        self._drain()
+
+    def refresh(self, index: int) -> bool:
+        """Append a partition's own checkpoint again."""
+        is_sent = self.partitions[index].refresh(self._clock_ms())
+        self._drain()
+        return is_sent
+
+    def delete_records(self, index: int, before_offset: int) -> None:
+        """Cut a partition's log below one of its own checkpoints."""
+        self.partitions[index].delete_records(before_offset)
+        self._drain()
+
+    def close(self) -> None:
+        """Close every partition; after it every operation has an outcome and nothing is appended. Idempotent."""
+        if self.is_closed:
+            self._host.note("warning", "runtime closed twice", {})
+            return
+        self.is_closed = True
+        for partition in self.partitions.values():
+            partition.unload(None)
+        self._drain()
+        self._deadlines.clear()
+
+    # ---- the log tells (LogListener) -------------------------------------------------------------------------------
+
+    def read_started(self, partition: int, instance: int, start_offset: int, end_offset: int) -> None:
+        """See `LogListener.read_started`."""
+        self.partitions[partition].read_started(instance, start_offset, end_offset, self._clock_ms())
+        self._drain()
+
+    def records_read(self, partition: int, instance: int, records: list[LogRecord]) -> None:
+        """See `LogListener.records_read`."""
+        held = self.partitions[partition]
+        try:
+            held.records_read(instance, records, self._clock_ms())
+        except Exception as bug:  # a bug stays with its partition
+            self._host.note("error", "tail failed", {"partition": partition, "error": repr(bug), "exc_info": bug})
+            if held.state in (State.LOADING, State.ACTIVE):
+                held.fail(bug, self._clock_ms())
+        self._drain()
+
+    def caught_up(self, partition: int, instance: int, next_offset: int) -> None:
+        """See `LogListener.caught_up`."""
+        self.partitions[partition].caught_up(instance, next_offset, self._clock_ms())
+        self._drain()
+
+    def read_failed(self, partition: int, instance: int, error: ReadError) -> None:
+        """See `LogListener.read_failed`."""
+        self.partitions[partition].read_failed(instance, error, self._clock_ms())
+        self._drain()
+
+    def append_failed(self, partition: int, header: bytes | None, text: str) -> None:
+        """See `LogListener.append_failed`."""
+        self.partitions[partition].append_failed(header, text, self._clock_ms())
+        self._drain()
+
+    def producer_replaced(self, text: str) -> None:
+        """See `LogListener.producer_replaced`."""
+        for partition in self.partitions.values():
+            partition.append_failed(None, text, self._clock_ms())
+        self._drain()
+
+    def latest_offsets(self, round_number: int, offsets: dict[int, int | None]) -> None:
+        """See `LogListener.latest_offsets`."""
+        self._is_round_open = False
+        for index, offset in offsets.items():
+            if offset is None:
+                self._index_retry.add(index)
+            else:
+                self.partitions[index].read_index(round_number, offset)
+        self._drain()
+
+    def records_deleted(self, partition: int, log_start_offset: int | None, why: str) -> None:
+        """See `LogListener.records_deleted`."""
+        if log_start_offset is None:
+            self._host.note("warning", "records not deleted", {"partition": partition, "why": why})
+        else:
+            self.partitions[partition].records_deleted(log_start_offset)
+
+    # ---- effects ---------------------------------------------------------------------------------------------------
+
+    def _request_read_index(self, index: int) -> int:
+        self._index_wanted.add(index)
+        return self._index_round + 1
+
+    def _ask_read_indexes(self) -> None:
+        self._index_round += 1
+        self._is_round_open = True
+        wanted, self._index_wanted = sorted(self._index_wanted), set()
+        self._log.ask_latest_offsets(self._index_round, wanted)
+
+    def _drain(self) -> None:
+        """Carry out effects and replies until none is left; called again from inside, it leaves them to the caller."""
+        if self._is_draining:
+            return
+        self._is_draining = True
+        try:
+            while self._replies or self._effects:
+                self._carry_out()
+        finally:
+            self._is_draining = False
+        if self._index_wanted and not self._is_round_open and not self.is_closed:
+            self._ask_read_indexes()
+
+    def _carry_out(self) -> None:
+        replies, effects = self._replies[:], self._effects[:]
+        del self._replies[: len(replies)], self._effects[: len(effects)]
+        for operation, outcome in replies:
+            try:
+                operation.complete(outcome)
+            except Exception as bug:  # one caller's failure is not another's
+                self._host.note("error", "completing failed", {"operation": operation.name, "exc_info": bug})
+        for effect in effects:
+            match effect:
+                case Note(level, event, fields):
+                    self._host.note(level, event, fields)
+                case StartReading(index, instance):
+                    self._log.start_reading(index, instance)
+                case StopReading(index):
+                    self._log.stop_reading(index)
+                case ContinueLoad(index, instance):
+                    self._host.continue_soon(partial(self._continue_load, index, instance))
+                case DeleteRecords(index, before_offset):
+                    self._log.delete_records(index, before_offset)
+                case StateChanged(index, _):
+                    self._host.partition_changed(self.partitions[index])
+                case Superseded(index, winner, offset):
+                    self._host.superseded(self.partitions[index], winner, offset)
+
+    def _continue_load(self, index: int, instance: int) -> None:
+        ends_ms = self._clock_ms() + self._slice_ms
+        self.partitions[index].continue_load(instance, lambda: self._clock_ms() >= ends_ms, self._clock_ms())
+        self._drain()
+
+    def _not_here(self, index: int) -> CoordinatorError:
+        if self.is_closed:
+            return NotAvailable("the coordinator is shut down")
+        return NotCoordinator(f"this node does not own log partition {index}")

@@ -1,0 +1,35 @@
+"""What a partition is given: its bounds, the identity of its log, and the calls it may make."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class LogIdentity(NamedTuple):
+    """Which log this is; every checkpoint says it, and a load refuses another's."""
+
+    cluster_id: str
+    topic_id: bytes
+    partition_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionConfig:
+    """Bounds of one partition."""
+
+    node_id: str
+    log: LogIdentity
+    parked_writes_max: int = 10_000  #: records and answers that may wait; beyond: COORDINATOR_NOT_AVAILABLE
+    load_timeout_ms: int = 600_000  #: a load that has not met its checkpoint by then fails and says where it stands
+    load_stall_ms: int = 30_000  #: a load that met nothing for so long says so
+    retry_backoff_ms: int = 200  #: first wait before a failed or lost partition is loaded again; doubles
+    retry_backoff_ms_max: int = 30_000  #: the longest such wait, and the wait after an alarm
+
+
+class Ports(NamedTuple):
+    """What a partition calls while it handles an event."""
+
+    append: Callable[[int, bytes, bytes | None, bytes], None]  #: `Log.append`
+    request_read_index: Callable[[int], int]  #: returns the round that will bring it
+    random_bytes: Callable[[int], bytes]
+    jitter: Callable[[], float]  #: from 0 to 1

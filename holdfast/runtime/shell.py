@@ -1,0 +1,105 @@
+"""The asyncio glue: gives the runtime its clock and its turns, and starts and stops the log."""
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from holdfast.records.checkpoint import Checkpoint
+from holdfast.runtime.kafka_log import KafkaLog, KafkaLogConfig
+from holdfast.runtime.machine import StateMachine
+from holdfast.runtime.partition import Partition
+from holdfast.runtime.runtime import CoordinatorRuntime
+from holdfast.runtime.settings import PartitionConfig
+
+
+def make_clock_ms() -> Callable[[], int]:
+    """Return a clock that starts at the wall's time and never jumps: deadlines and record timestamps share it."""
+    offset_ns = time.time_ns() - time.monotonic_ns()
+    return lambda: (time.monotonic_ns() + offset_ns) // 1_000_000
+
+
+class Observer(Protocol):
+    """What a node wants to know of its partitions."""
+
+    def note(self, level: str, event: str, fields: dict[str, object]) -> None:
+        """Write a log line."""
+
+    def partition_changed(self, partition: Partition) -> None:
+        """Learn that a partition entered another state."""
+
+    def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
+        """Learn that another node rightfully owns a partition."""
+
+    def ticked(self) -> None:
+        """Do what is due at each tick."""
+
+
+class _LoopHost:
+    """Carries out on the loop what the runtime asks of its host."""
+
+    def __init__(self, observer: Observer, loop: asyncio.AbstractEventLoop) -> None:
+        self.note = observer.note
+        self.partition_changed = observer.partition_changed
+        self.superseded = observer.superseded
+        self._loop = loop
+
+    def continue_soon(self, task: Callable[[], None]) -> None:
+        """Run a task after what already waits on the loop."""
+        self._loop.call_soon(task)
+
+
+class CoordinatorShell:
+    """A runtime over a Kafka log, ticking on the running loop."""
+
+    def __init__(
+        self,
+        config: PartitionConfig,
+        log_config: KafkaLogConfig,
+        make_machine: Callable[[int], StateMachine],
+        observer: Observer,
+        *,
+        write_timeout_ms: int = 5_000,
+        tick_ms: int = 50,
+        slice_ms: int = 5,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self._log = KafkaLog(log_config, loop)
+        self._observer = observer
+        self._tick_s = tick_ms / 1_000
+        self._ticker: asyncio.Task[None] | None = None
+        self.runtime = CoordinatorRuntime(
+            config,
+            self._log,
+            _LoopHost(observer, loop),
+            make_machine,
+            make_clock_ms(),
+            os.urandom,
+            random.random,
+            write_timeout_ms=write_timeout_ms,
+            slice_ms=slice_ms,
+        )
+
+    def start(self) -> None:
+        """Start the log's threads and the clock."""
+        self._log.start(self.runtime)
+        self._ticker = asyncio.create_task(self._tick(), name="holdfast-tick")
+
+    async def stop(self, timeout_s: float) -> bool:
+        """Close every partition, then the clock, then the log; returns whether all of it ended in time."""
+        self.runtime.close()
+        if self._ticker is not None:
+            self._ticker.cancel()
+            await asyncio.wait([self._ticker])
+        return await asyncio.to_thread(self._log.close, timeout_s)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(self._tick_s)
+            try:
+                self.runtime.tick()
+                self._observer.ticked()
+            except Exception as bug:  # the clock must go on; the line names the bug
+                self._observer.note("error", "tick failed", {"error": repr(bug), "exc_info": bug})

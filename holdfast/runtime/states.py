@@ -1,0 +1,43 @@
+"""The life of one log partition on a node, as a table."""
+
+from enum import Enum
+
+
+class State(Enum):
+    """What a partition is to this node."""
+
+    INITIAL = "initial"  #: asked for, nothing read yet
+    LOADING = "loading"  #: the log is being read until our own checkpoint is met
+    ACTIVE = "active"  #: serving
+    FAILED = "failed"  #: memory and log may disagree, or the load failed; loads again after a back-off
+    CLOSED = "closed"  #: not ours; can be loaded again, with a fresh instance
+
+
+#: From each state, the states that may follow.
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.INITIAL: frozenset({State.LOADING, State.CLOSED}),
+    State.LOADING: frozenset({State.ACTIVE, State.FAILED, State.CLOSED}),
+    State.ACTIVE: frozenset({State.FAILED, State.CLOSED}),
+    State.FAILED: frozenset({State.LOADING, State.CLOSED}),
+    State.CLOSED: frozenset({State.LOADING}),
+}
+
+
+class IllegalTransition(Exception):
+    """A transition that the table does not hold was asked for; the state is as it was."""
+
+    def __init__(self, partition: int, start: State, finish: State) -> None:
+        super().__init__(f"partition {partition}: {start.value} -> {finish.value} is not a legal transition")
+        self.partition = partition
+        self.start = start
+        self.finish = finish
+
+
+def check_transition(partition: int, start: State, finish: State) -> None:
+    """Raise if `finish` may not follow `start`.
+
+    Raises:
+        IllegalTransition: with both states.
+    """
+    if finish not in TRANSITIONS[start]:
+        raise IllegalTransition(partition, start, finish)
