@@ -1,0 +1,172 @@
+"""The share service: takes a share-state request apart, sends each share partition to its shard, and answers once.
+
+Which shard a share partition belongs to is Kafka's own hash over the state topic's real partition count, taken once at start-up.
+All five calls run as write operations: they see the newest state, and their answers wait for every write before them.
+
+Source: KIP-932; Apache Kafka 4.3.1's `ShareCoordinatorService`.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from holdfast.daemon.operations import (
+    DeleteOperation,
+    InitializeOperation,
+    MeasuredRequest,
+    Metrics,
+    PendingRequest,
+    ReadOperation,
+    Respond,
+    SummaryOperation,
+    WriteOperation,
+)
+from holdfast.records.keys import SharePartitionKey, log_partition
+from holdfast.records.results import StateRequest
+from holdfast.runtime.errors import NotAvailable, OperationFailed
+from holdfast.runtime.machine import Operation
+
+_log = structlog.get_logger(__name__)
+
+INITIALIZE, READ, WRITE, DELETE, SUMMARY = 83, 84, 85, 86, 87
+
+_OperationType = type[InitializeOperation | ReadOperation | WriteOperation | DeleteOperation | SummaryOperation]
+
+_OPERATIONS: dict[int, _OperationType] = {
+    INITIALIZE: InitializeOperation,
+    READ: ReadOperation,
+    WRITE: WriteOperation,
+    DELETE: DeleteOperation,
+    SUMMARY: SummaryOperation,
+}
+
+_NOT_ACTIVE = "this node does not serve share state now"
+
+
+class Runtime(Protocol):
+    """What the service asks of the coordinator runtime."""
+
+    def write(self, index: int, operation: Operation) -> None:
+        """Run `operation` on a log partition and complete it exactly once, maybe at once."""
+
+
+class ShareService:
+    """The five share-state calls of this node.
+
+    Args:
+        runtime: where the operations run.
+        metrics: what is counted and timed.
+        clock_ms: monotonic.
+        key_cache_size_max: share partitions whose log partition is remembered; the hash takes Python some microseconds.
+    """
+
+    def __init__(
+        self, runtime: Runtime, metrics: Metrics, clock_ms: Callable[[], float], key_cache_size_max: int = 100_000
+    ) -> None:
+        self._runtime = runtime
+        self._metrics = metrics
+        self._clock_ms = clock_ms
+        self._key_cache_size_max = key_cache_size_max
+        #: Of the state topic; 0 before start-up and after shutdown.
+        self._partition_count = 0
+        #: share partition to itself (one object, so that its parts are built once) and its log partition
+        self._places: dict[tuple[str, bytes, int], tuple[SharePartitionKey, int]] = {}
+
+    # ---- life ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_active(self) -> bool:
+        """Tell whether calls are taken: between start-up and shutdown."""
+        return self._partition_count > 0
+
+    def start_up(self, partition_count: int) -> None:
+        """Begin to take calls, for a state topic of `partition_count` partitions; a second call only warns.
+
+        Raises:
+            ValueError: the count is below 1.
+        """
+        if partition_count < 1:
+            raise ValueError(f"partition_count is {partition_count}; the state topic has 1 or more.")
+        if self.is_active:
+            _log.warning("the share service is started already", partition_count=self._partition_count)
+            return
+        self._partition_count = partition_count
+
+    def shut_down(self) -> None:
+        """Refuse all further calls; those under way are answered by the runtime. A second call only warns."""
+        if not self.is_active:
+            _log.warning("the share service is shut down already")
+            return
+        self._partition_count = 0
+        self._places.clear()
+
+    def partition_for(self, key: SharePartitionKey) -> int:
+        """Return the log partition that holds `key`.
+
+        Raises:
+            NotAvailable: before start-up and after shutdown.
+        """
+        return (self._places.get(key) or self._place(*key))[1]
+
+    # ---- calls -----------------------------------------------------------------------------------------------------
+
+    def handle(self, api_key: int, request: StateRequest, respond: Respond) -> None:
+        """Carry out a share-state request, API key 83 to 87; `respond` is called exactly once, maybe before this returns.
+
+        A request that names nothing, or holds a topic without partitions, is answered with nothing at all, as Kafka does.
+        """
+        group_id, topics = request
+        count = 0
+        has_empty_topic = False
+        for _, partitions in topics:
+            if partitions:
+                count += len(partitions)
+            else:
+                has_empty_topic = True
+        # An Initialize with a topic without partitions leaves only that topic out.
+        is_empty = not group_id or not count or (has_empty_topic and api_key != INITIALIZE)
+        # Write and Read look at the request first, the other three at the service.
+        if is_empty and (self.is_active or api_key in (WRITE, READ) or not count):
+            respond([])
+            return
+        operation_type = _OPERATIONS[api_key]
+        pending: PendingRequest
+        if api_key == WRITE:
+            pending = MeasuredRequest(topics, count, respond, self._metrics, self._clock_ms)
+            self._metrics.write_recorded(count)
+        else:
+            pending = PendingRequest(topics, count, respond, self._metrics)
+        if self.is_active:
+            self._split(request, operation_type, pending)
+        else:
+            pending.refuse(operation_type.failure(NotAvailable(_NOT_ACTIVE)))
+
+    def _split(self, request: StateRequest, operation_type: _OperationType, pending: PendingRequest) -> None:
+        places, write = self._places, self._runtime.write
+        group_id, topics = request
+        index = 0
+        for topic_id, partitions in topics:
+            for asked in partitions:
+                place = (group_id, topic_id, asked.partition)
+                key, log_partition_index = places.get(place) or self._place(*place)
+                operation = operation_type(key, asked, pending, index)
+                try:
+                    write(log_partition_index, operation)
+                except Exception:
+                    _log.exception(
+                        "an operation could not be run", operation=operation.name, log_partition=log_partition_index
+                    )
+                    if pending.results[index] is None:
+                        operation.complete(OperationFailed("it could not be run"))
+                index += 1
+
+    def _place(self, group_id: str, topic_id: bytes, partition: int) -> tuple[SharePartitionKey, int]:
+        if not self.is_active:
+            raise NotAvailable(_NOT_ACTIVE)
+        key = SharePartitionKey(group_id, topic_id, partition)
+        place = key, log_partition(key, self._partition_count)
+        if len(self._places) >= self._key_cache_size_max:
+            self._places.clear()
+        self._places[key] = place
+        return place

@@ -1,0 +1,148 @@
+"""Loading a share shard lazily: keep the raw bytes that still matter, decode and fold them at the end.
+
+Most of a log is dead: what a later snapshot or tombstone of the same key replaces is dropped unread, so a record costs about a microsecond
+while the log streams in, and only what is left is decoded. The fold goes in slices, so other shards get their turn.
+
+One share partition may appear under several raw keys (Kafka's codec has one per record type, and a log may hold both codecs);
+they share one run, so its records stay in the order of the log.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import structlog
+
+from holdfast.records.codec import Kind, decode_key, decode_record, peek_kind
+from holdfast.records.errors import RecordError
+from holdfast.records.keys import SharePartitionKey, format_key
+from holdfast.records.offsets import RedundantOffsetTracker
+from holdfast.records.replay import ShareState, fold_without_base, replay
+from holdfast.records.values import NOOP, Update
+from holdfast.runtime.errors import LoadFailed
+
+_log = structlog.get_logger(__name__)
+
+
+class _Run:
+    """The records of one share partition that still matter: a snapshot and the updates after it."""
+
+    __slots__ = ("key", "raw_keys", "records")
+
+    def __init__(self, key: SharePartitionKey) -> None:
+        self.key = key
+        #: every raw key under which the share partition was met
+        self.raw_keys: list[bytes] = []
+        #: (raw key, raw value, offset), offsets ascending
+        self.records: list[tuple[bytes, bytes, int]] = []
+
+
+class ShareLoad:
+    """Collect raw records in offset order with `take`, then turn them into states with `fold`.
+
+    Args:
+        updates_per_snapshot: as in `records.replay.replay`.
+        is_foreign: the log is Apache Kafka's own: its snapshots carry no fences, so older ones are folded as well, and an update without
+            its base makes a state as Kafka's replay does.
+        offsets: is fed with every snapshot and tombstone.
+    """
+
+    def __init__(self, updates_per_snapshot: int, is_foreign: bool, offsets: RedundantOffsetTracker) -> None:
+        self._updates_per_snapshot = updates_per_snapshot
+        self._is_foreign = is_foreign
+        self._offsets = offsets
+        self._runs: dict[SharePartitionKey, _Run] = {}
+        #: raw key to the run of its share partition; what lets a record be filed without decoding its key again
+        self._runs_by_raw_key: dict[bytes, _Run] = {}
+        self._waiting: deque[_Run] | None = None
+        #: records of a type this version does not know, and null updates; skipped
+        self.skipped_records = 0
+        #: values with bytes behind their end, which Kafka ignores and so do we
+        self.values_with_trailing_bytes = 0
+
+    def take(self, raw_key: bytes, raw_value: bytes | None, offset: int) -> None:
+        """File one record.
+
+        Raises:
+            RecordError: its first bytes already say that it cannot be decoded.
+        """
+        kind = peek_kind(raw_key, raw_value)
+        if kind is Kind.UPDATE:
+            assert raw_value is not None
+            run = self._runs_by_raw_key.get(raw_key) or self._find_run(raw_key)
+            run.records.append((raw_key, raw_value, offset))
+        elif kind is Kind.SNAPSHOT:
+            assert raw_value is not None
+            run = self._runs_by_raw_key.get(raw_key) or self._find_run(raw_key)
+            if not self._is_foreign:
+                run.records.clear()
+            run.records.append((raw_key, raw_value, offset))
+            self._offsets.update(run.key, offset, is_tombstone=False)
+        elif kind is Kind.TOMBSTONE:
+            run = self._runs_by_raw_key.get(raw_key) or self._find_run(raw_key)
+            for known in run.raw_keys:
+                del self._runs_by_raw_key[known]
+            del self._runs[run.key]
+            self._offsets.update(run.key, offset, is_tombstone=True)
+        else:
+            self._skip(kind, raw_key, offset)
+
+    def fold(self, is_time_up: Callable[[], bool]) -> Iterator[tuple[SharePartitionKey, ShareState]]:
+        """Yield key and state of live share partitions until the time of this slice is up; at least one, while there are any.
+
+        Raises:
+            LoadFailed: a record cannot be decoded, or an update's base is not in the log; names offset and key.
+        """
+        if self._waiting is None:
+            self._waiting = deque(self._runs.values())
+            self._runs.clear()
+            self._runs_by_raw_key.clear()
+        while self._waiting:
+            run = self._waiting.popleft()
+            yield run.key, self._fold_run(run)
+            if is_time_up():
+                return
+
+    @property
+    def is_folded(self) -> bool:
+        """Tell whether `fold` has yielded everything."""
+        return self._waiting is not None and not self._waiting
+
+    def _find_run(self, raw_key: bytes) -> _Run:
+        key = decode_key(raw_key)
+        run = self._runs.get(key)
+        if run is None:
+            run = self._runs[key] = _Run(key)
+        run.raw_keys.append(raw_key)
+        self._runs_by_raw_key[raw_key] = run
+        return run
+
+    def _fold_run(self, run: _Run) -> ShareState:
+        limit = self._updates_per_snapshot
+        state: ShareState | None = None
+        for raw_key, raw_value, offset in run.records:
+            try:
+                record = decode_record(raw_key, raw_value)
+            except RecordError as error:
+                raise LoadFailed(f"offset {offset}, share partition {format_key(run.key)}: {error}") from error
+            value = record.value
+            if record.trailing_bytes:
+                self.values_with_trailing_bytes += 1
+            if state is None and type(value) is Update:
+                if not self._is_foreign:
+                    raise LoadFailed(
+                        f"offset {offset}, share partition {format_key(run.key)}: the update has no snapshot before it; "
+                        "the log was cut between the two"
+                    )
+                state = fold_without_base(value)
+                continue
+            assert value is not NOOP
+            state = replay(state, value, limit)
+        assert state is not None
+        return state
+
+    def _skip(self, kind: Kind, raw_key: bytes, offset: int) -> None:
+        if not self.skipped_records:
+            _log.warning(
+                "records without a meaning are skipped", kind=kind.name, first_offset=offset, key=raw_key.hex()
+            )
+        self.skipped_records += 1
