@@ -164,9 +164,6 @@ class LimitSettings(Component):
         ge=1024,
         le=1024 * MIB,
     )
-    share_partitions_per_request_max: int = count(
-        20_000, "Share partitions that one request may name; above it, INVALID_REQUEST.", most=1_000_000
-    )
 
 
 class LogSettings(Component):
@@ -232,22 +229,21 @@ class LogSettings(Component):
         "Writes of one shard that may wait for the log; further ones answer COORDINATOR_NOT_AVAILABLE.",
         most=1_000_000,
     )
-    queued_operations_max: int = count(
-        10_000,
-        "Operations of one shard that may wait for their turn; further ones answer COORDINATOR_NOT_AVAILABLE.",
-        most=1_000_000,
+    read_batch_records_max: int = count(1_000, "Records that a reader hands to the event loop at a time.", most=100_000)
+    read_batches_in_flight_max: int = count(
+        4, "Batches of one reader that may wait for the event loop; then it reads no more.", most=10_000
     )
-    tail_batch_records_max: int = count(5_000, "Records that the tail takes from the client at a time.", most=100_000)
-    tail_batches_waiting_max: int = count(
-        16,
-        "Batches that may wait between the client's thread and the event loop; then the client is not polled.",
-        most=10_000,
+    read_buffer_kilobytes_max: int = setting(
+        65_536, "What the client of one reader may fetch ahead, in KiB.", ge=1_024, le=2_097_151
     )
-    read_index_timeout_ms: int = time_ms(
-        5_000, "How long a broker may take to tell the latest offsets, on which answers without a record rest."
+    fetch_wait_ms: int = time_ms(100, "How long a broker may hold a fetch of the log that finds nothing new.")
+    producer_queue_records_max: int = count(
+        100_000,
+        "Records of all shards that may wait in the producer; further writes answer COORDINATOR_NOT_AVAILABLE.",
+        most=10_000_000,
     )
     admin_timeout_ms: int = time_ms(
-        30_000, "How long an administrative request to Kafka may take: describing and making topics, pruning."
+        10_000, "How long one request other than reading and writing may take: offsets, topics, pruning."
     )
     state_topic_create_timeout_ms: int = time_ms(
         30_000, "How long to wait until a state topic just made is known everywhere."
@@ -306,18 +302,18 @@ class LoadSettings(Component):
     """How log partitions are loaded and taken."""
 
     load_timeout_ms: int = time_ms(10 * MINUTE_MS, "How long one load may take in all.", minimum=1_000)
-    load_stall_timeout_ms: int = time_ms(
-        MINUTE_MS, "A load that reads nothing new for so long fails, and says at which offset. At most load_timeout_ms."
+    load_stall_ms: int = time_ms(
+        30_000, "A load that has read nothing new for so long says where it stands and why. At most load_timeout_ms."
     )
-    loads_max: int = count(4, "Log partitions that load at the same time.", most=1_000)
-    load_progress_interval_ms: int = time_ms(5_000, "How often a running load says how far it is.")
     slice_ms: int = time_ms(
         5, "How long loads, clean-ups and compaction may hold the event loop before other shards get their turn."
     )
     retry_backoff_ms: int = time_ms(
         100, "First pause before a failed load or a lost partition is tried again; it doubles."
     )
-    retry_backoff_max_ms: int = time_ms(10_000, "Longest such pause. At least retry_backoff_ms.")
+    retry_backoff_max_ms: int = time_ms(
+        30_000, "Longest such pause, and the one after an alarm. At least retry_backoff_ms."
+    )
     when_superseded: Literal["exit", "wait"] = setting(
         "exit",
         "What a static node does when another took over its partitions: end with an error, or stay and not be ready.",
@@ -325,8 +321,8 @@ class LoadSettings(Component):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.load_stall_timeout_ms > self.load_timeout_ms:
-            raise ValueError("load_stall_timeout_ms must be at most load_timeout_ms, or it would never be met")
+        if self.load_stall_ms > self.load_timeout_ms:
+            raise ValueError("load_stall_ms must be at most load_timeout_ms, or it would never be met")
         if self.retry_backoff_ms > self.retry_backoff_max_ms:
             raise ValueError("retry_backoff_ms must be at most retry_backoff_max_ms")
         return self
@@ -389,9 +385,11 @@ class MetadataSettings(Component):
         100, "Shortest time between two refreshes, however many unknown ids ask for one."
     )
     metadata_timeout_ms: int = time_ms(10_000, "How long a broker may take to answer one request for metadata.")
-    metadata_topics_per_request_max: int = count(1_000, "Topic ids that one request for metadata names.", most=100_000)
+    metadata_topics_per_request_max: int = count(
+        100, "Topic ids that one request for metadata names; its answer is read in one go.", most=10_000
+    )
     metadata_topics_max: int = count(
-        100_000, "Topic ids whose existence is remembered; the longest unused go first.", most=10_000_000
+        100_000, "Topic ids whose existence is remembered; the oldest of those without state go first.", most=10_000_000
     )
     metadata_reconnect_backoff_max_ms: int = time_ms(
         10_000, "Longest pause between attempts to reach a broker for metadata."
