@@ -1,0 +1,79 @@
+"""The small scopes, the mutants and some random walks of the reference model; `python -m tests.model.checker` runs the long forms."""
+
+import pytest
+
+from tests.model.checker import BIG, BIG_OWNERS, MUTANTS, SCOPES, bfs, settle_every, walk
+from tests.model.moves import Model
+from tests.model.world import GENERATION, REPAIRED, Rules
+
+#: Far above what one search takes; a search that meets it counts as failed.
+SEARCH_S_MAX = 60.0
+
+#: (rules, scope, states of the complete search): a count that differs means that the model has changed.
+COMPLETE = [
+    (REPAIRED, "gap", 16),
+    (REPAIRED, "restart", 271),
+    (REPAIRED, "hw", 9_073),
+    (REPAIRED, "fencing", 68_833),
+    (REPAIRED, "moving", 17_455),
+    (REPAIRED, "ahead", 29_860),
+    (GENERATION, "static", 28_759),
+]
+
+#: What each mutant breaks.
+BREAKS = {
+    "answer at append": "I3",
+    "skip the epoch check": "I2",
+    "load ends at the watermark seen at start": "I8",
+    "equal epochs both win": "I8",
+    "prune at any offset": "I7",
+    "prune at any checkpoint": "I7",
+    "snapshot topic before log start": "I4",
+    "read without read-index": "I3",
+    "job ignores the epoch rule": "I5",
+    "hole 1: own checkpoint known by node id": "I8",
+    "hole 2: no numbering, gap in the log": "I8",
+    "hole 3: tail compares offsets only": "I1",
+    "hole 4: answer without records not read-indexed": "I3",
+    "hole 5: refresh under a new epoch, pipelined": "I8",
+    "hole 6: prune on the snapshot topic, zombie job": "I6",
+    "hole 7: the same with a deleted key": "I5",
+    "hole 7b: deleted key pruned without its marker": "I5",
+    "hole 8: job without its state folds onto nothing": "I6",
+    "hole 9: compaction outruns a load": "I4",
+    "assumption: ListOffsets from a stale leader": "I3",
+    "load goes on from a log start that moved past it": "I5",
+    "nodes retake from an equal generation": "I9",
+    "a node does not retake from its own late checkpoint": "I9",
+    "a checkpoint carries only its node's generation": "I10",
+}
+
+
+@pytest.mark.parametrize(("rules", "scope", "states"), COMPLETE, ids=[scope for _, scope, _ in COMPLETE])
+def test_the_repaired_rules_hold_in_every_state_of_a_scope(rules: Rules, scope: str, states: int) -> None:
+    result = bfs(Model(rules, SCOPES[scope]), SEARCH_S_MAX, settle_every(rules, is_mutant=False))
+    assert result.complete
+    assert not result.broken, result.trace
+    assert result.states == states
+
+
+def test_every_mutant_says_what_it_breaks() -> None:
+    assert MUTANTS.keys() == BREAKS.keys()
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_broken_rule_is_caught(name: str) -> None:
+    rules, scope = MUTANTS[name]
+    result = bfs(Model(rules, SCOPES[scope]), SEARCH_S_MAX, settle_every(rules, is_mutant=True))
+    assert result.broken.split(" ")[0] == BREAKS[name]
+
+
+@pytest.mark.parametrize("first_seed", range(0, 200, 50))
+def test_random_walks_of_three_nodes_with_all_faults_break_nothing(first_seed: int) -> None:
+    broken = {seed: walk(Model(REPAIRED, BIG), seed)[0] for seed in range(first_seed, first_seed + 50)}
+    assert not any(broken.values()), broken
+
+
+def test_random_walks_under_the_rule_of_generations_end_with_one_owner() -> None:
+    broken = {seed: walk(Model(GENERATION, BIG_OWNERS), seed)[0] for seed in range(50)}
+    assert not any(broken.values()), broken
