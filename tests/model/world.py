@@ -185,7 +185,7 @@ class World(NamedTuple):
     left: Left
 
 
-class Violation(Exception):  # noqa: N818 - it is what the search looks for, not an error of the search
+class Violation(Exception):
     """An invariant does not hold; the text begins with its number."""
 
 
