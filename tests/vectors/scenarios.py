@@ -1,0 +1,212 @@
+"""The files with one scenario per line: a whole life of one share shard, step by step.
+
+After each step the answer, the records and the redundant offset are compared. The clock is the step's; the first record of a scenario has
+offset 0 and each further one the next, which is also its position on the timeline.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.daemon.errors import ErrorCode
+from holdfast.daemon.shard import ShardConfig, ShareShard
+from holdfast.records.codec import Codec, encode_record
+from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
+from holdfast.records.values import Snapshot, Update, Value
+from holdfast.runtime.machine import Decision
+from tests.vectors.cases import take_value
+from tests.vectors.fields import Fields, Mismatch, check
+
+
+class Image(dict[bytes, int]):
+    """The metadata of a scenario: topic id to its number of partitions."""
+
+    def partition_count(self, topic_id: bytes) -> int | None:
+        """Return the number of partitions of a topic, or None when it is unknown."""
+        return self.get(topic_id)
+
+
+class Scenario:
+    """Run the steps of one scenario on our shard."""
+
+    def __init__(self, case: Fields) -> None:
+        case.take("id")
+        case.take("kafka")
+        with case.take_object("config") as fields:
+            self._config = ShardConfig(
+                updates_per_snapshot=fields.take("snapshotUpdateRecordsPerSnapshot"),
+                cold_snapshot_interval_ms=fields.take_if_there("coldPartitionSnapshotIntervalMs", 300_000),
+                codec=Codec.KAFKA,
+                # Replay as Kafka does: an update without its base makes a state, and so does every snapshot ever written.
+                is_foreign=True,
+            )
+        self._image = _take_image(case)
+        #: Every record so far that was not taken back; a record's index is its offset.
+        self._log: list[tuple[SharePartitionKey, Value]] = []
+        self._shard = ShareShard(self._config)
+        self._shard.on_loaded(self._image)
+
+    def run(self, step: Fields) -> None:
+        """Run one step and compare all that is recorded of it."""
+        op, now_ms = step.take("op"), step.take("now")
+        match op:
+            case "metadata":
+                self._image = _take_image(step)
+                self._shard.on_new_metadata_image(self._image)
+            case "reload":
+                self._reload()
+            case "snapshotColdPartitions":
+                self._append(step, _sorted(self._shard.decide_cold_snapshots(now_ms)))
+            case "cleanupTopics":
+                topic_ids = frozenset(map(parse_topic_id, step.take_list("deletedTopicIds")))
+                self._append(step, _sorted(self._shard.decide_topic_cleanup(topic_ids)))
+            case _:
+                self._call(op, step, now_ms)
+        check("last redundant offset", self._shard.offsets.last_redundant_offset(), step.take("lastRedundantOffset"))
+
+    def _call(self, op: str, step: Fields, now_ms: int) -> None:
+        with step.take_object("request") as request, step.take_object("response") as response:
+            topic_id, partition = request.take("topicId"), request.take("partition")
+            check("topic id of the answer", topic_id, response.take("topicId"))
+            check("partition of the answer", partition, response.take("partition"))
+            group_id = request.take("groupId")
+            if topic_id is None:
+                # A request on the wire always has a topic id, so our types have no such case.
+                check("records", [], step.take_list("records"))
+                _take_all(request, "stateEpoch", "leaderEpoch", "startOffset", "deliveryCompleteCount", "stateBatches")
+                _take_all(response, "errorCode", "error", "stateEpoch", "leaderEpoch", "startOffset", "stateBatches")
+                _take_all(response, "deliveryCompleteCount")
+                return
+            key = SharePartitionKey(group_id, parse_topic_id(topic_id), partition)
+            decision = self._decide(op, key, request, now_ms)
+            _check_response(op, decision.response, response)
+        self._append(step, decision)
+
+    def _decide(self, op: str, key: SharePartitionKey, request: Fields, now_ms: int) -> Decision:
+        take, shard = request.take, self._shard
+        match op:
+            case "initialize":
+                return shard.decide_initialize(key, take("stateEpoch"), take("startOffset"), now_ms)
+            case "write":
+                return shard.decide_write(
+                    key,
+                    take("stateEpoch"),
+                    take("leaderEpoch"),
+                    take("startOffset"),
+                    take("deliveryCompleteCount"),
+                    request.take_batches("stateBatches"),
+                    now_ms,
+                )
+            case "read":
+                return shard.decide_read(key, take("leaderEpoch"), now_ms)
+            case "readSummary":
+                take("leaderEpoch")
+                return shard.decide_summary(key)
+            case "delete":
+                return shard.decide_delete(key)
+            case _:
+                raise Mismatch(f"unknown operation {op}")
+
+    def _append(self, step: Fields, decision: Decision) -> None:
+        position = len(self._log) - 1
+        recorded = [_take_record(fields) for fields in step.take_list("records")]
+        ours = [
+            (position + index, key, _kafkas_fields(value)) for index, (key, value) in enumerate(decision.records, 1)
+        ]
+        check("records", ours, recorded)
+        for offset, (key, value) in enumerate(decision.records, position + 1):
+            self._shard.replay(key, value, offset)
+        if step.take_if_there("appendFails", False):
+            self._shard.revert(position)
+            return
+        for offset, (key, value) in enumerate(decision.records, position + 1):
+            key_bytes, value_bytes = encode_record(Codec.KAFKA, key, value)
+            self._shard.committed(key, value, offset, offset, len(key_bytes) + len(value_bytes or b""))
+        self._log += decision.records
+
+    def _reload(self) -> None:
+        self._shard = ShareShard(self._config)
+        for offset, (key, value) in enumerate(self._log):
+            # Kafka's records have no fences; with ours a reload would fence more than Kafka does.
+            self._shard.load_record(*encode_record(Codec.KAFKA, key, _kafkas_fields(value)), offset)
+        while not self._shard.finish_load(lambda: False):
+            pass
+        self._shard.on_loaded(self._image)
+
+
+def run_scenario(case: Fields) -> int:
+    """Run a scenario and return how many steps it has."""
+    scenario, steps = Scenario(case), case.take_list("steps")
+    for number, fields in enumerate(steps):
+        with Fields(f"step {number}", fields) as step:
+            check("number of the step", number, step.take("step"))
+            try:
+                scenario.run(step)
+            except Mismatch as mismatch:
+                raise Mismatch(f"step {number} ({fields.get('op')}): {mismatch}") from mismatch
+    return len(steps)
+
+
+_DATA_FIELDS = {
+    "initialize": {},
+    "write": {},
+    "delete": {},
+    "read": {"stateEpoch": "state_epoch", "startOffset": "start_offset", "stateBatches": "state_batches"},
+    "readSummary": {
+        "stateEpoch": "state_epoch",
+        "leaderEpoch": "leader_epoch",
+        "startOffset": "start_offset",
+        "deliveryCompleteCount": "delivery_complete_count",
+    },
+}
+
+
+def _check_response(op: str, ours: Any, recorded: Fields) -> None:
+    check("error code", int(ours.error_code), recorded.take("errorCode"))
+    check("error", ErrorCode(ours.error_code).name, recorded.take("error"))
+    for name, attribute in _DATA_FIELDS[op].items():
+        value = recorded.take_batches(name) if name == "stateBatches" else recorded.take(name)
+        check(name, getattr(ours, attribute), value)
+
+
+def _take_image(fields: Fields) -> Image:
+    image = Image()
+    for topic in fields.take_list("topics"):
+        with Fields("topic", topic) as topic_fields:
+            image[parse_topic_id(topic_fields.take("topicId"))] = topic_fields.take("partitions")
+    return image
+
+
+def _take_record(record: object) -> tuple[int, SharePartitionKey, Value]:
+    with Fields("record", record) as fields:
+        with fields.take_object("key") as key_fields:
+            key = key_fields.take_key()
+        offset, type_name = fields.take("offset"), fields.take("type")
+        if type_name == "tombstone":
+            check("value of a tombstone", fields.take("value"), None)
+            return offset, key, None
+        with fields.take_object("value") as value_fields:
+            value = take_value(value_fields)
+    check("type", "snapshot" if type(value) is Snapshot else "update", type_name)
+    return offset, key, value
+
+
+def _kafkas_fields(value: Snapshot | Update | None) -> Value:
+    if isinstance(value, Snapshot):
+        return value._replace(leader_epoch_fence=value.leader_epoch, state_epoch_fence=value.state_epoch)
+    return value
+
+
+def _sorted(decision: Decision) -> Decision:
+    """Return the decision with its records in the order of the vectors, because Kafka's is that of a hash map."""
+
+    def order(record: tuple[SharePartitionKey, Value]) -> tuple[bytes, str, int]:
+        key = record[0]
+        return key.group_id.encode(), format_topic_id(key.topic_id), key.partition
+
+    return decision._replace(records=tuple(sorted(decision.records, key=order)))
+
+
+def _take_all(fields: Fields, *names: str) -> None:
+    for name in names:
+        fields.take_if_there(name)
