@@ -154,19 +154,19 @@ def _fetch(target: Path, timeout_s: float) -> None:
             *("-jar", str(_ivy_jar()), "-ivy", str(ivy_file)),
             *("-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]"),
         ]
-        ivy = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # noqa: S603
-        timer = threading.Timer(timeout_s, ivy.kill)
-        timer.start()
-        try:
-            assert ivy.stdout is not None
-            problems = _follow(ivy.stdout)
-            status = ivy.wait()
-        finally:
-            timer.cancel()
-            ivy.kill()
-            ivy.wait()
-    if status != 0 or not (target / f"kafka_2.13-{KAFKA_VERSION}.jar").is_file():
-        why = problems[0] if problems else f"Ivy ended with status {status}"
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:  # noqa: S603
+            timer = threading.Timer(timeout_s, ivy.kill)
+            timer.start()
+            try:
+                assert ivy.stdout is not None
+                problems = _follow(ivy.stdout)
+            except BaseException:
+                ivy.kill()
+                raise
+            finally:
+                timer.cancel()
+    if ivy.returncode != 0 or not (target / f"kafka_2.13-{KAFKA_VERSION}.jar").is_file():
+        why = problems[0] if problems else f"Ivy ended with status {ivy.returncode}"
         raise _FetchFailedError(f"Kafka's jars could not be fetched ({why}); check the network, then try again.")
 
 

@@ -82,8 +82,12 @@ class BrokerNode:
         setpriv = shutil.which("setpriv")
         if setpriv and not outlives_us:
             command = [setpriv, "--pdeathsig", "KILL", "--", *command]
-        self._process = _LAUNCHER.submit(self._spawn, command).result()
-        self._pid_file.write_text(str(self._process.pid))
+        process = _LAUNCHER.submit(self._spawn, command).result()
+        self._pid_file.write_text(str(process.pid))
+        if outlives_us:
+            process.returncode = 0  # Else Popen warns that it is forgotten while it runs, which is what we want.
+        else:
+            self._process = process
 
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
         with (self.directory / "jvm.log").open("wb") as output:

@@ -1,0 +1,1 @@
+"""Tests that run Apache Kafka's own Java classes against a coordinator."""

@@ -1,0 +1,82 @@
+"""One Kafka for a whole test run, also when pytest-xdist spreads the run over several processes."""
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from holdfast.broker import FAST_START, development_kafka
+from holdfast.broker.locks import file_lock
+
+#: The longest that one test process may wait for the others: to start the broker, or to be done with it.
+WAIT_FOR_OTHERS_S = 1800.0
+
+NewTopicFactory = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Give the bootstrap servers of a Kafka that all tests share: never stop it, and use names of your own."""
+    own_dir = tmp_path_factory.getbasetemp()
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ
+    with shared_kafka(own_dir.parent if is_worker else own_dir) as bootstrap_servers:
+        yield bootstrap_servers
+
+
+@contextmanager
+def shared_kafka(session_dir: Path) -> Iterator[str]:
+    """Give the broker that another process of this session has started, or start it.
+
+    Who started it owns it, and stops it when no other process uses it any more.
+    """
+    told, starting, users = (session_dir / f"kafka.{name}" for name in ("bootstrap", "starting", "users"))
+    with ExitStack() as using:
+        with file_lock(starting, timeout_s=WAIT_FOR_OTHERS_S):
+            if told.exists():
+                using.enter_context(file_lock(users, timeout_s=WAIT_FOR_OTHERS_S, shared=True))
+            else:
+                using.enter_context(_owned_kafka(told, starting, users))
+        yield told.read_text()
+
+
+@contextmanager
+def _owned_kafka(told: Path, starting: Path, users: Path) -> Iterator[None]:
+    with ExitStack() as until_stopped, development_kafka(jvm_options=FAST_START) as bootstrap_servers:
+        told.write_text(bootstrap_servers)
+        try:
+            yield
+        finally:
+            until_stopped.enter_context(file_lock(starting, timeout_s=WAIT_FOR_OTHERS_S))
+            until_stopped.enter_context(file_lock(users, timeout_s=WAIT_FOR_OTHERS_S))
+            told.unlink()
+
+
+@pytest.fixture
+def topic() -> str:
+    """Give a topic name that no other test has; the topic itself does not exist yet."""
+    return f"test-{uuid.uuid4()}"
+
+
+@pytest.fixture
+def new_topic(kafka: str) -> Iterator[NewTopicFactory]:
+    """Give a function that creates a topic of its own name and returns the name; all are deleted afterwards."""
+    admin = AdminClient({"bootstrap.servers": kafka})
+    made: list[str] = []
+
+    def create(partitions: int = 1, **config: str) -> str:
+        name = f"test-{uuid.uuid4()}"
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        created = admin.create_topics([NewTopic(name, partitions, 1, config=settings)])
+        created[name].result(timeout=30)
+        made.append(name)
+        return name
+
+    yield create
+    if made:
+        for deleted in admin.delete_topics(made).values():
+            deleted.result(timeout=30)
