@@ -31,7 +31,6 @@ PRODUCER_MUST: Settings = {
     "enable.idempotence": True,
     "acks": "all",
     "delivery.report.only.error": True,
-    "enable.gapless.guarantee": False,
 }
 
 #: A record batch's head, the record's own varints and its `hf` header, which the topic's limit has to hold as well.

@@ -91,7 +91,9 @@ class Partition:
         self.committed_sequence = 0  #: the newest record of ours that counted; below `ownership.sequence`
         self.checkpoint_offset = -1  #: our newest checkpoint that counted
         self.records_met = 0
-        self.bytes_met = 0
+        self.bytes_met = 0  #: keys and values that counted, since the load began at the log start
+        self.checkpoint_bytes = 0  #: `bytes_met` when our newest checkpoint was met
+        self.bytes_cut = 0  #: the part of `bytes_met` that was pruned since
         self.void_records = 0
         self.load_began_ms = 0
         self.load_ended_ms = 0
@@ -183,6 +185,8 @@ class Partition:
     def records_deleted(self, log_start_offset: int) -> None:
         """Learn the new log start."""
         self.log_start = max(self.log_start, log_start_offset)
+        if self.log_start == self.checkpoint_offset:
+            self.bytes_cut = self.checkpoint_bytes
 
     # ---- callers ask -----------------------------------------------------------------------------------------------
 
@@ -353,6 +357,7 @@ class Partition:
             self.fail(self._check.finding, now_ms)
             return
         self.checkpoint_offset = offset
+        self.checkpoint_bytes = self.bytes_met
         self.committed_offset = offset + 1
         self._is_folding = True
         self._effects.append(ContinueLoad(self.index, self.instance))
@@ -419,6 +424,7 @@ class Partition:
             self.bytes_met += size
             if key_bytes == CHECKPOINT_KEY:
                 self.checkpoint_offset = ownership.winner_offset = offset
+                self.checkpoint_bytes = self.bytes_met
                 continue
             machine.committed(head.key, head.value, offset, sequence, size)
             operation = head.operation

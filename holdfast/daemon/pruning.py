@@ -1,0 +1,177 @@
+"""Keeps the log of one partition short: refresh the checkpoint, write snapshots of what lies below it, cut.
+
+A log always begins with one of our checkpoints, and what is cut is replaced by a snapshot or a tombstone *in the log*.
+A round begins when enough of the log is dead; the next one only when it is done or given up.
+So the snapshot bytes it writes stay below (1 / dead share - 1) times the update bytes.
+
+Source: docs/architecture.md, "Compaction and pruning"; `covered` and `prune_points` in tests/model.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+
+from holdfast.daemon.metrics import ShareMetrics
+from holdfast.daemon.readers import LogReaders
+from holdfast.daemon.settings import CompactionSettings
+from holdfast.daemon.shard import ShareShard
+from holdfast.records.keys import format_key
+from holdfast.runtime.errors import CoordinatorError
+from holdfast.runtime.machine import Decision
+from holdfast.runtime.partition import Partition
+from holdfast.runtime.runtime import CoordinatorRuntime
+from holdfast.runtime.states import State
+
+#: Compaction writes one slice at most this often; the bytes of a slice follow from the rate.
+SLICE_INTERVAL_MS = 100
+
+
+class Phase(Enum):
+    """How far a round is."""
+
+    IDLE = "idle"  #: not enough of the log is dead
+    REFRESHING = "refreshing"  #: our checkpoint is on its way into the log again
+    WRITING = "writing snapshots"  #: of the keys whose newest snapshot lies below the checkpoint
+    CUTTING = "cutting"  #: everything below the checkpoint is replaced; the cut is asked for, or a reader holds it
+
+
+class CompactionSlice:
+    """One slice of snapshots, as an operation of the runtime."""
+
+    name = "compact-log-partition"
+
+    def __init__(self, below_offset: int, settings: CompactionSettings, done: Callable[[object, int], None]) -> None:
+        self.deadline_ms = 0
+        self.is_done = False
+        self._below_offset = below_offset
+        self._records_max = settings.compaction_records_per_slice_max
+        self._bytes_max = max(1, settings.compaction_bytes_per_second_max * SLICE_INTERVAL_MS // 1_000)
+        self._done = done
+        self._count = 0
+
+    def decide(self, machine: ShareShard, now_ms: int) -> Decision:
+        """Decide the next snapshots; none when every key has one above the offset or on its way."""
+        decision = machine.decide_compaction_slice(self._below_offset, self._records_max, self._bytes_max)
+        self._count = len(decision.records)
+        return decision
+
+    def complete(self, outcome: object) -> None:
+        """Tell the pruner what came of it."""
+        self._done(outcome, self._count)
+
+
+class Pruner:
+    """The rounds of one log partition; `tick` drives them."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        runtime: CoordinatorRuntime,
+        settings: CompactionSettings,
+        readers: LogReaders,
+        metrics: ShareMetrics,
+        topic: str,
+    ) -> None:
+        self.phase = Phase.IDLE
+        self.snapshots_written = 0  #: by all rounds of this process
+        self._partition = partition
+        self._runtime = runtime
+        self._settings = settings
+        self._readers = readers
+        self._metrics = metrics
+        self._topic = topic
+        self._instance = 0
+        self._cut_offset = -1
+        self._next_ms = 0
+        self._began_ms = 0
+        self._is_slice_out = False
+        self._cut_again_ms = 0
+
+    def tick(self, now_ms: int) -> None:
+        """Do the next step if one is due."""
+        partition = self._partition
+        if partition.state is not State.ACTIVE or partition.instance != self._instance:
+            self._instance = partition.instance
+            self._give_up(now_ms)
+            return
+        if now_ms < self._next_ms or self._is_slice_out:
+            return
+        if self.phase is not Phase.IDLE and now_ms - self._began_ms > self._settings.compaction_timeout_ms:
+            self._give_up(now_ms)
+        elif self.phase is Phase.IDLE:
+            self._consider(now_ms)
+        elif self.phase is Phase.REFRESHING:
+            if partition.checkpoint_offset > self._cut_offset:
+                self._cut_offset = partition.checkpoint_offset
+                self.phase = Phase.WRITING
+        elif self.phase is Phase.WRITING:
+            self._next_ms = now_ms + SLICE_INTERVAL_MS
+            self._is_slice_out = True
+            self._runtime.write(partition.index, CompactionSlice(self._cut_offset, self._settings, self._slice_done))
+        else:
+            self._cut(now_ms)
+
+    def bytes_dead(self) -> tuple[int, int]:
+        """Return (dead bytes, all bytes) of the log as far as they count; dead is what one snapshot of every key would replace."""
+        partition = self._partition
+        machine = partition.machine
+        total = partition.bytes_met - partition.bytes_cut
+        live = machine.live_bytes if isinstance(machine, ShareShard) else 0
+        return max(0, total - live), total
+
+    def why_not_pruned(self) -> str:
+        """Say in one sentence what stands between the log start and a shorter log."""
+        partition, settings = self._partition, self._settings
+        machine = partition.machine
+        if partition.state is not State.ACTIVE or not isinstance(machine, ShareShard):
+            return f"the partition is {partition.state.value}"
+        if self.phase is Phase.IDLE:
+            dead, total = self.bytes_dead()
+            return (
+                f"{dead} of {total} bytes are dead; a round begins at {settings.compaction_dead_share:.0%} "
+                f"and {settings.compaction_dead_bytes_min} bytes"
+            )
+        reader = self._readers.holding(partition.index, self._cut_offset)
+        if self.phase is Phase.CUTTING and reader is not None:
+            return f"reader {reader.group} stands at {reader.offset} and the cut would be at {self._cut_offset}"
+        oldest = machine.offsets.oldest()
+        if self.phase is Phase.WRITING and oldest is not None and oldest[1] < self._cut_offset:
+            return f"key {format_key(oldest[0])} has its newest snapshot at {oldest[1]}, below {self._cut_offset}"
+        return f"a round is {self.phase.value} for offset {self._cut_offset}"
+
+    def _consider(self, now_ms: int) -> None:
+        self._next_ms = now_ms + self._settings.compaction_check_interval_ms
+        dead, total = self.bytes_dead()
+        if (
+            dead < max(1, self._settings.compaction_dead_bytes_min)
+            or dead < total * self._settings.compaction_dead_share
+        ):
+            return
+        self._cut_offset = self._partition.checkpoint_offset
+        if self._runtime.refresh(self._partition.index):
+            self.phase = Phase.REFRESHING
+            self._began_ms = self._next_ms = now_ms
+
+    def _slice_done(self, outcome: object, count: int) -> None:
+        self._is_slice_out = False
+        if isinstance(outcome, CoordinatorError):
+            self.phase = Phase.IDLE
+            self._next_ms += self._settings.compaction_check_interval_ms
+        elif count == 0 and self.phase is Phase.WRITING:
+            self.phase = Phase.CUTTING
+            self._cut_again_ms = 0
+        self.snapshots_written += count
+
+    def _cut(self, now_ms: int) -> None:
+        partition = self._partition
+        self._next_ms = now_ms + SLICE_INTERVAL_MS
+        if partition.log_start >= self._cut_offset:
+            self._metrics.pruned(self._topic, partition.index, partition.log_start)
+            self._give_up(now_ms)
+        elif now_ms >= self._cut_again_ms and self._readers.holding(partition.index, self._cut_offset) is None:
+            self._cut_again_ms = now_ms + self._settings.compaction_check_interval_ms
+            self._runtime.delete_records(partition.index, self._cut_offset)
+
+    def _give_up(self, now_ms: int) -> None:
+        self.phase = Phase.IDLE
+        self._is_slice_out = False
+        self._next_ms = now_ms + self._settings.compaction_check_interval_ms
