@@ -5,7 +5,7 @@ last result is in; operations of one request are independent, so some may succee
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import structlog
 
@@ -47,14 +47,32 @@ class Metrics(Protocol):
 
 
 class PendingRequest:
-    """A request under way; answers exactly once, when every share partition has its result."""
+    """A request under way; answers exactly once, when every share partition has its result.
 
-    __slots__ = ("_respond", "_topics", "metrics", "results", "waiting")
+    Args:
+        topics: what was asked.
+        count: share partitions in it, 1 or more.
+        respond: takes the answer.
+        metrics: where writes are counted and timed.
+        clock_ms: monotonic; given for a Write, whose time is taken, else None.
+    """
 
-    def __init__(self, topics: Topics, count: int, respond: Respond, metrics: Metrics) -> None:
+    __slots__ = ("_clock_ms", "_respond", "_started_ms", "_topics", "metrics", "results", "waiting")
+
+    def __init__(
+        self,
+        topics: Topics,
+        count: int,
+        respond: Respond,
+        metrics: Metrics,
+        clock_ms: Callable[[], float] | None = None,
+    ) -> None:
         self._topics = topics
         self._respond = respond
         self.metrics = metrics
+        self._clock_ms = clock_ms
+        if clock_ms is not None:
+            self._started_ms = clock_ms()
         #: one per share partition asked, in the order of the request; None until it completes
         self.results: list[PartitionResult | None] = [None] * count
         #: results still missing
@@ -67,30 +85,14 @@ class PendingRequest:
         self.finish()
 
     def finish(self) -> None:
-        """Answer; `waiting` is 0."""
+        """Take the time and answer; `waiting` is 0."""
+        if self._clock_ms is not None:
+            self.metrics.write_latency(self._clock_ms() - self._started_ms)
         try:
             self._respond(merge(self._topics, self.results))
         except Exception:
             # Whatever the connection does with its answer, the shard that completed the last part goes on.
             _log.exception("an answer could not be handed back")
-
-
-class MeasuredRequest(PendingRequest):
-    """A Write, whose time is taken."""
-
-    __slots__ = ("_clock_ms", "_started_ms")
-
-    def __init__(
-        self, topics: Topics, count: int, respond: Respond, metrics: Metrics, clock_ms: Callable[[], float]
-    ) -> None:
-        super().__init__(topics, count, respond, metrics)
-        self._clock_ms = clock_ms
-        self._started_ms = clock_ms()
-
-    def finish(self) -> None:
-        """Take the time and answer."""
-        self.metrics.write_latency(self._clock_ms() - self._started_ms)
-        super().finish()
 
 
 def merge(topics: Topics, results: list[PartitionResult | None]) -> StateResponse:
@@ -138,12 +140,12 @@ class ShareOperation:
         code, text = error_of(error)
         return cls.result_type(code, f"{cls.name}: {text}")
 
-    def complete(self, outcome: object) -> None:
+    def complete(self, outcome: Any) -> None:  # noqa: ANN401 - what `decide` returned, or a failure
         """Take the result of this share partition; the last one of a request answers it."""
         if isinstance(outcome, CoordinatorError):
             outcome = self.failure(outcome)
         pending = self.pending
-        pending.results[self.index] = cast("PartitionResult", outcome)
+        pending.results[self.index] = outcome
         pending.waiting -= 1
         if not pending.waiting:
             pending.finish()

@@ -14,7 +14,6 @@ import structlog
 from holdfast.daemon.operations import (
     DeleteOperation,
     InitializeOperation,
-    MeasuredRequest,
     Metrics,
     PendingRequest,
     ReadOperation,
@@ -131,10 +130,9 @@ class ShareService:
             respond([])
             return
         operation_type = _OPERATIONS[api_key]
-        pending: PendingRequest
         if api_key == WRITE:
-            pending = MeasuredRequest(topics, count, respond, self._metrics, self._clock_ms)
             self._metrics.write_recorded(count)
+            pending = PendingRequest(topics, count, respond, self._metrics, self._clock_ms)
         else:
             pending = PendingRequest(topics, count, respond, self._metrics)
         if self.is_active:
