@@ -119,7 +119,7 @@ def plain(partition: Any, names: tuple[str, ...], version: int) -> dict[str, Any
     """Return the fields of a kio entity by name, as our values have them."""
     fields: dict[str, Any] = {}
     for name in names:
-        value = absent_fields(version).get(name) if not hasattr(partition, name) else getattr(partition, name)
+        value: Any = absent_fields(version).get(name) if not hasattr(partition, name) else getattr(partition, name)
         if name == "state_batches":
             value = tuple((b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in value)
         fields[name] = value

@@ -1,0 +1,180 @@
+"""Which calls the node serves, in which versions, and who answers them.
+
+There is one table, at the end of this module. What ApiVersions advertises is made from it, so the two cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from kio.schema.errors import ErrorCode
+
+from holdfast.daemon import find_coordinator, metadata, schemas
+from holdfast.daemon.admin import Admin
+from holdfast.daemon.cluster_view import ClusterView
+from holdfast.daemon.connection import API_VERSIONS, Api, Request
+from holdfast.records import wire
+from holdfast.records.admin import ADMIN, ADMIN_VERSION, decode_admin_request
+from holdfast.records.body import BodyReader
+from holdfast.records.keys import SharePartitionKey
+from holdfast.records.results import StateRequest, StateResponse
+
+Respond = Callable[[bytes], None]
+
+_API_VERSIONS_MAX: Final = 4
+_API_VERSIONS_FLEXIBLE_FROM: Final = 3
+#: Version 0 is what every client can read; an unknown version is answered with it.
+_API_VERSIONS_FALLBACK: Final = 0
+
+#: The feature by which Kafka's clients see that share groups are on.
+_SHARE_FEATURE: Final = "share.version"
+_SHARE_FEATURE_LEVEL: Final = 1
+
+#: Topics that one Metadata request may name; there is only one here to be named.
+_METADATA_TOPICS_MAX: Final = 1_000
+
+
+class ShareCalls(Protocol):
+    """Carry out the five share-state calls."""
+
+    def handle(self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None]) -> None:
+        """Carry out a call of API key 83 to 87; `respond` is called once, maybe before this returns."""
+
+    def partition_for(self, key: SharePartitionKey) -> int:
+        """Return the log partition of a share partition.
+
+        Raises:
+            NotAvailable: before start-up and after shutdown.
+        """
+
+
+class ApiHandler:
+    """Answer requests of all calls; an instance is the handler of a `Server`."""
+
+    def __init__(
+        self, service: ShareCalls, cluster: ClusterView, admin: Admin, coordinator_keys_max: int = 20_000
+    ) -> None:
+        """Make a handler; a FindCoordinator request that names more than `coordinator_keys_max` keys is malformed."""
+        self._service = service
+        self._cluster = cluster
+        self._admin = admin
+        self._coordinator_keys_max = coordinator_keys_max
+        #: API version to body of the answer to ApiVersions.
+        self._api_versions = {
+            version: _encode_api_versions(version, ErrorCode.none) for version in range(_API_VERSIONS_MAX + 1)
+        }
+        self._unsupported_version = _encode_api_versions(_API_VERSIONS_FALLBACK, ErrorCode.unsupported_version)
+
+    def __call__(self, request: Request, respond: Respond) -> None:
+        """Answer a request; `respond` takes the body, once, maybe before this returns.
+
+        Raises:
+            MalformedBody: the body does not follow its API.
+        """
+        _TABLE[request.api_key].answer(self, request, respond)
+
+    def answer_share_call(self, request: Request, respond: Respond) -> None:
+        """Answer one of the five share-state calls."""
+        api_key, version = request.api_key, request.api_version
+        asked = wire.decode_request(api_key, version, request.frame, request.body_offset)
+        self._service.handle(api_key, asked, partial(_respond_share_call, api_key, version, respond))
+
+    def answer_api_versions(self, request: Request, respond: Respond) -> None:
+        """Answer ApiVersions; a version we don't know gets our list in version 0, for the client to choose again."""
+        version = request.api_version
+        if not 0 <= version <= _API_VERSIONS_MAX:
+            respond(self._unsupported_version)
+            return
+        reader = BodyReader(request.frame, request.body_offset, version >= _API_VERSIONS_FLEXIBLE_FROM)
+        if version >= _API_VERSIONS_FLEXIBLE_FROM:
+            reader.string("ClientSoftwareName")
+            reader.string("ClientSoftwareVersion")
+        reader.end()
+        respond(self._api_versions[version])
+
+    def answer_metadata(self, request: Request, respond: Respond) -> None:
+        """Answer Metadata."""
+        version = request.api_version
+        queries = metadata.decode_request(version, request.frame, request.body_offset, _METADATA_TOPICS_MAX)
+        respond(metadata.encode_response(version, queries, self._cluster))
+
+    def answer_find_coordinator(self, request: Request, respond: Respond) -> None:
+        """Answer FindCoordinator."""
+        version = request.api_version
+        keys_max = self._coordinator_keys_max
+        query = find_coordinator.decode_request(version, request.frame, request.body_offset, keys_max)
+        answers = find_coordinator.find(version, query, self._cluster, self._service.partition_for)
+        respond(find_coordinator.encode_response(version, query, answers))
+
+    def answer_admin(self, request: Request, respond: Respond) -> None:
+        """Answer a command of the command line tool."""
+        self._admin.handle(decode_admin_request(request.frame, request.body_offset), respond)
+
+
+def _respond_share_call(api_key: int, version: int, respond: Respond, response: StateResponse) -> None:
+    respond(wire.encode_response(api_key, version, response))
+
+
+def _encode_api_versions(version: int, error_code: ErrorCode) -> bytes:
+    def make(entity: str, /, **values: object) -> object:
+        return schemas.make("api_versions", version, entity, **values)
+
+    response = make(
+        "ApiVersionsResponse",
+        error_code=error_code,
+        api_keys=tuple(
+            make("ApiVersion", api_key=key, min_version=api.min_version, max_version=api.max_version)
+            for key, api in sorted(APIS.items())
+        ),
+        throttle_time=timedelta(0),
+        **_make_features(version),
+    )
+    return schemas.encode(response)
+
+
+def _make_features(version: int) -> dict[str, object]:
+    if version < _API_VERSIONS_FLEXIBLE_FROM:
+        return {}
+    make, level = partial(schemas.make, "api_versions", version), _SHARE_FEATURE_LEVEL
+    supported = make("SupportedFeatureKey", name=_SHARE_FEATURE, min_version=level, max_version=level)
+    finalized = make("FinalizedFeatureKey", name=_SHARE_FEATURE, max_version_level=level, min_version_level=level)
+    return {
+        "supported_features": (supported,),
+        "finalized_features_epoch": 0,
+        "finalized_features": (finalized,),
+    }
+
+
+class _Entry(NamedTuple):
+    api: Api
+    answer: Callable[[ApiHandler, Request, Respond], None]
+
+
+def _share_call(api_key: int, name: str) -> _Entry:
+    return _Entry(Api(name, *wire.VERSIONS[api_key]), ApiHandler.answer_share_call)
+
+
+_TABLE: Final[dict[int, _Entry]] = {
+    metadata.METADATA: _Entry(
+        Api("Metadata", 0, metadata.MAX_VERSION, metadata.FLEXIBLE_FROM), ApiHandler.answer_metadata
+    ),
+    find_coordinator.FIND_COORDINATOR: _Entry(
+        Api("FindCoordinator", 0, find_coordinator.MAX_VERSION, find_coordinator.FLEXIBLE_FROM),
+        ApiHandler.answer_find_coordinator,
+    ),
+    API_VERSIONS: _Entry(
+        Api("ApiVersions", 0, _API_VERSIONS_MAX, _API_VERSIONS_FLEXIBLE_FROM), ApiHandler.answer_api_versions
+    ),
+    wire.INITIALIZE: _share_call(wire.INITIALIZE, "InitializeShareGroupState"),
+    wire.READ: _share_call(wire.READ, "ReadShareGroupState"),
+    wire.WRITE: _share_call(wire.WRITE, "WriteShareGroupState"),
+    wire.DELETE: _share_call(wire.DELETE, "DeleteShareGroupState"),
+    wire.SUMMARY: _share_call(wire.SUMMARY, "ReadShareGroupStateSummary"),
+    ADMIN: _Entry(Api("HoldfastAdmin", ADMIN_VERSION, ADMIN_VERSION), ApiHandler.answer_admin),
+}
+
+#: API key to the versions that are served.
+APIS: Final[Mapping[int, Api]] = {key: entry.api for key, entry in _TABLE.items()}

@@ -1,0 +1,92 @@
+"""Frames of the Kafka protocol: a length, a header, a body.
+
+A request header is version 1 (key, version, correlation id, client id) or version 2 (the same and tagged fields); a
+response header is version 0 (correlation id) or version 1 (the same and tagged fields). The client id is never compact.
+The answer to ApiVersions always has header version 0, so that it can be read before anything was agreed on.
+
+Source: KIP-482, KIP-511.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from holdfast.records.compact import MalformedBody, skip_tags
+
+#: Bytes of the length in front of every frame; it counts what follows it.
+LENGTH_SIZE: Final = 4
+
+_LENGTH: Final = Struct(">i")
+_REQUEST: Final = Struct(">hhih")
+_REQUEST_FRAME: Final = Struct(">ihhih")
+_RESPONSE_FRAME: Final = Struct(">ii")
+_RESPONSE_FRAME_WITH_TAGS: Final = Struct(">iix")
+
+_unpack_request = _REQUEST.unpack_from
+_pack_response = _RESPONSE_FRAME.pack
+_pack_response_with_tags = _RESPONSE_FRAME_WITH_TAGS.pack
+
+
+class RequestHeader(NamedTuple):
+    """Say which request this is and how its answer is found again."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    #: As sent, normally UTF-8; None when absent.
+    client_id: bytes | None
+    #: Where the tagged fields of header version 2 or the body of version 1 begin.
+    end: int
+
+
+def read_length(data: bytes | bytearray, offset: int) -> int:
+    """Return the length that is announced at `offset`; it may be negative."""
+    length: int = _LENGTH.unpack_from(data, offset)[0]
+    return length
+
+
+def read_request_header(frame: bytes) -> RequestHeader:
+    """Return the header of a request, up to its tagged fields.
+
+    Raises:
+        MalformedBody: the frame ends in the middle of it.
+    """
+    if len(frame) < _REQUEST.size:
+        raise MalformedBody("the request header", 0, f"it has {_REQUEST.size} bytes at least, the frame {len(frame)}")
+    api_key, api_version, correlation_id, length = _unpack_request(frame)
+    if length < 0:
+        return RequestHeader(api_key, api_version, correlation_id, None, _REQUEST.size)
+    end = _REQUEST.size + length
+    if end > len(frame):
+        raise MalformedBody("ClientId", _REQUEST.size - 2, f"{length} bytes are announced, the frame has {len(frame)}")
+    return RequestHeader(api_key, api_version, correlation_id, frame[_REQUEST.size : end], end)
+
+
+def encode_request(api_key: int, api_version: int, correlation_id: int, client_id: bytes, body: bytes) -> bytes:
+    """Return the frame of a request with header version 2, its length included."""
+    length = _REQUEST.size + len(client_id) + 1 + len(body)
+    return b"%b%b\x00%b" % (
+        _REQUEST_FRAME.pack(length, api_key, api_version, correlation_id, len(client_id)),
+        client_id,
+        body,
+    )
+
+
+def encode_response(correlation_id: int, body: bytes, has_tags: bool) -> bytes:
+    """Return the frame of a response with header version 1 if it has tags, else 0, its length included."""
+    if has_tags:
+        return _pack_response_with_tags(len(body) + 5, correlation_id) + body
+    return _pack_response(len(body) + 4, correlation_id) + body
+
+
+def read_response_header(frame: bytes, has_tags: bool) -> tuple[int, int]:
+    """Return the correlation id of a response and where its body begins.
+
+    Raises:
+        MalformedBody: the frame ends in the middle of it.
+    """
+    if len(frame) < _LENGTH.size:
+        raise MalformedBody("CorrelationId", 0, f"it has {_LENGTH.size} bytes, the frame {len(frame)}")
+    end = _LENGTH.size
+    return read_length(frame, 0), skip_tags(frame, end, "the response header") if has_tags else end
