@@ -24,7 +24,7 @@ class Position(NamedTuple):
     next_sequence: int
 
 
-#: Where every log begins. No record has sequence -1, so nothing counts before a checkpoint does.
+#: Where every log begins. No sequence is negative, so nothing counts before a checkpoint does.
 START: Final = Position(owner_epoch=0, attempt_id=None, next_sequence=-1)
 
 
@@ -40,7 +40,7 @@ def step(position: Position, owner_epoch: int, sequence: int, checkpoint: Checkp
     if checkpoint is not None and owner_epoch > position.owner_epoch:
         # A log whose prefix was pruned begins with a refresh, whose sequence is not 0.
         return Position(owner_epoch, checkpoint.attempt_id, sequence + 1), True
-    if owner_epoch != position.owner_epoch or sequence != position.next_sequence:
+    if owner_epoch != position.owner_epoch or sequence != position.next_sequence or sequence < 0:
         return position, False
     if checkpoint is not None and checkpoint.attempt_id != position.attempt_id:
         return position, False

@@ -1,0 +1,1 @@
+"""The records: pure functions and values."""
