@@ -1,0 +1,234 @@
+"""The log in memory does what a broker and a client may do, one move at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.runtime.errors import AppendRefused
+from holdfast.runtime.log import Log, LogListener
+from holdfast.runtime.memory_log import MemoryLog, MemoryTopic
+
+
+class Told:
+    """A listener that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args: self.calls.append((name, *args))
+
+    def take(self) -> list[tuple[Any, ...]]:
+        calls, self.calls = self.calls, []
+        return calls
+
+
+@pytest.fixture
+def topic() -> MemoryTopic:
+    return MemoryTopic(message_bytes_max=100)
+
+
+def open_log(topic: MemoryTopic, queue_records_max: int = 10) -> tuple[MemoryLog, Told]:
+    log, told = topic.open_log(queue_records_max), Told()
+    listener: LogListener = told
+    log.start(listener)
+    _: Log = log
+    return log, told
+
+
+def kinds(topic: MemoryTopic) -> list[str]:
+    return [move.kind for move in topic.moves()]
+
+
+def make(topic: MemoryTopic, *wanted: str) -> None:
+    for kind in wanted:
+        next(move for move in topic.moves() if move.kind == kind).make()
+
+
+def append(log: MemoryLog, *keys: bytes) -> None:
+    for key in keys:
+        log.append(0, key, b"value", b"header " + key)
+
+
+def read_keys(call: tuple[Any, ...]) -> list[bytes]:
+    assert call[0] == "records_read"
+    return [record.key for record in call[3]]
+
+
+def test_nothing_happens_by_itself(topic: MemoryTopic) -> None:
+    log, told = open_log(topic)
+    append(log, b"a")
+    log.start_reading(0, 1)
+    log.ask_latest_offsets(1, [0])
+    assert told.take() == []
+    assert kinds(topic) == ["land", "look up", "begin"]
+    make(topic, "begin", "catch up", "land")
+    assert told.take() == [("read_started", 0, 1, 0, 0), ("caught_up", 0, 1, 0)]
+    assert "read" not in kinds(topic), "what is above the high watermark was offered to a reader"
+    make(topic, "commit", "read")
+    (call,) = told.take()
+    assert read_keys(call) == [b"a"]
+
+
+def test_a_load_catches_up_once_with_the_end_that_it_saw_first(topic: MemoryTopic) -> None:
+    log, told = open_log(topic)
+    append(log, b"a", b"b")
+    topic.run_until_quiet()
+    log.start_reading(0, 7)
+    make(topic, "begin")
+    append(log, b"c")
+    make(topic, "land", "commit")
+    log.read(0, 1)
+    assert kinds(topic) == ["read"]
+    log.read(0, 1)
+    make(topic, "catch up", "read")
+    assert [call[0] for call in told.take()] == [
+        "read_started",
+        "records_read",
+        "records_read",
+        "caught_up",
+        "records_read",
+    ]
+    assert kinds(topic) == []
+
+
+def test_a_latest_offset_is_that_of_the_moment_it_was_looked_up(topic: MemoryTopic) -> None:
+    log, told = open_log(topic)
+    log.ask_latest_offsets(1, [0])
+    log.ask_latest_offsets(2, [0])
+    make(topic, "look up")
+    append(log, b"a")
+    make(topic, "land", "commit")
+    log.look_up(is_known=False)
+    make(topic, "tell", "tell")
+    assert told.take() == [("latest_offsets", 1, {0: 0}), ("latest_offsets", 2, {0: None})]
+
+
+def test_appends_are_refused_by_size_and_by_number(topic: MemoryTopic) -> None:
+    log, _ = open_log(topic, queue_records_max=1)
+    with pytest.raises(AppendRefused) as refused:
+        log.append(0, b"key", bytes(98), b"header")
+    assert refused.value.is_too_large
+    append(log, b"a")
+    with pytest.raises(AppendRefused) as refused:
+        append(log, b"b")
+    assert not refused.value.is_too_large
+    topic.run_until_quiet()
+    assert [record.key for record in topic.partitions[0].records] == [b"a"]
+
+
+def test_an_append_that_was_reported_as_failed_may_still_land_or_not(topic: MemoryTopic) -> None:
+    log, told = open_log(topic)
+    append(log, b"a", b"b", b"c")
+    log.report_failed(0)
+    log.report_failed(0)
+    make(topic, "tell", "tell")
+    assert told.take() == [
+        ("append_failed", 0, b"header a", "it timed out"),
+        ("append_failed", 0, b"header b", "it timed out"),
+    ]
+    make(topic, "land")
+    log.lose(0)
+    topic.run_until_quiet()
+    assert [record.key for record in topic.partitions[0].records] == [b"a", b"c"]
+
+
+def test_records_may_land_twice_and_again_later(topic: MemoryTopic) -> None:
+    log, _ = open_log(topic)
+    append(log, b"a", b"b")
+    log.land(0, is_kept=True)
+    topic.run_until_quiet()
+    topic.repeat(0, 0)
+    records = topic.partitions[0].records
+    assert [(record.offset, record.key) for record in records] == [(0, b"a"), (1, b"a"), (2, b"b"), (3, b"a")]
+
+
+def test_what_is_above_the_watermark_can_be_lost_and_what_is_below_cannot(topic: MemoryTopic) -> None:
+    log, _ = open_log(topic)
+    append(log, b"a", b"b")
+    make(topic, "land", "land")
+    topic.commit(0, 1)
+    assert topic.lose_uncommitted(0) == 1
+    assert [record.key for record in topic.partitions[0].records] == [b"a"]
+    assert topic.lose_uncommitted(0) == 0
+
+
+def test_a_cut_is_told_and_a_reader_below_it_fails_without_an_alarm(topic: MemoryTopic) -> None:
+    log, told = open_log(topic)
+    append(log, b"a", b"b")
+    topic.run_until_quiet()
+    log.start_reading(0, 1)
+    make(topic, "begin")
+    log.delete_records(0, 2)
+    log.delete_records(0, 2)
+    make(topic, "delete", "tell")
+    log.delete(is_refused=True)
+    make(topic, "tell", "miss")
+    assert [call[:3] for call in told.take()] == [
+        ("read_started", 0, 1),
+        ("records_deleted", 0, 2),
+        ("records_deleted", 0, None),
+        ("read_failed", 0, 1),
+    ]
+    log.start_reading(0, 2)
+    make(topic, "begin")
+    assert told.take() == [("read_started", 0, 2, 2, 2)]
+
+
+def test_a_topic_made_again_has_another_id_and_fails_its_readers_with_an_alarm(topic: MemoryTopic) -> None:
+    log, told = open_log(topic)
+    append(log, b"a", b"b")
+    make(topic, "land", "commit")
+    log.start_reading(0, 1)
+    make(topic, "begin")
+    before = topic.identity
+    topic.make()
+    assert topic.identity != before
+    make(topic, "land", "lose")
+    assert [record.key for record in topic.partitions[0].records] == [b"b"], "what was in flight lands by the name"
+    assert told.take()[-1][0] == "read_failed"
+    assert kinds(topic) == ["commit"]
+
+
+def test_one_thing_of_an_earlier_instance_may_still_be_told(topic: MemoryTopic) -> None:
+    log, told = open_log(topic)
+    append(log, b"a")
+    topic.run_until_quiet()
+    log.start_reading(0, 1)
+    make(topic, "begin")
+    log.start_reading(0, 2)
+    assert kinds(topic) == ["begin", "late read"]
+    make(topic, "late read")
+    assert kinds(topic) == ["begin"]
+    assert told.take()[-1][:3] == ("records_read", 0, 1)
+
+
+def test_a_frozen_process_is_told_nothing_and_a_crashed_one_never(topic: MemoryTopic) -> None:
+    log, told = open_log(topic)
+    append(log, b"a", b"b")
+    log.report_failed(0)
+    log.start_reading(0, 1)
+    log.is_frozen = True
+    assert kinds(topic) == ["land"]
+    log.is_frozen = False
+    assert kinds(topic) == ["land", "tell", "begin"]
+    log.crash()
+    topic.run_until_quiet()
+    assert [record.key for record in topic.partitions[0].records] == [b"a", b"b"]
+    assert told.take() == []
+
+
+def test_other_programs_write_what_they_like(topic: MemoryTopic) -> None:
+    topic.write_foreign(0, None, b"text", None)
+    assert topic.partitions[0].records == [(0, None, b"text", None)]
+
+
+def test_a_dying_producer_and_a_failing_reader_are_told(topic: MemoryTopic) -> None:
+    log, told = open_log(topic)
+    log.start_reading(0, 1)
+    log.replace_producer()
+    log.fail_reading(0)
+    topic.run_until_quiet()
+    assert [call[0] for call in told.take()] == ["read_failed", "producer_replaced"]
