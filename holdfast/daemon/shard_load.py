@@ -56,6 +56,7 @@ class ShareLoad:
         self._waiting: deque[_Run] | None = None
         #: records of a type this version does not know, and null updates; skipped
         self.skipped_records = 0
+        self._skipped_kinds: set[Kind] = set()
         #: values with bytes behind their end, which Kafka ignores and so do we
         self.values_with_trailing_bytes = 0
 
@@ -141,8 +142,9 @@ class ShareLoad:
         return state
 
     def _skip(self, kind: Kind, raw_key: bytes, offset: int) -> None:
-        if not self.skipped_records:
-            _log.warning(
-                "records without a meaning are skipped", kind=kind.name, first_offset=offset, key=raw_key.hex()
-            )
         self.skipped_records += 1
+        if kind not in self._skipped_kinds:
+            self._skipped_kinds.add(kind)
+            _log.warning(
+                "records without a meaning are skipped", kind=kind.name, first_offset=offset, key=raw_key[:64].hex()
+            )

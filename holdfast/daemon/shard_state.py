@@ -182,6 +182,16 @@ class ShardState:
         """Yield every share partition and its state as they were at `position`."""
         return self._states.items_at(position)
 
+    @property
+    def skipped_records(self) -> int:
+        """Records met while loading that mean nothing to this version: of an unknown type, or a null update."""
+        return self._load.skipped_records
+
+    @property
+    def values_with_trailing_bytes(self) -> int:
+        """Values met while loading with bytes behind their end, which were ignored."""
+        return self._load.values_with_trailing_bytes
+
     def summarize(self) -> ShardSummary:
         """Return what an admin asks of a shard."""
         key, offset = self.offsets.oldest() or (None, None)

@@ -246,9 +246,7 @@ def test_a_snapshot_holds_old_and_new_batches_under_the_stored_epochs() -> None:
     world.initialize(3, 100)
     world.read(5)
     world.now_ms += 1
-    world.write(
-        batch(100, 109, 2, 1), state_epoch=9, leader_epoch=7, start_offset=-1, delivery_complete_count=10
-    )
+    world.write(batch(100, 109, 2, 1), state_epoch=9, leader_epoch=7, start_offset=-1, delivery_complete_count=10)
     assert world.last_record() == (
         KEY,
         Snapshot(1, 3, 5, 100, 10, NOW_MS + 1, NOW_MS + 1, (batch(100, 109, 2, 1),), 5, 3),
@@ -359,9 +357,7 @@ def test_the_worked_trace() -> None:
     assert world.read(5).start_offset == -1
     assert world.last_record()[1] == Update(0, 5, -1, -1, ())
     assert world.write(leader_epoch=4).error_code == ErrorCode.FENCED_LEADER_EPOCH
-    world.write(
-        batch(100, 109, 2, 1), state_epoch=0, leader_epoch=7, start_offset=100, delivery_complete_count=0
-    )
+    world.write(batch(100, 109, 2, 1), state_epoch=0, leader_epoch=7, start_offset=100, delivery_complete_count=0)
     assert world.last_record()[1] == Update(0, 5, 100, 0, (batch(100, 109, 2, 1),))
     world.write(batch(110, 119, 0, 2), delivery_complete_count=3)
     both = (batch(100, 109, 2, 1), batch(110, 119, 0, 2))
