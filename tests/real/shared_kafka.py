@@ -1,6 +1,7 @@
 """One Kafka for a whole test run, also when pytest-xdist spreads the run over several processes."""
 
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +16,8 @@ from holdfast.broker.locks import file_lock
 
 #: The longest that one test process may wait for the others: to start the broker, or to be done with it.
 WAIT_FOR_OTHERS_S = 1800.0
+#: Bound of creating or deleting a topic.
+CREATE_TIMEOUT_S = 30.0
 
 NewTopicFactory = Callable[..., str]
 
@@ -72,11 +75,15 @@ def new_topic(kafka: str) -> Iterator[NewTopicFactory]:
         name = f"test-{uuid.uuid4()}"
         settings = {key.replace("_", "."): value for key, value in config.items()}
         created = admin.create_topics([NewTopic(name, partitions, 1, config=settings)])
-        created[name].result(timeout=30)
+        created[name].result(timeout=CREATE_TIMEOUT_S)
         made.append(name)
+        # The controller has answered; the broker learns of the topic a little later.
+        deadline = time.monotonic() + CREATE_TIMEOUT_S
+        while admin.list_topics(name, timeout=CREATE_TIMEOUT_S).topics[name].error is not None:
+            assert time.monotonic() < deadline, f"{name} was created but is not to be seen"
         return name
 
     yield create
     if made:
         for deleted in admin.delete_topics(made).values():
-            deleted.result(timeout=30)
+            deleted.result(timeout=CREATE_TIMEOUT_S)
