@@ -82,10 +82,16 @@ class PendingRequest:
         """Answer every share partition with `result`, before any of them was run."""
         self.results = [result] * self.waiting
         self.waiting = 0
-        self.finish()
+        self._finish()
 
-    def finish(self) -> None:
-        """Take the time and answer; `waiting` is 0."""
+    def complete(self, index: int, result: PartitionResult) -> None:
+        """Take the result of the share partition asked for as number `index`; the last one answers the request."""
+        self.results[index] = result
+        self.waiting -= 1
+        if not self.waiting:
+            self._finish()
+
+    def _finish(self) -> None:
         if self._clock_ms is not None:
             self.metrics.write_latency(self._clock_ms() - self._started_ms)
         try:
@@ -135,20 +141,16 @@ class ShareOperation:
         self.index = index
 
     @classmethod
-    def failure(cls, error: CoordinatorError) -> PartitionResult:
+    def failure(cls, error: Exception) -> PartitionResult:
         """Return the result of a share partition whose operation failed."""
         code, text = error_of(error)
         return cls.result_type(code, f"{cls.name}: {text}")
 
     def complete(self, outcome: Any) -> None:  # noqa: ANN401 - what `decide` returned, or a failure
-        """Take the result of this share partition; the last one of a request answers it."""
+        """Take the result of this share partition; the last one answers its request."""
         if isinstance(outcome, CoordinatorError):
             outcome = self.failure(outcome)
-        pending = self.pending
-        pending.results[self.index] = outcome
-        pending.waiting -= 1
-        if not pending.waiting:
-            pending.finish()
+        self.pending.complete(self.index, outcome)
 
 
 class InitializeOperation(ShareOperation):

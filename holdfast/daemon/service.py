@@ -23,7 +23,7 @@ from holdfast.daemon.operations import (
 )
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.records.results import StateRequest
-from holdfast.runtime.errors import NotAvailable, OperationFailed
+from holdfast.runtime.errors import CoordinatorError, NotAvailable
 from holdfast.runtime.machine import Operation
 
 _log = structlog.get_logger(__name__)
@@ -147,16 +147,14 @@ class ShareService:
         for topic_id, partitions in topics:
             for asked in partitions:
                 place = (group_id, topic_id, asked.partition)
-                key, log_partition_index = places.get(place) or self._place(*place)
-                operation = operation_type(key, asked, pending, index)
                 try:
-                    write(log_partition_index, operation)
-                except Exception:
-                    _log.exception(
-                        "an operation could not be run", operation=operation.name, log_partition=log_partition_index
-                    )
+                    key, log_partition_index = places.get(place) or self._place(*place)
+                    write(log_partition_index, operation_type(key, asked, pending, index))
+                except Exception as error:
+                    if not isinstance(error, CoordinatorError):
+                        _log.exception("an operation could not be run", operation=operation_type.name)
                     if pending.results[index] is None:
-                        operation.complete(OperationFailed("it could not be run"))
+                        pending.complete(index, operation_type.failure(error))
                 index += 1
 
     def _place(self, group_id: str, topic_id: bytes, partition: int) -> tuple[SharePartitionKey, int]:
