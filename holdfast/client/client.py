@@ -1,0 +1,84 @@
+"""The client as a user sees it: share-state calls and admin commands over connections it keeps."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from holdfast.client.connection import Address
+from holdfast.client.errors import AdminRefused, Disconnected
+from holdfast.client.nodes import Nodes
+from holdfast.client.persister import Persister
+from holdfast.client.settings import ClientSettings
+from holdfast.records.admin import ADMIN, ADMIN_VERSION, AdminRequest, decode_admin_response, encode_admin_request
+from holdfast.records.compact import MalformedBody
+
+
+class Client(Persister):
+    """A client of one Holdfast cluster; `connect` makes one."""
+
+    async def admin(self, command: str, /, **arguments: Any) -> Any:  # noqa: ANN401
+        """Run an admin command in the node that is reached first and return what it gave; it is not tried again.
+
+        Raises:
+            AdminRefused: the node does not know the command, or refused it, or it failed there.
+            ClientError: the node could not be reached, or gave no answer.
+        """
+        connection = await self._nodes.any()
+        version = connection.version_of("HoldfastAdmin", ADMIN, ADMIN_VERSION, ADMIN_VERSION)
+        body = encode_admin_request(AdminRequest(command, arguments))
+        frame, offset = await connection.request(ADMIN, version, body)
+        try:
+            error_code, error_message, result = decode_admin_response(frame, offset)
+        except MalformedBody as error:
+            raise Disconnected(f"The server at {connection.address} breaks the protocol. {error}") from error
+        if error_code:
+            raise AdminRefused(error_code, error_message or f"The node refused the command {command}.")
+        return result
+
+    def close(self) -> None:
+        """Close all connections; calls under way fail with Disconnected."""
+        self._nodes.close()
+
+
+@asynccontextmanager
+async def connect(
+    bootstrap: str | Sequence[str], settings: ClientSettings | None = None, ssl_context: ssl.SSLContext | None = None
+) -> AsyncIterator[Client]:
+    """Give a client that has reached a node, and close it at the end.
+
+    Args:
+        bootstrap: `host:port` of one node or several; the others are learnt from them.
+        settings: limits and times.
+        ssl_context: for a listener with TLS.
+
+    Raises:
+        ValueError: an address is not `host:port`.
+        Disconnected: no node can be reached.
+    """
+    addresses = [parse_address(text) for text in ([bootstrap] if isinstance(bootstrap, str) else bootstrap)]
+    if not addresses:
+        raise ValueError("The client needs the address of one node at least, as host:port.")
+    settings = settings or ClientSettings()
+    nodes = Nodes(addresses, settings, ssl_context)
+    client = Client(nodes, settings)
+    try:
+        await nodes.any()
+        yield client
+    finally:
+        client.close()
+
+
+def parse_address(text: str) -> Address:
+    """Return the address that `host:port` names; an IPv6 host stands in brackets.
+
+    Raises:
+        ValueError: it is anything else.
+    """
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise ValueError(f"The address {text!r} is not host:port, as in 127.0.0.1:9492.")
+    return Address(host, int(port))

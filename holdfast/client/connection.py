@@ -1,0 +1,237 @@
+"""One connection to a node: requests out, answers in, matched by their order and their correlation id.
+
+Requests are pipelined. A peer that answers out of order, or something that is no answer, ends the connection, and with
+it every request that waits on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from functools import partial
+from typing import Final, NamedTuple, cast
+
+from holdfast.client.errors import ClientError, Disconnected, RequestTimedOut, Unsupported
+from holdfast.client.settings import ClientSettings
+from holdfast.records.body import BodyReader
+from holdfast.records.compact import MalformedBody, encode_string
+from holdfast.records.frames import LENGTH_SIZE, encode_request, read_length, read_response_header
+
+API_VERSIONS: Final = 18
+_API_VERSIONS_VERSION: Final = 3
+_UNSUPPORTED_VERSION: Final = 35
+_CLIENT_SOFTWARE: Final = ("holdfast", "0.1.0")
+
+
+class Address(NamedTuple):
+    """Say where a node listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Answer(NamedTuple):
+    """Hold a response whose body reaches from `body_offset` to the end of `frame`."""
+
+    frame: bytes
+    body_offset: int
+
+
+class _Waiting(NamedTuple):
+    correlation_id: int
+    has_tags: bool
+    #: On the loop's clock, in seconds.
+    deadline: float
+    answer: asyncio.Future[Answer]
+
+
+class NodeConnection(asyncio.Protocol):
+    """An open connection; `open_connection` makes one."""
+
+    def __init__(self, address: Address, settings: ClientSettings) -> None:
+        self.address = address
+        self._settings = settings
+        self._client_id = settings.client_id.encode()
+        self._transport: asyncio.Transport | None = None
+        self._correlation_id = 0
+        #: In the order of the requests, which is the order of the answers.
+        self._waiting: deque[_Waiting] = deque()
+        self._room = asyncio.Semaphore(settings.requests_in_flight_max)
+        #: One for all requests: the first that waits is the first whose time is up.
+        self._timer: asyncio.TimerHandle | None = None
+        self._buffer = bytearray()
+        self._ended: ClientError | None = None
+        #: API key to (lowest version, highest version) of what the node serves.
+        self.versions: dict[int, tuple[int, int]] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be sent."""
+        return self._ended is None
+
+    def version_of(self, name: str, api_key: int, lowest: int, highest: int) -> int:
+        """Return the highest version of a call that both sides speak.
+
+        Raises:
+            Unsupported: there is none.
+        """
+        served = self.versions.get(api_key)
+        if served is None:
+            raise Unsupported(f"The server at {self.address} does not serve {name}; is it a Holdfast node?")
+        version = min(highest, served[1])
+        if version < max(lowest, served[0]):
+            raise Unsupported(
+                f"The server at {self.address} serves {name} in versions {served[0]} to {served[1]}, "
+                f"and {lowest} to {highest} would do; a newer server is needed."
+            )
+        return version
+
+    async def request(self, api_key: int, version: int, body: bytes, has_tags: bool = True) -> Answer:
+        """Send a request and return its answer; many may be under way.
+
+        Raises:
+            Disconnected: the connection ended before the answer came.
+            RequestTimedOut: no answer came in time; the connection is closed.
+        """
+        async with self._room:
+            if self._ended is not None or self._transport is None:
+                raise Disconnected(f"The connection to {self.address} is closed.") from self._ended
+            self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
+            loop = asyncio.get_running_loop()
+            answer: asyncio.Future[Answer] = loop.create_future()
+            deadline = loop.time() + self._settings.request_timeout_ms / 1_000
+            self._waiting.append(_Waiting(self._correlation_id, has_tags, deadline, answer))
+            if self._timer is None:
+                self._timer = loop.call_at(deadline, self._check_time)
+            self._transport.write(encode_request(api_key, version, self._correlation_id, self._client_id, body))
+            return await answer
+
+    def close(self, reason: ClientError | None = None) -> None:
+        """Close the connection; whoever waits for an answer gets `reason`."""
+        if self._ended is None:
+            self._ended = reason or Disconnected(f"The connection to {self.address} is closed.")
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._transport is not None:
+            self._transport.abort()
+        while self._waiting:
+            answer = self._waiting.popleft().answer
+            if not answer.done():
+                # One exception each: they will be raised in different places.
+                answer.set_exception(type(self._ended)(*self._ended.args))
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport."""
+        # uvloop's transports have the interface and not the class.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes of the server and hand out the answers in them."""
+        buffer = self._buffer
+        buffer += data
+        position, available = 0, len(buffer)
+        while available - position >= LENGTH_SIZE:
+            length = read_length(buffer, position)
+            if not LENGTH_SIZE <= length <= self._settings.frame_size_bytes_max:
+                text = f"The server at {self.address} announces an answer of {length} bytes; does it speak Kafka's protocol?"
+                self.close(Disconnected(text))
+                return
+            end = position + LENGTH_SIZE + length
+            if end > available:
+                break
+            self._take_answer(bytes(buffer[position + LENGTH_SIZE : end]))
+            if self._ended is not None:
+                return
+            position = end
+        del buffer[:position]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail whoever waits."""
+        self._transport = None
+        self.close(Disconnected(f"The server at {self.address} closed the connection."))
+
+    def _check_time(self) -> None:
+        self._timer = None
+        if not self._waiting:
+            return
+        loop = asyncio.get_running_loop()
+        if self._waiting[0].deadline <= loop.time():
+            timeout_ms = self._settings.request_timeout_ms
+            self.close(RequestTimedOut(f"The server at {self.address} gave no answer in {timeout_ms} ms."))
+        else:
+            self._timer = loop.call_at(self._waiting[0].deadline, self._check_time)
+
+    def _take_answer(self, frame: bytes) -> None:
+        if not self._waiting:
+            self.close(Disconnected(f"The server at {self.address} answered a request that nobody sent."))
+            return
+        correlation_id, has_tags, _, answer = self._waiting.popleft()
+        try:
+            answered_id, offset = read_response_header(frame, has_tags)
+        except MalformedBody as error:
+            answered_id, offset = None, 0
+            reason = str(error)
+        else:
+            reason = f"It answers request {answered_id} where {correlation_id} is next."
+        if answered_id == correlation_id:
+            # A caller that was cancelled does not wait any more.
+            if not answer.done():
+                answer.set_result(Answer(frame, offset))
+            return
+        broken = Disconnected(f"The server at {self.address} breaks the protocol. {reason}")
+        if not answer.done():
+            answer.set_exception(broken)
+        self.close(broken)
+
+
+async def open_connection(
+    address: Address, settings: ClientSettings, ssl_context: ssl.SSLContext | None = None
+) -> NodeConnection:
+    """Return a connection to a node that has said what it serves.
+
+    Raises:
+        Disconnected: nobody listens there, or not in time, or it speaks something else.
+    """
+    timeout_ms = settings.connect_timeout_ms
+    loop = asyncio.get_running_loop()
+    connection = None
+    try:
+        async with asyncio.timeout(timeout_ms / 1_000):
+            _, connection = await loop.create_connection(
+                partial(NodeConnection, address, settings), address.host, address.port, ssl=ssl_context
+            )
+            connection.versions = await _ask_versions(connection)
+            return connection
+    except TimeoutError as error:
+        reason = f"The server at {address} did not open a connection in {timeout_ms} ms."
+        raise Disconnected(reason) from error
+    except OSError as error:
+        raise Disconnected(f"Nobody can be reached at {address} ({error.strerror or error}).") from error
+    except MalformedBody as error:
+        raise Disconnected(f"The server at {address} breaks the protocol. {error}") from error
+    finally:
+        if connection is not None and not connection.versions:
+            connection.close()
+
+
+async def _ask_versions(connection: NodeConnection) -> dict[int, tuple[int, int]]:
+    name, version = _CLIENT_SOFTWARE
+    body = encode_string(name) + encode_string(version) + b"\x00"
+    frame, offset = await connection.request(API_VERSIONS, _API_VERSIONS_VERSION, body, has_tags=False)
+    reader = BodyReader(frame, offset, is_flexible=True)
+    if reader.int16("ErrorCode") == _UNSUPPORTED_VERSION:
+        # The list then comes in the oldest form.
+        reader = BodyReader(frame, reader.offset, is_flexible=False)
+    versions = {}
+    for _ in range(reader.count("ApiKeys")):
+        api_key = reader.int16("ApiKeys.ApiKey")
+        versions[api_key] = (reader.int16("ApiKeys.MinVersion"), reader.int16("ApiKeys.MaxVersion"))
+        reader.tags("ApiKeys")
+    return versions

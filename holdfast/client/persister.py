@@ -1,0 +1,286 @@
+"""The five share-state calls, each for one share partition or for many of one group.
+
+A call for many goes to each coordinator as few requests as possible. What may succeed later (the coordinator moved, is
+loading, could not be reached) is tried again with back-off and jitter; every other error is final. A call repeated after
+a lost answer may have taken effect twice, which these calls bear.
+
+The forms for many return one result per share partition asked for, in that order, errors included. The single forms
+raise `ShareStateError`.
+
+Source: KIP-932; what Apache Kafka 4.3.1's persister tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar, cast
+
+from kio.schema.errors import ErrorCode
+from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt
+
+from holdfast.client.connection import Address
+from holdfast.client.coordinator import Coordinators, Refusal
+from holdfast.client.errors import RETRIABLE_CODES, ClientError, RequestTimedOut, ShareStateError
+from holdfast.client.nodes import Nodes
+from holdfast.client.settings import ClientSettings
+from holdfast.records import wire
+from holdfast.records.batches import StateBatch
+from holdfast.records.compact import MalformedBody
+from holdfast.records.keys import SharePartitionKey
+from holdfast.records.results import (
+    DeletePartition,
+    DeleteResult,
+    InitializePartition,
+    InitializeResult,
+    PartitionRequest,
+    PartitionResult,
+    ReadPartition,
+    ReadResult,
+    StateRequest,
+    SummaryPartition,
+    SummaryResult,
+    WritePartition,
+    WriteResult,
+)
+
+#: Share of the back-off by which it is made longer or shorter at random.
+_JITTER: Final = 0.2
+
+_Request = TypeVar("_Request", bound=PartitionRequest)
+_Result = TypeVar("_Result", InitializeResult, ReadResult, WriteResult, DeleteResult, SummaryResult)
+
+
+class _Kind(NamedTuple):
+    api_key: int
+    name: str
+    make_result: Callable[[int, str | None], PartitionResult]
+
+
+_INITIALIZE: Final = _Kind(wire.INITIALIZE, "InitializeShareGroupState", InitializeResult)
+_READ: Final = _Kind(wire.READ, "ReadShareGroupState", ReadResult)
+_WRITE: Final = _Kind(wire.WRITE, "WriteShareGroupState", WriteResult)
+_DELETE: Final = _Kind(wire.DELETE, "DeleteShareGroupState", DeleteResult)
+_SUMMARY: Final = _Kind(wire.SUMMARY, "ReadShareGroupStateSummary", SummaryResult)
+
+
+class Persister:
+    """Make share-state calls to whichever nodes coordinate."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        settings: ClientSettings,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        randomness: random.Random | None = None,
+    ) -> None:
+        self._nodes = nodes
+        self._settings = settings
+        self._coordinators = Coordinators(nodes, settings)
+        self._sleep = sleep
+        self._random = randomness or random.Random()
+        #: For the tries after the first.
+        self._retrying = AsyncRetrying(
+            before=self._back_off,
+            stop=stop_after_attempt(settings.attempts_max - 1),
+            retry=retry_if_result(bool),
+            # When no try is left, the results stand as they are.
+            retry_error_callback=lambda _: None,
+        )
+
+    # For one share partition.
+
+    async def initialize(
+        self, group_id: str, topic_id: bytes, partition: int, state_epoch: int, start_offset: int
+    ) -> InitializeResult:
+        """Create the state of a share partition, or raise its state epoch; start offset -1 is "not decided yet".
+
+        Raises:
+            ShareStateError: the coordinator refused, or could not be reached.
+        """
+        asked = InitializePartition(partition, state_epoch, start_offset)
+        return _success(await self.initialize_many(group_id, [(topic_id, asked)]))
+
+    async def read(self, group_id: str, topic_id: bytes, partition: int, leader_epoch: int) -> ReadResult:
+        """Return the state of a share partition and raise its leader epoch; -1 neither checks nor raises it.
+
+        Raises:
+            ShareStateError: the coordinator refused, or could not be reached.
+        """
+        return _success(await self.read_many(group_id, [(topic_id, ReadPartition(partition, leader_epoch))]))
+
+    async def write(
+        self,
+        group_id: str,
+        topic_id: bytes,
+        partition: int,
+        state_epoch: int,
+        leader_epoch: int,
+        start_offset: int,
+        state_batches: Iterable[StateBatch],
+        delivery_complete_count: int = -1,
+    ) -> WriteResult:
+        """Record what became of ranges of offsets; start offset -1 leaves it unchanged, epochs of -1 are not checked.
+
+        Raises:
+            ShareStateError: the coordinator refused, or could not be reached.
+        """
+        batches = tuple(state_batches)
+        asked = WritePartition(partition, state_epoch, leader_epoch, start_offset, delivery_complete_count, batches)
+        return _success(await self.write_many(group_id, [(topic_id, asked)]))
+
+    async def delete(self, group_id: str, topic_id: bytes, partition: int) -> DeleteResult:
+        """Delete the state of a share partition.
+
+        Raises:
+            ShareStateError: the coordinator refused, or could not be reached.
+        """
+        return _success(await self.delete_many(group_id, [(topic_id, DeletePartition(partition))]))
+
+    async def read_summary(
+        self, group_id: str, topic_id: bytes, partition: int, leader_epoch: int = -1
+    ) -> SummaryResult:
+        """Return epochs and start offset of a share partition; the leader epoch is ignored, as Kafka does.
+
+        Raises:
+            ShareStateError: the coordinator refused, or could not be reached.
+        """
+        return _success(await self.read_summary_many(group_id, [(topic_id, SummaryPartition(partition, leader_epoch))]))
+
+    # For many share partitions of one group: (topic id, what is asked) in, results in the same order out.
+
+    async def initialize_many(
+        self, group_id: str, asked: Sequence[tuple[bytes, InitializePartition]]
+    ) -> list[InitializeResult]:
+        """Initialize share partitions."""
+        return cast("list[InitializeResult]", await self._call(_INITIALIZE, group_id, asked))
+
+    async def read_many(self, group_id: str, asked: Sequence[tuple[bytes, ReadPartition]]) -> list[ReadResult]:
+        """Read share partitions."""
+        return cast("list[ReadResult]", await self._call(_READ, group_id, asked))
+
+    async def write_many(self, group_id: str, asked: Sequence[tuple[bytes, WritePartition]]) -> list[WriteResult]:
+        """Write share partitions."""
+        return cast("list[WriteResult]", await self._call(_WRITE, group_id, asked))
+
+    async def delete_many(self, group_id: str, asked: Sequence[tuple[bytes, DeletePartition]]) -> list[DeleteResult]:
+        """Delete share partitions."""
+        return cast("list[DeleteResult]", await self._call(_DELETE, group_id, asked))
+
+    async def read_summary_many(
+        self, group_id: str, asked: Sequence[tuple[bytes, SummaryPartition]]
+    ) -> list[SummaryResult]:
+        """Read the summaries of share partitions."""
+        return cast("list[SummaryResult]", await self._call(_SUMMARY, group_id, asked))
+
+    # How a call is made.
+
+    async def _call(self, kind: _Kind, group_id: str, asked: Sequence[tuple[bytes, _Request]]) -> list[PartitionResult]:
+        call = _Call(kind, group_id, asked)
+        # What tenacity does around a call costs more than the call, so only those pay for it that need a second try.
+        if await self._try(call) and self._settings.attempts_max > 1:
+            await self._retrying(self._try, call)
+        return [result for result in call.results if result is not None]
+
+    async def _try(self, call: _Call) -> bool:
+        """Ask for all that has no final result yet; return whether another try makes sense."""
+        open_indexes = call.open_indexes()
+        keys = [call.keys[index] for index in open_indexes]
+        try:
+            coordinators = await self._coordinators.find(keys)
+        except (ClientError, MalformedBody) as error:
+            if isinstance(error, ClientError) and not error.is_retriable:
+                raise
+            call.fail(open_indexes, error)
+            return True
+        by_address: dict[Address, list[int]] = {}
+        for index, coordinator in zip(open_indexes, coordinators, strict=True):
+            if isinstance(coordinator, Refusal):
+                call.results[index] = call.kind.make_result(*coordinator)
+            else:
+                by_address.setdefault(coordinator, []).append(index)
+        size = self._settings.share_partitions_per_request_max
+        requests = [
+            self._ask(call, address, indexes[start : start + size])
+            for address, indexes in by_address.items()
+            for start in range(0, len(indexes), size)
+        ]
+        if len(requests) == 1:
+            await requests[0]
+        else:
+            await asyncio.gather(*requests)
+        still_open = call.open_indexes()
+        self._coordinators.forget(call.keys[index] for index in still_open)
+        return bool(still_open)
+
+    async def _ask(self, call: _Call, address: Address, indexes: Sequence[int]) -> None:
+        """Ask one coordinator for the share partitions at `indexes`, and keep what it says."""
+        api_key = call.kind.api_key
+        try:
+            connection = await self._nodes.to(address)
+            version = connection.version_of(call.kind.name, api_key, *wire.VERSIONS[api_key])
+            body = wire.encode_request(api_key, version, call.request(indexes))
+            frame, offset = await connection.request(api_key, version, body)
+            response = wire.decode_response(api_key, version, frame, offset)
+        except (ClientError, MalformedBody) as error:
+            if isinstance(error, ClientError) and not error.is_retriable:
+                raise
+            call.fail(indexes, error)
+            return
+        answers = {(topic_id, partition): result for topic_id, results in response for partition, result in results}
+        absent = call.kind.make_result(ErrorCode.unknown_server_error, f"The server at {address} left it out.")
+        for index in indexes:
+            key = call.keys[index]
+            call.results[index] = answers.get((key.topic_id, key.partition), absent)
+
+    async def _back_off(self, state: RetryCallState) -> None:
+        """Wait before a try; the number of the first one after a failure is 1."""
+        settings = self._settings
+        doubled_ms = settings.retry_backoff_ms * 2 ** min(state.attempt_number - 1, 30)
+        wait_ms = min(doubled_ms, settings.retry_backoff_max_ms)
+        await self._sleep(wait_ms * self._random.uniform(1 - _JITTER, 1 + _JITTER) / 1_000)
+
+
+class _Call:
+    """Hold what one call asks for and what it got so far."""
+
+    def __init__(self, kind: _Kind, group_id: str, asked: Sequence[tuple[bytes, Any]]) -> None:
+        self.kind = kind
+        self.group_id = group_id
+        self.asked = asked
+        self.keys = [SharePartitionKey(group_id, topic_id, partition[0]) for topic_id, partition in asked]
+        #: The latest result of each share partition, None before the first.
+        self.results: list[PartitionResult | None] = [None] * len(asked)
+
+    def open_indexes(self) -> list[int]:
+        """Return where there is no result yet, or one that may be better next time."""
+        return [
+            index
+            for index, result in enumerate(self.results)
+            if result is None or (result[0] and result[0] in RETRIABLE_CODES)
+        ]
+
+    def request(self, indexes: Sequence[int]) -> StateRequest:
+        """Return the request for some of the share partitions."""
+        topics: dict[bytes, list[PartitionRequest]] = {}
+        for index in indexes:
+            topic_id, partition = self.asked[index]
+            topics.setdefault(topic_id, []).append(partition)
+        return StateRequest(self.group_id, list(topics.items()))
+
+    def fail(self, indexes: Sequence[int], error: Exception) -> None:
+        """Note that no answer came for some of the share partitions."""
+        is_late = isinstance(error, RequestTimedOut)
+        result = self.kind.make_result(
+            ErrorCode.request_timed_out if is_late else ErrorCode.network_exception, str(error)
+        )
+        for index in indexes:
+            self.results[index] = result
+
+
+def _success(results: list[_Result]) -> _Result:
+    (result,) = results
+    if result.error_code:
+        raise ShareStateError(result.error_code, result.error_message)
+    return result
