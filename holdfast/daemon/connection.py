@@ -87,7 +87,7 @@ class Connection:
         self._bytes_needed = LENGTH_SIZE
         #: When the frame at the head of the buffer began to arrive, None while no more of it is asked for.
         self._frame_began_ms: float | None = None
-        self._last_request_ms = now_ms
+        self._last_active_ms = now_ms
         #: Requests without an answer that has left, in their order.
         self._in_flight: deque[Request] = deque()
         self._bytes_in_flight = 0
@@ -132,6 +132,7 @@ class Connection:
         ):
             return []
         self.is_paused = False
+        self._last_active_ms = now_ms
         data = bytes(self._buffer)
         self._buffer.clear()
         return self._parse(data, now_ms)
@@ -166,7 +167,10 @@ class Connection:
             held = f"{len(self._buffer)} of {self._bytes_needed} bytes"
             text = f"it began a request and did not complete it in {limits.frame_timeout_ms} ms ({held} arrived)"
             return Violation("slow request", text)
-        if not self._in_flight and now_ms - self._last_request_ms > limits.connections_max_idle_ms:
+        if self._in_flight:
+            # It waits for us.
+            self._last_active_ms = now_ms
+        elif now_ms - self._last_active_ms > limits.connections_max_idle_ms:
             return Violation("idle", f"it sent no request for {limits.connections_max_idle_ms} ms")
         return None
 
@@ -206,7 +210,7 @@ class Connection:
             requests.append(request)
             position = end
         if requests:
-            self._last_request_ms = now_ms
+            self._last_active_ms = now_ms
         if self.violation is not None:
             return requests
         if position < available:
