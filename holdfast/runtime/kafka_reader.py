@@ -1,4 +1,4 @@
-"""A consumer in its own thread that follows log partitions and hands over what it reads in whole batches.
+"""The consumer of loads: reads log partitions to the end they had, in its own thread, and hands over whole batches.
 
 Commands travel through a queue and are carried out on the thread, between batches:
 so no record read for an earlier instance is ever told under a later one.
@@ -34,31 +34,23 @@ class Following(NamedTuple):
     """One partition as this reader follows it."""
 
     instance: int
-    end_offset: int  #: a load ends here; a tail goes on
+    end_offset: int  #: behind the last record to read
 
 
 class Found(NamedTuple):
     """What a reader found in one turn, in this order."""
 
     records: list[tuple[int, int, list[LogRecord]]]  #: (partition, instance, records)
-    ended: list[tuple[int, int, int]]  #: loads: (partition, instance, next offset)
+    ended: list[tuple[int, int, int]]  #: (partition, instance, next offset)
     failed: list[tuple[int, int, int, KafkaError]]  #: (partition, instance, offset that could not be read, error)
 
 
 class KafkaReader:
-    """Follows partitions from given offsets until they are forgotten, or, for a load, until their end."""
+    """Follows partitions from given offsets until their end, or until they are forgotten."""
 
-    def __init__(
-        self,
-        name: str,
-        config: "KafkaLogConfig",
-        hand_over: Callable[[Found, Callable[[], None]], None],
-        *,
-        is_load: bool,
-    ) -> None:
+    def __init__(self, config: "KafkaLogConfig", hand_over: Callable[[Found, Callable[[], None]], None]) -> None:
         self._config = config
         self._hand_over = hand_over
-        self._is_load = is_load
         self._consumer = Consumer(
             {
                 "group.id": "holdfast-log-reader",
@@ -67,14 +59,14 @@ class KafkaReader:
                 "fetch.queue.backoff.ms": 10,
                 **config.client,
                 **CONSUMER_MUST,
-                "enable.partition.eof": is_load,
+                "enable.partition.eof": True,
             }
         )
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._following: dict[int, Following] = {}
         self._slots = Semaphore(config.batches_in_flight_max)
         self._is_closed = False
-        self._thread = Thread(target=self._run, name=f"holdfast-{name}", daemon=True)
+        self._thread = Thread(target=self._run, name="holdfast-load", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
@@ -157,7 +149,7 @@ class KafkaReader:
             else:
                 records.append(record)
         read = [(partition, following[partition].instance, records) for partition, records in by_partition.items()]
-        ended = self._ended(by_partition, ends) if self._is_load else []
+        ended = self._ended(by_partition, ends)
         for partition, _, _, _ in failed:
             self._forget(partition)
         return Found(read, ended, failed)

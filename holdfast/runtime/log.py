@@ -54,6 +54,18 @@ class LogListener(Protocol):
     def records_read(self, partition: int, instance: int, records: list[LogRecord]) -> None:
         """Tell records below the high watermark, in offset order, each once per instance."""
 
+    def own_records_read(
+        self, partition: int, instance: int, base_offset: int, count: int, first_header: bytes
+    ) -> bool:
+        """Tell that the next `count` records are byte for byte the ones this node appended, from `first_header` on.
+
+        Returns:
+            Whether they were taken so; if not, they are to be told by `records_read`.
+        """
+
+    def position_reached(self, partition: int, instance: int, next_offset: int) -> None:
+        """Tell that nothing more is to be told below an offset: what lay there was told, or is no record."""
+
     def caught_up(self, partition: int, instance: int, next_offset: int) -> None:
         """Tell, once per instance, that the end seen when reading began has been reached."""
 

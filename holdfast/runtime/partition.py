@@ -164,6 +164,26 @@ class Partition:
         elif self.state is State.LOADING:
             self._read_while_loading(records, now_ms)
 
+    def own_records_read(self, instance: int, base_offset: int, count: int, first_header: bytes) -> bool:
+        """Meet our own next records, compared byte for byte by the log; returns False if they are not what comes next."""
+        records = self.parking.records
+        if instance != self.instance or self.state is not State.ACTIVE or not records:
+            return False
+        if records[0].header != first_header or not self.ownership.owns() or len(records) < count:
+            return False
+        self.records_met += count
+        for offset in range(base_offset, base_offset + count):
+            self._meet_own(records.popleft(), offset)
+        self.position = base_offset + count
+        self._release()
+        return True
+
+    def position_reached(self, instance: int, next_offset: int) -> None:
+        """Learn that the tail stands here: what lay below was met, or is no record."""
+        if instance == self.instance and self.state in (State.LOADING, State.ACTIVE):
+            self.position = max(self.position, next_offset)
+            self._release()
+
     def read_failed(self, instance: int, error: ReadError, now_ms: int) -> None:
         """Stop, because the log can't be read on."""
         if instance == self.instance and self.state in (State.LOADING, State.ACTIVE):
@@ -403,8 +423,7 @@ class Partition:
     # ---- tail ------------------------------------------------------------------------------------------------------
 
     def _tail(self, records: list[LogRecord], now_ms: int) -> None:
-        ownership, machine, parked, replies = self.ownership, self.machine, self.parking.records, self._replies
-        assert machine is not None
+        parked = self.parking.records
         self.records_met += len(records)
         for record in records:
             offset, key_bytes, value_bytes, header = record
@@ -415,24 +434,26 @@ class Partition:
                 if not self._meet_unexpected(record, now_ms):
                     return
                 continue
-            parked.popleft()
-            sequence = head.sequence
-            ownership.met_own(sequence)
-            self.committed_sequence = sequence
-            self.committed_offset = offset + 1
-            size = len(head.key_bytes) + (len(value_bytes) if value_bytes else 0)
-            self.bytes_met += size
-            if key_bytes == CHECKPOINT_KEY:
-                self.checkpoint_offset = ownership.winner_offset = offset
-                self.checkpoint_bytes = self.bytes_met
-                continue
-            machine.committed(head.key, head.value, offset, sequence, size)
-            operation = head.operation
-            if operation is not None and not operation.is_done:
-                operation.is_done = True
-                replies.append((operation, head.response))
+            self._meet_own(parked.popleft(), offset)
         if self.parking.has_indexed():
             self._release()
+
+    def _meet_own(self, parked: Parked, offset: int) -> None:
+        sequence, _, key_bytes, value_bytes, key, value, operation, response = parked
+        self.ownership.met_own(sequence)
+        self.committed_sequence = sequence
+        self.committed_offset = offset + 1
+        size = len(key_bytes) + (len(value_bytes) if value_bytes else 0)
+        self.bytes_met += size
+        if key_bytes == CHECKPOINT_KEY:
+            self.checkpoint_offset = self.ownership.winner_offset = offset
+            self.checkpoint_bytes = self.bytes_met
+            return
+        assert self.machine is not None
+        self.machine.committed(key, value, offset, sequence, size)
+        if operation is not None and not operation.is_done:
+            operation.is_done = True
+            self._replies.append((operation, response))
 
     def _meet_unexpected(self, record: LogRecord, now_ms: int) -> bool:
         """Meet a record that is not our next one; returns whether we still serve."""

@@ -197,9 +197,25 @@ class CoordinatorRuntime:
         try:
             held.records_read(instance, records, self._clock_ms())
         except Exception as bug:  # a bug stays with its partition
-            self._host.note("error", "tail failed", {"partition": partition, "error": repr(bug), "exc_info": bug})
-            if held.state in (State.LOADING, State.ACTIVE):
-                held.fail(bug, self._clock_ms())
+            self._fail(held, bug)
+        self._drain()
+
+    def own_records_read(
+        self, partition: int, instance: int, base_offset: int, count: int, first_header: bytes
+    ) -> bool:
+        """See `LogListener.own_records_read`."""
+        held = self.partitions[partition]
+        try:
+            is_taken = held.own_records_read(instance, base_offset, count, first_header)
+        except Exception as bug:  # a bug stays with its partition
+            self._fail(held, bug)
+            is_taken = True
+        self._drain()
+        return is_taken
+
+    def position_reached(self, partition: int, instance: int, next_offset: int) -> None:
+        """See `LogListener.position_reached`."""
+        self.partitions[partition].position_reached(instance, next_offset)
         self._drain()
 
     def caught_up(self, partition: int, instance: int, next_offset: int) -> None:
@@ -239,6 +255,11 @@ class CoordinatorRuntime:
             self._host.note("warning", "records not deleted", {"partition": partition, "why": why})
         else:
             self.partitions[partition].records_deleted(log_start_offset)
+
+    def _fail(self, partition: Partition, bug: Exception) -> None:
+        self._host.note("error", "tail failed", {"partition": partition.index, "error": repr(bug), "exc_info": bug})
+        if partition.state in (State.LOADING, State.ACTIVE):
+            partition.fail(bug, self._clock_ms())
 
     # ---- effects ---------------------------------------------------------------------------------------------------
 

@@ -65,26 +65,30 @@ class CoordinatorShell:
         tick_ms: int = 50,
         slice_ms: int = 5,
     ) -> None:
-        loop = asyncio.get_running_loop()
-        self._log = KafkaLog(log_config, loop)
+        clock_ms = make_clock_ms()
+        self._log = KafkaLog(log_config, clock_ms)
         self._observer = observer
         self._tick_s = tick_ms / 1_000
         self._ticker: asyncio.Task[None] | None = None
         self.runtime = CoordinatorRuntime(
             config,
             self._log,
-            _LoopHost(observer, loop),
+            _LoopHost(observer, asyncio.get_running_loop()),
             make_machine,
-            make_clock_ms(),
+            clock_ms,
             os.urandom,
             random.random,
             write_timeout_ms=write_timeout_ms,
             slice_ms=slice_ms,
         )
 
-    def start(self) -> None:
-        """Start the log's threads and the clock."""
-        self._log.start(self.runtime)
+    async def start(self) -> None:
+        """Start the log and the clock.
+
+        Raises:
+            ConnectionFailed: no broker answered.
+        """
+        await self._log.start(self.runtime)
         self._ticker = asyncio.create_task(self._tick(), name="holdfast-tick")
 
     async def stop(self, timeout_s: float) -> bool:
@@ -93,7 +97,7 @@ class CoordinatorShell:
         if self._ticker is not None:
             self._ticker.cancel()
             await asyncio.wait([self._ticker])
-        return await asyncio.to_thread(self._log.close, timeout_s)
+        return await self._log.close(timeout_s)
 
     async def _tick(self) -> None:
         while True:

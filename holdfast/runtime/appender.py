@@ -1,0 +1,261 @@
+"""Hands records to the brokers: one Produce request per broker and turn, for all partitions that have something to say.
+
+Within a partition, one batch is under way at a time and the next one gathers meanwhile, so records land in order whatever is retried.
+A batch may land twice when its answer is lost: the second copy has old sequences and is void for every reader.
+So a batch is sent again until its time is up; then it is ambiguous, and the partition's owner is told.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: ignore[import-untyped]  # it ships no types
+
+from holdfast.records.header import HEADER_NAME
+from holdfast.runtime import kafka_frames as frames
+from holdfast.runtime.broker_connection import ConnectionFailed
+from holdfast.runtime.brokers import STALE_LEADER, Brokers
+from holdfast.runtime.errors import AppendRefused
+
+#: A batch's head, a record's own varints and its `hf` header: what the topic's limit has to hold beside key and value.
+RECORD_OVERHEAD_BYTES = 61 + 25 + 17
+BATCH_HEAD_BYTES = 61
+
+#: Errors after which the same batch may be sent again: nothing was appended, or a second copy is void.
+_RETRIABLE = STALE_LEADER | {-1, 2, 7, 19, 20}
+_REFRESHING = STALE_LEADER
+
+Record = tuple[bytes, bytes | None, bytes]  # key, value, `hf` header
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppenderConfig:
+    """Bounds of the appender."""
+
+    batch_bytes_max: int  #: the topic's `max.message.bytes`
+    message_timeout_ms: int
+    compression: int = 0  #: Kafka's number of a codec
+    linger_ms: float = 0  #: how long a record waits for company; 0: for the end of this turn of the loop
+    records_max: int = 100_000  #: records handed over and not yet sent, in all partitions
+    retry_backoff_ms: int = 50
+
+
+class SentBatch(NamedTuple):
+    """A batch as it will be seen in the log, to be compared byte by byte."""
+
+    body: bytes  #: everything behind the batch's head
+    record_count: int
+    first_header: bytes
+    last_header: bytes
+
+
+class _Batch(NamedTuple):
+    partition: int
+    data: bytes
+    sent: SentBatch
+    expires_s: float
+
+
+class _Lane:
+    """What one partition has to say."""
+
+    __slots__ = ("gathered", "is_busy", "sent")
+
+    def __init__(self) -> None:
+        self.gathered: deque[Record] = deque()  #: not yet in a batch
+        self.is_busy = False  #: a batch is under way
+        self.sent: deque[SentBatch] = deque()  #: batches that the tail has not met
+
+
+class Appender:
+    """The producer of one node."""
+
+    def __init__(
+        self,
+        config: AppenderConfig,
+        brokers: Brokers,
+        failed: Callable[[int, bytes, str], None],
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._brokers = brokers
+        self._failed = failed
+        self._clock_ms = clock_ms
+        self._loop = asyncio.get_running_loop()
+        self._lanes: dict[int, _Lane] = {}
+        self._waiting: set[int] = set()  #: partitions with gathered records and no batch under way
+        self._records = 0
+        self._is_flush_due = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:
+        """Take one record.
+
+        Raises:
+            AppendRefused: it is too large, or too many wait.
+        """
+        config = self._config
+        size = len(key) + (len(value) if value is not None else 0) + RECORD_OVERHEAD_BYTES
+        if size > config.batch_bytes_max:
+            raise AppendRefused(
+                f"it takes {size} bytes, and max.message.bytes is {config.batch_bytes_max}", is_too_large=True
+            )
+        if self._records >= config.records_max:
+            raise AppendRefused(f"{config.records_max} records wait to be sent already", is_too_large=False)
+        lane = self._lanes.get(partition)
+        if lane is None:
+            lane = self._lanes[partition] = _Lane()
+        lane.gathered.append((key, value, header))
+        self._records += 1
+        if not lane.is_busy:
+            self._waiting.add(partition)
+            if not self._is_flush_due:
+                self._flush_soon()
+
+    def sent(self, partition: int) -> deque[SentBatch]:
+        """Return the batches of a partition that the tail has not met, oldest first; the tail removes what it meets."""
+        lane = self._lanes.get(partition)
+        if lane is None:
+            lane = self._lanes[partition] = _Lane()
+        return lane.sent
+
+    def forget(self, partition: int) -> None:
+        """Drop what was not sent yet, because its owner is gone; what is under way may still land."""
+        lane = self._lanes.get(partition)
+        if lane is not None:
+            self._records -= len(lane.gathered)
+            lane.gathered.clear()
+            lane.sent.clear()
+            self._waiting.discard(partition)
+
+    async def close(self, timeout_s: float) -> bool:
+        """Send what was gathered and wait for what is under way; returns whether all of it was answered in time."""
+        self._flush()
+        ends_s = self._loop.time() + timeout_s
+        while self._tasks and self._loop.time() < ends_s:
+            await asyncio.wait(self._tasks, timeout=ends_s - self._loop.time())
+        for task in self._tasks:
+            task.cancel()
+        return not self._tasks
+
+    def _flush_soon(self) -> None:
+        self._is_flush_due = True
+        if self._config.linger_ms > 0:
+            self._loop.call_later(self._config.linger_ms / 1_000, self._flush)
+        else:
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flush_due = False
+        by_broker: dict[int, list[_Batch]] = {}
+        leaders = self._brokers.leaders
+        expires_s = self._loop.time() + self._config.message_timeout_ms / 1_000
+        for partition in self._waiting:
+            lane = self._lanes[partition]
+            if lane.is_busy or not lane.gathered:
+                continue
+            lane.is_busy = True
+            batch = self._build(partition, lane, expires_s)
+            by_broker.setdefault(leaders.get(partition, (-1, -1))[0], []).append(batch)
+        self._waiting.clear()
+        for broker_id, batches in by_broker.items():
+            self._send_soon(broker_id, batches, 0)
+
+    def _build(self, partition: int, lane: _Lane, expires_s: float) -> _Batch:
+        now_ms = self._clock_ms()
+        limit = self._config.batch_bytes_max
+        builder = DefaultRecordBatchBuilder(2, self._config.compression, 0, -1, -1, -1, limit)
+        append, gathered = builder.append, lane.gathered
+        count, room = 0, limit - BATCH_HEAD_BYTES
+        first_header = last_header = gathered[0][2]
+        while gathered:
+            key, value, header = gathered[0]
+            room -= len(key) + (len(value) if value is not None else 0) + RECORD_OVERHEAD_BYTES - BATCH_HEAD_BYTES
+            if room < 0 and count:
+                break
+            append(count, now_ms, key, value, [(HEADER_NAME, header)])
+            gathered.popleft()
+            last_header = header
+            count += 1
+        self._records -= count
+        data = bytes(builder.build())
+        sent = SentBatch(data[BATCH_HEAD_BYTES:], count, first_header, last_header)
+        lane.sent.append(sent)
+        return _Batch(partition, data, sent, expires_s)
+
+    def _send_soon(self, broker_id: int, batches: list[_Batch], delay_s: float) -> None:
+        task = self._loop.create_task(self._send(broker_id, batches, delay_s), name="holdfast-produce")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, broker_id: int, batches: list[_Batch], delay_s: float) -> None:
+        api, version = frames.PRODUCE
+        if delay_s:
+            await asyncio.sleep(delay_s)
+            await self._resend_where_led(batches)
+            return
+        try:
+            connection = self._brokers.open_connection(broker_id, "produce") or await self._brokers.connection(
+                broker_id, "produce"
+            )
+            body = frames.encode_produce(
+                self._brokers.topic,
+                self._config.message_timeout_ms,
+                [(batch.partition, batch.data) for batch in batches],
+            )
+            answer = frames.decode_produced(await connection.exchange(api, version, body))
+        except ConnectionFailed as failure:
+            self._retry(batches, str(failure))
+            return
+        errors = {produced.partition: produced for produced in answer if produced.error_code}
+        again = []
+        for batch in batches:
+            error = errors.get(batch.partition)
+            if error is None:
+                self._go_on(batch.partition)
+            elif error.error_code in _RETRIABLE:
+                again.append(batch)
+            else:
+                self._give_up(batch, f"the broker answered error {error.error_code} {error.message}")
+        if again:
+            self._retry(again, f"the broker answered error {errors[again[0].partition].error_code}")
+
+    async def _resend_where_led(self, batches: list[_Batch]) -> None:
+        try:
+            await self._brokers.refresh()
+        except ConnectionFailed as failure:
+            self._retry(batches, str(failure))
+            return
+        by_broker: dict[int, list[_Batch]] = {}
+        for batch in batches:
+            by_broker.setdefault(self._brokers.leaders.get(batch.partition, (-1, -1))[0], []).append(batch)
+        for broker_id, led in by_broker.items():
+            self._send_soon(broker_id, led, 0)
+
+    def _retry(self, batches: list[_Batch], why: str) -> None:
+        now_s = self._loop.time()
+        again = []
+        for batch in batches:
+            if now_s >= batch.expires_s:
+                self._give_up(batch, f"{why}; tried for {self._config.message_timeout_ms} ms")
+            else:
+                again.append(batch)
+        if again:
+            self._send_soon(-1, again, self._config.retry_backoff_ms / 1_000)
+
+    def _give_up(self, batch: _Batch, why: str) -> None:
+        lane = self._lanes[batch.partition]
+        self._records -= len(lane.gathered)
+        lane.gathered.clear()
+        lane.is_busy = False
+        self._failed(batch.partition, batch.sent.first_header, why)
+
+    def _go_on(self, partition: int) -> None:
+        lane = self._lanes[partition]
+        lane.is_busy = False
+        if lane.gathered:
+            self._waiting.add(partition)
+            if not self._is_flush_due:
+                self._flush_soon()

@@ -1,0 +1,107 @@
+"""Who leads which partition of the state topic, and open connections to them."""
+
+import asyncio
+from collections.abc import Callable
+
+from holdfast.runtime import kafka_frames as frames
+from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed, ConnectionOptions
+
+NOT_LEADER_OR_FOLLOWER = 6
+#: Errors that say: ask who leads, and try again. The broker did nothing.
+STALE_LEADER = frozenset({3, 5, NOT_LEADER_OR_FOLLOWER, 9, 56, 74, 75, 78, 100})
+
+#: Least time between two questions who leads.
+REFRESH_INTERVAL_S = 0.1
+
+
+class Brokers:
+    """Leaders of one topic's partitions; connections by broker and purpose, so that a waiting fetch holds nobody up."""
+
+    def __init__(self, options: ConnectionOptions, topic: str, timeout_ms: int) -> None:
+        self.topic = topic
+        self.leaders: dict[int, tuple[int, int]] = {}  #: partition to (broker id, leader epoch)
+        self._options = options
+        self._timeout_ms = timeout_ms
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._connections: dict[tuple[int, str], BrokerConnection] = {}
+        self._opening: dict[tuple[int, str], asyncio.Future[BrokerConnection]] = {}
+        self._refresh: asyncio.Task[None] | None = None
+        self._listeners: list[Callable[[], None]] = []
+        self._is_closed = False
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call a listener after every refresh."""
+        self._listeners.append(listener)
+
+    async def refresh(self) -> None:
+        """Ask who leads; callers meanwhile share one question. Failures leave what was known.
+
+        Raises:
+            ConnectionFailed: no broker answered.
+        """
+        if self._refresh is None or self._refresh.done():
+            self._refresh = asyncio.create_task(self._ask_leaders(), name="holdfast-leaders")
+        await asyncio.shield(self._refresh)
+
+    async def connection(self, broker_id: int, purpose: str) -> BrokerConnection:
+        """Return an open connection.
+
+        Raises:
+            ConnectionFailed: the broker is unknown or cannot be reached.
+        """
+        place = (broker_id, purpose)
+        held = self._connections.get(place)
+        if held is not None and held.is_open:
+            return held
+        opening = self._opening.get(place)
+        if opening is None:
+            opening = asyncio.ensure_future(self._open(place))
+            self._opening[place] = opening
+            opening.add_done_callback(lambda _: self._opening.pop(place, None))
+        return await asyncio.shield(opening)
+
+    def open_connection(self, broker_id: int, purpose: str) -> BrokerConnection | None:
+        """Return a connection that is open already, or None."""
+        held = self._connections.get((broker_id, purpose))
+        return held if held is not None and held.is_open else None
+
+    def close(self) -> None:
+        """Hang up on everybody."""
+        self._is_closed = True
+        if self._refresh is not None:
+            self._refresh.cancel()
+        for connection in self._connections.values():
+            connection.close()
+
+    async def _open(self, place: tuple[int, str]) -> BrokerConnection:
+        address = self._addresses.get(place[0])
+        if address is None or self._is_closed:
+            raise ConnectionFailed(f"broker {place[0]} is not known")
+        connection = await BrokerConnection.open(address, self._options, self._timeout_ms)
+        self._connections[place] = connection
+        return connection
+
+    async def _ask_leaders(self) -> None:
+        api, version = frames.METADATA
+        failures = []
+        known = [*self._addresses.values(), *self._options.bootstrap]
+        for address in dict.fromkeys(known):
+            try:
+                connection = await BrokerConnection.open(address, self._options, self._timeout_ms)
+                try:
+                    answer = frames.decode_metadata(
+                        await connection.exchange(api, version, frames.encode_metadata(self.topic))
+                    )
+                finally:
+                    connection.close()
+            except ConnectionFailed as failure:
+                failures.append(str(failure))
+                continue
+            self._addresses = answer.brokers
+            self.leaders = answer.leaders
+            for listener in self._listeners:
+                listener()
+            await asyncio.sleep(REFRESH_INTERVAL_S)
+            return
+        await asyncio.sleep(REFRESH_INTERVAL_S)
+        raise ConnectionFailed("; ".join(failures))
