@@ -1,7 +1,7 @@
 """Our own codec: Avro single objects, one schema per kind of record.
 
 The schema files are the truth and fastavro reads and writes them. For the schemas of today, whose bodies are nothing
-but variable-length integers, this module does the same by hand in a quarter of the time; whatever does not look as we
+but variable-length integers, this module does the same by hand in less than half the time; whatever does not look as we
 would have written it goes to fastavro, which knows all of Avro. Snapshots and updates have the same key; a tombstone
 has that key and a null value.
 """

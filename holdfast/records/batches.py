@@ -137,7 +137,7 @@ def _is_settled(batches: Sequence[StateBatch]) -> bool:
 def _settle(batches: list[StateBatch]) -> tuple[StateBatch, ...]:
     """Return `batches` in the shape that the head of this module describes, marked as settled where they are."""
     if len(batches) < 2:
-        return tuple(batches)
+        return SettledBatches(batches) if _is_settled(batches) else tuple(batches)
     # Kafka's order puts the count before the state, which is also the order of priority.
     waiting = [(first, last, count, state) for first, last, state, count in batches if first <= last]
     if not waiting:

@@ -1,0 +1,1 @@
+"""Micro-benchmarks: microseconds per operation of the pure parts."""
