@@ -56,6 +56,11 @@ class ShareLoad:
         self._waiting: deque[_Run] | None = None
         #: records of a type this version does not know, and null updates; skipped
         self.skipped_records = 0
+        #: records that could not be used and that an admin accepted to lose
+        self.left_out_records = 0
+        self._newest_offset = -1
+        #: up to here an admin accepted the log as it is
+        self._accepted_offset = -1
         self._skipped_kinds: set[Kind] = set()
         #: values with bytes behind their end, which Kafka ignores and so do we
         self.values_with_trailing_bytes = 0
@@ -66,6 +71,7 @@ class ShareLoad:
         Raises:
             RecordError: its first bytes already say that it cannot be decoded.
         """
+        self._newest_offset = offset
         kind = peek_kind(raw_key, raw_value)
         if kind is Kind.UPDATE:
             assert raw_value is not None
@@ -87,6 +93,10 @@ class ShareLoad:
         else:
             self._skip(kind, raw_key, offset)
 
+    def accept(self) -> None:
+        """Take note that an admin accepted the log up to here: what cannot be used of it is left out, not an error."""
+        self._accepted_offset = self._newest_offset
+
     def fold(self, is_time_up: Callable[[], bool]) -> Iterator[tuple[SharePartitionKey, ShareState]]:
         """Yield key and state of live share partitions until the time of this slice is up; at least one, while there are any.
 
@@ -99,7 +109,12 @@ class ShareLoad:
             self._runs_by_raw_key.clear()
         while self._waiting:
             run = self._waiting.popleft()
-            yield run.key, self._fold_run(run)
+            state = self._fold_run(run)
+            if state is not None:
+                yield run.key, state
+            else:
+                # As if it had been deleted: a share partition without a state must not hold compaction back.
+                self._offsets.update(run.key, self._newest_offset, is_tombstone=True)
             if is_time_up():
                 return
 
@@ -117,29 +132,32 @@ class ShareLoad:
         self._runs_by_raw_key[raw_key] = run
         return run
 
-    def _fold_run(self, run: _Run) -> ShareState:
+    def _fold_run(self, run: _Run) -> ShareState | None:
         limit = self._updates_per_snapshot
         state: ShareState | None = None
         for raw_key, raw_value, offset in run.records:
             try:
-                record = decode_record(raw_key, raw_value)
+                _, value, trailing_bytes = decode_record(raw_key, raw_value)
             except RecordError as error:
-                raise LoadFailed(f"offset {offset}, share partition {format_key(run.key)}: {error}") from error
-            value = record.value
-            if record.trailing_bytes:
-                self.values_with_trailing_bytes += 1
-            if state is None and type(value) is Update:
-                if not self._is_foreign:
-                    raise LoadFailed(
-                        f"offset {offset}, share partition {format_key(run.key)}: the update has no snapshot before it; "
-                        "the log was cut between the two"
-                    )
-                state = fold_without_base(value)
+                self._leave_out(run.key, offset, str(error), error)
                 continue
             assert value is not NOOP
-            state = replay(state, value, limit)
-        assert state is not None
+            if trailing_bytes:
+                self.values_with_trailing_bytes += 1
+            if state is not None or type(value) is not Update:
+                state = replay(state, value, limit)
+            elif self._is_foreign:
+                state = fold_without_base(value)
+            else:
+                self._leave_out(
+                    run.key, offset, "The update has no snapshot before it; the log was cut between the two."
+                )
         return state
+
+    def _leave_out(self, key: SharePartitionKey, offset: int, reason: str, cause: RecordError | None = None) -> None:
+        if offset > self._accepted_offset:
+            raise LoadFailed(f"offset {offset}, share partition {format_key(key)}: {reason}") from cause
+        self.left_out_records += 1
 
     def _skip(self, kind: Kind, raw_key: bytes, offset: int) -> None:
         self.skipped_records += 1

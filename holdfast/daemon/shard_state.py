@@ -110,6 +110,10 @@ class ShardState:
         self._states.trim(_LOADED)
         return self._load.is_folded
 
+    def on_log_accepted(self) -> None:
+        """Learn, while loading, that an admin accepted the log so far: what cannot be used of it is left out."""
+        self._load.accept()
+
     def on_loaded(self, image: Any) -> None:  # noqa: ANN401 - the runtime's type for any machine's image
         """Begin to serve with the metadata `image`, None while there is none."""
         self._image = image
@@ -191,6 +195,11 @@ class ShardState:
     def values_with_trailing_bytes(self) -> int:
         """Values met while loading with bytes behind their end, which were ignored."""
         return self._load.values_with_trailing_bytes
+
+    @property
+    def left_out_records(self) -> int:
+        """Records met while loading that could not be used and that an admin accepted to lose."""
+        return self._load.left_out_records
 
     def summarize(self) -> ShardSummary:
         """Return what an admin asks of a shard."""

@@ -136,6 +136,34 @@ def test_replay_of_a_foreign_log_agrees_with_its_load() -> None:
     assert states(loaded) == dict(replayed.states_at(len(values)))
 
 
+@pytest.mark.parametrize("is_base_broken", [False, True])
+def test_what_an_admin_accepted_to_lose_is_left_out(is_base_broken: bool) -> None:
+    key, value = encode_record(Codec.AVRO, KEY, snapshot())
+    assert value is not None
+    shard = ShareShard(ShardConfig())
+    if is_base_broken:
+        shard.load_record(key, value[:-1], 1)
+    shard.load_record(*encode_record(Codec.AVRO, KEY, update()), 2)
+    shard.load_record(*encode_record(Codec.AVRO, OTHER_KEY, snapshot()), 3)
+    broken_update = encode_value(Codec.AVRO, update((1, 2, 0, 1)))[:-1]
+    shard.load_record(encode_key(Codec.AVRO, OTHER_KEY, Kind.UPDATE), broken_update, 4)
+    shard.on_log_accepted()
+    assert not shard.finish_load(lambda: True)
+    assert shard.finish_load(lambda: False)
+    assert states(shard) == {OTHER_KEY: ShareState(*snapshot(), 0)}
+    assert shard.left_out_records == 2 + is_base_broken
+    assert shard.offsets.oldest() == (OTHER_KEY, 3)
+
+
+def test_what_comes_after_an_acceptance_is_not_accepted() -> None:
+    shard = ShareShard(ShardConfig())
+    shard.load_record(*encode_record(Codec.AVRO, KEY, update()), 1)
+    shard.on_log_accepted()
+    shard.load_record(*encode_record(Codec.AVRO, KEY, update()), 2)
+    with pytest.raises(LoadFailed, match="offset 2"):
+        shard.finish_load(lambda: False)
+
+
 def test_an_undecodable_value_fails_the_load_with_offset_and_key() -> None:
     key, value = encode_record(Codec.AVRO, KEY, snapshot())
     assert value is not None
