@@ -60,7 +60,7 @@ class MetadataClient:
         #: the brokers named by the last answer; empty before it
         self.brokers: tuple[Address, ...] = ()
 
-    async def ask_ids(self, topic_ids: Iterable[bytes]) -> TopicAnswers:
+    async def ask_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
         """Ask for topics by their 16-byte ids; without any, the answer still names the cluster.
 
         Raises:
