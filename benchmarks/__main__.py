@@ -1,0 +1,85 @@
+"""Measure Holdfast and Apache Kafka's own share coordinator in alternating runs. See README.md.
+
+Example: python -m benchmarks --quick --only rf1
+"""
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.contenders import Contender, HoldfastNode, KafkaCoordinator
+from benchmarks.history import History
+from benchmarks.load import run_loads
+from benchmarks.machine import describe
+from benchmarks.report import load_table, mark_table, request_table
+from benchmarks.suites import FULL, QUICK, Effort, run_requests
+
+SUITES: Final = {"rf1": 1, "rf3": 3, "load": 1}
+CONTENDERS: Final[dict[str, type[Contender]]] = {"kafka": KafkaCoordinator, "holdfast": HoldfastNode}
+RESULTS: Final = Path(__file__).with_name("results")
+README: Final = Path(__file__).with_name("README.md")
+
+_QUICK_UPDATES: Final = 200_000
+_BEGIN, _END = "<!-- results: written by python -m benchmarks -->", "<!-- end of results -->"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what the command line asks for; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a short run that is printed only; its numbers say little")
+    parser.add_argument("--only", choices=SUITES, action="append", help="these suites (default: all)")
+    parser.add_argument("--contender", choices=CONTENDERS, action="append", help="these contenders (default: both)")
+    parser.add_argument("--repeats", type=int, help="runs of each workload (default: 5, quick: 1)")
+    parser.add_argument("--seconds", type=float, help="length of a run (default: 5, quick: 2)")
+    options = parser.parse_args(arguments)
+    effort = QUICK if options.quick else FULL
+    effort = Effort(
+        repeats=options.repeats or effort.repeats,
+        seconds=options.seconds or effort.seconds,
+        warm_up_s=effort.warm_up_s,
+        first_warm_up_s=effort.first_warm_up_s,
+    )
+    about = describe(shlex.join(["python", "-m", "benchmarks", *arguments]))
+    for suite in options.only or SUITES:
+        contenders = [CONTENDERS[name]() for name in options.contender or CONTENDERS]
+        if suite == "load":
+            history = History(updates=_QUICK_UPDATES) if options.quick else History()
+            runs = run_loads(contenders, history, effort.repeats, _say)
+        else:
+            runs = run_requests(SUITES[suite], contenders, effort, _say)
+        if options.quick:
+            print(f"\n{_table(suite, runs)}\n{mark_table({suite: runs})}")
+        else:
+            RESULTS.mkdir(exist_ok=True)
+            (RESULTS / f"{suite}.json").write_text(json.dumps({"about": about, "runs": runs}, indent=1) + "\n")
+            _update_readme()
+    return 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _table(suite: str, runs: Sequence[dict[str, Any]]) -> str:
+    return load_table(runs) if suite == "load" else request_table(runs)
+
+
+def _update_readme() -> None:
+    """Write the tables of all results into the README, between its two markers."""
+    results = {suite: json.loads(file.read_text()) for suite in SUITES if (file := RESULTS / f"{suite}.json").exists()}
+    parts = [mark_table({suite: result["runs"] for suite, result in results.items()})]
+    for suite, result in results.items():
+        about = ", ".join(f"{name} {value}" for name, value in result["about"].items() if name != "command")
+        command = result["about"]["command"]
+        parts.append(f"### {suite}\n\n`{command}` ({about})\n\n{_table(suite, result['runs'])}")
+    before, rest = README.read_text().split(_BEGIN)
+    after = rest.split(_END)[1]
+    README.write_text(before + _BEGIN + "\n\n" + "\n".join(parts) + "\n" + _END + after)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,72 @@
+"""The Kafka cluster under both contenders: its own coordinator is one of them, its log carries the other."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.client import Address, BenchmarkError
+from benchmarks.share_state import TOPIC_PARTITIONS
+from holdfast.broker import EmbeddedKafka
+
+#: What Kafka's own start script gives its JVM (heap apart, where three brokers share the machine).
+JVM_OPTIONS: Final = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+HEAP_MIB: Final = {1: 1024, 3: 512}
+TOPIC: Final = "holdfast-benchmark"
+
+_ADMIN_TIMEOUT_S: Final = 30.0
+
+
+@contextmanager
+def running_kafka(brokers: int, log_settings: Path | None = None) -> Iterator[EmbeddedKafka]:
+    """Run a cluster with Kafka's defaults for as long as the context lasts.
+
+    Args:
+        brokers: 1 or 3.
+        log_settings: a log4j file in place of the embedded broker's own.
+    """
+    options = list(JVM_OPTIONS)
+    if log_settings:
+        options.append(f"-Dlog4j2.configurationFile={log_settings}")
+    with EmbeddedKafka(brokers=brokers, jvm_options=options, heap_mib=HEAP_MIB[brokers]) as kafka:
+        yield kafka
+
+
+def first_address(kafka: EmbeddedKafka) -> Address:
+    """Return where one of the brokers listens."""
+    host, port = kafka.bootstrap_servers.split(",")[0].rsplit(":", 1)
+    return Address(host, int(port))
+
+
+def create_topic(kafka: EmbeddedKafka) -> bytes:
+    """Create the topic whose share partitions are under load and return its id (16 bytes)."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 3})
+    replicas = len(kafka.nodes)
+    admin.create_topics([NewTopic(TOPIC, num_partitions=TOPIC_PARTITIONS, replication_factor=replicas)])[TOPIC].result(
+        timeout=_ADMIN_TIMEOUT_S
+    )
+    return topic_id_of(kafka, TOPIC)
+
+
+def topic_id_of(kafka: EmbeddedKafka, topic: str) -> bytes:
+    """Return the id (16 bytes) of a topic.
+
+    Raises:
+        BenchmarkError: it has none.
+    """
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 3})
+    described = admin.describe_topics(TopicCollection([topic]))[topic].result(timeout=_ADMIN_TIMEOUT_S)
+    if described.topic_id is None:
+        raise BenchmarkError(f"The topic {topic} has no id.")
+    halves = described.topic_id.get_most_significant_bits(), described.topic_id.get_least_significant_bits()
+    return b"".join((half % (1 << 64)).to_bytes(8, "big") for half in halves)

@@ -1,0 +1,230 @@
+"""Who is measured. A contender is started over a running Kafka cluster, has an address, and is stopped."""
+
+import json
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+from benchmarks.client import Address, BenchmarkError, wait_until
+from benchmarks.cluster import first_address, topic_id_of
+from holdfast.broker import EmbeddedKafka
+from holdfast.records.checkpoint import Checkpoint
+from holdfast.records.codec import Codec
+
+#: Partitions of either state topic: Kafka's default and ours.
+STATE_PARTITIONS: Final = 50
+
+_START_TIMEOUT_S: Final = 60.0
+_STOP_TIMEOUT_S: Final = 20.0
+
+
+class PartitionLoad(NamedTuple):
+    """What a contender's own log says about the load of one log partition."""
+
+    began_s: float
+    ended_s: float
+    records: int
+
+
+class Contender(Protocol):
+    """A share coordinator that speaks the Kafka protocol."""
+
+    name: str
+    state_topic: str
+    codec: Codec  #: in which it finds a history
+
+    def start(self, kafka: EmbeddedKafka) -> None:
+        """Start over this cluster and return when it listens."""
+
+    def stop(self) -> None:
+        """End it; nothing if it does not run."""
+
+    def restart(self) -> None:
+        """Stop it and start it again, so that it loads its state topic."""
+
+    @property
+    def address(self) -> Address:
+        """Where FindCoordinator is answered."""
+
+    @property
+    def process_ids(self) -> list[int]:
+        """The processes that it consists of, but for those of the log it writes to."""
+
+    def loads(self) -> list[PartitionLoad]:
+        """Return the loads since its last start that have ended so far."""
+
+    def first_checkpoint(self) -> Checkpoint | None:
+        """Return what a history must begin with in each log partition (with another attempt id in each)."""
+
+
+class KafkaCoordinator:
+    """Apache Kafka's own share coordinator, which is part of the brokers."""
+
+    name = "kafka"
+    state_topic = "__share_group_state"
+    codec = Codec.KAFKA
+
+    _LOADED = re.compile(r"^(\S+) .*Finished loading of metadata from \S+ .* in (\d+)ms .* Loaded (\d+) records")
+
+    def __init__(self) -> None:
+        self._kafka: EmbeddedKafka | None = None
+
+    def start(self, kafka: EmbeddedKafka) -> None:
+        """Take the brokers as they are; they serve from their start on."""
+        self._kafka = kafka
+
+    def stop(self) -> None:
+        """Leave the brokers running: they are the other contender's log."""
+        self._kafka = None
+
+    def restart(self) -> None:
+        """Restart the brokers."""
+        assert self._kafka is not None
+        self._kafka.restart()
+
+    @property
+    def address(self) -> Address:
+        """Where the first broker listens."""
+        assert self._kafka is not None
+        return first_address(self._kafka)
+
+    @property
+    def process_ids(self) -> list[int]:
+        """None beside the brokers."""
+        return []
+
+    def loads(self) -> list[PartitionLoad]:
+        """Return what the first broker's log says; needs the log settings of the load benchmark."""
+        assert self._kafka is not None
+        log = self._kafka.nodes[0].directory / "kafka.log"
+        found = [match for line in log.read_text().splitlines() if (match := self._LOADED.match(line))]
+        return [_partition_load(match[1].replace(",", "."), int(match[2]), int(match[3])) for match in found]
+
+    def first_checkpoint(self) -> Checkpoint | None:
+        """Return None: Kafka has no checkpoints."""
+        return None
+
+
+class HoldfastNode:
+    """Holdfast's daemon as a process of its own, with its default settings."""
+
+    name = "holdfast"
+    state_topic = "__holdfast_share_state"
+    codec = Codec.AVRO
+
+    def __init__(self) -> None:
+        self._kafka: EmbeddedKafka | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._directory = Path()
+        self._port = 0
+
+    def start(self, kafka: EmbeddedKafka) -> None:
+        """Start the daemon and wait until it listens.
+
+        Raises:
+            BenchmarkError: it ended, or does not listen in time.
+        """
+        self._kafka = kafka
+        self._directory = Path(tempfile.mkdtemp(prefix="holdfast-benchmark-"))
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._port = free.getsockname()[1]
+        self._launch()
+
+    def stop(self) -> None:
+        """End the daemon and remove its files."""
+        self._end()
+        if self._kafka is not None:
+            self._kafka = None
+            shutil.rmtree(self._directory)
+
+    def restart(self) -> None:
+        """Restart the daemon."""
+        self._end()
+        self._launch()
+
+    @property
+    def address(self) -> Address:
+        """Where the daemon listens."""
+        return Address("127.0.0.1", self._port)
+
+    @property
+    def process_ids(self) -> list[int]:
+        """The daemon."""
+        return [self._process.pid] if self._process else []
+
+    def loads(self) -> list[PartitionLoad]:
+        """Return what the daemon's log says."""
+        return [
+            _partition_load(entry["timestamp"], entry["load_ms"], entry["records"])
+            for entry in self._log_entries()
+            if entry.get("event") == "partition loaded"
+        ]
+
+    def first_checkpoint(self) -> Checkpoint | None:
+        """Return a checkpoint of an owner that is gone, later than those of the daemon's first start."""
+        assert self._kafka is not None
+        return Checkpoint(
+            owner_epoch=1_000,
+            attempt_id=bytes(16),
+            node_id="history",
+            generation=1,
+            cluster_id=self._kafka.cluster_id,
+            topic_id=topic_id_of(self._kafka, self.state_topic),
+            partition_count=STATE_PARTITIONS,
+            reason=None,
+        )
+
+    def _launch(self) -> None:
+        assert self._kafka is not None
+        copies = len(self._kafka.nodes)
+        settings = {
+            "kafka.bootstrap.servers": self._kafka.bootstrap_servers,
+            "listen": f"127.0.0.1:{self._port}",
+            "share.coordinator.state.topic.replication.factor": str(copies),
+            "share.coordinator.state.topic.min.isr": str(min(2, copies)),
+        }
+        flags = [flag for name, value in settings.items() for flag in ("--set", f"{name}={value}")]
+        with (self._directory / "holdfast.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [Path(sys.executable).with_name("holdfast"), "serve", *flags],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._directory,
+            )
+        wait_until("The start of holdfast", self._listens, _START_TIMEOUT_S)
+
+    def _listens(self) -> bool | None:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            log = (self._directory / "holdfast.log").read_text()
+            raise BenchmarkError(f"holdfast ended with status {self._process.returncode}: {log[-2000:]}")
+        with socket.create_connection(self.address, timeout=1.0):
+            return True
+
+    def _end(self) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def _log_entries(self) -> list[dict[str, Any]]:
+        lines = (self._directory / "holdfast.log").read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def _partition_load(ended: str, took_ms: int, records: int) -> PartitionLoad:
+    ended_s = datetime.fromisoformat(ended).timestamp()
+    return PartitionLoad(ended_s - took_ms / 1000, ended_s, records)

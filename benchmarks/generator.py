@@ -1,0 +1,235 @@
+"""The load generator: a closed loop over raw sockets, one request in flight on each connection.
+
+It shares the machine with the servers, so it must cost little: request frames are encoded once and patched in place,
+and an answer is compared with bytes that were once parsed and found right; only unknown bytes are parsed. The CPU time
+it takes is part of every result.
+"""
+
+import gc
+import select
+import socket
+import time
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+from benchmarks.client import BenchmarkError, request_frame
+from benchmarks.share_state import LEADER_EPOCH, STATE_EPOCH, ConnectionKeys, WrittenState
+from holdfast.records.batches import StateBatch
+from holdfast.records.results import PartitionRequest, ReadPartition, WritePartition
+from holdfast.records.wire import READ, VERSIONS, WRITE, decode_response, encode_request
+
+#: Answers that were parsed and found right, per request; Kafka may order the partitions of an answer in several ways.
+_KNOWN_ANSWERS_MAX: Final = 1_000
+_ERRORS_MAX: Final = 1_000
+_DRAIN_TIMEOUT_S: Final = 30.0
+_RECEIVE_SIZE: Final = 256 * 1024
+_CORRELATION_ID = Struct(">i")
+_PATCH = Struct(">qiBqqbh")
+#: Bytes of one partition in a Write of one batch, and of what precedes the part that is patched.
+_PARTITION_SIZE: Final = 46
+_PATCH_OFFSET: Final = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What is asked, and over how many connections."""
+
+    api: str  #: "write" or "read"
+    keys: int  #: share partitions in one request
+    connections: int
+
+    @property
+    def name(self) -> str:
+        """Say it in short."""
+        return f"{self.api} · {self.keys} {'key' if self.keys == 1 else 'keys'} · {self.connections} conn"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What one run of one workload gave; an answer with an error is not among the requests."""
+
+    requests: int
+    errors: int
+    seconds: float
+    requests_per_s: float
+    keys_per_s: float
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+    generator_cpu: float  #: share of one core
+
+
+class Request:
+    """One request frame that is sent again and again, and the answers to it that are known to be right."""
+
+    def __init__(self, keys: ConnectionKeys, states: Sequence[WrittenState], api_key: int) -> None:
+        self.version = VERSIONS[api_key][1]
+        self._api_key = api_key
+        self._states = tuple(states)
+        self._is_write = api_key == WRITE
+        body = encode_request(api_key, self.version, keys.request([self._first(state) for state in states]))
+        self.frame = bytearray(request_frame(api_key, self.version, 0, body))
+        end = len(self.frame) - 2
+        first = end - len(self._states) * _PARTITION_SIZE + _PATCH_OFFSET
+        self._patched = tuple((state.next_write, first + i * _PARTITION_SIZE) for i, state in enumerate(self._states))
+        #: body of an answer → the four length bytes in front of it.
+        self.known: dict[bytes, bytes] = {}
+
+    def _first(self, state: WrittenState) -> PartitionRequest:
+        if self._is_write:
+            return WritePartition(state.partition, STATE_EPOCH, LEADER_EPOCH, -1, -1, (StateBatch(0, 0, 0, 0),))
+        return ReadPartition(state.partition, LEADER_EPOCH)
+
+    def advance(self) -> None:
+        """Turn the frame into the next request; a read is always the same."""
+        if self._is_write:
+            for next_write, offset in self._patched:
+                _PATCH.pack_into(self.frame, offset, *next_write())
+
+    def judge(self, payload: bytes) -> bool:
+        """Parse an answer behind its correlation id and remember it if it is right; returns False if it says an error.
+
+        Raises:
+            BenchmarkError: it answers something else than was asked, or holds another state.
+        """
+        response = decode_response(self._api_key, self.version, payload[1:])
+        results = [entry for _, partitions in response for entry in partitions]
+        if sorted(partition for partition, _ in results) != sorted(state.partition for state in self._states):
+            raise BenchmarkError(f"A response has the partitions {[partition for partition, _ in results]}.")
+        if any(result.error_code for _, result in results):
+            return False
+        expected = {state.partition: state.expected_read() for state in self._states}
+        if not self._is_write and any(result != expected[partition] for partition, result in results):
+            raise BenchmarkError(f"A read gave {results} in place of {expected}.")
+        if len(self.known) < _KNOWN_ANSWERS_MAX:
+            self.known[payload] = (len(payload) + 4).to_bytes(4, "big")
+        return True
+
+
+class Connection:
+    """A connection with its requests, which it sends in turn."""
+
+    def __init__(self, keys: ConnectionKeys, workload: Workload) -> None:
+        api_key = {"write": WRITE, "read": READ}[workload.api]
+        size = workload.keys
+        self._requests = [Request(keys, keys.states[i : i + size], api_key) for i in range(0, len(keys.states), size)]
+        self._turn = 0
+        self.request = self._requests[-1]
+        self.socket = socket.create_connection(keys.address, timeout=_DRAIN_TIMEOUT_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setblocking(False)
+        self.receive = self.socket.recv
+        self._correlation_id = 0
+        self.correlation = b""
+        self.buffer = b""
+        self.sent_ns = 0
+
+    def send_next(self) -> None:
+        """Send the next request."""
+        self.request = self._requests[self._turn]
+        self._turn = (self._turn + 1) % len(self._requests)
+        self.request.advance()
+        self.send()
+
+    def send(self) -> None:
+        """Send the request once more, under a new correlation id."""
+        self._correlation_id += 1
+        self.correlation = _CORRELATION_ID.pack(self._correlation_id)
+        frame = self.request.frame
+        frame[8:12] = self.correlation
+        self.sent_ns = time.perf_counter_ns()
+        if self.socket.send(frame) != len(frame):
+            raise BenchmarkError("The kernel took only a part of a request; the server does not read.")
+
+    def judge(self, data: bytes) -> bool | None:
+        """Look at bytes that are not a known answer; returns whether an answer says success, None if it is not whole.
+
+        Raises:
+            BenchmarkError: the connection ended, or the answer is not one to our request.
+        """
+        if not data:
+            raise BenchmarkError("A server closed a connection.")
+        self.buffer += data
+        if len(self.buffer) < 4 or len(self.buffer) < 4 + int.from_bytes(self.buffer[:4], "big"):
+            return None
+        answer, self.buffer = self.buffer, b""
+        if len(answer) != 4 + int.from_bytes(answer[:4], "big") or answer[4:8] != self.correlation:
+            raise BenchmarkError(f"A response begins with {answer[:8].hex()} in place of {self.correlation.hex()}.")
+        return self.request.judge(answer[8:])
+
+
+def measure(all_keys: Sequence[ConnectionKeys], workload: Workload, seconds: float, warm_up_s: float) -> Measurement:
+    """Run one workload over the first connections' share partitions.
+
+    Raises:
+        BenchmarkError: a wrong answer, or more errors than are bearable.
+    """
+    connections = [Connection(keys, workload) for keys in all_keys[: workload.connections]]
+    try:
+        if warm_up_s:
+            _drive(connections, warm_up_s)
+        gc.collect()
+        gc.disable()
+        cpu_before, before = time.process_time(), time.perf_counter()
+        latencies, errors = _drive(connections, seconds)
+        elapsed = time.perf_counter() - before
+        cpu = time.process_time() - cpu_before
+    finally:
+        gc.enable()
+        for connection in connections:
+            connection.socket.close()
+    if not latencies:
+        raise BenchmarkError(f"Not one request of {workload.name} was answered.")
+    ordered = sorted(latencies)
+    return Measurement(
+        requests=len(ordered),
+        errors=errors,
+        seconds=elapsed,
+        requests_per_s=len(ordered) / elapsed,
+        keys_per_s=len(ordered) * workload.keys / elapsed,
+        p50_ms=ordered[len(ordered) // 2] / 1e6,
+        p99_ms=ordered[len(ordered) * 99 // 100] / 1e6,
+        max_ms=ordered[-1] / 1e6,
+        generator_cpu=cpu / elapsed,
+    )
+
+
+def _drive(connections: Sequence[Connection], seconds: float) -> tuple["array[int]", int]:
+    """Keep one request in flight on each connection; returns the latencies in ns of those that succeeded, and errors."""
+    latencies: array[int] = array("q")
+    keep, clock = latencies.append, time.perf_counter_ns
+    by_descriptor = {connection.socket.fileno(): connection for connection in connections}
+    errors, in_flight = 0, len(connections)
+    with select.epoll() as poller:
+        for descriptor in by_descriptor:
+            poller.register(descriptor, select.EPOLLIN)
+        end_ns = clock() + int(seconds * 1e9)
+        give_up_ns = end_ns + int(_DRAIN_TIMEOUT_S * 1e9)
+        for connection in connections:
+            connection.send_next()
+        while in_flight:
+            for descriptor, _ in poller.poll(1):
+                connection = by_descriptor[descriptor]
+                data = connection.receive(_RECEIVE_SIZE)
+                now_ns = clock()
+                if connection.request.known.get(data[8:]) != data[:4] or data[4:8] != connection.correlation:
+                    is_success = connection.judge(data)
+                    if is_success is None:
+                        continue
+                    if not is_success:
+                        errors += 1
+                        if errors > _ERRORS_MAX:
+                            raise BenchmarkError(f"There were more than {_ERRORS_MAX} errors.")
+                        connection.send()
+                        continue
+                keep(now_ns - connection.sent_ns)
+                if now_ns < end_ns:
+                    connection.send_next()
+                else:
+                    in_flight -= 1
+            if clock() > give_up_ns:
+                raise BenchmarkError(f"{in_flight} requests were not answered within {_DRAIN_TIMEOUT_S:.0f} s.")
+    return latencies, errors

@@ -1,0 +1,73 @@
+"""On what, with what and from what a result was made; and what the processes cost."""
+
+import os
+import platform
+import subprocess
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import confluent_kafka
+
+from holdfast.broker import KAFKA_VERSION, java
+
+_CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def describe(command: str) -> dict[str, str]:
+    """Name the machine, the versions, the commit and the command of a result."""
+    return {
+        "command": command,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": _commit(),
+        "processor": f"{os.cpu_count()} × {_processor()}",
+        "memory": f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GiB",
+        "system": f"{platform.system()} {platform.release().split('-')[0]}",
+        "python": platform.python_version(),
+        "java": _java_version(),
+        "kafka": KAFKA_VERSION,
+        "confluent-kafka": version("confluent-kafka"),
+        "librdkafka": confluent_kafka.libversion()[0],
+        "uvloop": version("uvloop"),
+    }
+
+
+def cpu_seconds(process_ids: Iterable[int]) -> float:
+    """Return the CPU time that these processes have taken so far, user and system together."""
+    total = 0
+    for process_id in process_ids:
+        fields = Path(f"/proc/{process_id}/stat").read_text().rsplit(")", 1)[1].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / _CLOCK_TICKS_PER_S
+
+
+def memory_mib(process_ids: Iterable[int]) -> float:
+    """Return the resident memory of these processes."""
+    total = 0
+    for process_id in process_ids:
+        total += int(Path(f"/proc/{process_id}/statm").read_text().split()[1])
+    return total * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def _commit() -> str:
+    root = Path(__file__).parent
+    commit = _output(["git", "-C", str(root), "rev-parse", "--short=12", "HEAD"])
+    changed = _output(["git", "-C", str(root), "status", "--porcelain", "--untracked-files=no"])
+    return f"{commit} with changes" if changed else commit
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def _java_version() -> str:
+    told = subprocess.run([java(), "-version"], capture_output=True, text=True, check=True)
+    return told.stderr.splitlines()[0].strip()
+
+
+def _output(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

@@ -1,0 +1,119 @@
+"""Medians, spread and ratios of the runs, as tables in Markdown."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Final
+
+#: The peer that the ratios are to.
+BASE: Final = "kafka"
+OURS: Final = "holdfast"
+
+_COLUMNS: Final = ("requests_per_s", "keys_per_s", "p50_ms", "p99_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A ratio to Kafka in the same run that is to be reached."""
+
+    text: str
+    suite: str
+    api: str
+    keys: int
+    connections: int
+    column: str
+    limit: float
+    is_upper: bool = False
+
+
+MARKS: Final = (
+    Mark("RF 1, single-key writes a second, 64 connections", "rf1", "write", 1, 64, "requests_per_s", 0.7),
+    Mark("RF 1, keys written a second, 64 connections × 16 keys", "rf1", "write", 16, 64, "keys_per_s", 0.4),
+    Mark("RF 1, p50 of a write on one connection", "rf1", "write", 1, 1, "p50_ms", 6.0, is_upper=True),
+    Mark("RF 3, p50 of a write on one connection", "rf3", "write", 1, 1, "p50_ms", 1.5, is_upper=True),
+    Mark("RF 3, single-key writes a second, 64 connections", "rf3", "write", 1, 64, "requests_per_s", 1.0),
+    Mark("RF 3, keys written a second, 64 connections × 16 keys", "rf3", "write", 16, 64, "keys_per_s", 1.0),
+    Mark("Load, records a second", "load", "load", 1, 1, "records_per_s", 0.25),
+)
+
+
+def request_table(runs: Sequence[dict[str, Any]]) -> str:
+    """Return one row per workload and contender: the median of each number, and its least and greatest value."""
+    lines = [
+        "| workload | who | requests/s | keys/s | p50 ms | p99 ms | ratio to Kafka: requests/s, p50 | errors | CPU: generator, servers |",
+        "|---|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for workload, of_workload in _grouped(runs, ("api", "keys", "connections")):
+        base = next((own for (who,), own in _grouped(of_workload, ("contender",)) if who == BASE), None)
+        for (who,), own in _grouped(of_workload, ("contender",)):
+            ratio = (
+                ""
+                if base is None or who == BASE
+                else f"{_ratio(own, base, 'requests_per_s')}, {_ratio(own, base, 'p50_ms')}"
+            )
+            cells = " | ".join(_spread(own, column) for column in _COLUMNS)
+            cpu = f"{median(run['generator_cpu'] for run in own):.2f}, {median(run['servers_cpu'] for run in own):.2f}"
+            errors = sum(run["errors"] for run in own)
+            api, keys, connections = workload
+            lines.append(f"| {api} · {keys} · {connections} | {who} | {cells} | {ratio} | {errors} | {cpu} |")
+    return "\n".join(lines) + "\n"
+
+
+def load_table(runs: Sequence[dict[str, Any]]) -> str:
+    """Return one row per contender: how fast it loads."""
+    lines = [
+        "| who | records | seconds | records/s | ratio to Kafka | memory MiB |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    base = [run for run in runs if run["contender"] == BASE]
+    for (who,), own in _grouped(runs, ("contender",)):
+        ratio = _ratio(own, base, "records_per_s") if base and who != BASE else ""
+        lines.append(
+            f"| {who} | {own[0]['records']:,} | {_spread(own, 'seconds')} | {_spread(own, 'records_per_s')} "
+            f"| {ratio} | {_spread(own, 'contender_memory_mib')} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def mark_table(results: dict[str, Sequence[dict[str, Any]]]) -> str:
+    """Return which marks are reached; those for which nothing was measured are left out."""
+    lines = []
+    for mark in MARKS:
+        chosen = [
+            run
+            for run in results.get(mark.suite, ())
+            if (run["api"], run["keys"], run["connections"]) == (mark.api, mark.keys, mark.connections)
+        ]
+        values = {who: [run[mark.column] for run in own] for (who,), own in _grouped(chosen, ("contender",))}
+        if OURS not in values or BASE not in values:
+            continue
+        ratio = median(values[OURS]) / median(values[BASE])
+        is_reached = ratio <= mark.limit if mark.is_upper else ratio >= mark.limit
+        sign = "≤" if mark.is_upper else "≥"
+        lines.append(f"| {mark.text} | {sign} {mark.limit} | {ratio:.2f} | {'yes' if is_reached else 'no'} |")
+    if not lines:
+        return ""
+    return "\n".join(["| mark, as a ratio to Kafka | wanted | found | reached |", "|---|--:|--:|---|", *lines]) + "\n"
+
+
+def _grouped(
+    runs: Sequence[dict[str, Any]], names: tuple[str, ...]
+) -> list[tuple[tuple[Any, ...], list[dict[str, Any]]]]:
+    """Group runs by some of their fields, in the order in which the groups first appear."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for run in runs:
+        groups.setdefault(tuple(run[name] for name in names), []).append(run)
+    return list(groups.items())
+
+
+def _spread(runs: Sequence[dict[str, Any]], column: str) -> str:
+    values = [run[column] for run in runs]
+    return f"{_number(median(values))} ({_number(min(values))}–{_number(max(values))})"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _ratio(own: Sequence[dict[str, Any]], base: Sequence[dict[str, Any]], column: str) -> str:
+    return f"{median(run[column] for run in own) / median(run[column] for run in base):.2f}"

@@ -1,0 +1,184 @@
+"""The share partitions under load, what is written to them, and what must be read back.
+
+Every write acknowledges the next batch of `BATCH_SIZE` offsets; every `WINDOW`-th also moves the start offset, so that
+a state holds between 1 and 2 × `WINDOW` - 1 batches however long the run is. Neighbouring batches differ in their
+delivery count, as after redelivery, so they stay apart in the state.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import count
+from typing import Final
+
+from benchmarks.client import Address, BenchmarkError, Client, wait_until
+from holdfast.records.batches import ACKNOWLEDGED, StateBatch
+from holdfast.records.keys import SharePartitionKey, format_key
+from holdfast.records.results import (
+    InitializePartition,
+    PartitionRequest,
+    PartitionResult,
+    ReadPartition,
+    ReadResult,
+    StateRequest,
+    SummaryPartition,
+    SummaryResult,
+)
+from holdfast.records.wire import INITIALIZE, READ, SUMMARY
+
+BATCH_SIZE: Final = 10
+WINDOW: Final = 3
+STATE_EPOCH: Final = 1
+LEADER_EPOCH: Final = 5
+#: Share partitions of one connection; they are those of one group and one topic.
+KEYS_PER_CONNECTION: Final = 16
+#: Partitions of the topic; in a cluster of three each coordinator has about a third of them.
+TOPIC_PARTITIONS: Final = 96
+
+_GROUPS_TRIED_MAX: Final = 1_000
+
+
+class WrittenState:
+    """What one share partition must hold: the outcome of its first `writes` writes."""
+
+    __slots__ = ("partition", "start_offset", "writes")
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self.writes = 0
+        self.start_offset = 0
+
+    def next_write(self) -> tuple[int, int, int, int, int, int, int]:
+        """Advance by one write.
+
+        Returns: start offset (-1: unchanged), delivery complete count, 2 (the array of one batch), and the batch.
+        """
+        number = self.writes
+        self.writes = number + 1
+        first_offset = number * BATCH_SIZE
+        start_offset = -1
+        if number % WINDOW == WINDOW - 1:
+            start_offset = self.start_offset = first_offset - (WINDOW - 1) * BATCH_SIZE
+        last_offset = first_offset + BATCH_SIZE - 1
+        complete_count = last_offset + 1 - self.start_offset
+        return start_offset, complete_count, 2, first_offset, last_offset, ACKNOWLEDGED, 1 + number % WINDOW
+
+    def expected_read(self) -> ReadResult:
+        """Return what Read must answer."""
+        numbers = range(self.start_offset // BATCH_SIZE, self.writes)
+        batches = tuple(
+            StateBatch(n * BATCH_SIZE, n * BATCH_SIZE + BATCH_SIZE - 1, ACKNOWLEDGED, 1 + n % WINDOW) for n in numbers
+        )
+        return ReadResult(0, None, STATE_EPOCH, self.start_offset, batches)
+
+    def expected_summary(self) -> SummaryResult:
+        """Return what ReadSummary must answer."""
+        complete_count = self.writes * BATCH_SIZE - self.start_offset
+        return SummaryResult(0, None, STATE_EPOCH, LEADER_EPOCH, self.start_offset, complete_count)
+
+
+class ConnectionKeys:
+    """The share partitions that one connection writes and reads; all have one coordinator."""
+
+    def __init__(self, address: Address, group_id: str, topic_id: bytes, partitions: Sequence[int]) -> None:
+        self.address = address
+        self.group_id = group_id
+        self.topic_id = topic_id
+        self.states = [WrittenState(partition) for partition in partitions]
+
+    def request(self, partitions: list[PartitionRequest]) -> StateRequest:
+        """Return a request over some of the share partitions."""
+        return StateRequest(self.group_id, [(self.topic_id, partitions)])
+
+    def initialise(self, client: Client) -> bool:
+        """Make the state of every share partition and raise its leader epoch; returns whether all answered success."""
+        initialised = self._call(
+            client, INITIALIZE, [InitializePartition(state.partition, STATE_EPOCH, 0) for state in self.states]
+        )
+        return all(result.error_code == 0 for result in initialised.values()) and all(
+            result.error_code == 0 for result in self._read(client).values()
+        )
+
+    def check(self, client: Client) -> None:
+        """Read everything back.
+
+        Raises:
+            BenchmarkError: a state is not what was written.
+        """
+        read = self._read(client)
+        summaries = self._call(client, SUMMARY, [SummaryPartition(state.partition, -1) for state in self.states])
+        for state in self.states:
+            expected = state.expected_read(), state.expected_summary()
+            found = read[state.partition], summaries[state.partition]
+            if found != expected:
+                raise BenchmarkError(
+                    f"Partition {state.partition} of {self.group_id} holds {found} in place of {expected}."
+                )
+
+    def _read(self, client: Client) -> dict[int, PartitionResult]:
+        return self._call(client, READ, [ReadPartition(state.partition, LEADER_EPOCH) for state in self.states])
+
+    def _call(self, client: Client, api_key: int, partitions: list[PartitionRequest]) -> dict[int, PartitionResult]:
+        response = client.share_state(api_key, self.request(partitions))
+        return {partition: result for _, results in response for partition, result in results}
+
+
+def find_keys(first: Address, topic_id: bytes, connections: int, prefix: str) -> list[ConnectionKeys]:
+    """Choose share partitions for so many connections, which are spread evenly over the coordinators.
+
+    Waits until all coordinators are there, then initialises the states.
+
+    Raises:
+        BenchmarkError: it takes too long.
+    """
+    chosen: list[ConnectionKeys] = []
+    per_coordinator: dict[Address, int] = {}
+    with Client(first) as client:
+        for group_id in _group_ids(prefix):
+            by_address = wait_until("Finding coordinators", partial(_coordinators, client, group_id, topic_id))
+            for address in by_address:
+                per_coordinator.setdefault(address, 0)
+            address = min(by_address, key=lambda a: (per_coordinator[a], a))
+            if len(by_address[address]) >= KEYS_PER_CONNECTION:
+                per_coordinator[address] += 1
+                partitions = by_address[address][:KEYS_PER_CONNECTION]
+                chosen.append(ConnectionKeys(address, group_id, topic_id, partitions))
+            if len(chosen) == connections:
+                break
+    for keys in chosen:
+        wait_until(f"Initialising the states of {keys.group_id}", partial(_initialise, keys))
+    return chosen
+
+
+def _group_ids(prefix: str) -> Iterator[str]:
+    for number in count():
+        if number == _GROUPS_TRIED_MAX:
+            raise BenchmarkError(f"{number} groups have too few share partitions at one coordinator.")
+        yield f"{prefix}-{number}"
+
+
+def _coordinators(client: Client, group_id: str, topic_id: bytes) -> dict[Address, list[int]] | None:
+    """Return the partitions of a group by coordinator, or None while one of them has no coordinator."""
+    names = [format_key(SharePartitionKey(group_id, topic_id, partition)) for partition in range(TOPIC_PARTITIONS)]
+    by_address: dict[Address, list[int]] = {}
+    for partition, (error_code, address) in enumerate(client.find_coordinators(names)):
+        if error_code:
+            return None
+        by_address.setdefault(address, []).append(partition)
+    return by_address
+
+
+def _initialise(keys: ConnectionKeys) -> bool | None:
+    with Client(keys.address) as client:
+        return keys.initialise(client) or None
+
+
+def check_all(all_keys: Sequence[ConnectionKeys]) -> int:
+    """Read the states of all connections back and return how many share partitions were compared.
+
+    Raises:
+        BenchmarkError: a state is not what was written.
+    """
+    for keys in all_keys:
+        with Client(keys.address) as client:
+            keys.check(client)
+    return sum(len(keys.states) for keys in all_keys)

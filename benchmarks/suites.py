@@ -1,0 +1,87 @@
+"""The runs over a cluster of one broker and of three: both contenders in turn, workload by workload."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from benchmarks.cluster import create_topic, running_kafka
+from benchmarks.contenders import Contender
+from benchmarks.generator import Workload, measure
+from benchmarks.machine import cpu_seconds, memory_mib
+from benchmarks.share_state import ConnectionKeys, check_all, find_keys
+
+CONNECTIONS: Final = (1, 16, 64)
+WORKLOADS: Final = (
+    *(Workload(api="write", keys=keys, connections=count) for keys in (1, 16) for count in CONNECTIONS),
+    *(Workload(api="read", keys=1, connections=count) for count in CONNECTIONS),
+)
+_WARM_UP: Final = (Workload(api="write", keys=16, connections=16), Workload(api="read", keys=1, connections=16))
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How long and how often to measure."""
+
+    repeats: int = 5
+    seconds: float = 5.0
+    warm_up_s: float = 1.0  #: before each measurement
+    first_warm_up_s: float = 15.0  #: of each contender and each kind of request, before all
+
+
+FULL: Final = Effort()
+QUICK: Final = Effort(repeats=1, seconds=2.0, warm_up_s=0.5, first_warm_up_s=4.0)
+
+
+def run_requests(brokers: int, contenders: Sequence[Contender], effort: Effort, say: Say) -> list[dict[str, Any]]:
+    """Measure all workloads over a cluster of so many brokers; the contenders take turns.
+
+    Returns: one entry a run, with the contender, the workload, the measurement, and what the processes cost.
+
+    Raises:
+        BenchmarkError: a wrong answer, or a state that is not what was written.
+    """
+    runs: list[dict[str, Any]] = []
+    with running_kafka(brokers) as kafka:
+        topic_id = create_topic(kafka)
+        broker_ids = [pid for node in kafka.nodes if (pid := node.pid())]
+        try:
+            keys_of: dict[str, list[ConnectionKeys]] = {}
+            for contender in contenders:
+                contender.start(kafka)
+                keys_of[contender.name] = find_keys(contender.address, topic_id, max(CONNECTIONS), contender.name)
+                for workload in _WARM_UP:
+                    measure(keys_of[contender.name], workload, effort.first_warm_up_s, 0)
+            for repeat in range(effort.repeats):
+                for workload in WORKLOADS:
+                    for contender in contenders:
+                        keys = keys_of[contender.name]
+                        servers = broker_ids + contender.process_ids
+                        cpu_before = cpu_seconds(servers)
+                        result = measure(keys, workload, effort.seconds, effort.warm_up_s)
+                        cost = {
+                            "servers_cpu": (cpu_seconds(servers) - cpu_before) / (effort.seconds + effort.warm_up_s),
+                            "contender_memory_mib": memory_mib(contender.process_ids or broker_ids),
+                        }
+                        checked = check_all(keys[: workload.connections])
+                        runs.append(
+                            {"brokers": brokers, "contender": contender.name, "repeat": repeat, "read_back": checked}
+                            | asdict(workload)
+                            | asdict(result)
+                            | cost
+                        )
+                        say(_line(runs[-1], workload))
+        finally:
+            for contender in contenders:
+                contender.stop()
+    return runs
+
+
+def _line(run: dict[str, Any], workload: Workload) -> str:
+    return (
+        f"rf{run['brokers']} {run['repeat'] + 1} {workload.name:24} {run['contender']:9} "
+        f"{run['requests_per_s']:8,.0f} requests/s {run['keys_per_s']:9,.0f} keys/s "
+        f"p50 {run['p50_ms']:7.2f} ms p99 {run['p99_ms']:7.2f} ms  errors {run['errors']}  "
+        f"CPU: generator {run['generator_cpu']:.2f}, servers {run['servers_cpu']:.2f}"
+    )

@@ -1,0 +1,94 @@
+"""What the load generator sends and expects, against the product's own codec and replay."""
+
+import pytest
+
+from benchmarks.client import Address, BenchmarkError, request_frame
+from benchmarks.generator import Request
+from benchmarks.history import History
+from benchmarks.report import mark_table, request_table
+from benchmarks.share_state import LEADER_EPOCH, STATE_EPOCH, ConnectionKeys, WrittenState
+from holdfast.records.batches import StateBatch, combine
+from holdfast.records.replay import replay
+from holdfast.records.results import ReadResult, WritePartition, WriteResult
+from holdfast.records.wire import READ, WRITE, decode_request, encode_response
+
+TOPIC_ID = bytes(range(16))
+ADDRESS = Address("127.0.0.1", 1)
+
+
+def test_a_patched_frame_is_what_the_codec_would_encode() -> None:
+    keys = ConnectionKeys(ADDRESS, "group", TOPIC_ID, [3, 70_000])
+    request = Request(keys, keys.states, WRITE)
+    start = len(request_frame(WRITE, 1, 0, b""))
+    for number in range(4):
+        request.advance()
+        group_id, topics = decode_request(WRITE, 1, bytes(request.frame), start)
+        batch = StateBatch(number * 10, number * 10 + 9, 2, 1 + number % 3)
+        start_offset, complete_count = [(-1, 10), (-1, 20), (0, 30), (-1, 40)][number]
+        partitions = [
+            WritePartition(p, STATE_EPOCH, LEADER_EPOCH, start_offset, complete_count, (batch,)) for p in (3, 70_000)
+        ]
+        assert (group_id, topics) == ("group", [(TOPIC_ID, partitions)])
+
+
+def test_the_expected_state_is_what_combining_gives() -> None:
+    state = WrittenState(0)
+    batches: tuple[StateBatch, ...] = ()
+    start_offset = 0
+    for _ in range(20):
+        new_start, complete_count, _, *batch = state.next_write()
+        start_offset = max(start_offset, new_start)
+        batches = combine(batches, (StateBatch(*batch),), start_offset)
+        assert state.expected_read() == ReadResult(0, None, STATE_EPOCH, start_offset, batches)
+        assert state.expected_summary().delivery_complete_count == complete_count
+    assert len(batches) <= 5
+
+
+def test_a_history_replays_to_its_final_state() -> None:
+    history = History(updates=1_003, keys=1, updates_per_snapshot=500)
+    values = list(history.values())
+    state = None
+    for value in values:
+        state = replay(state, value, history.updates_per_snapshot)
+    assert state is not None
+    expected = history.final_state(0).expected_read()
+    assert (state.start_offset, state.state_batches) == (expected.start_offset, expected.state_batches)
+    assert len(values) == 1_004
+
+
+@pytest.mark.parametrize("codes", [(0, 0), (0, 16)])
+def test_an_answer_with_an_error_is_not_a_success_and_not_remembered(codes: tuple[int, int]) -> None:
+    keys = ConnectionKeys(ADDRESS, "group", TOPIC_ID, [0, 1])
+    request = Request(keys, keys.states, WRITE)
+    body = encode_response(WRITE, 1, [(TOPIC_ID, [(p, WriteResult(code, None)) for p, code in enumerate(codes)])])
+    is_success = codes == (0, 0)
+    assert request.judge(b"\x00" + body) is is_success
+    assert bool(request.known) is is_success
+
+
+def test_a_read_of_another_state_ends_the_benchmark() -> None:
+    keys = ConnectionKeys(ADDRESS, "group", TOPIC_ID, [0])
+    request = Request(keys, keys.states, READ)
+    body = encode_response(READ, 0, [(TOPIC_ID, [(0, ReadResult(0, None, STATE_EPOCH, 10, ()))])])
+    with pytest.raises(BenchmarkError, match="in place of"):
+        request.judge(b"\x00" + body)
+
+
+def test_tables_show_medians_and_say_which_marks_are_reached() -> None:
+    def run(who: str, requests_per_s: float) -> dict[str, object]:
+        return {
+            "contender": who, "api": "write", "keys": 1, "connections": 64, "requests_per_s": requests_per_s,
+            "keys_per_s": requests_per_s, "p50_ms": 1.0, "p99_ms": 2.0, "errors": 0, "generator_cpu": 0.5, "servers_cpu": 1.0,
+        }  # fmt: skip
+
+    runs = [
+        run("kafka", 100),
+        run("holdfast", 60),
+        run("kafka", 300),
+        run("holdfast", 80),
+        run("kafka", 200),
+        run("holdfast", 70),
+    ]
+    assert "| kafka | 200 (100–300) |" in request_table(runs)
+    assert "0.35, 1.00" in request_table(runs)
+    assert "≥ 0.7 | 0.35 | no |" in mark_table({"rf1": runs})
