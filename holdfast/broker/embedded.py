@@ -152,11 +152,7 @@ class EmbeddedKafka:
             self.stop()
 
     def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
+        return self.start()  # If it fails, the directory stays, for it holds the reason.
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -197,14 +193,16 @@ class EmbeddedKafka:
 
     def _launch_and_wait(self, nodes: Sequence[BrokerNode]) -> None:
         self._remember()
-        for node in nodes:
-            node.format(self.cluster_id)
-            settings = node_properties(node.node_id, self._ports, node.data_dir, self.properties)
-            node.launch(settings, self._jvm_options, outlives_us=self._outlives_us)
+        launched: list[BrokerNode] = []
         try:
+            for node in nodes:
+                settings = node_properties(node.node_id, self._ports, node.data_dir, self.properties)
+                node.format(self.cluster_id)
+                node.launch(settings, self._jvm_options, outlives_us=self._outlives_us)
+                launched.append(node)
             self._wait_ready(nodes)
         except BaseException:
-            for node in nodes:
+            for node in launched:  # Not one that somebody else has started in this directory.
                 node.kill()
             raise
 

@@ -176,6 +176,8 @@ def _follow(lines: Iterator[str]) -> list[str]:
     problems: list[str] = []
     fetched = 0
     title = f"Fetching Apache Kafka {KAFKA_VERSION}"
+    if not console.is_terminal:
+        console.print(f"{title}: about {_JARS_EXPECTED} jars, 55 MB, once")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
         task = progress.add_task(title, total=_JARS_EXPECTED)

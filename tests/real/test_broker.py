@@ -94,8 +94,9 @@ def test_frozen_broker_is_silent_until_it_is_thawed(broker: EmbeddedKafka) -> No
 
 
 def test_running_broker_is_not_started_twice(broker: EmbeddedKafka) -> None:
-    with pytest.raises(BrokerError, match=r"runs in .* already \(process \d+\)"):
-        EmbeddedKafka(data_dir=broker.data_dir).start()
+    second = EmbeddedKafka(data_dir=broker.data_dir)
+    with pytest.raises(BrokerError, match=r"runs in .* already \(process \d+\)"), second:
+        pytest.fail("it started")
     assert broker.nodes[0].pid() is not None
 
 
