@@ -117,7 +117,7 @@ class MetadataClient:
     async def _connected(self) -> Connection:
         if self._connection is None:
             if not self._untried:
-                self._untried = list({*self.brokers, *self._options.bootstrap})
+                self._untried = sorted({*self.brokers, *self._options.bootstrap})
                 self._random.shuffle(self._untried)
             self._connection = await Connection.open(self._untried.pop(), self._options, self._timeout_ms)
         return self._connection
