@@ -56,4 +56,5 @@ class Note(NamedTuple):
     fields: dict[str, object]
 
 
-Effect = StartReading | StopReading | ContinueLoad | StateChanged | Superseded | DeleteRecords | Note
+PartitionEffect = StartReading | StopReading | ContinueLoad | StateChanged | Superseded | DeleteRecords
+Effect = PartitionEffect | Note

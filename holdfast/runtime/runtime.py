@@ -15,12 +15,13 @@ from holdfast.runtime.effects import (
     DeleteRecords,
     Effect,
     Note,
+    PartitionEffect,
     StartReading,
     StateChanged,
     StopReading,
     Superseded,
 )
-from holdfast.runtime.errors import CoordinatorError, NotAvailable, NotCoordinator, TimedOut
+from holdfast.runtime.errors import CoordinatorError, NotAvailable, NotCoordinator, OutcomeUnknown, TimedOut
 from holdfast.runtime.log import Log, LogRecord, ReadError
 from holdfast.runtime.machine import Operation, StateMachine
 from holdfast.runtime.partition import Partition
@@ -93,8 +94,7 @@ class CoordinatorRuntime:
             partition = Partition(index, self.config, self._ports, self._make_machine, self._effects, self._replies)
             partition.image = self._image
             self.partitions[index] = partition
-        partition.load(generation, self._clock_ms())
-        self._drain()
+        self._handle(partition, "load", partition.load, generation)
 
     def unload(self, index: int, generation: int | None) -> None:
         """Give a log partition up."""
@@ -105,9 +105,9 @@ class CoordinatorRuntime:
 
     def take(self, index: int) -> None:
         """Take a log partition over from whoever won it."""
-        if index in self.partitions:
-            self.partitions[index].take(self._clock_ms())
-            self._drain()
+        partition = self.partitions.get(index)
+        if partition is not None and not self.is_closed:
+            self._handle(partition, "take", partition.take)
 
     def write(self, index: int, operation: Operation) -> None:
         """Run an operation on a partition; it is completed exactly once, maybe before this returns."""
@@ -119,10 +119,18 @@ class CoordinatorRuntime:
         now_ms = self._clock_ms()
         operation.deadline_ms = now_ms + self.write_timeout_ms
         operation.is_done = False
-        partition.write(operation, now_ms)
+        try:
+            partition.write(operation, now_ms)
+        except Exception as bug:  # a bug stays with its partition
+            self._stumble(partition, "write", bug)
+            if not operation.is_done:
+                operation.is_done = True
+                self._replies.append(
+                    (operation, OutcomeUnknown("writing failed; whether its records count is unknown"))
+                )
         if not operation.is_done:
             self._deadlines.append(operation)
-        if self._replies or self._effects:
+        if self._replies or self._effects or self._index_wanted:
             self._drain()
 
     def write_all(self, make_operation: Callable[[int], Operation]) -> None:
@@ -141,7 +149,10 @@ class CoordinatorRuntime:
         """Hand a newer metadata image to every partition."""
         self._image = image
         for partition in self.partitions.values():
-            partition.new_metadata_image(image)
+            try:
+                partition.new_metadata_image(image)
+            except Exception as bug:  # a bug stays with its partition
+                self._stumble(partition, "new metadata image", bug)
         self._drain()
 
     def tick(self) -> None:
@@ -157,7 +168,10 @@ class CoordinatorRuntime:
                     (operation, TimedOut(f"not committed within {waited_ms} ms; the outcome is unknown"))
                 )
         for partition in list(self.partitions.values()):
-            partition.tick(now_ms)
+            try:
+                partition.tick(now_ms)
+            except Exception as bug:  # a bug stays with its partition
+                self._stumble(partition, "tick", bug)
         self._index_wanted |= self._index_retry
         self._index_retry.clear()
         self._drain()
@@ -188,17 +202,13 @@ class CoordinatorRuntime:
 
     def read_started(self, partition: int, instance: int, start_offset: int, end_offset: int) -> None:
         """See `LogListener.read_started`."""
-        self.partitions[partition].read_started(instance, start_offset, end_offset, self._clock_ms())
-        self._drain()
+        held = self.partitions[partition]
+        self._handle(held, "read started", held.read_started, instance, start_offset, end_offset)
 
     def records_read(self, partition: int, instance: int, records: list[LogRecord]) -> None:
         """See `LogListener.records_read`."""
         held = self.partitions[partition]
-        try:
-            held.records_read(instance, records, self._clock_ms())
-        except Exception as bug:  # a bug stays with its partition
-            self._fail(held, bug)
-        self._drain()
+        self._handle(held, "records read", held.records_read, instance, records)
 
     def own_records_read(
         self, partition: int, instance: int, base_offset: int, count: int, first_header: bytes
@@ -208,7 +218,7 @@ class CoordinatorRuntime:
         try:
             is_taken = held.own_records_read(instance, base_offset, count, first_header)
         except Exception as bug:  # a bug stays with its partition
-            self._fail(held, bug)
+            self._stumble(held, "own records read", bug)
             is_taken = True
         self._drain()
         return is_taken
@@ -220,18 +230,18 @@ class CoordinatorRuntime:
 
     def caught_up(self, partition: int, instance: int, next_offset: int) -> None:
         """See `LogListener.caught_up`."""
-        self.partitions[partition].caught_up(instance, next_offset, self._clock_ms())
-        self._drain()
+        held = self.partitions[partition]
+        self._handle(held, "caught up", held.caught_up, instance, next_offset)
 
     def read_failed(self, partition: int, instance: int, error: ReadError) -> None:
         """See `LogListener.read_failed`."""
-        self.partitions[partition].read_failed(instance, error, self._clock_ms())
-        self._drain()
+        held = self.partitions[partition]
+        self._handle(held, "read failed", held.read_failed, instance, error)
 
     def append_failed(self, partition: int, header: bytes | None, text: str) -> None:
         """See `LogListener.append_failed`."""
-        self.partitions[partition].append_failed(header, text, self._clock_ms())
-        self._drain()
+        held = self.partitions[partition]
+        self._handle(held, "append failed", held.append_failed, header, text)
 
     def producer_replaced(self, text: str) -> None:
         """See `LogListener.producer_replaced`."""
@@ -256,8 +266,19 @@ class CoordinatorRuntime:
         else:
             self.partitions[partition].records_deleted(log_start_offset)
 
-    def _fail(self, partition: Partition, bug: Exception) -> None:
-        self._host.note("error", "tail failed", {"partition": partition.index, "error": repr(bug), "exc_info": bug})
+    # ---- bugs stay with their partition ----------------------------------------------------------------------------
+
+    def _handle(self, partition: Partition, event: str, handle: Callable[..., object], *arguments: object) -> None:
+        """Let a partition handle an event now, and carry out what it asks for; a bug stays with its partition."""
+        try:
+            handle(*arguments, self._clock_ms())
+        except Exception as bug:
+            self._stumble(partition, event, bug)
+        self._drain()
+
+    def _stumble(self, partition: Partition, event: str, bug: Exception) -> None:
+        origin = {"partition": partition.index, "owner_epoch": partition.ownership.epoch, "during": event}
+        self._host.note("error", "event failed", {**origin, "error": repr(bug), "exc_info": bug})
         if partition.state in (State.LOADING, State.ACTIVE):
             partition.fail(bug, self._clock_ms())
 
@@ -271,7 +292,11 @@ class CoordinatorRuntime:
         self._index_round += 1
         self._is_round_open = True
         wanted, self._index_wanted = sorted(self._index_wanted), set()
-        self._log.ask_latest_offsets(self._index_round, wanted)
+        try:
+            self._log.ask_latest_offsets(self._index_round, wanted)
+        except Exception as bug:
+            self._host.note("error", "read index not asked", {"error": repr(bug), "exc_info": bug})
+            self.latest_offsets(self._index_round, dict.fromkeys(wanted))
 
     def _drain(self) -> None:
         """Carry out effects and replies until none is left; called again from inside, it leaves them to the caller."""
@@ -295,26 +320,34 @@ class CoordinatorRuntime:
             except Exception as bug:  # one caller's failure is not another's
                 self._host.note("error", "completing failed", {"operation": operation.name, "exc_info": bug})
         for effect in effects:
-            match effect:
-                case Note(level, event, fields):
-                    self._host.note(level, event, fields)
-                case StartReading(index, instance):
-                    self._log.start_reading(index, instance)
-                case StopReading(index):
-                    self._log.stop_reading(index)
-                case ContinueLoad(index, instance):
-                    self._host.continue_soon(partial(self._continue_load, index, instance))
-                case DeleteRecords(index, before_offset):
-                    self._log.delete_records(index, before_offset)
-                case StateChanged(index, _):
-                    self._host.partition_changed(self.partitions[index])
-                case Superseded(index, winner, offset):
-                    self._host.superseded(self.partitions[index], winner, offset)
+            if isinstance(effect, Note):
+                self._host.note(effect.level, effect.event, effect.fields)
+                continue
+            partition = self.partitions[effect.partition]
+            try:
+                self._carry_out_one(effect, partition)
+            except Exception as bug:  # what others asked for is carried out all the same
+                self._stumble(partition, type(effect).__name__, bug)
+
+    def _carry_out_one(self, effect: PartitionEffect, partition: Partition) -> None:
+        match effect:
+            case StartReading(index, instance):
+                self._log.start_reading(index, instance)
+            case StopReading(index):
+                self._log.stop_reading(index)
+            case ContinueLoad(index, instance):
+                self._host.continue_soon(partial(self._continue_load, index, instance))
+            case DeleteRecords(index, before_offset):
+                self._log.delete_records(index, before_offset)
+            case StateChanged():
+                self._host.partition_changed(partition)
+            case Superseded(_, winner, offset):
+                self._host.superseded(partition, winner, offset)
 
     def _continue_load(self, index: int, instance: int) -> None:
         ends_ms = self._clock_ms() + self._slice_ms
-        self.partitions[index].continue_load(instance, lambda: self._clock_ms() >= ends_ms, self._clock_ms())
-        self._drain()
+        partition = self.partitions[index]
+        self._handle(partition, "load", partition.continue_load, instance, lambda: self._clock_ms() >= ends_ms)
 
     def _not_here(self, index: int) -> CoordinatorError:
         if self.is_closed:
