@@ -9,26 +9,34 @@ from holdfast.runtime.settings import LogIdentity
 class LogCheck:
     """The findings of one load."""
 
-    __slots__ = ("_identity", "_partition", "finding")
+    __slots__ = ("_accepted_from", "_identity", "_partition", "finding")
 
     def __init__(self, partition: int, identity: LogIdentity) -> None:
         self._partition = partition
         self._identity = identity
         self.finding: LoadFailed | None = None  #: the first thing wrong since the last accepted checkpoint
+        self._accepted_from = 0  #: a checkpoint below it was there before the loss, and does not accept it
 
     def found(self, finding: LoadFailed) -> None:
         """Keep the first finding."""
         if self.finding is None:
             self.finding = finding
 
-    def meet_end(self, end_offset: int, committed_offset: int) -> None:
-        """Compare the log's end with what this process has seen committed in it."""
-        if end_offset < committed_offset:
+    def meet_lost_end(self, lost_from: int, committed_offset: int) -> None:
+        """Learn that the log once ended below what this process has seen committed in it."""
+        self._accepted_from = lost_from
+        self.found(
+            Alarm(
+                f"the log ended at {lost_from} but was committed to {committed_offset}, so its end was lost or it was "
+                f"made again; {self._way_out()}"
+            )
+        )
+
+    def meet_cut(self, log_start: int) -> None:
+        """Judge a log that does not begin with a checkpoint: it was never cut, or it is not whole."""
+        if log_start > 0:
             self.found(
-                Alarm(
-                    f"the log ends at {end_offset} but was committed to {committed_offset}, so its end was lost or it was "
-                    f"made again; {self._way_out()}"
-                )
+                Alarm(f"the log starts at {log_start} without a checkpoint: somebody else cut it; {self._way_out()}")
             )
 
     def meet_void_before_checkpoint(self, record: LogRecord, log_start: int) -> None:
@@ -40,16 +48,15 @@ class LogCheck:
                     f"this topic; {self._way_out()}"
                 )
             )
-        elif log_start > 0:
-            self.found(
-                Alarm(f"the log starts at {log_start} without a checkpoint: somebody else cut it; {self._way_out()}")
-            )
+        else:
+            self.meet_cut(log_start)
 
     def meet_checkpoint(self, checkpoint: Checkpoint, offset: int) -> bool:
         """Judge a checkpoint that counts; returns whether it accepts what was found before it."""
         theirs = LogIdentity(checkpoint.cluster_id, checkpoint.topic_id, checkpoint.partition_count)
         if checkpoint.reason is not None and theirs == self._identity:
-            self.finding = None
+            if offset >= self._accepted_from:
+                self.finding = None
             return True
         for field, mine, other in zip(LogIdentity._fields, self._identity, theirs, strict=True):
             if mine != other:

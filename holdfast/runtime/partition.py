@@ -79,6 +79,8 @@ class Partition:
         self.committed_offset = (
             0  #: offset behind the newest record of ours that counted, over all loads of this process
         )
+        #: where the log ended when it was found shorter than what was committed; known until an admin accepts it
+        self.lost_from: int | None = None
         self._backoff_ms = config.retry_backoff_ms
         self._reset()
 
@@ -126,16 +128,19 @@ class Partition:
         if generation is not None and self.generation is not None and generation <= self.generation:
             self._note("info", "unload ignored", event_generation=generation)
             return False
+        if generation is not None:
+            self.generation = generation  # a load of an older one that comes late is ignored
         self.retry_at_ms = None
         if self.state is State.CLOSED:
             return False
+        self.is_alarmed = False
         self._stop(State.CLOSED, "unloaded", NotCoordinator("the log partition was unloaded here"))
         return True
 
     def take(self, now_ms: int) -> None:
         """Load again over whoever won, because an admin says so (static nodes only)."""
-        self.generation = None
         if self.state not in (State.LOADING, State.ACTIVE):
+            self.generation = None
             self._start_load(now_ms)
 
     # ---- the log tells ---------------------------------------------------------------------------------------------
@@ -146,7 +151,10 @@ class Partition:
             self.log_start = self.position = start_offset
             self.end_offset = end_offset
             self._progress_ms = now_ms
-            self._check.meet_end(end_offset, self.committed_offset)
+            if end_offset < self.committed_offset and self.lost_from is None:
+                self.lost_from = end_offset
+            if self.lost_from is not None:
+                self._check.meet_lost_end(self.lost_from, self.committed_offset)
 
     def caught_up(self, instance: int, next_offset: int, now_ms: int) -> None:
         """Claim the partition: all that was in the log when reading began has been met."""
@@ -296,6 +304,8 @@ class Partition:
 
     def _claim(self, now_ms: int) -> None:
         ownership = self.ownership
+        if ownership.winner is None:
+            self._check.meet_cut(self.log_start)
         if self._check.finding is not None:
             self.fail(self._check.finding, now_ms)
             return
@@ -346,6 +356,10 @@ class Partition:
         for record in records:
             offset, key, value, _ = record
             self.position = offset + 1
+            if self._is_folding:  # behind our own checkpoint nothing is loaded, and nothing of ours was sent yet
+                if not self._meet_unexpected(record, now_ms):
+                    return
+                continue
             try:
                 verdict = ownership.judge(record)
                 if verdict is Verdict.DATA:
@@ -379,6 +393,7 @@ class Partition:
         self.checkpoint_offset = offset
         self.checkpoint_bytes = self.bytes_met
         self.committed_offset = offset + 1
+        self.lost_from = None
         self._is_folding = True
         self._effects.append(ContinueLoad(self.index, self.instance))
 
@@ -449,11 +464,11 @@ class Partition:
             self.checkpoint_offset = self.ownership.winner_offset = offset
             self.checkpoint_bytes = self.bytes_met
             return
-        assert self.machine is not None
-        self.machine.committed(key, value, offset, sequence, size)
         if operation is not None and not operation.is_done:
             operation.is_done = True
             self._replies.append((operation, response))
+        assert self.machine is not None
+        self.machine.committed(key, value, offset, sequence, size)
 
     def _meet_unexpected(self, record: LogRecord, now_ms: int) -> bool:
         """Meet a record that is not our next one; returns whether we still serve."""
@@ -464,6 +479,8 @@ class Partition:
             self.fail(LoadFailed(f"offset {record.offset} cannot be read: {error}"), now_ms)
             return False
         if verdict is Verdict.RIVAL:
+            assert self.ownership.winner is not None
+            self._check.meet_checkpoint(self.ownership.winner, record.offset)
             self._lose(now_ms)
             return False
         if verdict is Verdict.VOID and not is_ahead:
@@ -534,6 +551,9 @@ class Partition:
     # ---- stop ------------------------------------------------------------------------------------------------------
 
     def _lose(self, now_ms: int) -> None:
+        if self._check.finding is not None:  # the winner is of another log, or what stands before it is not whole
+            self.fail(self._check.finding, now_ms)
+            return
         winner, offset = self.ownership.winner, self.ownership.winner_offset
         assert winner is not None
         assert self.generation is not None
@@ -543,6 +563,7 @@ class Partition:
             # A twin under our node id would do the same for ever; a higher generation decides between the two.
             self.generation += 1
         self._note("warning", "ownership lost", winner=winner.node_id, owner_epoch=winner.owner_epoch, offset=offset)
+        self.is_alarmed = False
         self._stop(State.CLOSED, text, NotCoordinator(text))
         if is_ours_to_take:
             self._retry_later(now_ms)
