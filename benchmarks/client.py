@@ -59,7 +59,8 @@ class Client:
         """Send one flexible request and return the body of its response (header version 1).
 
         Raises:
-            BenchmarkError: the response belongs to another request, or the connection ended.
+            BenchmarkError: the response belongs to another request.
+            OSError: the connection ended; a broker that is still starting may do that.
         """
         self._correlation_id += 1
         self._socket.sendall(request_frame(api_key, version, self._correlation_id, body))
@@ -94,13 +95,13 @@ class Client:
         while len(data) < size:
             chunk = self._socket.recv(size - len(data))
             if not chunk:
-                raise BenchmarkError("The server closed a connection in the middle of a response.")
+                raise ConnectionError("The server closed a connection in the middle of a response.")
             data += chunk
         return bytes(data)
 
 
 def wait_until(what: str, attempt: Callable[[], T | None], timeout_s: float = 60.0, pause_s: float = 0.1) -> T:
-    """Try until `attempt` returns something; a refused connection is tried again as well.
+    """Try until `attempt` returns something; a refused or closed connection is tried again as well.
 
     Raises:
         BenchmarkError: it did not within `timeout_s`.

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from confluent_kafka import TopicCollection
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.client import Address, BenchmarkError
 from benchmarks.share_state import TOPIC_PARTITIONS
