@@ -89,7 +89,7 @@ def test_request_frames() -> None:
     frame = frames.encode_request(85, 1, 7, b"me", b"body")
     assert frames.read_length(frame, 0) == len(frame) - frames.LENGTH_SIZE
     header = frames.read_request_header(frame[4:])
-    assert header == (85, 1, 7, b"me", 12)
+    assert tuple(header) == (85, 1, 7, b"me", 12)
     assert frame[4 + header.end :] == b"\x00body"
     assert frames.read_request_header(bytes.fromhex("0012 0003 00000007 ffff".replace(" ", ""))).client_id is None
     for length in range(header.end):
