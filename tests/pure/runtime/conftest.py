@@ -1,0 +1,7 @@
+"""The switch that writes the scenarios' expectations anew."""
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite", action="store_true", help="write what happens into the scenario files")

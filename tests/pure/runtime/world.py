@@ -1,0 +1,404 @@
+"""A node, its log and its callers, driven by lines of text: each command returns what it made happen, as lines.
+
+The runtime is the real one; the log, the host and the machines (counters) are told what to do and tell what is asked of them.
+Nothing happens by itself: appends stay in flight until they `land`, records are met when the log is `read`.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from holdfast.records.checkpoint import (
+    CHECKPOINT_KEY,
+    Checkpoint,
+    decode_checkpoint,
+    encode_checkpoint,
+    is_checkpoint_key,
+)
+from holdfast.records.header import decode_header, encode_header
+from holdfast.runtime.errors import AppendRefused, CoordinatorError
+from holdfast.runtime.log import LogRecord, ReadError
+from holdfast.runtime.partition import Partition
+from holdfast.runtime.runtime import CoordinatorRuntime
+from holdfast.runtime.settings import LogIdentity, PartitionConfig
+from holdfast.runtime.states import State
+from tests.pure.runtime.counter import Add, Bugs, Counter
+
+IDENTITY = LogIdentity("cluster", b"t" * 16, 2)
+CONFIG = PartitionConfig(
+    node_id="a",
+    log=IDENTITY,
+    parked_writes_max=4,
+    load_timeout_ms=1_000,
+    load_stall_ms=300,
+    retry_backoff_ms=100,
+    retry_backoff_ms_max=400,
+)
+WRITE_TIMEOUT_MS = 200
+#: Fields of every log line that say where it comes from.
+ORIGIN = {"partition", "state", "generation", "exc_info"}
+
+
+class Flying:
+    """An append between the producer and the log."""
+
+    def __init__(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:
+        self.partition = partition
+        self.key = key
+        self.value = value
+        self.header = header
+
+
+class Topic:
+    """One log partition: what has landed, and what the reader of the newest instance has met of it."""
+
+    def __init__(self) -> None:
+        self.records: list[LogRecord] = []
+        self.start = 0
+        self.flying: deque[Flying] = deque()
+        self.instance = 0
+        self.met = 0  #: offset of the next record to be told
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.records)
+
+    def put(self, key: bytes | None, value: bytes | None, header: bytes | None) -> None:
+        self.records.append(LogRecord(self.end, key, value, header))
+
+    def cut(self, before_offset: int) -> None:
+        del self.records[: before_offset - self.start]
+        self.start = before_offset
+
+    def take(self, count: int) -> list[LogRecord]:
+        at = max(self.met, self.start) - self.start
+        taken = self.records[at : at + count]
+        self.met = self.start + at + len(taken)
+        return taken
+
+
+class World:
+    """Everything around one runtime, and the commands that move it; also its `Log` and its `Host`."""
+
+    def __init__(self, config: PartitionConfig = CONFIG) -> None:
+        self.now_ms = 0
+        self.bugs = Bugs()
+        self.topics = {0: Topic(), 1: Topic()}
+        self.turns: deque[Callable[[], None]] = deque()
+        self.told: list[str] = []
+        self.answered: set[str] = set()
+        self._refusals: dict[int, str] = {}  #: how many appends from now -> why it is refused
+        self._machines = 0
+        self._attempts = 0
+        self._round = 0
+        self._asked: list[int] = []
+        self._on_answer: dict[str, str] = {}  #: operation -> command to run when it is answered
+        self._is_deaf = False
+        self.runtime = CoordinatorRuntime(
+            config,
+            self,
+            self,
+            self._make_machine,
+            lambda: self.now_ms,
+            self._random_bytes,
+            lambda: 1.0,
+            write_timeout_ms=WRITE_TIMEOUT_MS,
+        )
+
+    # ---- commands --------------------------------------------------------------------------------------------------
+
+    def run(self, line: str) -> list[str]:
+        """Carry out one command and return what happened, checking the invariants of every partition after it."""
+        self.told = []
+        if line.startswith("given "):
+            self._run(line.removeprefix("given "))
+            self.told = []
+            self._run("status " + " ".join(word for word in line.split() if word == "@1"))
+        else:
+            self._run(line)
+        for partition in self.runtime.partitions.values():
+            partition.validate()
+        return self.told
+
+    def _run(self, line: str) -> None:
+        words = line.split()
+        index = 1 if "@1" in words else 0
+        options = dict(word.split("=", 1) for word in words if "=" in word)
+        name, *arguments = [word for word in words if "=" not in word and word != "@1"]
+        command = getattr(self, "_do_" + name.replace("-", "_"))
+        command(index, arguments, options)
+
+    def _do_load(self, index: int, _: list[str], options: dict[str, str]) -> None:
+        generation = options.get("generation")
+        self.runtime.load(index, None if generation is None else int(generation))
+
+    def _do_unload(self, index: int, _: list[str], options: dict[str, str]) -> None:
+        generation = options.get("generation")
+        self.runtime.unload(index, None if generation is None else int(generation))
+
+    def _do_take(self, index: int, _: list[str], __: dict[str, str]) -> None:
+        self.runtime.take(index)
+
+    def _do_bounds(self, index: int, _: list[str], options: dict[str, str]) -> None:
+        topic = self.topics[index]
+        instance = int(options.get("instance", topic.instance))
+        start, end = int(options.get("start", topic.start)), int(options.get("end", topic.end))
+        if instance == topic.instance:
+            topic.met = start
+        self.runtime.read_started(index, instance, start, end)
+
+    def _do_read(self, index: int, arguments: list[str], options: dict[str, str]) -> None:
+        topic = self.topics[index]
+        instance = int(options.get("instance", topic.instance))
+        records = topic.take(int(arguments[0]) if arguments else len(topic.records))
+        self.runtime.records_read(index, instance, records)
+
+    def _do_caught_up(self, index: int, _: list[str], options: dict[str, str]) -> None:
+        topic = self.topics[index]
+        self.runtime.caught_up(index, int(options.get("instance", topic.instance)), max(topic.met, topic.start))
+
+    def _do_turn(self, _: int, __: list[str], ___: dict[str, str]) -> None:
+        self.turns.popleft()()
+
+    def _do_finish(self, index: int, arguments: list[str], options: dict[str, str]) -> None:
+        """Let a load that has begun go on to its end."""
+        self._do_bounds(index, [], {})
+        self._do_read(index, [], {})
+        self._do_caught_up(index, [], {})
+        self._do_land(index, [], {})
+        self._do_read(index, [], {})
+        while self.turns:
+            self.turns.popleft()()
+
+    def _do_serve(self, index: int, arguments: list[str], options: dict[str, str]) -> None:
+        """Load from beginning to end."""
+        self._do_load(index, arguments, options)
+        self._do_finish(index, [], {})
+
+    def _do_land(self, index: int, arguments: list[str], _: dict[str, str]) -> None:
+        topic = self.topics[index]
+        for _number in range(int(arguments[0]) if arguments else len(topic.flying)):
+            flying = topic.flying.popleft()
+            topic.put(flying.key, flying.value, flying.header)
+
+    def _do_lose(self, index: int, _: list[str], __: dict[str, str]) -> None:
+        self.topics[index].flying.popleft()
+
+    def _do_fail(self, index: int, _: list[str], __: dict[str, str]) -> None:
+        """Report the oldest append in flight as failed; it may still land."""
+        self.runtime.append_failed(index, self.topics[index].flying[0].header, "Local: Message timed out")
+
+    def _do_replace_producer(self, _: int, __: list[str], ___: dict[str, str]) -> None:
+        self.runtime.producer_replaced("Local: Fatal error")
+
+    def _do_refuse(self, _: int, arguments: list[str], __: dict[str, str]) -> None:
+        """Refuse the n-th append from now: `refuse 1 too-large`."""
+        self._refusals[int(arguments[0])] = arguments[1]
+
+    def _do_append(self, index: int, arguments: list[str], options: dict[str, str]) -> None:
+        """Append as another writer would: data (`+5`), a `checkpoint`, a `foreign` record, `garbage`, or a copy (`again`)."""
+        topic, what = self.topics[index], arguments[0]
+        header = encode_header(int(options.get("epoch", 0)), int(options.get("sequence", 0)))
+        if what == "checkpoint":
+            topic.put(CHECKPOINT_KEY, encode_checkpoint(_checkpoint(options)), header)
+        elif what == "foreign":
+            topic.put(b"key", b"value", None)
+        elif what == "garbage":
+            topic.put(b"key", b"value", b"\x09garbage")
+        elif what == "null":
+            topic.put(b"n", None, header)
+        elif what == "again":
+            topic.put(*topic.records[int(options["offset"]) - topic.start][1:])
+        else:
+            topic.put(b"n", what.encode(), header)
+
+    def _do_cut(self, index: int, arguments: list[str], _: dict[str, str]) -> None:
+        self.topics[index].cut(int(arguments[0]))
+
+    def _do_shorten(self, index: int, arguments: list[str], _: dict[str, str]) -> None:
+        """Lose the log's end from an offset on."""
+        topic = self.topics[index]
+        del topic.records[int(arguments[0]) - topic.start :]
+
+    def _do_write(self, index: int, arguments: list[str], options: dict[str, str]) -> None:
+        """`write NAME [+number…|malformed|bug|refused]`, with `then=COMMAND` to be run inside its completion."""
+        name, *rest = arguments
+        kinds = [word for word in rest if word[0] not in "+-"]
+        numbers = [int(word) for word in rest if word[0] in "+-"]
+        if "then" in options:
+            self._on_answer[name] = options["then"].replace("_", " ").replace(":", "=")
+        self.runtime.write(index, Add(name, numbers, kinds[0] if kinds else "add", self._completed))
+
+    def _do_write_all(self, _: int, arguments: list[str], __: dict[str, str]) -> None:
+        self.runtime.write_all(lambda index: Add(f"{arguments[0]}{index}", [], "add", self._completed))
+
+    def _do_query(self, index: int, _: list[str], __: dict[str, str]) -> None:
+        found = self.runtime.read(index, lambda machine, position: f"{machine.committed_value} at {position}")
+        self.told.append(_outcome(found))
+
+    def _do_index(self, index: int, arguments: list[str], options: dict[str, str]) -> None:
+        """Answer the newest round (or `round=N`) for all that asked: with the log's end, an offset, or `unknown`."""
+        asked, number = self._asked, int(options.get("round", self._round))
+        offsets: dict[int, int | None] = {partition: self.topics[partition].end for partition in asked}
+        if arguments:
+            offsets = dict.fromkeys(asked, None if arguments[0] == "unknown" else int(arguments[0]))
+        self.runtime.latest_offsets(number, offsets)
+
+    def _do_wait(self, _: int, arguments: list[str], __: dict[str, str]) -> None:
+        """Let time pass, then tick."""
+        self.now_ms += int(arguments[0])
+        self.runtime.tick()
+
+    def _do_image(self, _: int, arguments: list[str], __: dict[str, str]) -> None:
+        self.runtime.new_metadata_image(arguments[0])
+
+    def _do_read_failed(self, index: int, arguments: list[str], options: dict[str, str]) -> None:
+        instance = int(options.get("instance", self.topics[index].instance))
+        self.runtime.read_failed(index, instance, ReadError("a broken disk", is_alarm=arguments == ["alarm"]))
+
+    def _do_refresh(self, index: int, _: list[str], __: dict[str, str]) -> None:
+        self.told.append(f"refresh {'sent' if self.runtime.refresh(index) else 'not sent'}")
+
+    def _do_prune(self, index: int, arguments: list[str], _: dict[str, str]) -> None:
+        self.runtime.delete_records(index, int(arguments[0]))
+
+    def _do_bug(self, _: int, arguments: list[str], __: dict[str, str]) -> None:
+        """Arm a bug in a method of the machines; `bug slices 2` makes the next load ask for two more turns."""
+        if arguments[0] == "slices":
+            self.bugs.slices = int(arguments[1])
+        else:
+            self.bugs.armed.append(arguments[0])
+
+    def _do_timer(self, index: int, arguments: list[str], _: dict[str, str]) -> None:
+        """`timer NAME MS [bug]`: schedule it so far ahead."""
+        name, delay, *is_bug = arguments
+        timers = self.runtime.partitions[index].timers
+        timers.schedule(name, self.now_ms + int(delay), partial(self._ring, name, bool(is_bug)))
+
+    def _do_close(self, _: int, __: list[str], ___: dict[str, str]) -> None:
+        self.runtime.close()
+
+    def _do_log(self, index: int, _: list[str], __: dict[str, str]) -> None:
+        topic = self.topics[index]
+        self.told += [f"{record.offset}: {_describe(*record[1:])}" for record in topic.records]
+        self.told += [f"in flight: {_describe(flying.key, flying.value, flying.header)}" for flying in topic.flying]
+
+    def _do_status(self, index: int, _: list[str], __: dict[str, str]) -> None:
+        partition = self.runtime.partitions[index]
+        words = [partition.state.value]
+        if partition.state is State.ACTIVE:
+            machine = partition.machine
+            assert isinstance(machine, Counter)
+            words += [
+                f"epoch {partition.ownership.epoch} generation {partition.generation}",
+                f"written {partition.ownership.sequence - 1}",
+                f"committed {partition.committed_sequence}",
+                f"can undo {[position for position, _ in machine.undo]}",
+                f"value {machine.value}",
+                f"next offset {partition.position}",
+                f"waiting {len(partition.parking)}",
+            ]
+        elif partition.failure:
+            words.append(partition.failure)
+        if partition.is_alarmed:
+            words.append("alarmed")
+        if partition.retry_at_ms is not None:
+            words.append(f"loads again at {partition.retry_at_ms} ms")
+        self.told.append(", ".join(words))
+
+    # ---- the runtime asks the log ----------------------------------------------------------------------------------
+
+    def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:
+        reason = self._refusals.get(1)
+        self._refusals = {number - 1: why for number, why in self._refusals.items() if number > 1}
+        if reason == "bug":
+            raise RuntimeError("a bug in append")
+        if reason is not None:
+            self.told.append(f"log refuses {_describe(key, value, header)}")
+            raise AppendRefused(reason, is_too_large=reason == "too-large")
+        self.told.append(f"append {_describe(key, value, header)}" + _on(partition))
+        self.topics[partition].flying.append(Flying(partition, key, value, header))
+
+    def start_reading(self, partition: int, instance: int) -> None:
+        self.told.append(f"start reading, instance {instance}" + _on(partition))
+        self.topics[partition].instance = instance
+
+    def stop_reading(self, partition: int) -> None:
+        self.told.append("stop reading" + _on(partition))
+
+    def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
+        self.told.append(f"ask read index, round {round_number}: {partitions}")
+        self._round, self._asked = round_number, partitions
+
+    def delete_records(self, partition: int, before_offset: int) -> None:
+        self.told.append(f"delete below {before_offset}" + _on(partition))
+
+    # ---- the runtime tells the host --------------------------------------------------------------------------------
+
+    def note(self, level: str, event: str, fields: dict[str, object]) -> None:
+        told = ", ".join(f"{name}={value}" for name, value in fields.items() if name not in ORIGIN)
+        self.told.append(f"{level}: {event}" + (f" ({told})" if told else ""))
+
+    def continue_soon(self, task: Callable[[], None]) -> None:
+        self.told.append("asks for a turn")
+        self.turns.append(task)
+
+    def partition_changed(self, partition: Partition) -> None:
+        self.told.append(f"state {partition.state.value}" + _on(partition.index))
+
+    def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
+        self.told.append(f"superseded by {winner.node_id}, epoch {winner.owner_epoch}, offset {offset}")
+
+    # ---- callers ---------------------------------------------------------------------------------------------------
+
+    def _completed(self, operation: Add, outcome: object) -> None:
+        assert operation.name not in self.answered, f"{operation.name} is answered twice"
+        self.answered.add(operation.name)
+        self.told.append(f"answer {operation.name}: {_outcome(outcome)}")
+        then = self._on_answer.pop(operation.name, None)
+        if then is not None:
+            self._run(then)
+
+    def _make_machine(self, index: int) -> Counter:
+        self._machines += 1
+        return Counter(f"machine {self._machines}", lambda line: self.told.append(line), self.bugs)
+
+    def _random_bytes(self, size: int) -> bytes:
+        self._attempts += 1
+        return self._attempts.to_bytes(size, "big")
+
+    def _ring(self, name: str, is_bug: bool, now_ms: int) -> None:
+        if is_bug:
+            raise RuntimeError("a bug in a timer")
+        self.told.append(f"timer {name} at {now_ms} ms")
+
+
+def _checkpoint(options: dict[str, str]) -> Checkpoint:
+    return Checkpoint(
+        owner_epoch=int(options.get("epoch", 0)),
+        attempt_id=options.get("attempt", "rival").encode().ljust(16, b"."),
+        node_id=options.get("node", "b"),
+        generation=int(options.get("generation", 0)),
+        cluster_id=options.get("cluster", IDENTITY.cluster_id),
+        topic_id=options["topic"].encode().ljust(16, b".") if "topic" in options else IDENTITY.topic_id,
+        partition_count=int(options.get("partitions", IDENTITY.partition_count)),
+        reason=options.get("reason"),
+    )
+
+
+def _describe(key: bytes | None, value: bytes | None, header: bytes | None) -> str:
+    if header is None or header[0] != 1:
+        return "foreign" if header is None else "garbage"
+    epoch, sequence = decode_header(header)
+    if key is not None and is_checkpoint_key(key):
+        checkpoint = decode_checkpoint(value or b"")
+        return f"{epoch}/{sequence} checkpoint of {checkpoint.node_id}, generation {checkpoint.generation}"
+    return f"{epoch}/{sequence} {'null' if value is None else value.decode()}"
+
+
+def _outcome(outcome: object) -> str:
+    return f"{type(outcome).__name__}, {outcome}" if isinstance(outcome, CoordinatorError) else str(outcome)
+
+
+def _on(partition: int) -> str:
+    return f" @{partition}" if partition else ""
