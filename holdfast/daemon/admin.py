@@ -60,6 +60,8 @@ class Admin:
 
     async def close(self) -> None:
         """Cancel the commands under way; nobody hears of them any more."""
+        # A task that is cancelled before it began would leave its coroutine unawaited.
+        await asyncio.sleep(0)
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
