@@ -15,9 +15,9 @@ from typing import Final, NamedTuple, Protocol
 
 import structlog
 
-from holdfast.daemon.kafka_connection import ConnectionFailed
 from holdfast.daemon.metadata_client import TopicAnswers
 from holdfast.daemon.settings import MetadataSettings
+from holdfast.runtime.broker_connection import ConnectionFailed
 
 _log = structlog.get_logger(__name__)
 

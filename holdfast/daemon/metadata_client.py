@@ -15,7 +15,8 @@ from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopi
 from kio.schema.metadata.v12.response import MetadataResponse, MetadataResponseTopic
 from kio.schema.types import TopicName
 
-from holdfast.daemon.kafka_connection import Address, Connection, ConnectionFailed, ConnectionOptions
+from holdfast.daemon.kafka_connection import ask
+from holdfast.runtime.broker_connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
 
 _NONE = ErrorCode.none
 
@@ -55,7 +56,7 @@ class MetadataClient:
         self._timeout_ms = timeout_ms
         self._topics_per_request_max = topics_per_request_max
         self._random = random
-        self._connection: Connection | None = None
+        self._connection: BrokerConnection | None = None
         self._untried: list[Address] = []
         #: the brokers named by the last answer; empty before it
         self.brokers: tuple[Address, ...] = ()
@@ -85,7 +86,7 @@ class MetadataClient:
         """
         await self.ask_ids([topic_id])
         for address in self.brokers:
-            connection = await Connection.open(address, self._options, self._timeout_ms)
+            connection = await BrokerConnection.open(address, self._options, self._timeout_ms)
             try:
                 answers = _to_answers([await _request(connection, [_by_id(topic_id)])])
             finally:
@@ -114,20 +115,20 @@ class MetadataClient:
         self.brokers = tuple((broker.host, broker.port) for broker in responses[-1].brokers)
         return _to_answers(responses)
 
-    async def _connected(self) -> Connection:
+    async def _connected(self) -> BrokerConnection:
         if self._connection is None:
             if not self._untried:
                 self._untried = sorted({*self.brokers, *self._options.bootstrap})
                 self._random.shuffle(self._untried)
-            self._connection = await Connection.open(self._untried.pop(), self._options, self._timeout_ms)
+            self._connection = await BrokerConnection.open(self._untried.pop(), self._options, self._timeout_ms)
         return self._connection
 
 
-async def _request(connection: Connection, topics: Collection[MetadataRequestTopic]) -> MetadataResponse:
+async def _request(connection: BrokerConnection, topics: Collection[MetadataRequestTopic]) -> MetadataResponse:
     request = MetadataRequest(
         topics=tuple(topics), allow_auto_topic_creation=False, include_topic_authorized_operations=False
     )
-    return await connection.send(request, MetadataResponse)
+    return await ask(connection, request, MetadataResponse)
 
 
 def _by_id(topic_id: bytes) -> MetadataRequestTopic:

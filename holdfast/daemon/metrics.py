@@ -25,6 +25,10 @@ class ShareMetrics:
             "deleted-topics-alarm", "1 while the clean-up of deleted topics waits for an admin, else 0."
         )
 
+        self.silent_readers = registry.counter(
+            "silent-log-readers-total", "Looks at registered log readers that found one silent for too long."
+        )
+
     def write_recorded(self, count: int) -> None:
         """Count `count` writes of share partitions."""
         self._write.value += count

@@ -73,23 +73,29 @@ def combine(current: Sequence[StateBatch], incoming: Sequence[StateBatch], start
         incoming: the batches of the write, in any order.
         start_offset: offsets below it are cut off; -1 cuts nothing.
     """
+    is_settled = type(current) is SettledBatches
     if start_offset != -1:
-        current, incoming = _cut(current, start_offset), _cut(incoming, start_offset)
-    if type(current) is not SettledBatches:
-        if not _is_settled(current):
-            return _settle([*current, *incoming])
-        current = SettledBatches(current)
+        if not is_settled:
+            current = _cut(current, start_offset)
+        elif current and current[0][0] < start_offset:
+            current = _cut_settled(current, start_offset)
+        if len(incoming) != 1 or incoming[0][0] < start_offset:
+            incoming = _cut(incoming, start_offset)
+    if not is_settled and not _is_settled(current):
+        return _settle([*current, *incoming])
     if not incoming:
-        return current
+        return current if type(current) is SettledBatches else SettledBatches(current)
     if _is_settled(incoming):
         first_offset, last_offset = incoming[0][0], incoming[-1][1]
-        # The usual write appends to the state and touches nothing of it.
-        if (
-            not current
-            or first_offset > (end := current[-1][1] + 1)
-            or (first_offset == end and incoming[0][2:] != current[-1][2:])
-        ):
-            return SettledBatches((*current, *incoming))
+        # The usual write appends to the state and touches nothing but its last batch.
+        if not current:
+            return SettledBatches(incoming)
+        tail = current[-1]
+        if first_offset > tail[1]:
+            if first_offset > tail[1] + 1 or incoming[0][2:] != tail[2:]:
+                return SettledBatches((*current, *incoming))
+            joined = make_batch((tail[0], incoming[0][1], *tail[2:]))
+            return SettledBatches((*current[:-1], joined, *incoming[1:]))
     else:
         if any(last < first for first, last, _, _ in incoming):
             return _settle([*current, *incoming])
@@ -104,14 +110,7 @@ def combine(current: Sequence[StateBatch], incoming: Sequence[StateBatch], start
 
 
 def _cut(batches: Sequence[StateBatch], start_offset: int) -> Sequence[StateBatch]:
-    """Return `batches` without the offsets below `start_offset`; settled batches stay settled."""
-    if type(batches) is SettledBatches:
-        if not batches or batches[0][0] >= start_offset:
-            return batches
-        kept = batches[bisect_left(batches, start_offset, key=_LAST_OFFSET) :]
-        if kept and kept[0][0] < start_offset:
-            kept = (StateBatch(start_offset, *kept[0][1:]), *kept[1:])
-        return SettledBatches(kept)
+    """Return `batches`, in any order, without the offsets below `start_offset`."""
     for batch in batches:
         if batch[0] < start_offset:
             return [
@@ -120,6 +119,14 @@ def _cut(batches: Sequence[StateBatch], start_offset: int) -> Sequence[StateBatc
                 if last >= start_offset
             ]
     return batches
+
+
+def _cut_settled(batches: Sequence[StateBatch], start_offset: int) -> Sequence[StateBatch]:
+    """Return what is left of settled `batches`, which stay settled, without the offsets below `start_offset`."""
+    index = 0 if batches[0][1] >= start_offset else bisect_left(batches, start_offset, 1, key=_LAST_OFFSET)
+    if index < len(batches) and batches[index][0] < start_offset:
+        return (make_batch((start_offset, *batches[index][1:])), *batches[index + 1 :])
+    return batches[index:]
 
 
 def _is_settled(batches: Sequence[StateBatch]) -> bool:

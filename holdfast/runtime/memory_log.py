@@ -40,11 +40,12 @@ class Move(NamedTuple):
 class MemoryPartition:
     """One log partition as the broker holds it."""
 
-    __slots__ = ("high_watermark", "log_start_offset", "origins", "records")
+    __slots__ = ("high_watermark", "holes", "log_start_offset", "origins", "records")
 
     def __init__(self) -> None:
         self.records: list[LogRecord] = []  #: by offset; those below the log start are kept for whoever checks
         self.origins: list[Append] = []  #: by offset: where the record came from
+        self.holes: set[int] = set()  #: offsets that hold no record for a reader, such as a broker's control records
         self.log_start_offset = 0
         self.high_watermark = 0  #: 0 <= log start <= high watermark <= number of records
 
@@ -127,6 +128,7 @@ class MemoryTopic:
         partition = self.partitions[index]
         lost = len(partition.records) - partition.high_watermark
         del partition.records[partition.high_watermark :], partition.origins[partition.high_watermark :]
+        partition.holes -= set(range(partition.high_watermark, partition.high_watermark + lost))
         return lost
 
     def repeat(self, index: int, offset: int) -> None:
@@ -137,6 +139,12 @@ class MemoryTopic:
     def write_foreign(self, index: int, key: bytes | None, value: bytes | None, header: bytes | None) -> None:
         """Append a record of another program."""
         self.partitions[index].add(Append(index, key, value, header))
+
+    def write_hole(self, index: int) -> None:
+        """Use up an offset for something that no reader is told."""
+        partition = self.partitions[index]
+        partition.holes.add(len(partition.records))
+        partition.add(Append(index, None, None, None))
 
     def cut(self, index: int, before_offset: int) -> None:
         """Delete the records below `before_offset`, at most up to the high watermark."""
@@ -162,9 +170,11 @@ class MemoryLog:
 
     def __init__(self, topic: MemoryTopic, queue_records_max: int) -> None:
         self.queue_records_max = queue_records_max
+        self.has_batches = True  #: records of ours that lie together are told as such behind a load
         self.in_flight: dict[int, deque[Append]] = {}  #: by partition; they land in this order or not at all
         self.is_frozen = False  #: the process stands still: what it handed over lands, but it is told nothing
         self._topic = topic
+        self._sent: dict[int, deque[Append]] = {}  #: by partition: what was not met again by the reader behind a load
         self._listener: LogListener | None = None
         self._readers: dict[int, _Reader] = {}
         self._former: dict[int, _Reader] = {}  #: stopped, with one thing still under way to the listener
@@ -181,6 +191,11 @@ class MemoryLog:
         self._listener = None
         self._asked.clear()
 
+    def reads(self, partition: int) -> MemoryPartition | None:
+        """Return what is being read, which after the topic was made again is not what it has now; None before reading began."""
+        reader = self._readers.get(partition)
+        return None if reader is None else reader.log
+
     # ---- Log -------------------------------------------------------------------------------------------------------
 
     def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:
@@ -191,7 +206,9 @@ class MemoryLog:
         queue = self.in_flight.setdefault(partition, deque())
         if len(queue) >= self.queue_records_max:
             raise AppendRefused(f"{len(queue)} records wait already", is_too_large=False)
-        queue.append(Append(partition, key, value, header))
+        append = Append(partition, key, value, header)
+        queue.append(append)
+        self._sent.setdefault(partition, deque()).append(append)
 
     def start_reading(self, partition: int, instance: int) -> None:
         """See `Log.start_reading`."""
@@ -200,6 +217,7 @@ class MemoryLog:
 
     def stop_reading(self, partition: int) -> None:
         """See `Log.stop_reading`."""
+        self._sent.pop(partition, None)
         reader = self._readers.pop(partition, None)
         if reader is not None:
             self._former[partition] = reader
@@ -324,11 +342,40 @@ class MemoryLog:
 
     def _read(self, partition: int, reader: _Reader, records_max: int | None) -> None:
         assert reader.log is not None
-        start, end = reader.position, reader.log.high_watermark
+        end = reader.log.high_watermark
         if records_max is not None:
-            end = min(end, start + records_max)
-        reader.position = end
-        self._told(partition, reader).records_read(partition, reader.instance, reader.log.records[start:end])
+            end = min(end, reader.position + records_max)
+        listener = self._told(partition, reader)
+        while reader.position < end:
+            self._read_some(partition, reader, end, listener)
+            if self._readers.get(partition) is not reader:
+                return
+
+    def _read_some(self, partition: int, reader: _Reader, end: int, listener: LogListener) -> None:
+        """Tell a run of our own records as such behind a load, or else what lies before the next one."""
+        log, start, is_tail = reader.log, reader.position, reader.has_caught_up
+        assert log is not None
+        sent = self._sent.get(partition, deque())
+        count = _count_own(sent, log, start, end) if is_tail and self.has_batches else 0
+        if count:
+            header = sent[0].header
+            assert header is not None
+            reader.position = start + count
+            if listener.own_records_read(partition, reader.instance, start, count, header):
+                for _ in range(min(count, len(sent))):
+                    sent.popleft()
+                return
+        elif is_tail and sent and self.has_batches:
+            end = next((at for at in range(start + 1, end) if log.origins[at] is sent[0]), end)
+        reader.position = start + count if count else end
+        records = [record for record in log.records[start : reader.position] if record.offset not in log.holes]
+        headers = {record.header for record in records}
+        while is_tail and sent and sent[0].header in headers:
+            sent.popleft()
+        if records:
+            listener.records_read(partition, reader.instance, records)
+        if is_tail:
+            listener.position_reached(partition, reader.instance, reader.position)
 
     def _catch_up(self, partition: int, reader: _Reader) -> None:
         reader.has_caught_up = True
@@ -338,3 +385,13 @@ class MemoryLog:
         if self._readers.get(partition) is reader:
             del self._readers[partition]
         self._told(partition, reader).read_failed(partition, reader.instance, ReadError(text, is_alarm))
+
+
+def _count_own(sent: deque[Append], log: MemoryPartition, start: int, end: int) -> int:
+    """Return how many records from `start` on are the oldest of `sent`, in their order."""
+    count = 0
+    for append, origin in zip(sent, log.origins[start:end], strict=False):
+        if append is not origin:
+            break
+        count += 1
+    return count

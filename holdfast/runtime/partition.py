@@ -81,6 +81,7 @@ class Partition:
         )
         #: where the log ended when it was found shorter than what was committed; known until an admin accepts it
         self.lost_from: int | None = None
+        self._accept_reason: str | None = None  #: of an admin, until a checkpoint of ours has carried it
         self._backoff_ms = config.retry_backoff_ms
         self._reset()
 
@@ -93,6 +94,7 @@ class Partition:
         self.committed_sequence = 0  #: the newest record of ours that counted; below `ownership.sequence`
         self.checkpoint_offset = -1  #: our newest checkpoint that counted
         self.records_met = 0
+        self.records_loaded = 0  #: met before our own checkpoint
         self.bytes_met = 0  #: keys and values that counted, since the load began at the log start
         self.checkpoint_bytes = 0  #: `bytes_met` when our newest checkpoint was met
         self.bytes_cut = 0  #: the part of `bytes_met` that was pruned since
@@ -141,6 +143,12 @@ class Partition:
         """Load again over whoever won, because an admin says so (static nodes only)."""
         if self.state not in (State.LOADING, State.ACTIVE):
             self.generation = None
+            self._start_load(now_ms)
+
+    def accept(self, reason: str, now_ms: int) -> None:
+        """Load again and go on with the log as it is, because an admin says so; the reason stands in our checkpoint."""
+        self._accept_reason = reason
+        if self.state not in (State.LOADING, State.ACTIVE):
             self._start_load(now_ms)
 
     # ---- the log tells ---------------------------------------------------------------------------------------------
@@ -306,7 +314,7 @@ class Partition:
         ownership = self.ownership
         if ownership.winner is None:
             self._check.meet_cut(self.log_start)
-        if self._check.finding is not None:
+        if self._check.finding is not None and self._accept_reason is None:
             self.fail(self._check.finding, now_ms)
             return
         if self.generation is None:
@@ -333,7 +341,7 @@ class Partition:
             cluster_id=identity.cluster_id,
             topic_id=identity.topic_id,
             partition_count=identity.partition_count,
-            reason=None,
+            reason=self._accept_reason if sequence == 0 else None,
         )
         value_bytes = encode_checkpoint(checkpoint)
         header = encode_header(ownership.epoch, sequence)
@@ -394,6 +402,7 @@ class Partition:
         self.checkpoint_bytes = self.bytes_met
         self.committed_offset = offset + 1
         self.lost_from = None
+        self.records_loaded = self.records_met
         self._is_folding = True
         self._effects.append(ContinueLoad(self.index, self.instance))
 
@@ -413,6 +422,7 @@ class Partition:
         self._is_folding = False
         self._enter(State.ACTIVE)
         self.failure = None
+        self._accept_reason = None
         self.is_alarmed = False
         self.load_ended_ms = now_ms
         self._backoff_ms = self.config.retry_backoff_ms

@@ -109,6 +109,12 @@ class CoordinatorRuntime:
         if partition is not None and not self.is_closed:
             self._handle(partition, "take", partition.take)
 
+    def accept(self, index: int, reason: str) -> None:
+        """Go on with a partition's log as it is."""
+        if index in self.partitions:
+            self.partitions[index].accept(reason, self._clock_ms())
+            self._drain()
+
     def write(self, index: int, operation: Operation) -> None:
         """Run an operation on a partition; it is completed exactly once, maybe before this returns."""
         partition = self.partitions.get(index)
@@ -174,6 +180,17 @@ class CoordinatorRuntime:
                 self._stumble(partition, "tick", bug)
         self._index_wanted |= self._index_retry
         self._index_retry.clear()
+        self._drain()
+
+    def now_ms(self) -> int:
+        """Return the time by the clock that deadlines and records share."""
+        return self._clock_ms()
+
+    def fail_all(self, error: Exception) -> None:
+        """Fail every partition that loads or serves, because the log as a whole can't be trusted."""
+        for partition in self.partitions.values():
+            if partition.state in (State.LOADING, State.ACTIVE):
+                partition.fail(error, self._clock_ms())
         self._drain()
 
     def refresh(self, index: int) -> bool:

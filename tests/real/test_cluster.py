@@ -10,7 +10,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from holdfast.daemon.cluster import ClusterMetadata, MetadataImage, Refresh
 from holdfast.daemon.deleted_topics import CleanUp, DeletedTopics
-from holdfast.daemon.kafka_connection import ConnectionFailed, ConnectionOptions
+from holdfast.daemon.kafka_connection import connection_options
+from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.daemon.metadata_client import MetadataClient
 from holdfast.daemon.settings import DeletedTopicSettings, MetadataSettings
 from tests.real.shared_kafka import NewTopicFactory
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.real
 
 def client_of(bootstrap_servers: str, topics_per_request_max: int = 100) -> MetadataClient:
     """Return a client that turns to the first of two brokers first, which is what its seed is for."""
-    options = ConnectionOptions.from_properties({"bootstrap.servers": bootstrap_servers})
+    options = connection_options({"bootstrap.servers": bootstrap_servers})
     return MetadataClient(options, timeout_ms=10_000, topics_per_request_max=topics_per_request_max, random=Random(1))
 
 

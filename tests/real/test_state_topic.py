@@ -12,7 +12,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions
 
-from holdfast.daemon.kafka_connection import ConnectionOptions
+from holdfast.daemon.kafka_connection import connection_options
 from holdfast.daemon.metadata_client import MetadataClient
 from holdfast.daemon.settings import LogSettings
 from holdfast.daemon.state_topic import (
@@ -42,7 +42,7 @@ def admin(kafka: str) -> AdminClient:
 
 @pytest.fixture
 async def metadata(kafka: str) -> AsyncIterator[MetadataClient]:
-    options = ConnectionOptions.from_properties({"bootstrap.servers": kafka})
+    options = connection_options({"bootstrap.servers": kafka})
     client = MetadataClient(options, timeout_ms=10_000, random=Random(1))
     yield client
     client.close()
@@ -74,7 +74,7 @@ async def test_a_missing_topic_is_made_with_what_the_log_needs(
 async def test_two_nodes_that_make_the_topic_at_once_get_the_same_one(
     admin: AdminClient, metadata: MetadataClient, settings: LogSettings, kafka: str
 ) -> None:
-    options = ConnectionOptions.from_properties({"bootstrap.servers": kafka})
+    options = connection_options({"bootstrap.servers": kafka})
     other = MetadataClient(options, timeout_ms=10_000, random=Random(2))
     try:
         first, second = await asyncio.gather(

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from holdfast.daemon.cluster import ClusterMetadata, MetadataImage, Refresh
-from holdfast.daemon.kafka_connection import ConnectionFailed
+from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.daemon.metadata_client import Topic, TopicAnswers
 from holdfast.daemon.settings import MetadataSettings
 

@@ -1,0 +1,100 @@
+"""What an admin can ask a node to tell or to do; the command line tool calls it by name."""
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any, Protocol
+
+from holdfast.daemon.admin import AdminCommand, AdminError
+from holdfast.daemon.config import describe
+from holdfast.daemon.metadata_client import MetadataClient
+from holdfast.daemon.settings import Settings
+from holdfast.daemon.shards import Shards
+from holdfast.daemon.upkeep import Upkeep
+from holdfast.records.keys import format_topic_id
+from holdfast.runtime.metrics import Registry
+from holdfast.runtime.partition import Partition
+from holdfast.runtime.states import State
+
+Arguments = dict[str, Any]
+
+
+class NodeView(Protocol):
+    """What the commands ask of the node."""
+
+    settings: Settings
+    registry: Registry
+
+    def status(self) -> dict[str, Any]:
+        """Return whether it is ready, and what it serves."""
+
+
+class AdminCommands:
+    """The commands of one node."""
+
+    def __init__(self, node: NodeView, shards: Shards, upkeep: Upkeep) -> None:
+        self.metadata_client: MetadataClient | None = None  #: None while the node starts
+        self._node = node
+        self._shards = shards
+        self._upkeep = upkeep
+
+    def table(self) -> Mapping[str, AdminCommand]:
+        """Return the commands by name."""
+        return {
+            "status": lambda _: {"version": version("holdfast")} | self._node.status(),
+            "settings": lambda _: describe(self._node.settings),
+            "metrics": lambda _: self._node.registry.snapshot(),
+            "partitions": lambda _: self._shards.describe(),
+            "partitions-take": self._take,
+            "partitions-accept": self._accept,
+            "topics-accept-deleted": self._accept_deleted,
+            "resolve-topic": self._resolve_topic,
+        }
+
+    def _take(self, arguments: Arguments) -> str:
+        partition = self._partition(arguments)
+        if partition.state in (State.LOADING, State.ACTIVE):
+            raise AdminError(f"This node has log partition {partition.index} already: it is {partition.state.value}.")
+        self._shards.runtime.take(partition.index)
+        return f"log partition {partition.index} is being taken"
+
+    def _accept(self, arguments: Arguments) -> str:
+        partition = self._partition(arguments)
+        if not partition.is_alarmed and partition.state in (State.LOADING, State.ACTIVE):
+            raise AdminError(f"Log partition {partition.index} raised no alarm; there is nothing to accept.")
+        self._shards.runtime.accept(partition.index, _reason(arguments))
+        return f"log partition {partition.index} goes on with the log as it is"
+
+    def _accept_deleted(self, arguments: Arguments) -> str:
+        _reason(arguments)
+        alarm, deleted = self._upkeep.alarm, self._upkeep.deleted
+        if alarm is None or deleted is None:
+            raise AdminError("No clean-up of deleted topics waits for an admin.")
+        deleted.accept(alarm.topic_ids)
+        return f"the state of {len(alarm.topic_ids)} deleted topics ({alarm.key_count} share partitions) may go"
+
+    async def _resolve_topic(self, arguments: Arguments) -> dict[str, Any]:
+        name = arguments.get("name")
+        if not isinstance(name, str) or self.metadata_client is None:
+            raise AdminError("resolve-topic needs a `name`, and a node that has started.")
+        topic = (await self.metadata_client.ask_names([name])).get(name)
+        if topic is None:
+            raise AdminError(f"The cluster knows no topic {name!r}; give a name it knows, or the topic's id.")
+        return {"name": name, "topic_id": format_topic_id(topic.topic_id), "partitions": topic.partition_count}
+
+    def _partition(self, arguments: Arguments) -> Partition:
+        index = arguments.get("partition")
+        held = {partition.index: partition for partition in self._shards.partitions()}
+        if not isinstance(index, int) or index not in held:
+            raise AdminError(f"This node holds no log partition {index!r}; it holds {_ranges(sorted(held))}.")
+        return held[index]
+
+
+def _reason(arguments: Arguments) -> str:
+    reason = arguments.get("reason")
+    if not isinstance(reason, str) or not reason.strip():
+        raise AdminError("A `reason` is needed; it is kept in the log.")
+    return reason
+
+
+def _ranges(indexes: list[int]) -> str:
+    return f"{indexes[0]} to {indexes[-1]}" if indexes else "none yet"

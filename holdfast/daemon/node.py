@@ -1,0 +1,228 @@
+"""A node: everything it consists of, started and stopped in one place, top to bottom.
+
+The wire server comes first and goes last but one: whoever connects early or late gets an answer at once.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from enum import IntEnum
+from random import Random
+from typing import Any, TypeVar
+
+import structlog
+from confluent_kafka.admin import AdminClient
+
+from holdfast.daemon.admin import Admin
+from holdfast.daemon.admin_commands import AdminCommands
+from holdfast.daemon.apis import APIS, ApiHandler
+from holdfast.daemon.cluster import ClusterMetadata
+from holdfast.daemon.cluster_view import Node as NodeAddress
+from holdfast.daemon.kafka_connection import connection_options
+from holdfast.daemon.logs import ClientLines
+from holdfast.daemon.metadata_client import MetadataClient
+from holdfast.daemon.metrics import ShareMetrics
+from holdfast.daemon.server import CannotListen, Server
+from holdfast.daemon.service import ShareService
+from holdfast.daemon.settings import Settings
+from holdfast.daemon.shards import Shards
+from holdfast.daemon.state_topic import StateTopic, StateTopicError, ensure_state_topic, refuse_foreign_topic
+from holdfast.daemon.topic_gate import TopicGate
+from holdfast.daemon.upkeep import Upkeep
+from holdfast.runtime.broker_connection import ConnectionFailed
+from holdfast.runtime.metrics import Registry
+
+_log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+
+class Exit(IntEnum):
+    """How a node ends."""
+
+    STOPPED = 0  #: asked to stop, and did so cleanly
+    FAILED_TO_STOP = 1  #: asked to stop, and some step did not end in time or failed
+    REFUSED = 3  #: the state topic or the cluster is not fit to be used; the line above says what mends it
+    SUPERSEDED = 4  #: another node took over what this one owned
+
+
+class OwnView:
+    """The cluster as a node alone sees it: it owns every log partition that exists."""
+
+    def __init__(self, node_id: int) -> None:
+        self.cluster_id: str | None = None
+        self.state_topic: StateTopic | None = None
+        self._node_id = node_id
+        self._nodes: tuple[NodeAddress, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[NodeAddress, ...]:
+        """This node, once it listens."""
+        return self._nodes
+
+    def listens(self, host: str, port: int) -> None:
+        """Learn under which address clients reach this node."""
+        self._nodes = (NodeAddress(self._node_id, host, port),)
+
+    def owner(self, partition: int) -> NodeAddress | None:
+        """Return this node for every log partition, once they are known."""
+        return self._nodes[0] if self._nodes and self.state_topic is not None else None
+
+
+class Node:
+    """One process of Holdfast."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.registry = Registry(lambda: time.monotonic_ns() // 1_000_000)
+        self.view = OwnView(settings.node_id)
+        self.port = 0  #: the port it listens on, once it does
+        self.is_ready = False  #: every log partition serves
+        self._metrics = ShareMetrics(self.registry)
+        self._shards = Shards(settings, self._metrics, self.registry, self._set_ready, self._superseded)
+        self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+        self._has_failed_step = False
+        self._began_s = time.monotonic()
+
+    def stop(self, reason: Exit = Exit.STOPPED) -> None:
+        """Begin to stop; the first reason given is the one that counts."""
+        if not self._exit.done():
+            self._exit.set_result(reason)
+
+    async def run(self) -> Exit:
+        """Start, serve until `stop`, and stop again; returns how it ended."""
+        try:
+            async with self._started():
+                outcome = await self._exit
+        except (StateTopicError, ConnectionFailed, CannotListen) as refusal:
+            _log.error("the node cannot start", why=str(refusal))
+            return Exit.REFUSED
+        except _Stopped:
+            outcome = self._exit.result()
+        return Exit.FAILED_TO_STOP if outcome is Exit.STOPPED and self._has_failed_step else outcome
+
+    def status(self) -> dict[str, Any]:
+        """Return whether the node is ready, and what it serves."""
+        topic = self.view.state_topic
+        return {
+            "node_id": self.settings.node_id,
+            "is_ready": self.is_ready,
+            "cluster_id": self.view.cluster_id,
+            "state_topic": None if topic is None else topic.name,
+            "log_partitions": None if topic is None else topic.partition_count,
+            "port": self.port,
+        }
+
+    @asynccontextmanager
+    async def _started(self) -> AsyncIterator[None]:
+        settings, shards, metrics = self.settings, self._shards, self._metrics
+        properties: dict[str, str | int | float | bool] = dict(settings.kafka.properties)
+        step_ms, drain_ms = settings.shutdown.shutdown_step_timeout_ms, settings.shutdown.drain_timeout_ms
+        async with AsyncExitStack() as stack:
+
+            def at_exit(name: str, step: Callable[[], Awaitable[object]], timeout_ms: int = step_ms) -> None:
+                stack.push_async_callback(self._do_step, name, step, timeout_ms)
+
+            options = connection_options(settings.kafka.properties)
+            service = ShareService(
+                shards, metrics, lambda: time.monotonic_ns() / 1_000_000, settings.share.cached_keys_max
+            )
+            gate = TopicGate(service, settings.share.write_timeout_ms)
+            upkeep = Upkeep(settings, shards, metrics, self.registry)
+            commands = AdminCommands(self, shards, upkeep)
+            admin = Admin(commands.table(), settings.log.admin_timeout_ms)
+            at_exit("admin commands", admin.close)
+            handler = ApiHandler(gate, self.view, admin, settings.limits.share_partitions_per_request_max)
+            report = ClientLines(settings.logging.client_lines_per_minute_max)
+            server = Server(handler, APIS, settings.limits, report)
+            await server.start(*settings.listener.listen_address)
+            at_exit("server", lambda: server.drain(0))
+            self.port = server.port
+            host, port = settings.listener.advertised_address
+            self.view.listens(host, port or server.port)
+            _log.info("listening", host=settings.listener.listen_address[0], port=server.port)
+
+            client = MetadataClient(
+                options,
+                timeout_ms=settings.metadata.metadata_timeout_ms,
+                topics_per_request_max=settings.metadata.metadata_topics_per_request_max,
+                random=Random(),
+            )
+            metadata = ClusterMetadata(
+                client,
+                settings.metadata,
+                topics_in_use=shards.topics_in_use,
+                on_refresh=upkeep.refreshed,
+                random=Random(),
+            )
+            gate.metadata, commands.metadata_client = metadata, client
+            refreshing = asyncio.create_task(metadata.run(), name="holdfast-metadata")
+            at_exit("metadata", lambda: _cancelled(refreshing))
+            image = await self._unless_stopped(metadata.wait_for_first_image(settings.log.admin_timeout_ms))
+            kafka = AdminClient(properties)
+            topic, findings = await self._unless_stopped(
+                ensure_state_topic(kafka, client, settings.log, settings.kafka.properties["bootstrap.servers"])
+            )
+            await self._unless_stopped(
+                asyncio.to_thread(refuse_foreign_topic, settings.kafka.properties, topic, settings.log.admin_timeout_ms)
+            )
+            for finding in findings:
+                _log.warning("the state topic weakens the log", finding=str(finding))
+            metrics.state_topic_warnings.value = len(findings)
+
+            self.view.cluster_id, self.view.state_topic = image.cluster_id, topic
+            at_exit("shards", lambda: shards.stop(step_ms), 3 * step_ms)
+            await self._unless_stopped(shards.start(topic, image.cluster_id, image, options))
+            upkeep.start(topic, image.cluster_id, kafka)
+            at_exit("upkeep", upkeep.stop)
+            service.start_up(topic.partition_count)
+            shards.load_all()
+            at_exit("requests in flight", lambda: server.drain(drain_ms), drain_ms + step_ms)
+            stack.callback(service.shut_down)
+            yield
+            _log.info("stopping")
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for a step of the start, or leave it when the node is to stop.
+
+        Raises:
+            _Stopped: the node is to stop.
+        """
+        task = asyncio.ensure_future(work)
+        waited: list[asyncio.Future[Any]] = [task, self._exit]
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        if self._exit.done():
+            await _cancelled(task)
+            raise _Stopped
+        return task.result()
+
+    async def _do_step(self, name: str, step: Callable[[], Awaitable[object]], timeout_ms: int) -> None:
+        """Do one step of the shutdown; whatever becomes of it, the later ones are tried."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1_000):
+                outcome = await step()
+        except Exception as error:
+            self._has_failed_step = True
+            _log.error("a step of the shutdown failed", step=name, error=repr(error))
+            return
+        if outcome is False:
+            self._has_failed_step = True
+            _log.error("a step of the shutdown did not end in time", step=name)
+
+    def _set_ready(self, is_ready: bool) -> None:
+        if is_ready and not self.is_ready:
+            _log.info("ready", seconds=round(time.monotonic() - self._began_s, 3))
+        self.is_ready = is_ready
+
+    def _superseded(self) -> None:
+        self.stop(Exit.SUPERSEDED)
+
+
+class _Stopped(Exception):
+    """The node is to stop before it has started."""
+
+
+async def _cancelled(task: "asyncio.Task[Any]") -> None:
+    task.cancel()
+    await asyncio.wait([task])

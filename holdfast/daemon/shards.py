@@ -1,0 +1,245 @@
+"""The log partitions of this node, each a share shard: started, watched, described and stopped."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import structlog
+
+from holdfast.daemon.metrics import ShareMetrics
+from holdfast.daemon.pruning import Pruner
+from holdfast.daemon.readers import LogReaders
+from holdfast.daemon.settings import Settings
+from holdfast.daemon.shard import ShardConfig, ShareShard
+from holdfast.records.checkpoint import Checkpoint
+from holdfast.records.codec import Codec
+from holdfast.records.keys import format_key
+from holdfast.runtime.broker_connection import ConnectionOptions
+from holdfast.runtime.errors import NotAvailable
+from holdfast.runtime.kafka_log import KafkaLogConfig
+from holdfast.runtime.machine import Operation
+from holdfast.runtime.metrics import Registry, RuntimeMetrics
+from holdfast.runtime.partition import Partition
+from holdfast.runtime.runtime import CoordinatorRuntime
+from holdfast.runtime.settings import LogIdentity, PartitionConfig
+from holdfast.runtime.shell import CoordinatorShell
+from holdfast.runtime.states import State
+
+_log = structlog.get_logger(__name__)
+
+
+class StateTopicView(Protocol):
+    """What the shards need to know of the state topic."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def topic_id(self) -> bytes:
+        """Its id."""
+
+    @property
+    def partition_count(self) -> int:
+        """How many log partitions it has."""
+
+    @property
+    def max_message_bytes(self) -> int:
+        """Its largest record batch."""
+
+
+class Shards:
+    """Observes the coordinator shell and tells the node what it must know: `all_loaded` and `lost`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: ShareMetrics,
+        registry: Registry,
+        all_loaded: Callable[[bool], None],
+        lost: Callable[[], None],
+    ) -> None:
+        self.pruners: dict[int, Pruner] = {}
+        self.readers = LogReaders((), 1, lambda: 0, lambda _group, _silent_ms: None)
+        self._settings = settings
+        self._metrics = metrics
+        self._runtime_metrics = RuntimeMetrics(registry)
+        self._all_loaded = all_loaded
+        self._lost = lost
+        self._shell: CoordinatorShell | None = None
+        self._topic: StateTopicView | None = None
+        self._to_load: deque[int] = deque()
+        self._states: dict[int, State] = {}
+
+    # ---- life ------------------------------------------------------------------------------------------------------
+
+    async def start(self, topic: StateTopicView, cluster_id: str, image: object, connection: ConnectionOptions) -> None:
+        """Connect to the log; nothing is loaded yet.
+
+        Raises:
+            ConnectionFailed: no broker answered.
+        """
+        settings, log = self._settings, self._settings.log
+        self._topic = topic
+        share = ShardConfig(
+            updates_per_snapshot=settings.share.snapshot_update_records_per_snapshot,
+            codec=Codec.AVRO if log.codec == "avro" else Codec.KAFKA,
+        )
+        self._shell = CoordinatorShell(
+            PartitionConfig(
+                node_id=str(settings.node_id),
+                log=LogIdentity(cluster_id, topic.topic_id, topic.partition_count),
+                parked_writes_max=log.max_parked_writes,
+                load_timeout_ms=settings.load.load_timeout_ms,
+                load_stall_ms=settings.load.load_stall_ms,
+                retry_backoff_ms=settings.load.retry_backoff_ms,
+                retry_backoff_ms_max=settings.load.retry_backoff_max_ms,
+            ),
+            KafkaLogConfig(
+                topic=topic.name,
+                connection=connection,
+                client=dict(settings.kafka.properties),
+                message_bytes_max=topic.max_message_bytes,
+                message_timeout_ms=log.message_timeout_ms,
+                compression=log.state_topic_compression_codec,
+                linger_ms=max(0, log.append_linger_ms),
+                batch_records_max=log.read_batch_records_max,
+                batches_in_flight_max=log.read_batches_in_flight_max,
+                request_timeout_ms=log.admin_timeout_ms,
+            ),
+            lambda _index: ShareShard(share),
+            self,
+            write_timeout_ms=settings.share.write_timeout_ms,
+            slice_ms=settings.load.slice_ms,
+        )
+        self.runtime.new_metadata_image(image)
+        await self._shell.start()
+
+    def load_all(self) -> None:
+        """Take every log partition, a bounded number at a time."""
+        assert self._topic is not None
+        self._to_load.extend(range(self._topic.partition_count))
+        self._load_next()
+
+    async def stop(self, timeout_ms: int) -> bool:
+        """Give every partition up and let go of the log; returns whether all of it ended in time."""
+        return self._shell is None or await self._shell.stop(timeout_ms / 1_000)
+
+    @property
+    def runtime(self) -> CoordinatorRuntime:
+        """The runtime, once started."""
+        assert self._shell is not None
+        return self._shell.runtime
+
+    # ---- callers ---------------------------------------------------------------------------------------------------
+
+    def write(self, index: int, operation: Operation) -> None:
+        """Run an operation on a log partition; before the start it is refused at once."""
+        if self._shell is None:
+            operation.is_done = True
+            operation.complete(NotAvailable("this node is still starting"))
+            return
+        self._shell.runtime.write(index, operation)
+
+    def partitions(self) -> list[Partition]:
+        """Return the partitions held, in any state, by index."""
+        return [] if self._shell is None else [held for _, held in sorted(self._shell.runtime.partitions.items())]
+
+    def active(self) -> Iterator[tuple[Partition, ShareShard]]:
+        """Yield the partitions that serve, with their machines."""
+        for partition in self.partitions():
+            machine = partition.machine
+            if partition.state is State.ACTIVE and isinstance(machine, ShareShard):
+                yield partition, machine
+
+    def topics_in_use(self) -> set[bytes]:
+        """Return the ids of all topics of which this node holds state."""
+        return {topic_id for _, machine in self.active() for topic_id in machine.topic_ids()}
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return every partition for people: owner, epoch, state, offsets, keys and what holds pruning up."""
+        return [self._describe(partition) for partition in self.partitions()]
+
+    def _describe(self, partition: Partition) -> dict[str, Any]:
+        ownership, machine = partition.ownership, partition.machine
+        winner = ownership.winner
+        shard = machine if partition.state is State.ACTIVE and isinstance(machine, ShareShard) else None
+        oldest = shard.offsets.oldest() if shard is not None else None
+        pruner = self.pruners.get(partition.index)
+        dead, total = pruner.bytes_dead() if pruner is not None else (0, 0)
+        return {
+            "partition": partition.index,
+            "state": partition.state.value,
+            "owner": None if winner is None else winner.node_id,
+            "owner_epoch": None if winner is None else winner.owner_epoch,
+            "generation": None if winner is None else winner.generation,
+            "written": partition.committed_offset + len(partition.parking.records),
+            "committed": partition.committed_offset,
+            "log_start": partition.log_start,
+            "keys": None if shard is None else shard.share_partition_count(),
+            "parked": len(partition.parking),
+            "load_ms": partition.load_ended_ms - partition.load_began_ms if shard is not None else None,
+            "records_loaded": partition.records_loaded,
+            "void_records": partition.void_records,
+            "log_bytes": total,
+            "dead_bytes": dead,
+            "oldest_key": None if oldest is None else format_key(oldest[0]),
+            "oldest_snapshot_offset": None if oldest is None else oldest[1],
+            "why_not_pruned": None if pruner is None else pruner.why_not_pruned(),
+            "failure": partition.failure,
+            "is_alarmed": partition.is_alarmed,
+        }
+
+    # ---- the shell tells (Observer) --------------------------------------------------------------------------------
+
+    def note(self, level: str, event: str, fields: dict[str, object]) -> None:
+        """Write a log line of the runtime."""
+        getattr(_log, level)(event, **fields)
+
+    def partition_changed(self, partition: Partition) -> None:
+        """Count states, load the next partition, and tell when all of them serve."""
+        index, state = partition.index, partition.state
+        self._states[index] = state
+        metrics, states = self._runtime_metrics, list(self._states.values())
+        metrics.partitions_loading.value = states.count(State.LOADING)
+        metrics.partitions_active.value = states.count(State.ACTIVE)
+        metrics.partitions_failed.value = states.count(State.FAILED)
+        if state is State.ACTIVE:
+            metrics.partition_load_time.record(partition.load_ended_ms - partition.load_began_ms)
+            if index not in self.pruners:
+                assert self._topic is not None
+                self.pruners[index] = Pruner(
+                    partition, self.runtime, self._settings.compaction, self.readers, self._metrics, self._topic.name
+                )
+        elif state is State.FAILED:
+            metrics.loads_failed.value += not partition.load_ended_ms
+        if state is not State.LOADING:
+            self._load_next()
+        assert self._topic is not None
+        self._all_loaded(states.count(State.ACTIVE) == self._topic.partition_count)
+
+    def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
+        """Say who took over; a static node may end because of it."""
+        self._runtime_metrics.ownerships_lost.value += 1
+        _log.error(
+            "another node owns this partition now",
+            partition=partition.index,
+            node=winner.node_id,
+            owner_epoch=winner.owner_epoch,
+            generation=winner.generation,
+            offset=offset,
+            next_step=f"`holdfast partitions take {partition.index}` takes it back",
+        )
+        if self._settings.load.when_superseded == "exit":
+            self._lost()
+
+    def ticked(self) -> None:
+        """Let every pruner do its next step."""
+        now_ms = self.runtime.now_ms()
+        for pruner in self.pruners.values():
+            pruner.tick(now_ms)
+        self._runtime_metrics.parked_writes.value = sum(len(held.parking) for held in self.runtime.partitions.values())
+
+    def _load_next(self) -> None:
+        while self._to_load and list(self._states.values()).count(State.LOADING) < self._settings.load.loads_max:
+            self.runtime.load(self._to_load.popleft(), None)
