@@ -133,6 +133,7 @@ class Partition:
         if generation is not None:
             self.generation = generation  # a load of an older one that comes late is ignored
         self.retry_at_ms = None
+        self._accept_reason = None
         if self.state is State.CLOSED:
             return False
         self.is_alarmed = False
@@ -146,9 +147,14 @@ class Partition:
             self._start_load(now_ms)
 
     def accept(self, reason: str, now_ms: int) -> None:
-        """Load again and go on with the log as it is, because an admin says so; the reason stands in our checkpoint."""
+        """Load again and go on with the log as it is, because an admin says so; the reason stands in our checkpoint.
+
+        A partition that serves has nothing to accept: what is found later is another matter.
+        """
+        if self.state is State.ACTIVE:
+            return
         self._accept_reason = reason
-        if self.state not in (State.LOADING, State.ACTIVE):
+        if self.state is not State.LOADING:
             self._start_load(now_ms)
 
     # ---- the log tells ---------------------------------------------------------------------------------------------

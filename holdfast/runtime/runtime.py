@@ -111,9 +111,9 @@ class CoordinatorRuntime:
 
     def accept(self, index: int, reason: str) -> None:
         """Go on with a partition's log as it is."""
-        if index in self.partitions:
-            self.partitions[index].accept(reason, self._clock_ms())
-            self._drain()
+        partition = self.partitions.get(index)
+        if partition is not None and not self.is_closed:
+            self._handle(partition, "accept", partition.accept, reason)
 
     def write(self, index: int, operation: Operation) -> None:
         """Run an operation on a partition; it is completed exactly once, maybe before this returns."""

@@ -139,6 +139,9 @@ class World:
     def _do_take(self, index: int, _: list[str], __: dict[str, str]) -> None:
         self.runtime.take(index)
 
+    def _do_accept(self, index: int, arguments: list[str], _: dict[str, str]) -> None:
+        self.runtime.accept(index, arguments[0])
+
     def _do_bounds(self, index: int, _: list[str], options: dict[str, str]) -> None:
         topic = self.topics[index]
         instance = int(options.get("instance", topic.instance))
@@ -392,7 +395,8 @@ def _describe(key: bytes | None, value: bytes | None, header: bytes | None) -> s
     epoch, sequence = decode_header(header)
     if key is not None and is_checkpoint_key(key):
         checkpoint = decode_checkpoint(value or b"")
-        return f"{epoch}/{sequence} checkpoint of {checkpoint.node_id}, generation {checkpoint.generation}"
+        accepts = f", accepts: {checkpoint.reason}" if checkpoint.reason else ""
+        return f"{epoch}/{sequence} checkpoint of {checkpoint.node_id}, generation {checkpoint.generation}{accepts}"
     return f"{epoch}/{sequence} {'null' if value is None else value.decode()}"
 
 
