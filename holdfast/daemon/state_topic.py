@@ -128,7 +128,7 @@ def describe_state_topic(admin: AdminClient, settings: LogSettings) -> tuple[Sta
 
     Raises:
         TopicMissing: it does not exist.
-        StateTopicError: it cannot be described, or not all partitions are there yet.
+        ConnectionFailed: no broker would describe it, which says nothing about it.
     """
     name = settings.state_topic
     timeout_s = settings.admin_timeout_ms / 1_000
@@ -142,7 +142,7 @@ def describe_state_topic(admin: AdminClient, settings: LogSettings) -> tuple[Sta
         cause: KafkaError = error.args[0]
         if cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise TopicMissing(f"There is no topic {name}.") from None
-        raise StateTopicError(f"The state topic {name} cannot be described: {cause.str()}.") from None
+        raise ConnectionFailed(f"the state topic {name} cannot be described: {cause.str()}") from None
     config = {key: entry.value for key, entry in entries.items()}
     topic = StateTopic(
         name=name,
@@ -204,7 +204,8 @@ def check_state_topic(
 
     Raises:
         TopicMissing: it does not exist.
-        StateTopicError: it cannot be described, or would lose state; names every fatal finding.
+        StateTopicError: it would lose state; names every fatal finding.
+        ConnectionFailed: no broker would describe it.
     """
     topic, config = describe_state_topic(admin, settings)
     findings = tuple(find_problems(topic, config, settings, bootstrap_servers))
@@ -220,6 +221,7 @@ async def ensure_state_topic(
 
     Raises:
         StateTopicError: it cannot be made, would lose state, or did not become known in time.
+        ConnectionFailed: no broker would describe it.
     """
     try:
         return await to_thread(check_state_topic, admin, settings, bootstrap_servers)

@@ -76,7 +76,7 @@ class BrokerConnection:
         try:
             answer: bytes = await self._inner.send(_Bytes(api_key, version, body, is_flexible))
         except (OSError, KafkaError) as error:
-            raise ConnectionFailed(f"{self._inner.host}:{self._inner.port}: {_tell(error)}") from error
+            raise ConnectionFailed(f"{self._inner.host}:{self._inner.port} did not answer: {_tell(error)}") from error
         return answer
 
     def close(self) -> None:
