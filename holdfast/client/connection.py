@@ -99,7 +99,7 @@ class NodeConnection(asyncio.Protocol):
         """
         async with self._room:
             if self._ended is not None or self._transport is None:
-                raise Disconnected(f"The connection to {self.address} is closed.") from self._ended
+                raise Disconnected(str(self._ended))
             self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
             loop = asyncio.get_running_loop()
             answer: asyncio.Future[Answer] = loop.create_future()

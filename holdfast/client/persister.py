@@ -28,7 +28,7 @@ from holdfast.client.settings import ClientSettings
 from holdfast.records import wire
 from holdfast.records.batches import StateBatch
 from holdfast.records.compact import MalformedBody
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.keys import TOPIC_ID_SIZE, SharePartitionKey
 from holdfast.records.results import (
     DeletePartition,
     DeleteResult,
@@ -177,6 +177,9 @@ class Persister:
     # How a call is made.
 
     async def _call(self, kind: _Kind, group_id: str, asked: Sequence[tuple[bytes, _Request]]) -> list[PartitionResult]:
+        for topic_id, _ in asked:
+            if len(topic_id) != TOPIC_ID_SIZE:
+                raise ValueError(f"A topic id has {TOPIC_ID_SIZE} bytes, not {len(topic_id)}.")
         call = _Call(kind, group_id, asked)
         # What tenacity does around a call costs more than the call, so only those pay for it that need a second try.
         if await self._try(call) and self._settings.attempts_max > 1:

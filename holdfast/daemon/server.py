@@ -247,12 +247,11 @@ class _Peer(asyncio.Protocol):
             transport.close()
 
     def drain(self) -> None:
-        """Read nothing more, and close when the requests in flight are answered."""
+        """Take no more requests, and close when those in flight are answered; what still comes is read and dropped."""
         self._is_draining = True
         connection, transport = self._connection, self._transport
         assert connection is not None
         assert transport is not None
-        self._update_reading()
         if not connection.in_flight and not self._is_flush_due:
             transport.close()
 
@@ -318,7 +317,7 @@ class _Peer(asyncio.Protocol):
         connection, transport = self._connection, self._transport
         if connection is None or transport is None:
             return
-        is_paused = connection.is_paused or self._is_writing_paused or self._is_draining
+        is_paused = connection.is_paused or self._is_writing_paused
         if is_paused != self._is_reading_paused:
             self._is_reading_paused = is_paused
             if is_paused:

@@ -101,6 +101,35 @@ class Reports(list[tuple[str, str, str]]):
         return [kind for kind, _, _ in self]
 
 
+class CountingTransport(asyncio.Transport):
+    """Takes what is written to it."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("10.0.0.1", 5)})
+        self.written: list[bytes] = []
+        self.is_reading_paused = False
+        self.is_closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written.append(bytes(data))
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.high = high
+
+    def pause_reading(self) -> None:
+        assert not self.is_reading_paused
+        self.is_reading_paused = True
+
+    def resume_reading(self) -> None:
+        assert self.is_reading_paused
+        self.is_reading_paused = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    abort = close
+
+
 @dataclass
 class Served:
     server: Server

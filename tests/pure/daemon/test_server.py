@@ -14,7 +14,16 @@ from holdfast.daemon.connection import Request
 from holdfast.daemon.server import CannotListen, Server, _Peer
 from holdfast.daemon.settings import LimitSettings
 from holdfast.records import frames
-from tests.pure.daemon.serving import Reports, Served, read_answer, serve, wait_until, write_body, write_frame
+from tests.pure.daemon.serving import (
+    CountingTransport,
+    Reports,
+    Served,
+    read_answer,
+    serve,
+    wait_until,
+    write_body,
+    write_frame,
+)
 
 SUCCESS = bytes.fromhex("02000102030405060708090a0b0c0d0e0f0200000000000000000000")
 
@@ -52,35 +61,6 @@ async def test_pipelined_requests_are_answered_in_order_whatever_finishes_first(
         assert [correlation_id for correlation_id, _ in answers] == [0, 1, 2, 3, 4]
         assert [body[18:22] for _, body in answers] == [number.to_bytes(4, "big") for number in range(5)]
         assert served.server.requests == 5
-
-
-class CountingTransport(asyncio.Transport):
-    """Takes what is written to it."""
-
-    def __init__(self) -> None:
-        super().__init__({"peername": ("10.0.0.1", 5)})
-        self.written: list[bytes] = []
-        self.is_reading_paused = False
-        self.is_closed = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.written.append(bytes(data))
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self.high = high
-
-    def pause_reading(self) -> None:
-        assert not self.is_reading_paused
-        self.is_reading_paused = True
-
-    def resume_reading(self) -> None:
-        assert self.is_reading_paused
-        self.is_reading_paused = False
-
-    def close(self) -> None:
-        self.is_closed = True
-
-    abort = close
 
 
 async def peer_of(served: Served, transport: CountingTransport) -> asyncio.Protocol:
