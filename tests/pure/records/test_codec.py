@@ -216,6 +216,20 @@ def test_unknown_tags_travel_both_ways(value: Snapshot | Update, tags: kafka.Tag
     assert kafka.decode_value(record_type, value_bytes) == (value, unknown, 0)
 
 
+@pytest.mark.parametrize("size", [3, 4, 5])
+def test_the_announced_size_of_a_known_tag_is_ignored_as_kafka_does(size: int) -> None:
+    # Seen by running Kafka's own serde.
+    value_bytes = (
+        bytes.fromhex("00000000000300000005000000000000006e01") + bytes((1, 0, size)) + bytes.fromhex("00000004")
+    )
+    assert decode_record(UPDATE_KEY_BYTES, value_bytes) == (KEY, UPDATE._replace(state_batches=()), 0)
+
+
+def test_fences_of_another_size_are_undecodable() -> None:
+    with pytest.raises(Undecodable):
+        decode_record(SNAPSHOT_KEY_BYTES, SNAPSHOT_BYTES[:-1] + bytes.fromhex("01 e6 d0 01 04 00000009"))
+
+
 def test_a_group_id_too_long_for_kafka_is_refused_by_name() -> None:
     key = KEY._replace(group_id="ä" * 16384)
     with pytest.raises(InvalidKey, match="the group id has more than 32767 bytes in UTF-8"):
@@ -430,6 +444,24 @@ def test_any_bytes_decode_or_raise_a_record_error(key: bytes, value: bytes | Non
             read(start + key, value)
         except RecordError:
             continue
+
+
+@pytest.mark.parametrize("bytes_behind", [b"\x00", b"\x80", b"\x80\x80"])
+def test_bytes_behind_an_avro_body_are_undecodable_whatever_they_are(bytes_behind: bytes) -> None:
+    for key_bytes, value_bytes in (
+        (AVRO_KEY + bytes_behind, None),
+        (AVRO_KEY, AVRO_UPDATE + bytes_behind),
+        (AVRO_KEY, AVRO_SNAPSHOT + bytes_behind),
+    ):
+        with pytest.raises(Undecodable):
+            decode_record(key_bytes, value_bytes)
+
+
+@pytest.mark.parametrize("varint", [b"\xff" * 9 + b"\x01", b"\xff" * 11 + b"\x7f", b"\x80" * 20 + b"\x01"])
+def test_no_avro_number_is_beyond_64_bits(varint: bytes) -> None:
+    value = avro.decode_value(avro.UPDATE_PREFIX + b"\x02\x02" + varint + b"\x02\x00")
+    assert isinstance(value, Update)
+    assert -(1 << 63) <= value.start_offset < 1 << 63
 
 
 def test_a_corrupt_length_asks_for_no_memory() -> None:
