@@ -156,6 +156,22 @@ class World:
         records = topic.take(int(arguments[0]) if arguments else len(topic.records))
         self.runtime.records_read(index, instance, records)
 
+    def _do_read_own(self, index: int, arguments: list[str], options: dict[str, str]) -> None:
+        """Tell the next records as one batch of ours, without their content, and again one by one if it is not taken."""
+        topic = self.topics[index]
+        instance = int(options.get("instance", topic.instance))
+        records = topic.take(int(arguments[0]))
+        header = records[0].header
+        assert header is not None
+        if not self.runtime.own_records_read(index, instance, records[0].offset, len(records), header):
+            self.told.append("not taken as ours")
+            self.runtime.records_read(index, instance, records)
+
+    def _do_position(self, index: int, arguments: list[str], options: dict[str, str]) -> None:
+        """Tell that the tail stands at an offset: what lay below is no record, as a transaction's marker is none."""
+        instance = int(options.get("instance", self.topics[index].instance))
+        self.runtime.position_reached(index, instance, int(arguments[0]))
+
     def _do_caught_up(self, index: int, _: list[str], options: dict[str, str]) -> None:
         topic = self.topics[index]
         self.runtime.caught_up(index, int(options.get("instance", topic.instance)), max(topic.met, topic.start))
