@@ -20,9 +20,6 @@ MINUTE_MS = 60_000
 #: The longest time any setting may name: a day. A bound that is never met is no bound.
 _DAY_MS = 24 * 60 * MINUTE_MS
 
-#: Compression codecs by Kafka's id.
-COMPRESSION_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-
 #: Endings and parts of names of client properties whose values are never shown.
 _SECRET_PARTS = ("password", "secret", "token", "jaas", "key.pem", "sasl.oauthbearer.config", "assertion")
 REDACTED = "(hidden)"
@@ -232,17 +229,15 @@ class LogSettings(Component):
         "Writes of one shard that may wait for the log; further ones answer COORDINATOR_NOT_AVAILABLE.",
         most=1_000_000,
     )
-    read_batch_records_max: int = count(1_000, "Records that a reader hands to the event loop at a time.", most=100_000)
+    read_batch_records_max: int = count(1_000, "Records that loads hand to the event loop at a time.", most=100_000)
     read_batches_in_flight_max: int = count(
-        4, "Batches of one reader that may wait for the event loop; then it reads no more.", most=10_000
+        4, "Batches of loads that may wait for the event loop; then no more is read.", most=10_000
     )
-    read_buffer_kilobytes_max: int = setting(
-        65_536, "What the client of one reader may fetch ahead, in KiB.", ge=1_024, le=2_097_151
-    )
+    read_buffer_kilobytes_max: int = setting(65_536, "What loads may fetch ahead, in KiB.", ge=1_024, le=2_097_151)
     fetch_wait_ms: int = time_ms(100, "How long a broker may hold a fetch of the log that finds nothing new.")
     producer_queue_records_max: int = count(
         100_000,
-        "Records of all shards that may wait in the producer; further writes answer COORDINATOR_NOT_AVAILABLE.",
+        "Records of all shards that may wait to be sent; further writes answer COORDINATOR_NOT_AVAILABLE.",
         most=10_000_000,
     )
     admin_timeout_ms: int = time_ms(
@@ -268,11 +263,6 @@ class LogSettings(Component):
             )
         return self
 
-    @property
-    def compression_type(self) -> str:
-        """The producer's `compression.type`."""
-        return COMPRESSION_CODECS[self.state_topic_compression_codec]
-
 
 class ShareSettings(Component):
     """The share coordinator proper."""
@@ -288,11 +278,6 @@ class ShareSettings(Component):
         kafka="share.coordinator.snapshot.update.records.per.snapshot",
         ge=0,
         le=500,
-    )
-    plain_reads: bool = setting(
-        False,
-        "Answer ReadSummary from the last committed state at once, without a read index: sooner, and maybe a "
-        "little old.",
     )
     cached_keys_max: int = count(
         100_000,
@@ -312,8 +297,9 @@ class LoadSettings(Component):
     slice_ms: int = time_ms(
         5, "How long loads, clean-ups and compaction may hold the event loop before other shards get their turn."
     )
+    tick_ms: int = time_ms(50, "How often deadlines and pauses are looked at.")
     retry_backoff_ms: int = time_ms(
-        100, "First pause before a failed load or a lost partition is tried again; it doubles."
+        200, "First pause before a failed load or a lost partition is tried again; it doubles."
     )
     retry_backoff_max_ms: int = time_ms(
         30_000, "Longest such pause, and the one after an alarm. At least retry_backoff_ms."

@@ -103,13 +103,17 @@ class Shards:
                 message_timeout_ms=log.message_timeout_ms,
                 compression=log.state_topic_compression_codec,
                 linger_ms=max(0, log.append_linger_ms),
+                append_records_max=log.producer_queue_records_max,
+                fetch_wait_ms=log.fetch_wait_ms,
                 batch_records_max=log.read_batch_records_max,
                 batches_in_flight_max=log.read_batches_in_flight_max,
+                queued_kilobytes_max=log.read_buffer_kilobytes_max,
                 request_timeout_ms=log.admin_timeout_ms,
             ),
             lambda _index: ShareShard(share),
             self,
             write_timeout_ms=settings.share.write_timeout_ms,
+            tick_ms=settings.load.tick_ms,
             slice_ms=settings.load.slice_ms,
         )
         self.runtime.new_metadata_image(image)

@@ -1,5 +1,6 @@
 """Settings: sources, names, bounds, relations, and the page that documents them."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -39,7 +40,6 @@ def test_the_defaults_are_those_of_the_design() -> None:
     assert settings.log.state_topic_num_partitions == 50
     assert settings.log.max_parked_writes == 10_000
     assert settings.log.message_timeout_ms == 30_000
-    assert settings.log.compression_type == "none"
     assert settings.share.write_timeout_ms == 5_000
     assert settings.share.snapshot_update_records_per_snapshot == 500
     assert settings.deleted_topics.deleted_topic_grace_ms == 600_000
@@ -99,14 +99,12 @@ def test_the_environment_sets_names_of_kafka_and_of_the_client() -> None:
             "HOLDFAST_KAFKA_BOOTSTRAP_SERVERS": "broker:9092",
             "HOLDFAST_SHARE_COORDINATOR_WRITE_TIMEOUT_MS": "9",
             "HOLDFAST_LOG_READERS": "spark, audit",
-            "HOLDFAST_PLAIN_READS": "true",
             "HOLDFAST_BOOTSTRAP": "elsewhere:1",
             "PATH": "not ours",
         }
     )
     assert settings.warnings == ()
     assert settings.settings.share.write_timeout_ms == 9
-    assert settings.settings.share.plain_reads
     assert settings.settings.compaction.log_readers == ("spark", "audit")
     assert settings.settings.kafka.properties == {"bootstrap.servers": "broker:9092"}
 
@@ -151,7 +149,6 @@ def test_an_unknown_name_is_an_error_with_the_nearest_one(name: str, problem: st
             "compaction_dead_share is 'x' (as a flag); it must be a number from 0.05 to 0.95.",
         ),
         ("codec", "json", "codec is 'json' (as a flag); it must be one of avro, kafka."),
-        ("plain_reads", "perhaps", "it must be true or false."),
         ("log_readers", 5, "it must be a list of names."),
         ("listen", "9492", "listen is '9492' (as a flag); it must be host:port, as in 127.0.0.1:9492 or [::1]:9492."),
         ("listen", "", "it must be host:port"),
@@ -264,6 +261,20 @@ def test_every_setting_has_a_name_of_its_own_a_description_and_bounds() -> None:
         assert expected(known.field)
         is_time = "ms" in known.attribute.split("_")
         assert not is_time or known.attribute.endswith("_ms"), f"{known.attribute}: units come last"
+
+
+def test_every_setting_is_read_somewhere() -> None:
+    """A setting without effect would be a lie in the documentation."""
+    package = Path(__file__).parents[3] / "holdfast"
+    readers = [path for path in package.rglob("*.py") if path.name != "settings.py"]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in readers)
+    through_properties = {
+        "listen": "listen_address",
+        "advertised_listener": "advertised_address",
+    }
+    for known in KNOWN.values():
+        attribute = through_properties.get(known.attribute, known.attribute)
+        assert re.search(rf"\.{attribute}\b", code), f"nothing reads {known.name}"
 
 
 def _fields(component: str) -> list[str]:
