@@ -1,0 +1,78 @@
+# Short verbs for everyday work. `make` alone lists them. Python 3.11 or newer and Java 17 or newer is all they need.
+
+PYTHON ?= python3
+SEEDS ?= 500
+KILLS ?= 3
+WORKERS ?= 2
+# A machine that cannot reach the default registry names another with the usual variables of pip.
+BIN := .venv/bin
+READY := .venv/ready
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check fmt lint type contracts vectors pure sim model real interop soak bench docs clean
+
+help: ## list the verbs
+	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Holdfast needs Python 3.11 or newer; name one with make PYTHON=python3.11.")'
+	@echo "Making the environment .venv from requirements.lock"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $(READY)
+
+demo: $(READY) ## an embedded Kafka, the daemon, a pool of queue workers; both are killed midway, and nothing is lost
+	@$(BIN)/python -m demo
+
+test: check vectors pure model sim real interop ## everything that a change must pass
+
+check: fmt lint type contracts
+
+fmt: $(READY) ## is the code formatted? (`make fmt FIX=1` formats it)
+	$(BIN)/ruff format $(if $(FIX),,--check) .
+
+lint: $(READY) ## ruff (`make lint FIX=1` mends what it can)
+	$(BIN)/ruff check $(if $(FIX),--fix) .
+
+type: $(READY) ## mypy --strict
+	$(BIN)/mypy
+
+contracts: $(READY) ## which package may import which
+	$(BIN)/lint-imports
+
+vectors: $(READY) ## answers recorded from Apache Kafka's own classes
+	$(BIN)/python -m tests.vectors tests/vectors/data
+
+pure: $(READY) ## tests that need nothing
+	$(PYTEST) tests/pure tests/vectors
+
+model: $(READY) ## the model of the log protocol, small scopes and all mutants
+	$(PYTEST) tests/model
+
+sim: $(READY) ## whole lives of several nodes over a log in memory (SEEDS=10000 for many)
+	$(PYTEST) tests/simulated
+	$(BIN)/python -m tests.simulated --seeds $(SEEDS)
+
+real: $(READY) ## tests on a real broker, which they start themselves (KILLS=3)
+	KILLS=$(KILLS) $(PYTEST) tests/real
+
+interop: $(READY) ## Apache Kafka's own Java classes against the daemon
+	$(PYTEST) tests/interop
+
+soak: $(READY) ## the long forms: many lives, every scope of the model, twenty kills
+	$(BIN)/python -m tests.simulated --seeds 10000
+	$(BIN)/python -m tests.model.checker
+	$(BIN)/python -m tests.model.checker --mutants
+	KILLS=20 $(BIN)/python -m pytest -s tests/real/test_kill.py
+
+bench: $(READY) ## Holdfast and Apache Kafka's share coordinator, side by side
+	$(BIN)/python -m benchmarks
+
+docs: $(READY) ## write the pages that are made from the code
+	$(BIN)/python -m holdfast.daemon.config_reference > docs/configuration.md
+	$(BIN)/python -m holdfast.console.reference > docs/cli.md
+
+clean: ## remove the environment and every cache in this directory
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache holdfast.egg-info
