@@ -92,7 +92,7 @@ class ApiHandler:
         if version >= _API_VERSIONS_FLEXIBLE_FROM:
             reader.string("ClientSoftwareName")
             reader.string("ClientSoftwareVersion")
-        reader.end()
+        reader.lenient_end()
         respond(self._api_versions[version])
 
     def answer_metadata(self, request: Request, respond: Respond) -> None:

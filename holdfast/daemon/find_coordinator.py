@@ -73,7 +73,7 @@ def decode_request(version: int, data: bytes, offset: int, keys_max: int) -> Que
     else:
         key = reader.string("Key")
         query = Query(reader.int8("KeyType") if version >= _KEY_TYPES_FROM else GROUP, [key])
-    reader.end()
+    reader.lenient_end()
     return query
 
 

@@ -58,7 +58,7 @@ def decode_request(version: int, data: bytes, offset: int, topics_max: int) -> l
         reader.boolean("IncludeClusterAuthorizedOperations")
     if version >= 8:
         reader.boolean("IncludeTopicAuthorizedOperations")
-    reader.end()
+    reader.lenient_end()
     # In version 0 an empty list stood for all topics.
     return None if count is None or (version == 0 and not count) else queries
 
@@ -122,7 +122,8 @@ def encode_response(version: int, queries: list[TopicQuery] | None, cluster: Clu
             for node in cluster.nodes
         ),
         cluster_id=cluster.cluster_id,
-        controller_id=_NO_NODE,
+        # Any node, as a KRaft broker does: without one, Kafka's admin tools ask for ever and do not fail.
+        controller_id=cluster.nodes[0].node_id if cluster.nodes else _NO_NODE,
         topics=tuple(topics),
         error_code=ErrorCode.none,
     )

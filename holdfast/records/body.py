@@ -107,6 +107,14 @@ class BodyReader:
         if self._is_flexible:
             self.offset = compact.skip_tags(self._data, self.offset, field)
 
+    def lenient_end(self) -> None:
+        """Take the tagged fields of the body and leave what follows alone.
+
+        Apache Kafka does so, and librdkafka relies on it: it ends a Metadata request for all topics with three bytes
+        too many.
+        """
+        self.tags("the tagged fields of the body")
+
     def end(self) -> None:
         """Take the tagged fields of the body and check that nothing follows."""
         self.tags("the tagged fields of the body")
