@@ -15,7 +15,6 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: i
 
 from holdfast.records.header import HEADER_NAME
 from holdfast.runtime import kafka_frames as frames
-from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.runtime.brokers import STALE_LEADER, Brokers
 from holdfast.runtime.errors import AppendRefused
 
@@ -192,11 +191,11 @@ class Appender:
 
     async def _send(self, broker_id: int, batches: list[_Batch], delay_s: float) -> None:
         api, version = frames.PRODUCE
-        if delay_s:
-            await asyncio.sleep(delay_s)
-            await self._resend_where_led(batches)
-            return
         try:
+            if delay_s:
+                await asyncio.sleep(delay_s)
+                await self._resend_where_led(batches)
+                return
             connection = self._brokers.open_connection(broker_id, "produce") or await self._brokers.connection(
                 broker_id, "produce"
             )
@@ -206,7 +205,9 @@ class Appender:
                 [(batch.partition, batch.data) for batch in batches],
             )
             answer = frames.decode_produced(await connection.exchange(api, version, body))
-        except ConnectionFailed as failure:
+        except (
+            Exception
+        ) as failure:  # also an answer that cannot be read: a second copy is void, so it may be sent again
             self._retry(batches, str(failure))
             return
         errors = {produced.partition: produced for produced in answer if produced.error_code}
@@ -223,11 +224,7 @@ class Appender:
             self._retry(again, f"the broker answered error {errors[again[0].partition].error_code}")
 
     async def _resend_where_led(self, batches: list[_Batch]) -> None:
-        try:
-            await self._brokers.refresh()
-        except ConnectionFailed as failure:
-            self._retry(batches, str(failure))
-            return
+        await self._brokers.refresh()
         by_broker: dict[int, list[_Batch]] = {}
         for batch in batches:
             by_broker.setdefault(self._brokers.leaders.get(batch.partition, (-1, -1))[0], []).append(batch)
@@ -246,11 +243,8 @@ class Appender:
             self._send_soon(-1, again, self._config.retry_backoff_ms / 1_000)
 
     def _give_up(self, batch: _Batch, why: str) -> None:
-        lane = self._lanes[batch.partition]
-        self._records -= len(lane.gathered)
-        lane.gathered.clear()
-        lane.is_busy = False
         self._failed(batch.partition, batch.sent.first_header, why)
+        self._go_on(batch.partition)  # its owner has dropped what was gathered; what is left is of a later attempt
 
     def _go_on(self, partition: int) -> None:
         lane = self._lanes[partition]

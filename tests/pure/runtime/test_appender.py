@@ -1,0 +1,214 @@
+"""The appender against brokers that answer, refuse, hang up and fall silent: what lands, in which order, and who is told."""
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]
+
+from holdfast.runtime import kafka_frames as frames
+from holdfast.runtime.appender import Appender, AppenderConfig
+from holdfast.runtime.broker_connection import ConnectionFailed
+from holdfast.runtime.errors import AppendRefused
+from tests.pure.runtime.fake_brokers import FakeBrokers, produced, wait_until
+
+CONFIG = AppenderConfig(batch_bytes_max=1_000, message_timeout_ms=200, records_max=20, retry_backoff_ms=1)
+
+Failures = list[tuple[int, bytes]]
+
+
+@pytest.fixture
+def brokers() -> FakeBrokers:
+    return FakeBrokers({0: 1, 1: 1, 2: 2})
+
+
+@pytest.fixture
+def failures() -> Failures:
+    return []
+
+
+@pytest.fixture
+async def appender(brokers: FakeBrokers, failures: Failures) -> AsyncIterator[Appender]:
+    def failed(partition: int, header: bytes, _: str) -> None:
+        failures.append((partition, header))
+
+    appender = Appender(CONFIG, brokers, failed, lambda: 1_000)  # type: ignore[arg-type]
+    yield appender
+    await appender.close(1)
+
+
+def batches_of(body: bytes) -> dict[int, list[bytes]]:
+    """Return the values that a Produce request carries, by partition."""
+    at, found = body.index(b"\x00\x05topic") + 7, {}
+    count = int.from_bytes(body[at : at + 4], "big")
+    at += 4
+    for _ in range(count):
+        partition, size = int.from_bytes(body[at : at + 4], "big"), int.from_bytes(body[at + 4 : at + 8], "big")
+        batch = MemoryRecords(body[at + 8 : at + 8 + size]).next_batch()
+        assert batch.validate_crc()
+        found[partition] = [record.value for record in batch]
+        at += 8 + size
+    return found
+
+
+async def test_one_request_for_all_that_a_turn_appends(appender: Appender, brokers: FakeBrokers) -> None:
+    for partition in (0, 1, 2, 0):
+        appender.append(partition, b"k", b"%d" % partition, b"h")
+    await brokers.wait_requests(2)
+    by_broker = {broker_id: batches_of(body) for broker_id, _, body in brokers.requests}
+    assert by_broker == {1: {0: [b"0", b"0"], 1: [b"1"]}, 2: {2: [b"2"]}}
+
+
+async def test_next_batch_gathers_while_one_is_under_way(appender: Appender, brokers: FakeBrokers) -> None:
+    brokers.hold()
+    appender.append(0, b"k", b"1", b"h1")
+    await brokers.wait_requests(1)
+    appender.append(0, b"k", b"2", b"h2")
+    appender.append(0, b"k", b"3", b"h3")
+    appender.append(1, b"k", b"other", b"h1")
+    await brokers.wait_requests(2)
+    assert batches_of(brokers.requests[1][2]) == {1: [b"other"]}
+    brokers.let_go()
+    await brokers.wait_requests(3)
+    assert batches_of(brokers.requests[2][2]) == {0: [b"2", b"3"]}
+    assert [(sent.record_count, sent.first_header, sent.last_header) for sent in appender.sent(0)] == [
+        (1, b"h1", b"h1"),
+        (2, b"h2", b"h3"),
+    ]
+
+
+async def test_batches_stay_within_the_topics_limit(appender: Appender, brokers: FakeBrokers) -> None:
+    for number in range(10):
+        appender.append(0, b"k", bytes([number]) * 200, b"h" * 13)
+    await wait_until(lambda: sum(sent.record_count for sent in appender.sent(0)) == 10)
+    await brokers.wait_requests(len(appender.sent(0)))
+    values = [value for _, _, body in brokers.requests for value in batches_of(body)[0]]
+    assert values == [bytes([number]) * 200 for number in range(10)]
+    assert all(len(sent.body) + 61 <= CONFIG.batch_bytes_max for sent in appender.sent(0))
+
+
+@pytest.mark.parametrize("size", [CONFIG.batch_bytes_max - 103, CONFIG.batch_bytes_max - 102])
+async def test_largest_record_that_is_taken_fits(appender: Appender, brokers: FakeBrokers, size: int) -> None:
+    is_too_large = size > CONFIG.batch_bytes_max - 103
+    if is_too_large:
+        with pytest.raises(AppendRefused, match=r"max\.message\.bytes is 1000") as refused:
+            appender.append(0, b"", bytes(size), b"h" * 13)
+        assert refused.value.is_too_large
+        return
+    appender.append(0, b"", bytes(size), b"h" * 13)
+    await brokers.wait_requests(1)
+    assert len(appender.sent(0)[0].body) + 61 <= CONFIG.batch_bytes_max
+
+
+async def test_too_many_records_are_refused_until_some_were_sent(appender: Appender, brokers: FakeBrokers) -> None:
+    for _ in range(CONFIG.records_max):
+        appender.append(0, b"k", b"v", b"h")
+    with pytest.raises(AppendRefused, match="20 records wait") as refused:
+        appender.append(1, b"k", b"v", b"h")
+    assert not refused.value.is_too_large
+    await brokers.wait_requests(1)
+    appender.append(1, b"k", b"v", b"h")
+
+
+@pytest.mark.parametrize("error_code", [6, 7, 19, 20])
+async def test_retriable_error_sends_the_same_batch_again(
+    appender: Appender, brokers: FakeBrokers, failures: Failures, error_code: int
+) -> None:
+    brokers.answers.append(lambda body: produced(body, error_code))
+    appender.append(0, b"k", b"1", b"h1")
+    await brokers.wait_requests(2)
+    assert brokers.requests[0][2] == brokers.requests[1][2]
+    await wait_until(lambda: not appender._lanes[0].is_busy)
+    assert failures == []
+
+
+async def test_connection_that_breaks_is_tried_again_where_the_partition_is_led_now(
+    appender: Appender, brokers: FakeBrokers, failures: Failures
+) -> None:
+    def hang_up(_: bytes) -> bytes:
+        brokers.leaders[0] = (2, 1)
+        raise ConnectionFailed("gone")
+
+    brokers.answers.append(hang_up)
+    appender.append(0, b"k", b"1", b"h1")
+    await brokers.wait_requests(2)
+    assert [broker_id for broker_id, _, _ in brokers.requests] == [1, 2]
+    assert failures == []
+
+
+async def test_batch_whose_time_is_up_is_told_as_failed(
+    appender: Appender, brokers: FakeBrokers, failures: Failures
+) -> None:
+    brokers.always = lambda body: produced(body, 7)
+    appender.append(0, b"k", b"1", b"h1")
+    appender.append(0, b"k", b"2", b"h2")
+    await wait_until(lambda: bool(failures))
+    assert failures == [(0, b"h1")]
+
+
+async def test_final_error_is_told_at_once(appender: Appender, brokers: FakeBrokers, failures: Failures) -> None:
+    brokers.answers.append(lambda body: produced(body, 10))
+    appender.append(0, b"k", b"1", b"h1")
+    appender.append(1, b"k", b"2", b"h2")
+    await wait_until(lambda: len(failures) == 2)
+    assert sorted(failures) == [(0, b"h1"), (1, b"h2")]
+    assert len(brokers.requests) == 1
+
+
+async def test_what_a_later_attempt_gathered_outlives_the_failure_of_an_earlier_one(
+    appender: Appender, brokers: FakeBrokers, failures: Failures
+) -> None:
+    """The node lost its partition and loads it again while its old batch hangs: the new checkpoint must go out."""
+    brokers.hold()
+    appender.append(0, b"k", b"old", b"epoch 1")
+    await brokers.wait_requests(1)
+    appender.forget(0)
+    appender.append(0, b"k", b"new checkpoint", b"epoch 2")
+    brokers.answers.append(lambda body: produced(body, 10))
+    brokers.let_go()
+    await brokers.wait_requests(2)
+    assert failures == [(0, b"epoch 1")]
+    assert batches_of(brokers.requests[1][2]) == {0: [b"new checkpoint"]}
+
+
+async def test_what_was_gathered_behind_a_failure_is_dropped_by_its_owner(
+    appender: Appender, brokers: FakeBrokers, failures: Failures
+) -> None:
+    brokers.hold()
+    appender.append(0, b"k", b"1", b"h1")
+    await brokers.wait_requests(1)
+    appender.append(0, b"k", b"2", b"h2")
+    appender.forget(0)
+    brokers.let_go()
+    await wait_until(lambda: not appender._tasks)
+    assert len(brokers.requests) == 1
+    assert list(appender.sent(0)) == []
+
+
+@pytest.mark.parametrize("answer", [lambda body: b"", lambda body: body[:3]], ids=["nothing", "cut short"])
+async def test_answer_that_cannot_be_read_is_as_good_as_none(
+    appender: Appender, brokers: FakeBrokers, failures: Failures, answer: Callable[[bytes], bytes]
+) -> None:
+    brokers.answers.append(answer)
+    appender.append(0, b"k", b"1", b"h1")
+    await brokers.wait_requests(2)
+    assert brokers.requests[0] == brokers.requests[1]
+    await wait_until(lambda: not appender._lanes[0].is_busy)
+    assert failures == []
+
+
+async def test_close_sends_what_was_gathered_and_waits_for_its_answer(appender: Appender, brokers: FakeBrokers) -> None:
+    appender.append(0, b"k", b"1", b"h1")
+    assert await appender.close(5)
+    assert batches_of(brokers.requests[0][2]) == {0: [b"1"]}
+
+
+async def test_close_gives_up_in_time(appender: Appender, brokers: FakeBrokers) -> None:
+    brokers.hold()
+    appender.append(0, b"k", b"1", b"h1")
+    await brokers.wait_requests(1)
+    assert not await appender.close(0.05)
+    await wait_until(lambda: not appender._tasks)
+
+
+def test_versions_are_those_of_the_frames() -> None:
+    assert frames.PRODUCE == (0, 8)
