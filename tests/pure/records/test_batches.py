@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.records.batches import ACKNOWLEDGED, SettledBatches, StateBatch, combine
+from holdfast.records.batches import ACKNOWLEDGED, SettledBatches, StateBatch, _is_settled, _sweep, combine
 from tests.pure.records.kafka_combiner import combine_literally
 from tests.pure.records.strategies import batch_lists, close_batches, start_offsets
 from tests.vectors.runner import DATA
@@ -130,6 +132,31 @@ def test_what_is_marked_as_settled_is_settled(
         for before, after in pairwise(combined)
     )
     assert (type(combined) is SettledBatches) == is_settled
+
+
+@given(st.lists(close_batches(), min_size=1, max_size=12))
+def test_the_sweep_has_the_same_winners_and_the_smallest_shape(batches: list[StateBatch]) -> None:
+    swept = _sweep(batches)
+    assert per_offset(swept, -1) == per_offset(batches, -1)
+    assert combine(list(swept), (), -1) == swept
+    assert _is_settled(swept)
+
+
+def test_thousands_of_batches_that_all_overlap_take_no_quadratic_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_back = 0
+
+    def heapreplace(waiting: list[Any], entry: object) -> Any:
+        nonlocal put_back
+        put_back += 1
+        return heapq.heapreplace(waiting, entry)
+
+    monkeypatch.setattr("holdfast.records.batches.heapreplace", heapreplace)
+    size = 2000
+    tiles = [StateBatch(offset, offset, 2 * (offset % 2), 5) for offset in range(size)]
+    long = [StateBatch(0, size + more, 0, 1) for more in range(size)]
+    # The literal algorithm would cut each of the long ones at each tile, four million times.
+    assert combine((), tiles + long, -1) == (*tiles, StateBatch(size, 2 * size - 1, 0, 1))
+    assert 0 < put_back <= 16 * len(tiles + long)
 
 
 @given(batch_lists, start_offsets)
