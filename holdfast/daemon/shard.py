@@ -24,7 +24,7 @@ from holdfast.records.results import (
     SummaryResult,
     WriteResult,
 )
-from holdfast.records.values import Snapshot, Update
+from holdfast.records.values import Snapshot, Update, make_update
 from holdfast.runtime.machine import Decision
 
 __all__ = ["MetadataImage", "ShardConfig", "ShardSummary", "ShareShard"]
@@ -99,14 +99,14 @@ class ShareShard(ShardState):
             start_offset, delivery_complete_count = _never_back(state, start_offset, delivery_complete_count)
         if state.update_count >= self.config.updates_per_snapshot:
             start = state.start_offset if start_offset == _NONE else start_offset
-            return Decision(
-                ((key, _snapshot(state, state.leader_epoch, start, delivery_complete_count, state_batches, now_ms)),),
-                _WRITTEN,
-            )
+            snapshot = _snapshot(state, state.leader_epoch, start, delivery_complete_count, state_batches, now_ms)
+            return Decision(((key, snapshot),), _WRITTEN)
         # The record holds its batches in order and without overlaps; a lone batch above the start offset already is.
         if len(state_batches) > 1 or (state_batches and state_batches[0][0] < start_offset):
             state_batches = combine((), state_batches, start_offset)
-        update = Update(state.snapshot_epoch, state.leader_epoch, start_offset, delivery_complete_count, state_batches)
+        update = make_update(
+            (state.snapshot_epoch, state.leader_epoch, start_offset, delivery_complete_count, state_batches)
+        )
         return Decision(((key, update),), _WRITTEN)
 
     def decide_read(self, key: SharePartitionKey, leader_epoch: int, now_ms: int) -> Decision:

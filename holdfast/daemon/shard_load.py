@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 
 import structlog
 
-from holdfast.records.codec import Kind, decode_key, decode_record, peek_kind
+from holdfast.records.codec import Kind, decode_key, decode_value, peek_kind
 from holdfast.records.errors import RecordError
 from holdfast.records.keys import SharePartitionKey, format_key
 from holdfast.records.offsets import RedundantOffsetTracker
 from holdfast.records.replay import ShareState, fold_without_base, replay
-from holdfast.records.values import NOOP, Update
+from holdfast.records.values import Update
 from holdfast.runtime.errors import LoadFailed
 
 _log = structlog.get_logger(__name__)
@@ -137,11 +137,10 @@ class ShareLoad:
         state: ShareState | None = None
         for raw_key, raw_value, offset in run.records:
             try:
-                _, value, trailing_bytes = decode_record(raw_key, raw_value)
+                value, trailing_bytes = decode_value(raw_key, raw_value)
             except RecordError as error:
                 self._leave_out(run.key, offset, str(error), error)
                 continue
-            assert value is not NOOP
             if trailing_bytes:
                 self.values_with_trailing_bytes += 1
             if state is not None or type(value) is not Update:

@@ -119,6 +119,20 @@ def decode_record(key_bytes: bytes | None, value_bytes: bytes | None) -> Decoded
     return DecodedRecord(key, value, key_bytes_left + value_bytes_left)
 
 
+def decode_value(key_bytes: bytes, value_bytes: bytes) -> tuple[Snapshot | Update, int]:
+    """Return the value of a record whose key was decoded before, and how many bytes behind the value were ignored.
+
+    Raises:
+        UnknownVersion: a value version or a schema of a later version.
+        Undecodable: broken bytes, or the value of another codec than the key's.
+    """
+    if key_bytes.startswith(MARKER):
+        return avro.decode_value(value_bytes), 0
+    record_type = int.from_bytes(key_bytes[:_RECORD_TYPE_SIZE], "big")
+    value, _, bytes_left = kafka.decode_value(record_type, value_bytes)
+    return value, bytes_left
+
+
 def peek_kind(key_bytes: bytes | None, value_bytes: bytes | None) -> Kind:
     """Return what a record is about from its first bytes alone; the rest may still prove to be broken.
 
