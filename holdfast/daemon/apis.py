@@ -55,13 +55,13 @@ class ApiHandler:
     """Answer requests of all calls; an instance is the handler of a `Server`."""
 
     def __init__(
-        self, service: ShareCalls, cluster: ClusterView, admin: Admin, coordinator_keys_max: int = 20_000
+        self, service: ShareCalls, cluster: ClusterView, admin: Admin, share_partitions_per_request_max: int = 20_000
     ) -> None:
-        """Make a handler; a FindCoordinator request that names more than `coordinator_keys_max` keys is malformed."""
+        """Make a handler; a request that names more share partitions than that is malformed, look-ups included."""
         self._service = service
         self._cluster = cluster
         self._admin = admin
-        self._coordinator_keys_max = coordinator_keys_max
+        self._share_partitions_max = share_partitions_per_request_max
         #: API version to body of the answer to ApiVersions.
         self._api_versions = {
             version: _encode_api_versions(version, ErrorCode.none) for version in range(_API_VERSIONS_MAX + 1)
@@ -79,7 +79,7 @@ class ApiHandler:
     def answer_share_call(self, request: Request, respond: Respond) -> None:
         """Answer one of the five share-state calls."""
         api_key, version = request.api_key, request.api_version
-        asked = wire.decode_request(api_key, version, request.frame, request.body_offset)
+        asked = wire.decode_request(api_key, version, request.frame, request.body_offset, self._share_partitions_max)
         self._service.handle(api_key, asked, partial(_respond_share_call, api_key, version, respond))
 
     def answer_api_versions(self, request: Request, respond: Respond) -> None:
@@ -104,7 +104,7 @@ class ApiHandler:
     def answer_find_coordinator(self, request: Request, respond: Respond) -> None:
         """Answer FindCoordinator."""
         version = request.api_version
-        keys_max = self._coordinator_keys_max
+        keys_max = self._share_partitions_max
         query = find_coordinator.decode_request(version, request.frame, request.body_offset, keys_max)
         answers = find_coordinator.find(version, query, self._cluster, self._service.partition_for)
         respond(find_coordinator.encode_response(version, query, answers))

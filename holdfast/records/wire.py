@@ -76,6 +76,7 @@ _ONE_BATCH: Final = Struct(">qqbhBB")  # and the tags of the share partition beh
 _RESULT: Final = Struct(">ih")
 _TOPIC_SIZE_MIN: Final = _TOPIC.size + 1
 _PARTITION_SIZE_MIN: Final = 5
+_INT32_MAX: Final = (1 << 31) - 1
 
 _unpack_topic = _TOPIC.unpack_from
 _unpack_one_batch = _ONE_BATCH.unpack_from
@@ -89,16 +90,20 @@ _make_request: Callable[[tuple[str, list[Any]]], StateRequest] = partial(tuple._
 _make_write: Callable[[tuple[Any, ...]], WritePartition] = partial(tuple.__new__, WritePartition)
 
 
-def decode_request(api_key: int, version: int, data: _Buffer, offset: int = 0) -> StateRequest:
+def decode_request(
+    api_key: int, version: int, data: _Buffer, offset: int = 0, partitions_max: int = _INT32_MAX
+) -> StateRequest:
     """Return the request whose body reaches from `offset` to the end of `data`.
 
     Raises:
-        MalformedBody: the body is cut off, holds a null or a length that cannot be, or has bytes behind its end.
+        MalformedBody: the body is cut off, holds a null or a length that cannot be, has bytes behind its end, or names
+            more than `partitions_max` share partitions.
         KeyError: the version is not in `VERSIONS`.
     """
     read_partitions = _REQUEST_READERS[api_key, version]
     group_id, offset = read_string(data, offset, "GroupId")
     topics: list[tuple[bytes, list[PartitionRequest]]] = []
+    partitions_left = partitions_max
     try:
         if data[offset] == _ONE:
             count, offset = 1, offset + 1
@@ -110,6 +115,10 @@ def decode_request(api_key: int, version: int, data: _Buffer, offset: int = 0) -
                 partition_count, offset = 1, offset + 17
             else:
                 partition_count, offset = read_count(data, offset + 16, _PARTITION_SIZE_MIN, "Topics.Partitions")
+            partitions_left -= partition_count
+            if partitions_left < 0:
+                reason = f"one request may name at most {partitions_max} share partitions"
+                raise MalformedBody("Topics.Partitions", offset, reason)
             partitions, offset = read_partitions(data, offset, partition_count)
             offset = skip_tags(data, offset, "Topics") if data[offset] else offset + 1
             topics.append((topic_id, partitions))

@@ -34,7 +34,9 @@ class World:
     def __init__(self, commands: dict[str, AdminCommand] | None = None) -> None:
         self.service = FakeService()
         self.cluster = FakeCluster(nodes=list(NODES))
-        self.handler = ApiHandler(self.service, self.cluster, Admin(commands or {}, 20), coordinator_keys_max=50)
+        self.handler = ApiHandler(
+            self.service, self.cluster, Admin(commands or {}, 20), share_partitions_per_request_max=50
+        )
 
     def ask_raw(self, api_key: int, version: int, body: bytes) -> bytes:
         answers: list[bytes] = []
@@ -289,6 +291,16 @@ def test_a_share_call_reaches_the_service_and_its_answer_comes_back() -> None:
     answer = world.ask_raw(84, 0, wire.encode_request(84, 0, request))
     assert world.service.requests == [(84, request)]
     assert wire.decode_response(84, 0, answer) == [(TOPIC_ID, [(3, ReadResult(0, None, 7, 8, ()))])]
+
+
+def test_a_share_call_names_a_bounded_number_of_share_partitions() -> None:
+    world = World()
+    topics: list[Any] = [(TOPIC_ID, [ReadPartition(n, 4) for n in range(count)]) for count in (30, 20)]
+    assert world.ask_raw(84, 0, wire.encode_request(84, 0, StateRequest("g", list(topics))))
+    topics.append((TOPIC_ID, [ReadPartition(1, 4)]))
+    with pytest.raises(MalformedBody, match="one request may name at most 50 share partitions"):
+        world.ask_raw(84, 0, wire.encode_request(84, 0, StateRequest("g", list(topics))))
+    assert len(world.service.requests) == 1
 
 
 # Admin
