@@ -11,6 +11,7 @@ from typing import Protocol
 
 import structlog
 
+from holdfast.daemon.errors import ErrorCode
 from holdfast.daemon.operations import (
     DeleteOperation,
     InitializeOperation,
@@ -39,6 +40,10 @@ _OPERATIONS: dict[int, _OperationType] = {
     DELETE: DeleteOperation,
     SUMMARY: SummaryOperation,
 }
+
+#: What Kafka's record keys can carry; in any codec, so that a log can be moved from one to the other.
+_GROUP_ID_BYTES_MAX = 0x7FFF
+_UTF_8_BYTES_MAX = 4
 
 _NOT_ACTIVE = "this node does not serve share state now"
 
@@ -135,10 +140,13 @@ class ShareService:
             pending = PendingRequest(topics, count, respond, self._metrics, self._clock_ms)
         else:
             pending = PendingRequest(topics, count, respond, self._metrics)
-        if self.is_active:
-            self._split(request, operation_type, pending)
-        else:
+        if not self.is_active:
             pending.refuse(operation_type.failure(NotAvailable(_NOT_ACTIVE)))
+        elif len(group_id) * _UTF_8_BYTES_MAX > _GROUP_ID_BYTES_MAX < len(group_id.encode()):
+            text = f"The group id has {len(group_id.encode())} bytes; it may have {_GROUP_ID_BYTES_MAX}."
+            pending.refuse(operation_type.result_type(ErrorCode.INVALID_REQUEST, text))
+        else:
+            self._split(request, operation_type, pending)
 
     def _split(self, request: StateRequest, operation_type: _OperationType, pending: PendingRequest) -> None:
         places, write = self._places, self._runtime.write

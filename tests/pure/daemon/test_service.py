@@ -364,6 +364,18 @@ def test_a_start_offset_below_minus_one_is_malformed(
     assert house.runtime.decisions[-1].is_malformed is bool(error_code)
 
 
+@pytest.mark.parametrize(
+    ("group_id", "error_code"), [("g" * 32767, 0), ("g" * 32768, 42), ("ß" * 16383, 0), ("ß" * 16384, 42)]
+)
+@pytest.mark.parametrize("api_key", CALLS)
+def test_a_group_id_that_no_record_key_can_carry_is_refused(
+    house: House, api_key: int, group_id: str, error_code: int
+) -> None:
+    house.call(INITIALIZE, (TOPIC, [ask(INITIALIZE, 0)]), group_id=group_id)
+    response = house.call(api_key, (TOPIC, [ask(api_key, 0)]), group_id=group_id)
+    assert codes(response) == [(TOPIC, [(0, error_code)])]
+
+
 # ---- failures (§9.3) -------------------------------------------------------------------------------------------------
 
 
