@@ -123,12 +123,12 @@ class MemoryTopic:
         self.times_made += 1
         self.partitions = [MemoryPartition() for _ in range(partition_count or len(self.partitions))]
 
-    def lose_uncommitted(self, index: int) -> int:
-        """Lose what is above the high watermark, as when another broker takes over; returns how many records that were."""
+    def lose_uncommitted(self, index: int) -> list[Append]:
+        """Lose what is above the high watermark, as when another broker takes over; returns whose records those were."""
         partition = self.partitions[index]
-        lost = len(partition.records) - partition.high_watermark
+        lost = partition.origins[partition.high_watermark :]
         del partition.records[partition.high_watermark :], partition.origins[partition.high_watermark :]
-        partition.holes -= set(range(partition.high_watermark, partition.high_watermark + lost))
+        partition.holes -= set(range(partition.high_watermark, partition.high_watermark + len(lost)))
         return lost
 
     def repeat(self, index: int, offset: int) -> None:
@@ -301,9 +301,12 @@ class MemoryLog:
 
     def report_failed(self, partition: int) -> None:
         """Report the oldest append in flight that was not reported yet as failed; it stays in flight."""
-        append = next(append for append in self.in_flight[partition] if not append.is_reported)
+        self.report(next(append for append in self.in_flight[partition] if not append.is_reported))
+
+    def report(self, append: Append) -> None:
+        """Report an append as failed, wherever it is."""
         append.is_reported = True
-        self._later(lambda listener: listener.append_failed(partition, append.header, "it timed out"))
+        self._later(lambda listener: listener.append_failed(append.partition, append.header, "it timed out"))
 
     def lose(self, partition: int) -> Append:
         """Lose the oldest append in flight without a word; later ones may still land."""

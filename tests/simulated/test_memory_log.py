@@ -16,9 +16,14 @@ class Told:
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
+        self.takes_own = False
 
     def __getattr__(self, name: str) -> Any:
         return lambda *args: self.calls.append((name, *args))
+
+    def own_records_read(self, *args: Any) -> bool:
+        self.calls.append(("own_records_read", *args))
+        return self.takes_own
 
     def take(self) -> list[tuple[Any, ...]]:
         calls, self.calls = self.calls, []
@@ -68,8 +73,9 @@ def test_nothing_happens_by_itself(topic: MemoryTopic) -> None:
     assert told.take() == [("read_started", 0, 1, 0, 0), ("caught_up", 0, 1, 0)]
     assert "read" not in kinds(topic), "what is above the high watermark was offered to a reader"
     make(topic, "commit", "read")
-    (call,) = told.take()
+    call, reached = told.take()
     assert read_keys(call) == [b"a"]
+    assert reached == ("position_reached", 0, 1, 1)
 
 
 def test_a_load_catches_up_once_with_the_end_that_it_saw_first(topic: MemoryTopic) -> None:
@@ -89,9 +95,36 @@ def test_a_load_catches_up_once_with_the_end_that_it_saw_first(topic: MemoryTopi
         "records_read",
         "records_read",
         "caught_up",
+        "own_records_read",
         "records_read",
+        "position_reached",
     ]
     assert kinds(topic) == []
+
+
+def test_behind_a_load_runs_of_own_records_are_told_as_such(topic: MemoryTopic) -> None:
+    log, told = open_log(topic)
+    other, _ = open_log(topic)
+    log.start_reading(0, 1)
+    topic.run_until_quiet()
+    told.take()
+    append(log, b"a", b"b", b"c")
+    append(other, b"x")
+    log.land(0)
+    log.land(0, is_kept=True)
+    other.land(0)
+    topic.write_hole(0)
+    topic.commit(0)
+    told.takes_own = True
+    make(topic, "read")
+    first, second, third = told.take()
+    assert first == ("own_records_read", 0, 1, 0, 2, b"header a")
+    assert read_keys(second) == [b"x"]
+    assert third == ("position_reached", 0, 1, 4)
+    make(topic, "land", "land", "commit", "read")
+    second_copy, _, own = told.take()
+    assert read_keys(second_copy) == [b"b"]
+    assert own == ("own_records_read", 0, 1, 5, 1, b"header c")
 
 
 def test_a_latest_offset_is_that_of_the_moment_it_was_looked_up(topic: MemoryTopic) -> None:
@@ -150,9 +183,9 @@ def test_what_is_above_the_watermark_can_be_lost_and_what_is_below_cannot(topic:
     append(log, b"a", b"b")
     make(topic, "land", "land")
     topic.commit(0, 1)
-    assert topic.lose_uncommitted(0) == 1
+    assert [lost.key for lost in topic.lose_uncommitted(0)] == [b"b"]
     assert [record.key for record in topic.partitions[0].records] == [b"a"]
-    assert topic.lose_uncommitted(0) == 0
+    assert topic.lose_uncommitted(0) == []
 
 
 def test_a_cut_is_told_and_a_reader_below_it_fails_without_an_alarm(topic: MemoryTopic) -> None:

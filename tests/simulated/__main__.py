@@ -1,0 +1,98 @@
+"""Run lives: `python -m tests.simulated --seeds 10000 --jobs 2`, or one of them: `--seed 17 --trace`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from multiprocessing import Pool
+from typing import NamedTuple
+
+from tests.simulated.coverage import missing
+from tests.simulated.invariants import Violation
+from tests.simulated.life import run_life
+
+CHUNK = 50
+#: Failures told in full; more of them only add to the number.
+TOLD_MAX = 10
+
+
+class Lives(NamedTuple):
+    """What came of some seeds."""
+
+    lived: int
+    counts: Counter[str]
+    failures: list[tuple[int, str]]
+
+
+def run_lives(seeds: range) -> Lives:
+    """Live every seed; a failure does not keep the others from living."""
+    counts: Counter[str] = Counter()
+    failures: list[tuple[int, str]] = []
+    for seed in seeds:
+        try:
+            counts += run_life(seed)
+        except Violation as violation:
+            failures.append((seed, str(violation)))
+        except Exception as bug:
+            failures.append((seed, f"the simulation itself stumbled: {bug!r}"))
+    return Lives(len(seeds), counts, failures)
+
+
+def run_one(seed: int, *, is_traced: bool) -> int:
+    """Live one seed and tell its story; returns the exit code."""
+    lines: list[str] = []
+    try:
+        run_life(seed, lines.append if is_traced else None)
+        verdict = ""
+    except Violation as violation:
+        verdict = str(violation)
+    print("\n".join(lines))
+    print(f"seed {seed}: {verdict or 'all invariants hold'}")
+    return 1 if verdict else 0
+
+
+def run_many(start: int, count: int, jobs: int) -> int:
+    """Live many seeds in parallel; returns the exit code."""
+    began_s = time.monotonic()
+    chunks = [range(at, min(at + CHUNK, start + count)) for at in range(start, start + count, CHUNK)]
+    counts: Counter[str] = Counter()
+    failures: list[tuple[int, str]] = []
+    done = 0
+    with Pool(jobs) as pool:
+        for lives in pool.imap_unordered(run_lives, chunks):
+            done += lives.lived
+            counts += lives.counts
+            for seed, text in lives.failures[: max(0, TOLD_MAX - len(failures))]:
+                print(f"\nseed {seed} fails: {text}\n  again: python -m tests.simulated --seed {seed} --trace")
+            failures += lives.failures
+            if sys.stderr.isatty():
+                print(f"\r{done}/{count}", end="", file=sys.stderr)
+    took_s = time.monotonic() - began_s
+    for what, number in sorted(counts.items()):
+        print(f"{number:>9}  {what}")
+    print(f"{done} lives, {len(failures)} failures, {done / took_s:.0f} lives per second on {jobs} cores")
+    absent = missing(counts, done)
+    if absent:
+        print(f"never happened, so nothing is known about it: {', '.join(absent)}")
+    return 1 if failures or absent else 0
+
+
+def main() -> int:
+    """Parse the command line and run; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulated", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1_000, help="number of lives")
+    parser.add_argument("--start", type=int, default=0, help="first seed")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--seed", type=int, help="live this seed alone")
+    parser.add_argument("--trace", action="store_true", help="with --seed: tell every event and what it led to")
+    options = parser.parse_args()
+    if options.seed is not None:
+        return run_one(options.seed, is_traced=options.trace)
+    return run_many(options.start, options.seeds, options.jobs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

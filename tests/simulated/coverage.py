@@ -1,0 +1,72 @@
+"""What a run must have seen: a simulation in which something never happens says nothing about it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.simulated.life import FAULTS
+
+#: Below so many lives chance may leave something out.
+LIVES_MIN = 500
+
+EXPECTED = (
+    *(f"fault: {kind}" for kind in FAULTS),
+    "fault: a write that is too large",
+    "fault: a malformed write",
+    "fault: decide raises",
+    "fault: replay raises",
+    "initial -> loading",
+    "loading -> active",
+    "loading -> failed",
+    "loading -> closed",
+    "active -> failed",
+    "active -> closed",
+    "failed -> loading",
+    "failed -> closed",
+    "closed -> loading",
+    "load",
+    "answered write",
+    "answered read",
+    "retry from inside",
+    "outcome: LoadInProgress",
+    "outcome: NotAvailable",
+    "outcome: NotCoordinator",
+    "outcome: OperationFailed",
+    "outcome: RecordTooLarge",
+    "outcome: TimedOut",
+    "own records taken",
+    "own records refused",
+    "verdict: void",
+    "verdict: own",
+    "verdict: lost",
+    "verdict: rival",
+    "verdict: data",
+    "superseded",
+    "refresh",
+    "prune",
+    "log start moved",
+    "compaction refreshing",
+    "compaction writing snapshots",
+    "compaction cutting",
+    "accept",
+    "restart",
+    "thaw",
+    "late begin",
+    "late catch up",
+    "late read",
+    "late request",
+    "refused delete",
+    "reading fails",
+    "alarm while reading",
+    "note: load stalls",
+)
+
+#: Seen once in some hundred lives.
+RARE_LIVES_MIN = 5_000
+RARE = ("miss", "late lose", "own records refused")
+
+
+def missing(counts: Counter[str], lives: int) -> list[str]:
+    """Return what is expected in so many lives and never happened."""
+    expected = (EXPECTED if lives >= LIVES_MIN else ()) + (RARE if lives >= RARE_LIVES_MIN else ())
+    return [what for what in expected if not counts[what]]

@@ -1,0 +1,174 @@
+"""The real shard, and a real operation, watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.daemon.shard import ShardConfig, ShareShard
+from holdfast.records.keys import SharePartitionKey
+from holdfast.records.values import Snapshot, Update
+from holdfast.runtime.errors import CoordinatorError
+from holdfast.runtime.machine import Decision, Operation
+from holdfast.runtime.memory_log import Append
+from tests.simulated.invariants import Invariant, violate
+from tests.simulated.truth import Truth, content
+
+if TYPE_CHECKING:
+    from tests.simulated.node import Node
+
+
+class Fault(Exception):
+    """A bug that the simulation planted in an operation."""
+
+
+class WatchedShard(ShareShard):
+    """A share shard that sees to its own life: load*, on_loaded, calls, on_unloaded once, nothing after."""
+
+    def __init__(self, config: ShardConfig, node: Node, index: int) -> None:
+        super().__init__(config)
+        self.node = node
+        self.index = index
+        self.phase = "loading"
+        self.truth: Truth | None = None  #: of the log that was loaded; set when it is
+        self.answered_sequence = -1  #: of the newest write that was answered
+        self.checked: object = None  #: what was looked at last, see `Node.check`
+
+    def _expect(self, phase: str, call: str) -> None:
+        if self.phase != phase:
+            violate(Invariant.ONE_LIFE_PER_INSTANCE, f"{call} while {self.phase}, at {self.node.name}/{self.index}")
+
+    def load_record(self, key: bytes, value: bytes | None, offset: int) -> None:
+        self._expect("loading", "load_record")
+        super().load_record(key, value, offset)
+
+    def finish_load(self, is_time_up: Callable[[], bool]) -> bool:
+        self._expect("loading", "finish_load")
+        return super().finish_load(is_time_up)
+
+    def on_loaded(self, image: Any) -> None:
+        self._expect("loading", "on_loaded")
+        self.phase = "serving"
+        super().on_loaded(image)
+        self.node.check_loaded(self)
+
+    def replay(self, key: SharePartitionKey, value: Snapshot | Update | None, position: int) -> None:
+        self._expect("serving", "replay")
+        super().replay(key, value, position)
+        self.node.raise_planted("replay")
+
+    def revert(self, position: int) -> None:
+        self._expect("serving", "revert")
+        super().revert(position)
+
+    def committed(
+        self, key: SharePartitionKey, value: Snapshot | Update | None, offset: int, position: int, size_bytes: int
+    ) -> None:
+        self._expect("serving", "committed")
+        truth = self.truth
+        assert truth is not None
+        if truth.is_judged and not (offset < truth.next_offset and truth.counts_at(offset)):
+            violate(Invariant.COUNTED_IS_NOT_VOID, f"offset {offset} at {self.node.name}/{self.index}")
+        super().committed(key, value, offset, position, size_bytes)
+
+    def on_new_metadata_image(self, image: Any) -> None:
+        self._expect("serving", "on_new_metadata_image")
+        super().on_new_metadata_image(image)
+
+    def on_unloaded(self) -> None:
+        if self.phase == "unloaded":
+            violate(Invariant.ONE_LIFE_PER_INSTANCE, f"unloaded twice at {self.node.name}/{self.index}")
+        self.phase = "unloaded"
+        super().on_unloaded()
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """Return everything that a decision might change."""
+        states = self._states
+        pending = tuple(self._pending_snapshots.items())
+        return (
+            states.current.copy(),
+            states.retained(),
+            pending,
+            self.live_bytes,
+            len(self._topics),
+            self.offsets.oldest(),
+        )
+
+    def undoable(self) -> int:
+        """Return how many changes can be undone."""
+        return self._states.retained()
+
+    def newest(self, key: SharePartitionKey) -> tuple[object, ...] | None:
+        """Return the content of the newest state of a key."""
+        return content(self._states.current.get(key))
+
+    def newest_states(self) -> dict[SharePartitionKey, Any]:
+        """Return every key's newest state; not to be changed."""
+        return self._states.current
+
+
+class WatchedOperation:
+    """An operation of the real service, with what it must not do wrong."""
+
+    __slots__ = (
+        "after_sequence",
+        "appends",
+        "deadline_ms",
+        "decision",
+        "floor",
+        "index",
+        "index_floor",
+        "inner",
+        "is_done",
+        "name",
+        "node",
+        "outcome",
+        "outcomes",
+        "shard",
+        "step",
+    )
+
+    def __init__(self, inner: Operation, node: Node, index: int) -> None:
+        self.inner = inner
+        self.node = node
+        self.index = index
+        self.name = inner.name
+        self.deadline_ms = 0
+        self.is_done = False
+        self.appends: list[Append] = []  #: what it handed to the log
+        self.outcome: object = None
+        self.outcomes = 0
+        self.shard: WatchedShard | None = None  #: the instance that decided; None: none did
+        self.decision: Decision | None = None
+        self.floor = 0  #: the answer must reflect the log up to here
+        self.index_floor = 0  #: the high watermark when it was asked
+        self.step = node.world.step
+
+    def decide(self, machine: WatchedShard, now_ms: int) -> Decision:
+        """Decide, and see that nothing changed."""
+        self.node.raise_planted("decide")
+        truth = machine.truth
+        assert truth is not None
+        self.shard, self.floor, self.index_floor = machine, truth.floor, truth.log.high_watermark
+        before = machine.fingerprint()
+        decision = self.inner.decide(machine, now_ms)
+        if machine.fingerprint() != before:
+            violate(Invariant.DECIDE_IS_PURE, f"{self.name} changed {before} to {machine.fingerprint()}")
+        self.decision = decision
+        return decision
+
+    def complete(self, outcome: object) -> None:
+        """Take the outcome to the node's judgement, then to whoever asked."""
+        self.outcomes += 1
+        if self.outcomes > 1:
+            violate(Invariant.ANSWERED_ONCE, f"{self} got {self.outcome} and then {outcome}")
+        self.outcome = outcome
+        self.node.judge(self, outcome)
+        self.inner.complete(outcome)
+
+    def is_served(self) -> bool:
+        """Tell whether the shard's own answer left."""
+        return self.outcomes > 0 and not isinstance(self.outcome, CoordinatorError)
+
+    def __repr__(self) -> str:
+        return f"{self.name} of step {self.step} at {self.node.name}/{self.index}"

@@ -1,0 +1,534 @@
+"""One process of a simulated node: the real runtime, shards, service and pruning, with watchers between them."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast.daemon.operations import ShareOperation
+from holdfast.daemon.pruning import Phase, Pruner
+from holdfast.daemon.service import ShareService
+from holdfast.daemon.settings import CompactionSettings
+from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint
+from holdfast.records.header import decode_header
+from holdfast.records.keys import SharePartitionKey
+from holdfast.records.replay import ShareState, replay
+from holdfast.records.results import StateRequest, StateResponse
+from holdfast.runtime.errors import CoordinatorError, NotAvailable, OperationFailed, RecordTooLarge
+from holdfast.runtime.log import LogRecord, ReadError
+from holdfast.runtime.machine import Operation, StateMachine
+from holdfast.runtime.memory_log import Append, MemoryLog
+from holdfast.runtime.ownership import Ownership, Verdict
+from holdfast.runtime.partition import Partition
+from holdfast.runtime.runtime import CoordinatorRuntime
+from holdfast.runtime.settings import PartitionConfig
+from holdfast.runtime.states import State
+from tests.simulated.expect import explains
+from tests.simulated.invariants import Invariant, violate
+from tests.simulated.machine import Fault, WatchedOperation, WatchedShard
+from tests.simulated.truth import content
+
+if TYPE_CHECKING:
+    from tests.simulated.world import World
+
+#: What may follow what, written down a second time.
+LEGAL = {
+    "initial": {"loading", "closed"},
+    "loading": {"active", "failed", "closed"},
+    "active": {"failed", "closed"},
+    "failed": {"loading", "closed"},
+    "closed": {"loading"},
+}
+
+#: Answers that promise that nothing was written.
+UNWRITTEN = (NotAvailable, RecordTooLarge, OperationFailed)
+
+BEAT_MS = 300
+COMPACTION = CompactionSettings(
+    compaction_dead_share=0.05,
+    compaction_dead_bytes_min=0,
+    compaction_records_per_slice_max=2,
+    compaction_check_interval_ms=100,
+    compaction_timeout_ms=20_000,
+)
+
+
+class Image:
+    """Cluster metadata in which every topic lives."""
+
+    def partition_count(self, topic_id: bytes) -> int | None:
+        """Return the same number for each topic."""
+        return 8
+
+
+class NoMetrics:
+    """Counts nothing."""
+
+    def write_recorded(self, count: int) -> None:
+        """Ignore it."""
+
+    def write_latency(self, latency_ms: float) -> None:
+        """Ignore it."""
+
+    def pruned(self, topic: str, partition: int, offset: int) -> None:
+        """Ignore it."""
+
+
+class NoReaders:
+    """Nobody reads the log but its owners."""
+
+    def holding(self, partition: int, cut_offset: int) -> None:
+        """Hold nothing."""
+
+
+class EagerPruner(Pruner):
+    """The real pruner, for which a short log is worth a round too."""
+
+    def bytes_dead(self) -> tuple[int, int]:
+        """Return that all of the log is dead."""
+        _, total = super().bytes_dead()
+        return total, total
+
+
+class CountingOwnership(Ownership):
+    """The real judge of records, whose verdicts are counted."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self, counts: Counter[str]) -> None:
+        super().__init__()
+        self._counts = counts
+
+    def judge(self, record: LogRecord) -> Verdict:
+        """Judge and count."""
+        verdict = super().judge(record)
+        self._counts[f"verdict: {verdict.value}"] += 1
+        return verdict
+
+
+class WatchedLog:
+    """The log of a node, which learns of every append."""
+
+    def __init__(self, log: MemoryLog, on_append: Callable[[Append], None]) -> None:
+        self._log = log
+        self._on_append = on_append
+        self.start_reading = log.start_reading
+        self.stop_reading = log.stop_reading
+        self.ask_latest_offsets = log.ask_latest_offsets
+        self.delete_records = log.delete_records
+
+    def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:
+        """Append, then tell who watches."""
+        self._log.append(partition, key, value, header)
+        self._on_append(self._log.in_flight[partition][-1])
+
+
+class Node:
+    """One process: it lives until it crashes or is closed; another one may follow under the same name."""
+
+    def __init__(self, world: World, name: str, *, is_static: bool) -> None:
+        self.world = world
+        self.name = name
+        self.is_static = is_static
+        self.is_dead = False
+        self.is_closed = False
+        self.tasks: deque[Callable[[], None]] = deque()
+        self.views: deque[tuple[int, dict[int, Node]]] = deque()  #: (generation, owner of each partition) to learn
+        self.requests: deque[Callable[[], None]] = deque()  #: those that came while it was frozen
+        self.operations: deque[WatchedOperation] = deque()
+        self.planted: str | None = None  #: the next call of this kind raises
+        self.planted_after = 0
+        self.beats: dict[int, tuple[WatchedShard, int]] = {}
+        self.states: dict[int, str] = {}
+        self._operation: WatchedOperation | None = None
+        self.log = world.topic.open_log(queue_records_max=world.queue_records_max)
+        self.log.has_batches = world.has_batches
+        config = PartitionConfig(
+            node_id=name,
+            log=world.topic.identity,
+            parked_writes_max=world.parked_writes_max,
+            load_timeout_ms=20_000,
+            load_stall_ms=5_000,
+        )
+        self.runtime = CoordinatorRuntime(
+            config,
+            WatchedLog(self.log, self._appended),
+            self,
+            self._make_shard,
+            world.clock_ms,
+            world.random_bytes,
+            world.random.random,
+            slice_ms=world.slice_ms,
+        )
+        self.log.start(self)
+        self.service = ShareService(self, NoMetrics(), world.clock_ms)
+        self.service.start_up(len(world.topic.partitions))
+        self.runtime.new_metadata_image(Image())
+        self.pruners: dict[int, Pruner] = {}
+        self.shards: dict[int, WatchedShard] = {}
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether anything can happen in this process."""
+        return not (self.is_dead or self.is_closed or self.log.is_frozen)
+
+    def partition(self, index: int) -> Partition | None:
+        """Return a log partition as this node has it."""
+        return self.runtime.partitions.get(index)
+
+    def serves(self, index: int) -> bool:
+        """Tell whether this node believes to own a log partition and serves it."""
+        partition = self.partition(index)
+        return partition is not None and partition.state is State.ACTIVE
+
+    def _make_shard(self, index: int) -> StateMachine:
+        self.runtime.partitions[index].ownership = CountingOwnership(self.world.counts)
+        before = self.shards.get(index)
+        if before is not None and before.phase != "unloaded":
+            violate(Invariant.ONE_LIFE_PER_INSTANCE, f"a second instance beside one that is {before.phase}")
+        shard = self.shards[index] = WatchedShard(self.world.shard_config, self, index)
+        return shard
+
+    # ---- what happens to it ----------------------------------------------------------------------------------------
+
+    def learn_view(self) -> None:
+        """Learn of the next assignment."""
+        generation, owners = self.views.popleft()
+        for index, owner in owners.items():
+            if owner is self:
+                self.runtime.load(index, generation)
+            else:
+                self.runtime.unload(index, generation)
+
+    def load_all(self) -> None:
+        """Take every log partition, as a static node does when it starts."""
+        for index in range(len(self.world.topic.partitions)):
+            self.runtime.load(index, None)
+
+    def handle(self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None]) -> None:
+        """Take a request, now or when it is thawed."""
+        if self.log.is_frozen:
+            self.requests.append(partial(self.service.handle, api_key, request, respond))
+        else:
+            self.service.handle(api_key, request, respond)
+
+    def write(self, index: int, operation: Operation) -> None:
+        """Run an operation under watch; what the service and the pruners take for the runtime."""
+        watched = WatchedOperation(operation, self, index)
+        outer, self._operation = self._operation, watched
+        self.operations.append(watched)
+        self.runtime.write(index, watched)
+        self._operation = outer
+
+    def refresh(self, index: int) -> bool:
+        """See `CoordinatorRuntime.refresh`."""
+        self.world.count("refresh")
+        return self.runtime.refresh(index)
+
+    def delete_records(self, index: int, before_offset: int) -> None:
+        """See `CoordinatorRuntime.delete_records`."""
+        self.world.count("prune")
+        self.runtime.delete_records(index, before_offset)
+
+    def tick(self) -> None:
+        """Let the clock tick, then see that nothing is overdue."""
+        now_ms = self.world.now_ms
+        self.runtime.tick()
+        for index, partition in self.runtime.partitions.items():
+            if self.world.is_compacting:
+                self._prune(index, partition)
+            is_waiting = partition.state in (State.FAILED, State.CLOSED)
+            if is_waiting and partition.retry_at_ms is not None and partition.retry_at_ms <= now_ms:
+                violate(Invariant.LOADS_AGAIN, f"{self.name}/{index} is {partition.state} after its back-off")
+            if partition.state is State.FAILED and partition.retry_at_ms is None:
+                violate(Invariant.LOADS_AGAIN, f"{self.name}/{index} failed for ever: {partition.failure}")
+            if partition.state is State.ACTIVE and self.beats[index][1] <= now_ms:
+                violate(Invariant.TIMERS_FIRE, f"{self.name}/{index} missed the timer at {self.beats[index][1]} ms")
+        operations = self.operations
+        while operations and operations[0].outcomes:
+            operations.popleft()
+        if operations and operations[0].deadline_ms <= now_ms:
+            violate(Invariant.ANSWERED_IN_TIME, f"{operations[0]} is overdue since {operations[0].deadline_ms} ms")
+
+    def _prune(self, index: int, partition: Partition) -> None:
+        pruner = self.pruners.get(index)
+        if pruner is None:
+            pruner = self.pruners[index] = EagerPruner(partition, self, COMPACTION, NoReaders(), NoMetrics(), "state")  # type: ignore[arg-type]
+        pruner.tick(self.world.now_ms)
+        if pruner.phase is not Phase.IDLE:
+            self.world.count(f"compaction {pruner.phase.value}")
+
+    def crash(self) -> None:
+        """Lose the process and all that it held."""
+        self.is_dead = True
+        self.log.crash()
+
+    def close(self) -> None:
+        """Shut down in order; requests that come after it are refused."""
+        self.service.shut_down()
+        self.runtime.close()
+        self.is_closed = True
+        while self.requests:
+            self.requests.popleft()()
+        for operation in self.operations:
+            if not operation.outcomes:
+                violate(Invariant.ALWAYS_ANSWERED, f"{operation} has no outcome after close")
+
+    def plant(self, kind: str, after: int) -> None:
+        """Let a call of this kind (`decide`, `replay`) raise once, after some that do not."""
+        self.planted, self.planted_after = kind, after
+
+    def raise_planted(self, kind: str) -> None:
+        """Raise what was planted for this kind of call."""
+        if self.planted == kind:
+            if self.planted_after:
+                self.planted_after -= 1
+                return
+            self.planted = None
+            self.world.count(f"fault: {kind} raises")
+            raise Fault(kind)
+
+    # ---- Host ------------------------------------------------------------------------------------------------------
+
+    def note(self, level: str, event: str, fields: dict[str, object]) -> None:
+        """Write it into the trace."""
+        self.world.count(f"note: {event}")
+        if self.world.is_tracing:
+            self.world.trace(f"  {self.name}: {level}: {event} {fields}")
+        bug = fields.get("exc_info")
+        if bug is not None and not isinstance(bug, Fault):
+            violate(Invariant.BUGS_STAY_AT_HOME, f"{event} at {self.name}: {bug!r}")
+
+    def continue_soon(self, task: Callable[[], None]) -> None:
+        """Run it when the world says so."""
+        self.tasks.append(task)
+
+    def partition_changed(self, partition: Partition) -> None:
+        """Compare with the table."""
+        index, after = partition.index, partition.state.value
+        before = self.states.get(index, "initial")
+        if after != before:
+            self.states[index] = after
+            self.world.count(f"{before} -> {after}")
+            if after not in LEGAL[before]:
+                violate(Invariant.LEGAL_TRANSITIONS, f"{before} -> {after} at {self.name}/{index}")
+        if partition.state is State.ACTIVE:
+            self._beat(partition, self.shards[index], self.world.now_ms)
+        if self.world.is_tracing:
+            self.world.trace(f"  {self.name}/{index} is {after} (instance {partition.instance}, {partition.failure})")
+
+    def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
+        """Count it."""
+        self.world.count("superseded")
+
+    def _beat(self, partition: Partition, shard: WatchedShard, now_ms: int) -> None:
+        if shard.phase != "serving":
+            violate(Invariant.TIMERS_FIRE, f"a timer of {self.name}/{partition.index} fired when it was {shard.phase}")
+        self.beats[partition.index] = shard, now_ms + BEAT_MS
+        partition.timers.schedule("beat", now_ms + BEAT_MS, partial(self._beat, partition, shard))
+
+    # ---- LogListener -----------------------------------------------------------------------------------------------
+
+    def read_started(self, partition: int, instance: int, start_offset: int, end_offset: int) -> None:
+        """See `LogListener.read_started`."""
+        self.runtime.read_started(partition, instance, start_offset, end_offset)
+
+    def records_read(self, partition: int, instance: int, records: list[LogRecord]) -> None:
+        """See `LogListener.records_read`."""
+        self.runtime.records_read(partition, instance, records)
+
+    def own_records_read(
+        self, partition: int, instance: int, base_offset: int, count: int, first_header: bytes
+    ) -> bool:
+        """See `LogListener.own_records_read`."""
+        is_taken = self.runtime.own_records_read(partition, instance, base_offset, count, first_header)
+        self.world.count("own records taken" if is_taken else "own records refused")
+        return is_taken
+
+    def position_reached(self, partition: int, instance: int, next_offset: int) -> None:
+        """See `LogListener.position_reached`."""
+        self.runtime.position_reached(partition, instance, next_offset)
+
+    def caught_up(self, partition: int, instance: int, next_offset: int) -> None:
+        """See `LogListener.caught_up`."""
+        self.runtime.caught_up(partition, instance, next_offset)
+
+    def read_failed(self, partition: int, instance: int, error: ReadError) -> None:
+        """See `LogListener.read_failed`."""
+        self.world.count("alarm while reading" if error.is_alarm else "reading fails")
+        self.runtime.read_failed(partition, instance, error)
+
+    def append_failed(self, partition: int, header: bytes | None, text: str) -> None:
+        """Tell the runtime and see that the instance that sent it stops."""
+        held = self.partition(partition)
+        assert held is not None
+        instance, is_serving = held.instance, held.state is State.ACTIVE
+        is_its_own = header is not None and decode_header(header)[0] == held.ownership.epoch
+        self.runtime.append_failed(partition, header, text)
+        if is_serving and is_its_own and held.instance == instance and held.state is State.ACTIVE:
+            violate(Invariant.AMBIGUITY_FAILS, f"{self.name}/{partition} goes on after an ambiguous append")
+
+    def producer_replaced(self, text: str) -> None:
+        """Tell the runtime and see that every instance stops."""
+        serving = [partition for partition in self.runtime.partitions.values() if partition.state is State.ACTIVE]
+        self.runtime.producer_replaced(text)
+        if any(partition.state is State.ACTIVE for partition in serving):
+            violate(Invariant.AMBIGUITY_FAILS, f"{self.name} goes on after its producer died")
+
+    def latest_offsets(self, round_number: int, offsets: dict[int, int | None]) -> None:
+        """See `LogListener.latest_offsets`."""
+        self.runtime.latest_offsets(round_number, offsets)
+
+    def records_deleted(self, partition: int, log_start_offset: int | None, why: str) -> None:
+        """See `LogListener.records_deleted`."""
+        self.runtime.records_deleted(partition, log_start_offset, why)
+
+    # ---- checks ----------------------------------------------------------------------------------------------------
+
+    def _appended(self, append: Append) -> None:
+        index = append.partition
+        partition = self.runtime.partitions[index]
+        if self.is_dead or self.runtime.is_closed or partition.state not in (State.LOADING, State.ACTIVE):
+            violate(Invariant.SILENT_AFTER_CLOSE, f"{self.name}/{index} appends while {partition.state}")
+        operation = self._operation if append.key != CHECKPOINT_KEY else None
+        if operation is not None:
+            operation.appends.append(append)
+        self.world.sent(self, append, operation, partition.machine)
+
+    def check_loaded(self, shard: WatchedShard) -> None:
+        """Compare what is about to be served with the truth."""
+        index = shard.index
+        partition = self.runtime.partitions[index]
+        truth = shard.truth = self.world.truth_of(self.log.reads(index), index)
+        if not truth.is_judged:
+            return
+        self.world.count("load")
+        where = f"{self.name}/{index}, which stands at {partition.position}"
+        end = min(partition.position, truth.next_offset)
+        if end == 0 or truth.owners[end - 1] != partition.ownership.attempt_id:
+            violate(Invariant.LOAD_ENDS_AT_ITS_CHECKPOINT, where)
+        wanted = truth.contents(end)
+        found = {key: shard.newest(key) for key in shard.newest_states()}
+        if found == wanted:
+            return
+        for key in {*found, *wanted}:
+            if found.get(key) == wanted.get(key):
+                continue
+            for offset in truth.answered.get(key, ()):
+                if offset < end and any(
+                    content(state) == found.get(key) for state in self._earlier(shard, key, offset)
+                ):
+                    violate(Invariant.ANSWERED_WRITES_STAY, f"the write at {offset} is not in the load of {where}")
+        violate(Invariant.LOAD_IS_COMPLETE, f"{where}: {found} in place of {wanted}")
+
+    @staticmethod
+    def _earlier(shard: WatchedShard, key: SharePartitionKey, offset: int) -> list[ShareState | None]:
+        truth = shard.truth
+        assert truth is not None
+        return [None, *(state for at, state in truth.versions[key] if at <= offset)]
+
+    def judge(self, operation: WatchedOperation, outcome: object) -> None:
+        """Look at an answer before it leaves."""
+        if self.world.is_tracing:
+            self.world.trace(f"  {self.name}: {operation} gets {outcome!r}")
+        decision, shard = operation.decision, operation.shard
+        if isinstance(outcome, CoordinatorError):
+            self.world.count(f"outcome: {type(outcome).__name__}")
+            if isinstance(outcome, UNWRITTEN) and operation.appends and len(decision.records if decision else ()) == 1:
+                violate(Invariant.REFUSED_IS_UNWRITTEN, f"{operation} gets {outcome!r}")
+            return
+        assert decision is not None
+        assert shard is not None
+        truth = shard.truth
+        assert truth is not None
+        if decision.is_malformed or not truth.is_judged:
+            return
+        if decision.records:
+            self._judge_write(operation, shard)
+        else:
+            self._judge_read(operation, shard)
+
+    def _judge_write(self, operation: WatchedOperation, shard: WatchedShard) -> None:
+        truth = shard.truth
+        assert truth is not None
+        self.world.count("answered write")
+        append = operation.appends[-1]
+        offset = truth.counted.get(append)
+        if offset is None:
+            if append in truth.void:
+                violate(Invariant.SUPERSEDED_IS_SILENT, f"{operation} is answered, and its record is void")
+            violate(Invariant.ANSWERED_AFTER_COMMIT, f"{operation} is answered, and its record is not in the log")
+        assert append.header is not None
+        sequence = decode_header(append.header)[1]
+        if sequence <= shard.answered_sequence:
+            violate(Invariant.ANSWERED_IN_ORDER, f"{operation}: {sequence} after {shard.answered_sequence}")
+        shard.answered_sequence = sequence
+        truth.floor = max(truth.floor, offset + 1)
+        inner = operation.inner
+        if isinstance(inner, ShareOperation):
+            truth.answered.setdefault(inner.key, []).append(offset)
+            if not explains(truth.state(inner.key, offset + 1), inner.request, operation.outcome):  # type: ignore[arg-type]
+                violate(Invariant.LINEARIZABLE, f"{operation} at {offset}: {inner.request} gets {operation.outcome}")
+
+    def _judge_read(self, operation: WatchedOperation, shard: WatchedShard) -> None:
+        truth = shard.truth
+        assert truth is not None
+        inner = operation.inner
+        if isinstance(inner, ShareOperation):
+            for end, state in truth.ends_with(inner.key, operation.floor):
+                if explains(state, inner.request, operation.outcome):  # type: ignore[arg-type]
+                    truth.floor = max(truth.floor, end)
+                    break
+            else:
+                violate(
+                    Invariant.LINEARIZABLE,
+                    f"{operation}: {inner.request} gets {operation.outcome}; since {operation.floor} the state was "
+                    f"{list(truth.ends_with(inner.key, operation.floor))}",
+                )
+        self.world.count("answered read")
+        if self.runtime.partitions[shard.index].position < operation.index_floor:
+            violate(Invariant.READ_INDEX, f"{operation} is answered below {operation.index_floor}")
+
+    def check(self) -> None:
+        """Compare each partition with itself and with the truth."""
+        for partition in self.runtime.partitions.values():
+            try:
+                partition.validate()
+            except AssertionError as broken:
+                violate(Invariant.PARTITION_IS_VALID, f"{self.name}/{partition.index}: {broken or 'see the traceback'}")
+            if partition.state is State.ACTIVE:
+                shard = partition.machine
+                assert isinstance(shard, WatchedShard)
+                self._check_active(partition, shard)
+
+    def _check_active(self, partition: Partition, shard: WatchedShard) -> None:
+        truth = shard.truth
+        assert truth is not None
+        seen = (partition.committed_sequence, partition.ownership.sequence, shard.undoable())
+        if not truth.is_judged or seen == shard.checked:
+            return
+        shard.checked = seen
+        where = f"{self.name}/{partition.index} at sequence {partition.committed_sequence}"
+        if not partition.committed_sequence < partition.ownership.sequence:
+            violate(Invariant.COMMITTED_IS_WRITTEN, where)
+        if partition.committed_offset > truth.log.high_watermark:
+            violate(Invariant.COMMITTED_IS_WRITTEN, f"{where}: offset {partition.committed_offset}")
+        states = dict(shard.states_at(partition.committed_sequence))
+        found = {key: state[:5] + state[7:10] for key, state in states.items()}
+        if found != (wanted := truth.contents(partition.committed_offset)):
+            violate(Invariant.STATE_IS_THE_LOG, f"{where}: {found} in place of {wanted}")
+        parked_count = 0
+        for parked in partition.parking.records:
+            if parked.key is not None:
+                parked_count += 1
+                state = replay(states.get(parked.key), parked.value, shard.config.updates_per_snapshot)
+                if state is None:
+                    states.pop(parked.key, None)
+                else:
+                    states[parked.key] = state
+        if states != shard.newest_states():
+            violate(Invariant.STATE_IS_WHAT_WAS_SENT, f"{where}: {shard.newest_states()} in place of {states}")
+        if shard.undoable() != parked_count:
+            violate(Invariant.TIMELINE_IS_BOUNDED, f"{where}: {shard.undoable()} changes, {parked_count} parked")

@@ -1,0 +1,190 @@
+"""Everything of one life: the topic, the processes, the clock, the truth, and what may happen next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple
+
+from holdfast.daemon.shard import ShardConfig
+from holdfast.records.checkpoint import CHECKPOINT_KEY
+from holdfast.records.codec import Codec, decode_key
+from holdfast.records.header import decode_header
+from holdfast.records.keys import SharePartitionKey
+from holdfast.runtime.memory_log import Append, MemoryPartition, MemoryTopic
+from tests.simulated.invariants import Invariant, violate
+from tests.simulated.machine import WatchedOperation, WatchedShard
+from tests.simulated.node import Node
+from tests.simulated.truth import Content, Truth
+
+UNBOUNDED = 100_000
+MESSAGE_BYTES_MAX = 2_000
+
+
+class Sent(NamedTuple):
+    """What an append was meant to be."""
+
+    node: Node
+    topic_id: bytes  #: of the topic that its process knows
+    operation: WatchedOperation | None
+    belief: Content | None  #: the state to which it leads, in the eyes of its writer; None: deleted
+
+
+class World:
+    """One topic and the processes around it; all chance comes from one `Random`."""
+
+    def __init__(self, random: Random, trace: Callable[[str], None] | None = None) -> None:
+        self.random = random
+        self.is_tracing = trace is not None
+        self.trace = trace or (lambda text: None)
+        self.counts: Counter[str] = Counter()
+        self.now_ms = 1_000
+        self.step = 0
+        choose = random.choice
+        self.is_static = random.random() < 0.4
+        self.slice_ms = choose((0, 5))
+        self.parked_writes_max = choose((UNBOUNDED, UNBOUNDED, 4))
+        self.queue_records_max = choose((UNBOUNDED, UNBOUNDED, 3))
+        self.has_batches = random.random() < 0.6
+        self.is_compacting = random.random() < 0.5
+        self.shard_config = ShardConfig(updates_per_snapshot=choose((0, 1, 2, 3, 6)), codec=choose(tuple(Codec)))
+        self.topic = MemoryTopic(choose((1, 1, 1, 2)), MESSAGE_BYTES_MAX)
+        self.nodes: list[Node] = []  #: the newest process of each node
+        self.former: list[Node] = []  #: processes that crashed or were closed
+        self.generation = 0
+        self.claims = 0  #: first checkpoints of an attempt
+        self.lost: list[Append] = []  #: appends that will never land, and whose process was not told
+        self._truths: dict[int, Truth] = {}
+        self._starts: dict[int, int] = {}
+        self._sent: dict[Append, Sent] = {}
+        self._keys: dict[bytes, SharePartitionKey] = {}
+        self._meet_topic()
+
+    # ---- what the processes are given ------------------------------------------------------------------------------
+
+    def clock_ms(self) -> int:
+        """Return the virtual time."""
+        return self.now_ms
+
+    def random_bytes(self, size: int) -> bytes:
+        """Return bytes from the seed."""
+        return self.random.randbytes(size)
+
+    def count(self, what: str) -> None:
+        """Count that something happened."""
+        self.counts[what] += 1
+
+    # ---- processes -------------------------------------------------------------------------------------------------
+
+    def start(self, name: str) -> Node:
+        """Start one more node."""
+        node = Node(self, name, is_static=self.is_static)
+        self.nodes.append(node)
+        self._join(node)
+        return node
+
+    def restart(self, before: Node) -> Node:
+        """Start the process that follows one that crashed or was closed."""
+        node = Node(self, before.name, is_static=self.is_static)
+        self.nodes[self.nodes.index(before)] = node
+        self.former.append(before)
+        self._join(node)
+        return node
+
+    def _join(self, node: Node) -> None:
+        if self.is_static:
+            node.load_all()
+        else:
+            self.rebalance()
+
+    def rebalance(self) -> None:
+        """Assign every log partition anew; each node learns of it in its own time."""
+        living = [node for node in self.nodes if not node.is_dead and not node.is_closed]
+        self.generation += 1
+        owners = {index: self.random.choice(living) for index in range(len(self.topic.partitions))}
+        for node in living:
+            node.views.append((self.generation, owners))
+
+    # ---- truth -----------------------------------------------------------------------------------------------------
+
+    def _meet_topic(self) -> None:
+        for truth in self._truths.values():
+            truth.is_judged = False
+        for partition in self.topic.partitions:
+            self._truths[id(partition)] = Truth(partition, self.shard_config.updates_per_snapshot)
+            self._starts[id(partition)] = 0
+
+    def make_topic_again(self) -> None:
+        """Make the topic again under its name."""
+        self.topic.make()
+        self._meet_topic()
+
+    def truth_of(self, log: MemoryPartition | None, index: int) -> Truth:
+        """Return the truth about what a node reads, or about a log partition as it is now."""
+        return self._truths[id(log or self.topic.partitions[index])]
+
+    def sent(self, node: Node, append: Append, operation: WatchedOperation | None, machine: object) -> None:
+        """Learn of an append, right after it was handed over."""
+        assert append.key is not None
+        assert append.header is not None
+        epoch, sequence = decode_header(append.header)
+        topic_id = node.runtime.config.log.topic_id
+        if append.key == CHECKPOINT_KEY:
+            self.claims += sequence == 0
+            self._sent[append] = Sent(node, topic_id, None, None)
+        else:
+            assert isinstance(machine, WatchedShard)
+            key = self._keys.get(append.key)
+            if key is None:
+                key = self._keys[append.key] = decode_key(append.key)
+            self._sent[append] = Sent(node, topic_id, operation, machine.newest(key))
+        if self.is_tracing:
+            what = "a checkpoint" if append.key == CHECKPOINT_KEY else f"a record of {operation}"
+            self.trace(f"  {node.name}/{append.partition} appends {what}, epoch {epoch}, sequence {sequence}")
+
+    def report_lost(self) -> None:
+        """Let every living process learn which of its appends were lost; a real producer learns it when their time is up."""
+        for append in self.lost:
+            sent = self._sent.get(append)
+            if sent is not None and not append.is_reported:
+                sent.node.log.report(append)
+        self.lost.clear()
+
+    def settle(self, node: Node | None) -> None:
+        """Fold what was committed, then check all that may have changed."""
+        for index, partition in enumerate(self.topic.partitions):
+            truth = self._truths[id(partition)]
+            if truth.next_offset < partition.high_watermark:
+                self._meet_committed(truth)
+            if partition.log_start_offset != self._starts[id(partition)]:
+                self._starts[id(partition)] = partition.log_start_offset
+                self.count("log start moved")
+                if self.is_tracing:
+                    self.trace(f"  log {index} starts at {partition.log_start_offset}")
+                if truth.is_judged:
+                    truth.check_fresh_reader()
+        if node is not None:
+            node.check()
+
+    def _meet_committed(self, truth: Truth) -> None:
+        for offset, append, key in truth.fold():
+            sent = self._sent.get(append)
+            if self.is_tracing:
+                self.trace(f"  offset {offset} counts: {key or 'checkpoint'} {sent.operation if sent else ''}")
+            if sent is not None and sent.topic_id != self.topic.identity.topic_id:
+                # Only a producer that names the topic by its id could keep this out; our checkpoints make it an alarm at least.
+                truth.is_judged = False
+            if key is None or sent is None or not truth.is_judged:
+                continue
+            state = truth.versions[key][-1][1]
+            found = None if state is None else state[:5] + state[7:10]
+            if found != sent.belief:
+                text = (
+                    f"{sent.operation} at offset {offset} of {key} leads to {found}, and its writer meant {sent.belief}"
+                )
+                violate(Invariant.DECIDED_ON_ITS_STATE, text)
+        if self.is_tracing:
+            end = truth.next_offset
+            voids = [at for at in range(max(0, end - 5), end) if not truth.counts_at(at)]
+            self.trace(f"  committed to {end}; void of the last five: {voids}")
