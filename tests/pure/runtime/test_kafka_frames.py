@@ -1,0 +1,227 @@
+"""The hand-packed requests and answers against kio, which is generated from Apache Kafka's schemas."""
+
+import datetime
+from importlib import import_module
+from io import BytesIO
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v12.request import FetchRequest
+from kio.schema.list_offsets.v5.request import ListOffsetsRequest
+from kio.schema.metadata.v7.request import MetadataRequest
+from kio.schema.produce.v8.request import ProduceRequest
+from kio.serial import entity_reader, entity_writer
+
+from holdfast.runtime import kafka_frames as frames
+from holdfast.runtime.kafka_frames import Fetched, FetchTarget, Leaders, Produced
+
+produce: Any = import_module("kio.schema.produce.v8.response")
+fetch: Any = import_module("kio.schema.fetch.v12.response")
+list_offsets: Any = import_module("kio.schema.list_offsets.v5.response")
+metadata: Any = import_module("kio.schema.metadata.v7.response")
+
+INT32 = st.integers(-(2**31), 2**31 - 1)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+INDEX = st.integers(0, 2**31 - 1)
+CODE = st.sampled_from([0, 1, 3, 6, 7, 56, 74, 75])
+TOPIC = st.text(st.characters(min_codepoint=46, max_codepoint=122), min_size=1, max_size=200)
+
+
+def read(schema: Any, data: bytes) -> Any:
+    value, size = entity_reader(schema)(data, 0)
+    assert size == len(data)
+    return value
+
+
+def write(value: Any) -> bytes:
+    buffer = BytesIO()
+    entity_writer(type(value))(buffer, value)
+    return buffer.getvalue()
+
+
+@settings(max_examples=40, deadline=None)
+@given(TOPIC, st.integers(0, 2**31 - 1), st.lists(st.tuples(INDEX, st.binary(min_size=1)), max_size=4))
+def test_produce_request(topic: str, timeout_ms: int, batches: list[tuple[int, bytes]]) -> None:
+    request = read(ProduceRequest, frames.encode_produce(topic, timeout_ms, iter(batches)))
+    assert request.transactional_id is None
+    assert request.acks == -1
+    assert request.timeout == datetime.timedelta(milliseconds=timeout_ms)
+    (topic_data,) = request.topic_data
+    assert topic_data.name == topic
+    assert [(part.index, part.records) for part in topic_data.partition_data] == batches
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(INDEX, CODE, st.none() | TOPIC, st.integers(0, 2)), max_size=4))
+def test_produce_response(parts: list[tuple[int, int, str | None, int]]) -> None:
+    response = produce.ProduceResponse(
+        responses=(
+            produce.TopicProduceResponse(
+                name="topic",
+                partition_responses=tuple(
+                    produce.PartitionProduceResponse(
+                        index=index,
+                        error_code=ErrorCode(code),
+                        base_offset=5,
+                        log_append_time=None,
+                        log_start_offset=1,
+                        record_errors=tuple(
+                            produce.BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=text)
+                            for number, text in zip(range(errors), [None, "why"], strict=False)
+                        ),
+                        error_message=message,
+                    )
+                    for index, code, message, errors in parts
+                ),
+            ),
+        ),
+        throttle_time=datetime.timedelta(0),
+    )
+    assert frames.decode_produced(write(response)) == [
+        Produced(index, code, message or "") for index, code, message, _ in parts
+    ]
+
+
+TARGETS = st.lists(st.builds(FetchTarget, INDEX, INT32, INT64, INT32), max_size=200)
+
+
+@settings(max_examples=40, deadline=None)
+@given(TOPIC, st.tuples(INT32, INT32), TARGETS, st.lists(INDEX, max_size=200))
+def test_fetch_request(topic: str, session: tuple[int, int], targets: list[FetchTarget], forgotten: list[int]) -> None:
+    data = frames.encode_fetch(topic, session, 100, 10_000, 1_000, targets, forgotten)
+    request = read(FetchRequest, data)
+    assert (request.replica_id, request.min_bytes, request.max_bytes, request.isolation_level) == (-1, 1, 10_000, 0)
+    assert request.max_wait == datetime.timedelta(milliseconds=100)
+    assert (request.session_id, request.session_epoch, request.rack_id) == (*session, "")
+    asked = [
+        FetchTarget(part.partition, part.current_leader_epoch, part.fetch_offset, part.last_fetched_epoch)
+        for each in request.topics
+        for part in each.partitions
+    ]
+    assert asked == targets
+    assert all(part.partition_max_bytes == 1_000 for each in request.topics for part in each.partitions)
+    assert [index for each in request.forgotten_topics_data for index in each.partitions] == forgotten
+    assert {each.topic for each in (*request.topics, *request.forgotten_topics_data)} <= {topic}
+
+
+FETCHED = st.builds(Fetched, INDEX, CODE, INT64, INT64, st.booleans(), st.binary(max_size=300))
+
+
+@settings(max_examples=40, deadline=None)
+@given(CODE, INT32, st.lists(FETCHED, max_size=4), st.integers(-1, 2), st.booleans())
+def test_fetch_response(code: int, session_id: int, found: list[Fetched], aborted: int, names_leader: bool) -> None:
+    response = fetch.FetchResponse(
+        throttle_time=datetime.timedelta(0),
+        error_code=ErrorCode(code),
+        session_id=session_id,
+        responses=(
+            fetch.FetchableTopicResponse(
+                topic="topic",
+                partitions=tuple(
+                    fetch.PartitionData(
+                        partition_index=each.partition,
+                        error_code=ErrorCode(each.error_code),
+                        high_watermark=each.high_watermark,
+                        log_start_offset=each.log_start_offset,
+                        diverging_epoch=fetch.EpochEndOffset(epoch=4, end_offset=9)
+                        if each.is_diverging
+                        else fetch.EpochEndOffset(),
+                        current_leader=fetch.LeaderIdAndEpoch(leader_id=1, leader_epoch=2)
+                        if names_leader
+                        else fetch.LeaderIdAndEpoch(),
+                        aborted_transactions=None
+                        if aborted < 0
+                        else (fetch.AbortedTransaction(producer_id=1, first_offset=2),) * aborted,
+                        records=each.records or None,
+                    )
+                    for each in found
+                ),
+            ),
+        )
+        if found
+        else (),
+    )
+    assert frames.decode_fetched(write(response)) == (code, session_id, found)
+
+
+@settings(max_examples=40, deadline=None)
+@given(TOPIC, st.lists(st.tuples(INDEX, INT32, st.sampled_from([frames.EARLIEST, frames.LATEST])), max_size=4))
+def test_list_offsets_request(topic: str, asked: list[tuple[int, int, int]]) -> None:
+    request = read(ListOffsetsRequest, frames.encode_list_offsets(topic, asked))
+    assert (request.replica_id, request.isolation_level) == (-1, 0)
+    (only,) = request.topics
+    assert only.name == topic
+    assert [(part.partition_index, part.current_leader_epoch, part.timestamp) for part in only.partitions] == asked
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.dictionaries(INDEX, st.tuples(CODE, INT64), max_size=4))
+def test_list_offsets_response(found: dict[int, tuple[int, int]]) -> None:
+    response = list_offsets.ListOffsetsResponse(
+        throttle_time=datetime.timedelta(0),
+        topics=(
+            list_offsets.ListOffsetsTopicResponse(
+                name="topic",
+                partitions=tuple(
+                    list_offsets.ListOffsetsPartitionResponse(
+                        partition_index=index, error_code=ErrorCode(code), offset=offset, leader_epoch=3
+                    )
+                    for index, (code, offset) in found.items()
+                ),
+            ),
+        ),
+    )
+    assert frames.decode_offsets(write(response)) == found
+
+
+@settings(max_examples=40, deadline=None)
+@given(TOPIC)
+def test_metadata_request_creates_nothing(topic: str) -> None:
+    request = read(MetadataRequest, frames.encode_metadata(topic))
+    assert [each.name for each in request.topics] == [topic]
+    assert request.allow_auto_topic_creation is False
+
+
+@pytest.mark.parametrize("rack", [None, "r1"])
+@pytest.mark.parametrize("cluster_id", [None, "cluster"])
+@settings(max_examples=40, deadline=None)
+@given(st.dictionaries(INDEX, st.tuples(TOPIC, st.integers(0, 65535)), max_size=3), CODE, st.data())
+def test_metadata_response(
+    rack: str | None, cluster_id: str | None, brokers: dict[int, tuple[str, int]], code: int, data: st.DataObject
+) -> None:
+    leaders = data.draw(
+        st.dictionaries(INDEX, st.tuples(st.sampled_from([*brokers, -1]), st.integers(0, 9)), max_size=4)
+    )
+    response = metadata.MetadataResponse(
+        throttle_time=datetime.timedelta(0),
+        brokers=tuple(
+            metadata.MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
+            for node_id, (host, port) in brokers.items()
+        ),
+        cluster_id=cluster_id,
+        controller_id=1,
+        topics=(
+            metadata.MetadataResponseTopic(
+                error_code=ErrorCode(code),
+                name="topic",
+                is_internal=False,
+                partitions=tuple(
+                    metadata.MetadataResponsePartition(
+                        error_code=ErrorCode(0),
+                        partition_index=index,
+                        leader_id=leader,
+                        leader_epoch=epoch,
+                        replica_nodes=(1, 2),
+                        isr_nodes=(1,),
+                        offline_replicas=(),
+                    )
+                    for index, (leader, epoch) in leaders.items()
+                ),
+            ),
+        ),
+    )
+    led = {index: leader for index, leader in leaders.items() if leader[0] != -1}
+    assert frames.decode_metadata(write(response)) == Leaders(brokers, led, code)
