@@ -41,7 +41,7 @@ from holdfast.runtime.log import LogRecord, ReadError
 from holdfast.runtime.log_check import LogCheck
 from holdfast.runtime.machine import Decision, Operation, StateMachine
 from holdfast.runtime.ownership import OWNER_EPOCH_MAX, Ownership, Verdict, may_take
-from holdfast.runtime.parking import Parked, Parking
+from holdfast.runtime.parking import Parked, Parking, make_parked
 from holdfast.runtime.settings import PartitionConfig, Ports
 from holdfast.runtime.states import State, check_transition
 from holdfast.runtime.timers import Timers
@@ -514,40 +514,34 @@ class Partition:
     # ---- write -----------------------------------------------------------------------------------------------------
 
     def _append_records(self, operation: Operation, decision: Decision, machine: StateMachine, now_ms: int) -> None:
-        ownership = self.ownership
-        base = sequence = ownership.sequence
-        encoded: list[tuple[Any, Any, bytes, bytes | None]] = []
+        ownership, (records, response, _) = self.ownership, decision
+        base, epoch = ownership.sequence, ownership.epoch
+        sequence, last = base, base + len(records) - 1
+        replayed: list[Parked] = []
         try:
-            for key, value in decision.records:
+            for key, value in records:
                 key_bytes, value_bytes = machine.encode(key, value)
                 machine.replay(key, value, sequence)
-                encoded.append((key, value, key_bytes, value_bytes))
+                answered = operation if sequence == last else None
+                header = encode_header(epoch, sequence)
+                replayed.append(make_parked((sequence, header, key_bytes, value_bytes, key, value, answered, response)))
                 sequence += 1
         except Exception as bug:
             self._note("error", "replay failed", operation=operation.name, error=repr(bug), exc_info=bug)
             self._revert(base - 1, now_ms)
             self._reply(operation, OperationFailed("replay failed"))
             return
-        append, records, index, epoch, last = (
-            self._ports.append,
-            self.parking.records,
-            self.index,
-            ownership.epoch,
-            sequence - 1,
-        )
-        sequence = base
-        for key, value, key_bytes, value_bytes in encoded:
-            header = encode_header(epoch, sequence)
+        append, park, index = self._ports.append, self.parking.records.append, self.index
+        for parked in replayed:
+            sequence, header, key_bytes, value_bytes, key, _, _, _ = parked
             try:
                 append(index, key_bytes, value_bytes, header)
             except AppendRefused as refused:
                 self._revert(sequence - 1, now_ms)
                 self._reply(operation, self._refusal(refused, key, key_bytes, value_bytes))
                 return
-            answered = operation if sequence == last else None
-            records.append(Parked(sequence, header, key_bytes, value_bytes, key, value, answered, decision.response))
-            sequence += 1
-            ownership.sequence = sequence
+            park(parked)
+            ownership.sequence = sequence + 1
 
     def _refusal(self, refused: AppendRefused, key: object, key_bytes: bytes, value: bytes | None) -> CoordinatorError:
         if not refused.is_too_large:
