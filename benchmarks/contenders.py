@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
@@ -28,6 +29,7 @@ _STOP_TIMEOUT_S: Final = 20.0
 class PartitionLoad(NamedTuple):
     """What a contender's own log says about the load of one log partition."""
 
+    partition: int
     began_s: float
     ended_s: float
     records: int
@@ -71,7 +73,7 @@ class KafkaCoordinator:
     state_topic = "__share_group_state"
     codec = Codec.KAFKA
 
-    _LOADED = re.compile(r"^(\S+) .*Finished loading of metadata from \S+ .* in (\d+)ms .* Loaded (\d+) records")
+    _LOADED = re.compile(r"^(\S+) .*Finished loading of metadata from \S+-(\d+) .* in (\d+)ms .* Loaded (\d+) records")
 
     def __init__(self) -> None:
         self._kafka: EmbeddedKafka | None = None
@@ -105,7 +107,9 @@ class KafkaCoordinator:
         assert self._kafka is not None
         log = self._kafka.nodes[0].directory / "kafka.log"
         found = [match for line in log.read_text().splitlines() if (match := self._LOADED.match(line))]
-        return [_partition_load(match[1].replace(",", "."), int(match[2]), int(match[3])) for match in found]
+        return [
+            _partition_load(int(match[2]), match[1].replace(",", "."), int(match[3]), int(match[4])) for match in found
+        ]
 
     def first_checkpoint(self) -> Checkpoint | None:
         """Return None: Kafka has no checkpoints."""
@@ -113,13 +117,14 @@ class KafkaCoordinator:
 
 
 class HoldfastNode:
-    """Holdfast's daemon as a process of its own, with its default settings."""
+    """Holdfast's daemon as a process of its own, with its default settings but for those given."""
 
     name = "holdfast"
     state_topic = "__holdfast_share_state"
     codec = Codec.AVRO
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        self._settings = dict(settings or {})
         self._kafka: EmbeddedKafka | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._directory = Path()
@@ -162,7 +167,7 @@ class HoldfastNode:
     def loads(self) -> list[PartitionLoad]:
         """Return what the daemon's log says."""
         return [
-            _partition_load(entry["timestamp"], entry["load_ms"], entry["records"])
+            _partition_load(entry["partition"], entry["timestamp"], entry["load_ms"], entry["records"])
             for entry in self._log_entries()
             if entry.get("event") == "partition loaded"
         ]
@@ -189,6 +194,7 @@ class HoldfastNode:
             "listen": f"127.0.0.1:{self._port}",
             "share.coordinator.state.topic.replication.factor": str(copies),
             "share.coordinator.state.topic.min.isr": str(min(2, copies)),
+            **self._settings,
         }
         flags = [flag for name, value in settings.items() for flag in ("--set", f"{name}={value}")]
         with (self._directory / "holdfast.log").open("wb") as log:
@@ -225,6 +231,6 @@ class HoldfastNode:
         return [json.loads(line) for line in lines if line.startswith("{")]
 
 
-def _partition_load(ended: str, took_ms: int, records: int) -> PartitionLoad:
+def _partition_load(partition: int, ended: str, took_ms: int, records: int) -> PartitionLoad:
     ended_s = datetime.fromisoformat(ended).timestamp()
-    return PartitionLoad(ended_s - took_ms / 1000, ended_s, records)
+    return PartitionLoad(partition, ended_s - took_ms / 1000, ended_s, records)

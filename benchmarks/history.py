@@ -23,7 +23,6 @@ from holdfast.records.values import Snapshot, Update
 
 #: Brokers accept a producer on an internal topic only under this client id, which is that of Kafka's own admin tools.
 INTERNAL_CLIENT_ID: Final = "__admin_client"
-OWNER_EPOCH: Final = 1
 
 _CREATED_MS: Final = 1_735_689_600_000
 _QUEUE_MAX: Final = 100_000
@@ -101,7 +100,7 @@ class Appender:
         )
         self._topic = topic
         self._sequences = [0] * partitions
-        self._has_headers = checkpoint is not None
+        self._owner_epoch = checkpoint.owner_epoch if checkpoint else None
         self._delivered_count = 0
         self.appended = 0
         if checkpoint:
@@ -112,8 +111,8 @@ class Appender:
     def append(self, partition: int, key: bytes, value: bytes) -> None:
         """Append one record; waits while the queue is full."""
         headers: list[tuple[str, str | bytes | None]] = []
-        if self._has_headers:
-            headers.append((HEADER_NAME, encode_header(OWNER_EPOCH, self._sequences[partition])))
+        if self._owner_epoch is not None:
+            headers.append((HEADER_NAME, encode_header(self._owner_epoch, self._sequences[partition])))
             self._sequences[partition] += 1
         while True:
             try:
