@@ -190,7 +190,7 @@ class _Session:
                 leader_epoch = tail._brokers.leaders.get(partition, (-1, -1))[1]
                 targets.append(FetchTarget(partition, leader_epoch, followed.offset, followed.last_epoch))
                 followed.asked_offset = followed.offset
-        self._known = dict(self.wanted)
+        asked = self._known = dict(self.wanted)
         api, version = frames.FETCH
         body = frames.encode_fetch(
             tail._brokers.topic,
@@ -214,7 +214,7 @@ class _Session:
             self._epoch += 1
         is_stale = False
         for fetched in found:
-            met = self.wanted.get(fetched.partition)
+            met = asked.get(fetched.partition)  # and not of an instance that came while the answer was under way
             if met is not None and tail.meet(fetched.partition, met, fetched):
                 met.asked_offset = -1
                 is_stale = True

@@ -1,12 +1,25 @@
 """Brokers that are functions: each request is answered by the next function that waits, or by the usual one."""
 
 import asyncio
+import datetime
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from io import BytesIO
+from typing import Any
 
+from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: ignore[import-untyped]
+from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v12.request import FetchRequest
+from kio.serial import entity_reader, entity_writer
+
+from holdfast.records.header import HEADER_NAME
 from holdfast.runtime import kafka_frames as frames
+from holdfast.runtime.kafka_frames import Fetched
 
 WAIT_S = 5.0
+
+_fetch: Any = import_module("kio.schema.fetch.v12.response")
 
 Answer = Callable[[bytes], bytes]
 
@@ -32,17 +45,25 @@ class FakeBrokers:
         self.requests: list[tuple[int, int, bytes]] = []  #: (broker, API, body)
         self.answers: deque[Answer] = deque()
         self.always: Answer = produced
-        self._gate = asyncio.Event()
-        self._gate.set()
+        self._is_held = False
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self._listeners: list[Callable[[], None]] = []
 
     def hold(self) -> None:
         """Answer nothing from now on."""
-        self._gate.clear()
+        self._is_held = True
 
     def let_go(self) -> None:
         """Answer all that waits, and go on."""
-        self._gate.set()
+        self._is_held = False
+        while self._waiting:
+            self.answer_one()
+
+    def answer_one(self) -> None:
+        """Answer the request that waits longest."""
+        waiting = self._waiting.popleft()
+        if not waiting.done():
+            waiting.set_result(None)
 
     async def wait_requests(self, count: int) -> None:
         """Wait until so many requests came."""
@@ -64,7 +85,10 @@ class FakeBrokers:
     async def answer(self, broker_id: int, api_key: int, body: bytes) -> bytes:
         """Take a request, and answer it once the gate is open."""
         self.requests.append((broker_id, api_key, body))
-        await self._gate.wait()
+        if self._is_held:
+            waiting = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiting)
+            await waiting
         return (self.answers.popleft() if self.answers else self.always)(body)
 
 
@@ -92,3 +116,51 @@ def produced(body: bytes, error_code: int = 0) -> bytes:
         parts += [body[at : at + 4], error_code.to_bytes(2, "big"), bytes(24), bytes(4), b"\xff\xff"]
         at += 8 + size
     return b"".join(parts) + bytes(4)
+
+
+def fetched(found: Sequence[Fetched], *, session_id: int = 7, error_code: int = 0) -> bytes:
+    """Return the answer to a Fetch."""
+    nobody, diverging = _fetch.EpochEndOffset(), _fetch.EpochEndOffset(epoch=1, end_offset=2)
+    partitions = tuple(
+        _fetch.PartitionData(
+            partition_index=each.partition,
+            error_code=ErrorCode(each.error_code),
+            high_watermark=each.high_watermark,
+            log_start_offset=each.log_start_offset,
+            diverging_epoch=diverging if each.is_diverging else nobody,
+            aborted_transactions=None,
+            records=each.records or None,
+        )
+        for each in found
+    )
+    responses = (_fetch.FetchableTopicResponse(topic="topic", partitions=partitions),) if found else ()
+    buffer = BytesIO()
+    entity_writer(_fetch.FetchResponse)(
+        buffer,
+        _fetch.FetchResponse(
+            throttle_time=datetime.timedelta(0),
+            error_code=ErrorCode(error_code),
+            session_id=session_id,
+            responses=responses,
+        ),
+    )
+    return buffer.getvalue()
+
+
+def targets_of(body: bytes) -> tuple[tuple[int, int], dict[int, int], list[int]]:
+    """Return what a Fetch asks: (session id, epoch), offset by partition, partitions to leave out."""
+    request, _ = entity_reader(FetchRequest)(body, 0)
+    asked: dict[int, int] = {part.partition: part.fetch_offset for topic in request.topics for part in topic.partitions}
+    forgotten: list[int] = [index for topic in request.forgotten_topics_data for index in topic.partitions]
+    return (request.session_id, request.session_epoch), asked, forgotten
+
+
+def batch(base_offset: int, values: Sequence[bytes], *, header: bytes = b"h", attributes: int = 0) -> bytes:
+    """Return a record batch as a broker keeps it; each record has the header with its number appended."""
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1_000_000)
+    for number, value in enumerate(values):
+        builder.append(number, 1_000, b"k", value, [(HEADER_NAME, header + b"%d" % number)])
+    data = bytearray(builder.build())
+    data[0:8] = base_offset.to_bytes(8, "big")
+    data[22] |= attributes
+    return bytes(data)

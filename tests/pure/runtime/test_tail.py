@@ -1,0 +1,237 @@
+"""The tail against brokers that answer as they please: what is told, under which instance, and what is asked next."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast.runtime.appender import BATCH_HEAD_BYTES, SentBatch
+from holdfast.runtime.kafka_frames import Fetched
+from holdfast.runtime.log import LogRecord, ReadError
+from holdfast.runtime.tail import Tail, TailConfig
+from tests.pure.runtime.fake_brokers import FakeBrokers, batch, fetched, targets_of, wait_until
+
+
+class Told:
+    """Listens, and takes batches as ours or not as it is told to."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.takes_own = True
+
+    def records_read(self, partition: int, instance: int, records: list[LogRecord]) -> None:
+        told = ", ".join(f"{record.offset} {(record.value or b'').decode()}" for record in records)
+        self.lines.append(f"{partition} instance {instance}: {told}")
+
+    def own_records_read(
+        self, partition: int, instance: int, base_offset: int, count: int, first_header: bytes
+    ) -> bool:
+        if self.takes_own:
+            self.lines.append(f"{partition} instance {instance}: {count} own from {base_offset}")
+        return self.takes_own
+
+    def position_reached(self, partition: int, instance: int, next_offset: int) -> None:
+        self.lines.append(f"{partition} instance {instance}: stands at {next_offset}")
+
+    def read_failed(self, partition: int, instance: int, error: ReadError) -> None:
+        self.lines.append(f"{partition} instance {instance}: {'alarm' if error.is_alarm else 'failed'}, {error.text}")
+
+
+@pytest.fixture
+def brokers() -> FakeBrokers:
+    brokers = FakeBrokers({0: 1, 1: 1})
+    brokers.hold()
+    brokers.always = lambda _: fetched([])
+    return brokers
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def sent() -> deque[SentBatch]:
+    return deque()
+
+
+@pytest.fixture
+async def tail(brokers: FakeBrokers, told: Told, sent: deque[SentBatch]) -> AsyncIterator[Tail]:
+    config = TailConfig(wait_ms=10, bytes_max=10_000, partition_bytes_max=1_000, retry_backoff_ms=1)
+    tail = Tail(config, brokers, lambda: told, lambda _: sent)  # type: ignore[arg-type,return-value]
+    yield tail
+    await tail.close()
+
+
+def found(records: bytes, partition: int = 0, *, error_code: int = 0, is_diverging: bool = False) -> Fetched:
+    return Fetched(partition, error_code, 99, 0, is_diverging, records)
+
+
+async def answer(brokers: FakeBrokers, *answers: bytes) -> None:
+    """Let the fetch that waits and the ones after it be answered so, and stop before the next."""
+    for each in answers:
+        count = len(brokers.requests)
+        brokers.answers.append(lambda _, each=each: each)  # type: ignore[misc]
+        brokers.hold()
+        await brokers.wait_requests(max(1, count))
+        brokers.answer_one()
+        await brokers.wait_requests(max(1, count) + 1)
+
+
+async def test_record_by_record_and_the_next_fetch_goes_on_behind(tail: Tail, brokers: FakeBrokers, told: Told) -> None:
+    tail.follow(0, 3, 5)
+    await answer(brokers, fetched([found(batch(5, [b"a", b"b"]) + batch(9, [b"c"]))]))
+    assert told.lines == [
+        "0 instance 3: 5 a, 6 b",
+        "0 instance 3: stands at 7",
+        "0 instance 3: 9 c",
+        "0 instance 3: stands at 10",
+    ]
+    assert [targets_of(body) for _, _, body in brokers.requests] == [((0, 0), {0: 5}, []), ((7, 1), {0: 10}, [])]
+
+
+async def test_our_own_batch_is_told_without_being_taken_apart(
+    tail: Tail, brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
+) -> None:
+    ours = batch(5, [b"a", b"b"])
+    sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 2, b"h0", b"h1"))
+    tail.follow(0, 3, 5)
+    await answer(brokers, fetched([found(ours + batch(7, [b"a", b"b"]))]))
+    assert told.lines == [
+        "0 instance 3: 2 own from 5",
+        "0 instance 3: 7 a, 8 b",
+        "0 instance 3: stands at 9",
+    ]
+    assert not sent
+
+
+async def test_our_own_batch_that_is_not_taken_is_told_record_by_record(
+    tail: Tail, brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
+) -> None:
+    ours = batch(5, [b"a", b"b"])
+    sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 2, b"h0", b"h1"))
+    told.takes_own = False
+    tail.follow(0, 3, 5)
+    await answer(brokers, fetched([found(ours)]))
+    assert told.lines == ["0 instance 3: 5 a, 6 b", "0 instance 3: stands at 7"]
+    assert not sent, "it was met all the same"
+
+
+async def test_control_batch_only_moves_the_place(tail: Tail, brokers: FakeBrokers, told: Told) -> None:
+    tail.follow(0, 3, 5)
+    await answer(brokers, fetched([found(batch(5, [b"marker"], attributes=0x20))]))
+    assert told.lines == ["0 instance 3: stands at 6"]
+
+
+async def test_batch_that_begins_below_the_asked_offset_is_told_from_there(
+    tail: Tail, brokers: FakeBrokers, told: Told
+) -> None:
+    tail.follow(0, 3, 6)
+    await answer(brokers, fetched([found(batch(5, [b"a", b"b"]))]))
+    assert told.lines == ["0 instance 3: 6 b", "0 instance 3: stands at 7"]
+
+
+async def test_batch_cut_short_is_fetched_again(tail: Tail, brokers: FakeBrokers, told: Told) -> None:
+    tail.follow(0, 3, 5)
+    await answer(brokers, fetched([found(batch(5, [b"a"]) + batch(6, [b"b"])[:-1])]))
+    assert told.lines == ["0 instance 3: 5 a", "0 instance 3: stands at 6"]
+    assert targets_of(brokers.requests[1][2])[1] == {0: 6}
+
+
+async def test_answer_for_an_earlier_instance_is_not_told_to_the_next_one(
+    tail: Tail, brokers: FakeBrokers, told: Told
+) -> None:
+    """The old fetch began at 50; were it taken for the new instance, 40 to 49 would be skipped."""
+    tail.follow(0, 3, 50)
+    await brokers.wait_requests(1)
+    tail.forget(0)
+    tail.follow(0, 4, 40)
+    await answer(brokers, fetched([found(batch(50, [b"late"]))]), fetched([found(batch(40, [b"first"]))]))
+    assert told.lines == ["0 instance 4: 40 first", "0 instance 4: stands at 41"]
+    assert targets_of(brokers.requests[1][2])[1] == {0: 40}
+
+
+async def test_forgotten_partition_is_left_out_and_told_no_more(tail: Tail, brokers: FakeBrokers, told: Told) -> None:
+    tail.follow(0, 3, 5)
+    tail.follow(1, 4, 0)
+    await brokers.wait_requests(1)
+    tail.forget(0)
+    await answer(brokers, fetched([found(batch(5, [b"a"])), found(batch(0, [b"b"]), 1)]))
+    assert told.lines == ["1 instance 4: 0 b", "1 instance 4: stands at 1"]
+    assert targets_of(brokers.requests[1][2]) == ((7, 1), {1: 1}, [0])
+
+
+@pytest.mark.parametrize("error_code", [6, 74, 75])
+async def test_stale_leader_is_asked_for_anew(tail: Tail, brokers: FakeBrokers, told: Told, error_code: int) -> None:
+    tail.follow(0, 3, 5)
+    await brokers.wait_requests(1)
+    brokers.leaders[0] = (2, 1)
+    await answer(brokers, fetched([found(b"", error_code=error_code)]))
+    await wait_until(lambda: 2 in {broker_id for broker_id, _, _ in brokers.requests})
+    moved = next(body for broker_id, _, body in brokers.requests if broker_id == 2)
+    assert targets_of(moved) == ((0, 0), {0: 5}, [])
+    assert told.lines == []
+
+
+@pytest.mark.parametrize(
+    ("bad", "line"),
+    [
+        (found(b"", error_code=1), "0 instance 3: failed, offset 5 is out of range; the log runs from 0 to 99"),
+        (Fetched(0, 1, 4, 0, False, b""), "0 instance 3: alarm, offset 5 is out of range; the log runs from 0 to 4"),
+        (
+            found(b"", is_diverging=True),
+            "0 instance 3: alarm, the log was truncated below offset 5; the log runs from 0 to 99",
+        ),
+        (found(b"", error_code=2), "0 instance 3: failed, the broker answered error 2"),
+    ],
+)
+async def test_reading_ends_with_an_error(
+    tail: Tail, brokers: FakeBrokers, told: Told, bad: Fetched, line: str
+) -> None:
+    tail.follow(0, 3, 5)
+    tail.follow(1, 4, 0)
+    await answer(brokers, fetched([bad]))
+    assert told.lines == [line]
+    assert targets_of(brokers.requests[1][2])[2] == [0]
+
+
+@pytest.mark.parametrize("error_code", [70, 71])
+async def test_session_that_the_broker_lost_begins_anew(
+    tail: Tail, brokers: FakeBrokers, told: Told, error_code: int
+) -> None:
+    tail.follow(0, 3, 5)
+    await answer(brokers, fetched([]), fetched([], error_code=error_code))
+    assert [targets_of(body)[:2] for _, _, body in brokers.requests] == [
+        ((0, 0), {0: 5}),
+        ((7, 1), {}),
+        ((0, 0), {0: 5}),
+    ]
+
+
+async def test_broken_batch_is_fetched_again(tail: Tail, brokers: FakeBrokers, told: Told) -> None:
+    broken = bytearray(batch(5, [b"a"]))
+    broken[-1] ^= 1
+    tail.follow(0, 3, 5)
+    await answer(brokers, fetched([found(bytes(broken))]), fetched([found(batch(5, [b"a"]))]))
+    assert told.lines == ["0 instance 3: 5 a", "0 instance 3: stands at 6"]
+
+
+async def test_answer_that_cannot_be_read_ends_the_reading_of_its_partitions(
+    tail: Tail, brokers: FakeBrokers, told: Told
+) -> None:
+    tail.follow(0, 3, 5)
+    await brokers.wait_requests(1)
+    brokers.answers.append(lambda _: b"nonsense")
+    brokers.answer_one()
+    await wait_until(lambda: bool(told.lines))
+    assert told.lines[0].startswith("0 instance 3: failed, error(")
+    tail.follow(0, 4, 5)
+    await brokers.wait_requests(2)
+
+
+async def test_close_ends_every_session(tail: Tail, brokers: FakeBrokers) -> None:
+    tail.follow(0, 3, 5)
+    await brokers.wait_requests(1)
+    await tail.close()
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("holdfast-tail")]
