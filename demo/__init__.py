@@ -1,0 +1,10 @@
+"""The demonstration behind `make demo`: a queue over a Kafka topic whose delivery state survives two sudden deaths.
+
+    orders           the work: a topic of records, and how often each of them fails
+    share_partition  the delivery state of one topic partition, as its leader keeps it in memory
+    worker           leads some share partitions: acquire, process, acknowledge or release, write the state down
+    daemon           the Holdfast process: started, killed, started again
+    verdict          what is true in the end: what was written, read back, and found in the log
+
+`__main__` is the story.
+"""

@@ -1,0 +1,148 @@
+"""The story: a queue of orders is worked off; midway the daemon and a worker die at once; nothing is lost.
+
+Example: python -m demo
+"""
+
+import asyncio
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka.admin import AdminClient
+from rich.console import Console
+
+from demo.daemon import Daemon
+from demo.display import Display, show_checks, show_log, show_orders
+from demo.orders import place_orders
+from demo.verdict import Check, judge, read_log
+from demo.worker import GROUP, PATIENT, STATE_EPOCH, Ledger, Worker
+from holdfast.broker import BrokerError, development_kafka
+from holdfast.client import connect
+from holdfast.records.keys import parse_topic_id
+
+PARTITIONS: Final = 4
+ORDERS_PER_PARTITION: Final = 500
+POWER_CUT_AT: Final = 0.5
+SEED: Final = 9492
+_KAFKA_TIMEOUT_S: Final = 30.0
+
+
+async def tell(console: Console, bootstrap_servers: str, directory: Path) -> bool:
+    """Tell the story; returns whether everything held that was to be proved."""
+    name = f"demo-orders-{uuid.uuid4().hex[:8]}"
+    state_topic = f"holdfast-{name}"
+    try:
+        orders = place_orders(bootstrap_servers, name, PARTITIONS, ORDERS_PER_PARTITION, SEED)
+        console.print(f"Placed {PARTITIONS * ORDERS_PER_PARTITION:,} orders in {PARTITIONS} partitions of {name}.")
+        daemon = Daemon(bootstrap_servers, state_topic, directory)
+        try:
+            ready_s = await daemon.start()
+            console.print(f"The daemon listens on {daemon.address}; it was ready after {ready_s:.1f} s.")
+            ledgers = {partition: Ledger() for partition in range(PARTITIONS)}
+            async with connect(daemon.address, PATIENT) as client:
+                topic_id = parse_topic_id((await client.admin("resolve-topic", name=name))["topic_id"])
+                for partition in ledgers:
+                    await client.initialize(GROUP, topic_id, partition, STATE_EPOCH, start_offset=0)
+            with Display(console, PARTITIONS, ORDERS_PER_PARTITION) as display:
+                is_restored = await work(daemon, bootstrap_servers, (name, topic_id), ledgers, display)
+            story = read_log(bootstrap_servers, state_topic)
+            show_orders(console, ledgers, story)
+            show_log(console, story)
+            async with connect(daemon.address, PATIENT) as client:
+                checks = await judge(client, topic_id, orders, ledgers, story)
+        finally:
+            exit_code = daemon.stop()
+        checks += [
+            Check("The worker that took over found all that its predecessor was answered.", is_restored),
+            Check("The daemon stops cleanly (exit code 0).", exit_code == 0),
+        ]
+        show_checks(console, checks)
+        return all(check.holds for check in checks)
+    finally:
+        admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        for deleted in admin.delete_topics([name, state_topic]).values():
+            deleted.exception(_KAFKA_TIMEOUT_S)
+
+
+async def work(
+    daemon: Daemon, bootstrap_servers: str, topic: tuple[str, bytes], ledgers: dict[int, Ledger], display: Display
+) -> bool:
+    """Work off all orders through a power cut; returns whether the worker that took over found what was answered."""
+    power_cut = asyncio.Event()
+
+    def about_to_write() -> None:
+        if display.share_finished >= POWER_CUT_AT:
+            power_cut.set()
+
+    def worker(name: str, partitions: range) -> Worker:
+        led = {partition: ledgers[partition] for partition in partitions}
+        return Worker(
+            name,
+            daemon.address,
+            bootstrap_servers,
+            topic,
+            led,
+            ORDERS_PER_PARTITION,
+            about_to_write,
+            display.progressed,
+        )
+
+    half = PARTITIONS // 2
+    display.say("Worker A leads the first half of the partitions, worker B the other.")
+    async with asyncio.TaskGroup() as pool:
+        doomed = pool.create_task(worker("A", range(half)).run())
+        pool.create_task(worker("B", range(half, PARTITIONS)).run())
+        # By then that write has left and its answer has not come: the worst moment there is.
+        await power_cut.wait()
+        daemon.kill()
+        doomed.cancel()
+        outstanding = sum(led.outstanding is not None for led in ledgers.values())
+        answered = sum(led.writes for led in ledgers.values())
+        display.say(
+            f"[bold]Power cut:[/] the daemon and worker A got killed; {answered} writes were answered, {outstanding} on the way."
+        )
+        ready_s = await daemon.start()
+        loaded = await daemon.ask("partitions")
+        display.say(
+            f"The daemon is back: ready {ready_s:.1f} s after its start, {sum(each['records_loaded'] for each in loaded):,} "
+            f"records of {len(loaded)} log partitions loaded, none in more than {max(each['load_ms'] for each in loaded)} ms."
+        )
+        display.say("Worker C takes over from worker A, and knows only what the daemon tells it.")
+        successor = worker("C", range(half))
+        pool.create_task(successor.run())
+    return len(successor.restored) == half and all(successor.restored.values())
+
+
+@contextmanager
+def kafka(console: Console) -> Iterator[str]:
+    """Give a Kafka and say how long it took."""
+    began_s = time.monotonic()
+    with development_kafka() as bootstrap_servers:
+        console.print(f"Kafka listens on {bootstrap_servers}; it was ready after {time.monotonic() - began_s:.1f} s.")
+        yield bootstrap_servers
+
+
+def main() -> int:
+    """Run the demonstration; returns the exit code."""
+    console, began_s = Console(highlight=False), time.monotonic()
+    try:
+        with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as directory, kafka(console) as bootstrap_servers:
+            holds = asyncio.run(tell(console, bootstrap_servers, Path(directory)))
+    except (BrokerError, RuntimeError, TimeoutError) as failure:
+        print(f"Error: {failure}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    console.print(
+        f"\n{'All of it held' if holds else 'Something did not hold'}, in {time.monotonic() - began_s:.0f} s."
+    )
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

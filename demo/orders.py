@@ -1,0 +1,62 @@
+"""The work: a topic of orders, some of which fail a few times before they succeed, and some of which never do."""
+
+import json
+from random import Random
+from typing import Final, NamedTuple
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from demo.share_partition import Delivery
+from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED
+
+#: A record that failed so often is archived, which is what Kafka's `group.share.delivery.count.limit` is for.
+DELIVERIES_MAX: Final = 5
+
+#: Of a hundred orders so many succeed at the first delivery, the second, the third, or never.
+_WEIGHTS: Final = {1: 84, 2: 10, 3: 5, DELIVERIES_MAX + 1: 1}
+_KAFKA_TIMEOUT_S: Final = 30.0
+
+
+class Order(NamedTuple):
+    """One record of the topic."""
+
+    number: int
+    customer: str
+    cents: int
+    succeeds_at: int  #: the delivery at which processing succeeds
+
+    def outcome(self) -> Delivery:
+        """Return the delivery state and count that this record must end with."""
+        if self.succeeds_at > DELIVERIES_MAX:
+            return Delivery(ARCHIVED, DELIVERIES_MAX)
+        return Delivery(ACKNOWLEDGED, self.succeeds_at)
+
+
+def place_orders(
+    bootstrap_servers: str, topic: str, partitions: int, per_partition: int, seed: int
+) -> list[list[Order]]:
+    """Make the topic, produce the orders into it, and return them by partition in the order of their offsets."""
+    random = Random(seed)
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_KAFKA_TIMEOUT_S)
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "all"})
+    placed: list[list[Order]] = [[] for _ in range(partitions)]
+    for number in range(partitions * per_partition):
+        order = Order(
+            number,
+            random.choice(("Ada", "Ben", "Cleo", "Dan", "Eve")),
+            random.randrange(100, 100_000),
+            random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0],
+        )
+        placed[number % partitions].append(order)
+        producer.produce(topic, json.dumps(order._asdict()), partition=number % partitions)
+    if producer.flush(_KAFKA_TIMEOUT_S):
+        raise TimeoutError(f"Kafka did not take all orders in {_KAFKA_TIMEOUT_S:.0f} s.")
+    return placed
+
+
+def parse_order(value: bytes) -> Order:
+    """Return the order in a record's value."""
+    return Order(**json.loads(value))

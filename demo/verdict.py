@@ -1,0 +1,77 @@
+"""What is true in the end: found in the log, read back from the daemon, and compared with what was answered."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from demo.orders import Order
+from demo.share_partition import Delivery, by_offset
+from demo.worker import GROUP, STATE_EPOCH, Ledger
+from holdfast.client import Client, ShareStateError
+from holdfast.console.log_reader import LogReader
+from holdfast.records.batches import StateBatch
+from holdfast.records.values import Snapshot, Update
+
+
+class LogStory(NamedTuple):
+    """What lies in the state topic."""
+
+    kinds: Counter[str]  #: records that count, by kind
+    size_bytes: Counter[str]  #: keys and values of those, by kind
+    void_records: int
+    owner_epochs: Counter[int]  #: records that count, by owner epoch
+    deliveries: dict[int, dict[int, Delivery]]  #: partition and offset to what was written about it last
+
+
+class Check(NamedTuple):
+    """Something that must hold."""
+
+    claim: str
+    holds: bool
+
+
+def read_log(bootstrap_servers: str, state_topic: str) -> LogStory:
+    """Read the whole log as any other program could."""
+    story = LogStory(Counter(), Counter(), 0, Counter(), {})
+    reader = LogReader({"bootstrap.servers": bootstrap_servers}, state_topic)
+    try:
+        for entry in reader.read():
+            if not entry.counts or entry.owner_epoch is None:
+                story = story._replace(void_records=story.void_records + 1)
+                continue
+            story.kinds[entry.kind] += 1
+            story.size_bytes[entry.kind] += entry.size_bytes
+            story.owner_epochs[entry.owner_epoch] += 1
+            if entry.key is not None and isinstance(entry.value, Snapshot | Update):
+                known = story.deliveries.setdefault(entry.key.partition, {})
+                known |= by_offset(entry.value.state_batches)
+    finally:
+        reader.close()
+    return story
+
+
+async def judge(
+    client: Client, topic_id: bytes, orders: Sequence[Sequence[Order]], ledgers: Mapping[int, Ledger], story: LogStory
+) -> list[Check]:
+    """Compare all there is; `ledgers` and `orders` are by partition."""
+    expected = {
+        partition: {offset: order.outcome() for offset, order in enumerate(placed)}
+        for partition, placed in enumerate(orders)
+    }
+    read_back, is_complete, is_fenced = True, True, False
+    for partition, ledger in ledgers.items():
+        found = await client.read(GROUP, topic_id, partition, leader_epoch=-1)
+        summary = await client.read_summary(GROUP, topic_id, partition)
+        read_back &= (found.start_offset, tuple(found.state_batches)) == (ledger.start_offset, tuple(ledger.batches))
+        is_complete &= found.start_offset + summary.delivery_complete_count == len(orders[partition])
+    try:
+        late = [StateBatch(0, len(orders[0]) - 1, 0, 1)]
+        await client.write(GROUP, topic_id, 0, STATE_EPOCH, leader_epoch=1, start_offset=-1, state_batches=late)
+    except ShareStateError as refusal:
+        is_fenced = refusal.name == "FENCED_LEADER_EPOCH"
+    return [
+        Check("Every order was acknowledged, or archived where it never succeeds.", story.deliveries == expected),
+        Check("The state read back is what was answered, batch by batch.", read_back),
+        Check("The daemon counts every order as finished.", is_complete),
+        Check("A late write of the dead worker is refused (FENCED_LEADER_EPOCH).", is_fenced),
+    ]

@@ -1,0 +1,229 @@
+"""Any state topic read as a list of records, with the one rule of who counts applied to each.
+
+It reads what is there now and changes nothing: no consumer group is joined, no offset is committed.
+A log partition is read from its start, whatever part of it is wanted, because whether a record counts depends on all
+before it. Where the first record has no `hf` header, the topic is a broker's own, and every record counts.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from holdfast.console.outcomes import Exit, Failure
+from holdfast.records.checkpoint import Checkpoint, decode_checkpoint, is_checkpoint_key
+from holdfast.records.codec import Kind, decode_record, peek_kind
+from holdfast.records.errors import RecordError
+from holdfast.records.header import decode_header
+from holdfast.records.keys import SharePartitionKey
+from holdfast.records.reader import START, Position, step
+from holdfast.records.single_object import MARKER
+from holdfast.records.values import Noop, Snapshot, Update
+from holdfast.runtime.kafka_reader import header_of
+
+#: How long a broker may be silent before the log is given up.
+READ_TIMEOUT_S: Final = 30.0
+
+_POLL_S: Final = 0.1
+_MESSAGES_PER_POLL: Final = 1_000
+
+
+class LogEntry(NamedTuple):
+    """One record of a state topic."""
+
+    partition: int  #: the log partition
+    offset: int
+    timestamp_ms: int
+    kind: str  #: snapshot, update, tombstone, checkpoint, noop, unknown, or undecodable
+    codec: str  #: avro or kafka; empty where there is no telling
+    counts: bool  #: False: void, it changes nothing for anyone
+    owner_epoch: int | None  #: None: it has no header
+    sequence: int | None
+    size_bytes: int  #: key and value
+    key: SharePartitionKey | None  #: None: not about a share partition, or undecodable
+    value: Snapshot | Update | Checkpoint | None
+    problem: str | None  #: why it could not be decoded
+
+
+class Wanted(NamedTuple):
+    """Which part of a state topic to read."""
+
+    partitions: Collection[int] = ()  #: none means all
+    from_offset: int = 0
+    from_time_ms: int = 0
+    entries_max: int | None = None
+
+
+class _Reading:
+    """The rule of who counts, on its way through one log partition."""
+
+    def __init__(self) -> None:
+        self.position: Position = START
+        self.is_foreign: bool | None = None  #: None before the first record
+
+    def meet(self, message: Message, is_wanted: bool) -> LogEntry | None:
+        """Take the next record; returns it where it is wanted."""
+        key_bytes, value_bytes, header = message.key(), message.value(), header_of(message)
+        assert not isinstance(key_bytes, str)
+        assert not isinstance(value_bytes, str)
+        if self.is_foreign is None:
+            self.is_foreign = header is None
+        owner_epoch = sequence = checkpoint = problem = None
+        counts = self.is_foreign
+        try:
+            if header is not None:
+                owner_epoch, sequence = decode_header(header)
+                checkpoint = decode_checkpoint(value_bytes or b"") if is_checkpoint_key(key_bytes or b"") else None
+                self.position, counts = step(self.position, owner_epoch, sequence, checkpoint)
+        except RecordError as error:
+            problem = str(error)
+        if not is_wanted:
+            return None
+        kind, key, value = "undecodable", None, None
+        if problem is None:
+            try:
+                kind, key, value = _decode(key_bytes, value_bytes, checkpoint)
+            except RecordError as error:
+                problem = str(error)
+        is_avro = any((part or b"").startswith(MARKER) for part in (key_bytes, value_bytes))
+        return LogEntry(
+            partition=_known(message.partition()),
+            offset=_known(message.offset()),
+            timestamp_ms=message.timestamp()[1],
+            kind=kind,
+            codec="" if problem or kind == "unknown" else "avro" if is_avro else "kafka",
+            counts=counts,
+            owner_epoch=owner_epoch,
+            sequence=sequence,
+            size_bytes=len(key_bytes or b"") + len(value_bytes or b""),
+            key=key,
+            value=value,
+            problem=problem,
+        )
+
+
+class LogReader:
+    """Reads a state topic, one partition after the other; `close` it in the end."""
+
+    def __init__(self, properties: Mapping[str, Any], topic: str) -> None:
+        """Connect lazily.
+
+        Args:
+            properties: librdkafka's; `bootstrap.servers` at least.
+            topic: any state topic, in either codec.
+        """
+        self.topic = topic
+        self._consumer = Consumer(
+            {
+                "fetch.wait.max.ms": 20,
+                "log_level": 2,
+                **properties,
+                "group.id": "holdfast-console",  # asked for by the client; no group is joined
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_uncommitted",
+                "allow.auto.create.topics": False,
+            }
+        )
+
+    def close(self) -> None:
+        """Let go of the brokers."""
+        self._consumer.close()
+
+    def partitions(self) -> list[int]:
+        """Return the topic's partitions.
+
+        Raises:
+            Failure: no broker answers, or the topic does not exist.
+        """
+        try:
+            found = self._consumer.list_topics(self.topic, timeout=READ_TIMEOUT_S).topics[self.topic]
+        except KafkaException as error:
+            raise _unreachable(error) from None
+        if found.error is not None:
+            raise Failure(
+                f"The topic {self.topic} cannot be read ({found.error.str()}); name a state topic of this cluster.",
+                Exit.NOT_FOUND,
+            )
+        return sorted(found.partitions)
+
+    def read(self, wanted: Wanted = Wanted()) -> Iterator[LogEntry]:  # noqa: B008
+        """Yield what is wanted of the log as it is now, in the order of partitions and offsets.
+
+        Raises:
+            Failure: the topic or a partition does not exist, or the brokers are silent.
+        """
+        existing = self.partitions()
+        if absent := sorted(set(wanted.partitions) - set(existing)):
+            raise Failure(
+                f"The topic {self.topic} has no partition {absent[0]}; it has {existing[0]} to {existing[-1]}.",
+                Exit.NOT_FOUND,
+            )
+        left = wanted.entries_max
+        for partition in sorted(wanted.partitions or existing):
+            for entry in self._read_partition(partition, wanted):
+                if left is not None:
+                    if left == 0:
+                        return
+                    left -= 1
+                yield entry
+
+    def _read_partition(self, partition: int, wanted: Wanted) -> Iterator[LogEntry]:
+        try:
+            start, end = self._consumer.get_watermark_offsets(
+                TopicPartition(self.topic, partition), timeout=READ_TIMEOUT_S
+            )
+        except KafkaException as error:
+            raise _unreachable(error) from None
+        if start == end:
+            return
+        self._consumer.assign([TopicPartition(self.topic, partition, OFFSET_BEGINNING)])
+        reading, silent_since_s = _Reading(), monotonic()
+        while True:
+            messages = self._consumer.consume(_MESSAGES_PER_POLL, timeout=_POLL_S)
+            if messages:
+                silent_since_s = monotonic()
+            elif monotonic() - silent_since_s > READ_TIMEOUT_S:
+                raise Failure(
+                    f"No broker gave the rest of {self.topic} partition {partition} in {READ_TIMEOUT_S:.0f} s; "
+                    "see whether it has a leader.",
+                    Exit.UNREACHABLE,
+                )
+            for message in messages:
+                problem, offset = message.error(), message.offset()
+                if problem is None:
+                    assert offset is not None
+                    is_wanted = offset >= wanted.from_offset and message.timestamp()[1] >= wanted.from_time_ms
+                    if offset < end and (entry := reading.meet(message, is_wanted)) is not None:
+                        yield entry
+                    if offset >= end - 1:
+                        return
+                elif problem.code() == KafkaError._PARTITION_EOF:
+                    # The last offsets may belong to control records, which no consumer is shown.
+                    return
+                elif problem.fatal() or not problem.retriable():
+                    raise _unreachable(KafkaException(problem))
+
+
+def _decode(
+    key_bytes: bytes | None, value_bytes: bytes | None, checkpoint: Checkpoint | None
+) -> tuple[str, SharePartitionKey | None, Snapshot | Update | Checkpoint | None]:
+    kind = peek_kind(key_bytes, value_bytes)
+    if kind is Kind.CHECKPOINT:
+        return kind.name.lower(), None, checkpoint or decode_checkpoint(value_bytes or b"")
+    if kind is Kind.UNKNOWN:
+        return kind.name.lower(), None, None
+    record = decode_record(key_bytes, value_bytes)
+    return kind.name.lower(), record.key, None if isinstance(record.value, Noop) else record.value
+
+
+def _known(number: int | None) -> int:
+    assert number is not None, "a record met by a consumer has its place"
+    return number
+
+
+def _unreachable(error: KafkaException) -> Failure:
+    cause: KafkaError = error.args[0]
+    return Failure(f"Kafka cannot be read ({cause.str()}); see --bootstrap-server.", Exit.UNREACHABLE)

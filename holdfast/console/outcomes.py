@@ -1,0 +1,30 @@
+"""How a command ends: its exit code, and what a known failure says."""
+
+from enum import IntEnum
+from typing import IO, Any
+
+import click
+
+
+class Exit(IntEnum):
+    """The exit codes of all commands; those of `holdfast serve` are among them."""
+
+    DONE = 0  #: all went well; a daemon was asked to stop and did so cleanly
+    FAILED = 1  #: the node or the cluster refused, or something did not end in time
+    WRONG_USAGE = 2  #: an argument or a setting is wrong
+    REFUSED_TO_START = 3  #: the state topic or the cluster is not fit to be used
+    SUPERSEDED = 4  #: another node took over what this daemon owned
+    UNREACHABLE = 5  #: nobody answers at the address
+    NOT_FOUND = 6  #: there is no such topic, partition or share partition
+
+
+class Failure(click.ClickException):
+    """A known failure: one plain sentence that names the next step, and an exit code. No traceback."""
+
+    def __init__(self, message: str, code: Exit = Exit.FAILED) -> None:
+        super().__init__(message)
+        self.exit_code = code  # type: ignore[misc] # click asks the instance
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Write the sentence to standard error."""
+        click.echo(f"Error: {self.message}", err=True, file=file)
