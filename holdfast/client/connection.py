@@ -10,6 +10,7 @@ import asyncio
 import ssl
 from collections import deque
 from functools import partial
+from importlib.metadata import version as version_of_package
 from typing import Final, NamedTuple, cast
 
 from holdfast.client.errors import ClientError, Disconnected, RequestTimedOut, Unsupported
@@ -21,7 +22,7 @@ from holdfast.records.frames import LENGTH_SIZE, encode_request, read_length, re
 API_VERSIONS: Final = 18
 _API_VERSIONS_VERSION: Final = 3
 _UNSUPPORTED_VERSION: Final = 35
-_CLIENT_SOFTWARE: Final = ("holdfast", "0.1.0")
+_CLIENT_SOFTWARE: Final = ("holdfast", version_of_package("holdfast"))
 
 
 class Address(NamedTuple):
@@ -222,8 +223,7 @@ async def open_connection(
 
 
 async def _ask_versions(connection: NodeConnection) -> dict[int, tuple[int, int]]:
-    name, version = _CLIENT_SOFTWARE
-    body = encode_string(name) + encode_string(version) + b"\x00"
+    body = b"%b%b\x00" % tuple(map(encode_string, _CLIENT_SOFTWARE))
     frame, offset = await connection.request(API_VERSIONS, _API_VERSIONS_VERSION, body, has_tags=False)
     reader = BodyReader(frame, offset, is_flexible=True)
     if reader.int16("ErrorCode") == _UNSUPPORTED_VERSION:
