@@ -7,17 +7,25 @@ from __future__ import annotations
 
 from typing import Final
 
-from kio.schema.errors import ErrorCode
+#: Codes that the client gives itself when no answer came, or none for a share partition.
+UNKNOWN_SERVER_ERROR: Final = -1
+REQUEST_TIMED_OUT: Final = 7
+NETWORK_EXCEPTION: Final = 13
+
+_UNKNOWN_TOPIC_OR_PARTITION: Final = 3
+_COORDINATOR_LOAD_IN_PROGRESS: Final = 14
+_COORDINATOR_NOT_AVAILABLE: Final = 15
+_NOT_COORDINATOR: Final = 16
 
 #: Codes after which Kafka's own persister looks the coordinator up again and tries again, and the two for no answer.
 RETRIABLE_CODES: Final = frozenset(
     (
-        ErrorCode.unknown_topic_or_partition,
-        ErrorCode.request_timed_out,
-        ErrorCode.network_exception,
-        ErrorCode.coordinator_load_in_progress,
-        ErrorCode.coordinator_not_available,
-        ErrorCode.not_coordinator,
+        _UNKNOWN_TOPIC_OR_PARTITION,
+        REQUEST_TIMED_OUT,
+        NETWORK_EXCEPTION,
+        _COORDINATOR_LOAD_IN_PROGRESS,
+        _COORDINATOR_NOT_AVAILABLE,
+        _NOT_COORDINATOR,
     )
 )
 
@@ -70,6 +78,9 @@ class AdminRefused(ClientError):
 
 def error_name(code: int) -> str:
     """Return Kafka's name of an error code, such as NOT_COORDINATOR."""
+    # Here and not above: kio takes most of the time in which the client is imported, and few calls fail.
+    from kio.schema.errors import ErrorCode
+
     try:
         return ErrorCode(code).name.upper()
     except ValueError:

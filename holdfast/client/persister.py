@@ -17,12 +17,19 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from kio.schema.errors import ErrorCode
 from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt
 
 from holdfast.client.connection import Address
 from holdfast.client.coordinator import Coordinators, Refusal
-from holdfast.client.errors import RETRIABLE_CODES, ClientError, RequestTimedOut, ShareStateError
+from holdfast.client.errors import (
+    NETWORK_EXCEPTION,
+    REQUEST_TIMED_OUT,
+    RETRIABLE_CODES,
+    UNKNOWN_SERVER_ERROR,
+    ClientError,
+    RequestTimedOut,
+    ShareStateError,
+)
 from holdfast.client.nodes import Nodes
 from holdfast.client.settings import ClientSettings
 from holdfast.records import wire
@@ -232,7 +239,7 @@ class Persister:
             call.fail(indexes, error)
             return
         answers = {(topic_id, partition): result for topic_id, results in response for partition, result in results}
-        absent = call.kind.make_result(ErrorCode.unknown_server_error, f"The server at {address} left it out.")
+        absent = call.kind.make_result(UNKNOWN_SERVER_ERROR, f"The server at {address} left it out.")
         for index in indexes:
             key = call.keys[index]
             call.results[index] = answers.get((key.topic_id, key.partition), absent)
@@ -274,10 +281,8 @@ class _Call:
 
     def fail(self, indexes: Sequence[int], error: Exception) -> None:
         """Note that no answer came for some of the share partitions."""
-        is_late = isinstance(error, RequestTimedOut)
-        result = self.kind.make_result(
-            ErrorCode.request_timed_out if is_late else ErrorCode.network_exception, str(error)
-        )
+        error_code = REQUEST_TIMED_OUT if isinstance(error, RequestTimedOut) else NETWORK_EXCEPTION
+        result = self.kind.make_result(error_code, str(error))
         for index in indexes:
             self.results[index] = result
 
