@@ -97,6 +97,11 @@ class ShareShard(ShardState):
             return _refuse_unknown(WriteResult, key)
         if self.config.is_monotonic:
             start_offset, delivery_complete_count = _never_back(state, start_offset, delivery_complete_count)
+        batches_max = self.config.state_batches_max
+        if len(state.state_batches) + len(state_batches) > batches_max and _grows(
+            state, state_batches, start_offset, batches_max
+        ):
+            return _refuse_growth(key, batches_max)
         if state.update_count >= self.config.updates_per_snapshot:
             start = state.start_offset if start_offset == _NONE else start_offset
             snapshot = _snapshot(state, state.leader_epoch, start, delivery_complete_count, state_batches, now_ms)
@@ -250,6 +255,12 @@ def _never_back(state: ShareState, start_offset: int, delivery_complete_count: i
     return start_offset, delivery_complete_count
 
 
+def _grows(state: ShareState, state_batches: tuple[StateBatch, ...], start_offset: int, batches_max: int) -> bool:
+    """Tell whether a write takes `state` above `batches_max`; what is above already may still shrink."""
+    start = state.start_offset if start_offset == _NONE else start_offset
+    return len(combine(state.state_batches, state_batches, start)) > max(batches_max, len(state.state_batches))
+
+
 # ---- refusals --------------------------------------------------------------------------------------------------------
 
 _Result = Callable[[int, str], PartitionResult]
@@ -278,3 +289,8 @@ def _refuse_state_epoch(result: _Result, state_epoch: int, state: ShareState) ->
 def _refuse_unknown(result: _Result, key: SharePartitionKey) -> Decision:
     text = f"The topic {format_topic_id(key.topic_id)} has no partition {key.partition} that this node knows of."
     return Decision((), result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text))
+
+
+def _refuse_growth(key: SharePartitionKey, batches_max: int) -> Decision:
+    text = f"The share partition {format_key(key)} would have more than {batches_max} state batches; move its start offset."
+    return Decision((), WriteResult(ErrorCode.UNKNOWN_SERVER_ERROR, text))

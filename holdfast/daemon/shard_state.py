@@ -41,6 +41,9 @@ class ShardConfig:
 
     #: Updates between two snapshots of a share partition, 0…500; 0: every write is a snapshot. More make shorter records, longer loads.
     updates_per_snapshot: int = 500
+    #: State batches of one share partition; a write that would make more is refused. A snapshot of so many must fit into the topic's
+    #: `max.message.bytes` (50,000 fit into Kafka's default): a share partition that cannot be snapshotted could never be pruned.
+    state_batches_max: int = 50_000
     #: Age at which a share partition counts as cold; only `decide_cold_snapshots` asks.
     cold_snapshot_interval_ms: int = 300_000
     #: What new records are written in; records of any codec are read.
@@ -53,6 +56,8 @@ class ShardConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.updates_per_snapshot <= 500:
             raise ValueError(f"updates_per_snapshot is {self.updates_per_snapshot}; use 0 to 500.")
+        if self.state_batches_max < 1:
+            raise ValueError(f"state_batches_max is {self.state_batches_max}; use 1 or more.")
         if self.cold_snapshot_interval_ms < 1:
             raise ValueError(f"cold_snapshot_interval_ms is {self.cold_snapshot_interval_ms}; use 1 or more.")
 

@@ -125,7 +125,14 @@ class World:
         return world
 
 
-_SETTINGS = ("updates_per_snapshot", "cold_snapshot_interval_ms", "codec", "is_foreign", "is_monotonic")
+_SETTINGS = (
+    "updates_per_snapshot",
+    "state_batches_max",
+    "cold_snapshot_interval_ms",
+    "codec",
+    "is_foreign",
+    "is_monotonic",
+)
 
 
 def load(config: ShardConfig, log: Iterable[tuple[bytes, bytes | None]], log_start: int = LOG_START) -> ShareShard:

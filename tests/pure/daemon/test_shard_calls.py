@@ -253,6 +253,25 @@ def test_a_snapshot_holds_old_and_new_batches_under_the_stored_epochs() -> None:
     )
 
 
+@pytest.mark.parametrize("limit", [0, 500])
+def test_a_share_partition_that_would_outgrow_its_snapshot_may_only_shrink(limit: int) -> None:
+    world = World(updates_per_snapshot=limit, state_batches_max=3)
+    world.initialize(0, 100)
+    world.write(batch(100, 109, 2, 1), batch(120, 129, 2, 1), batch(140, 149, 2, 1))
+    before = world.state()
+    assert world.write(batch(160, 169, 2, 1)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert world.state() == before
+    # What joins, and what comes with a start offset that makes room, is taken.
+    assert world.write(batch(110, 119, 2, 1)) == WriteResult()
+    assert world.write(batch(160, 169, 2, 1), batch(180, 189, 2, 1), start_offset=150) == WriteResult()
+    assert world.read().state_batches == (batch(160, 169, 2, 1), batch(180, 189, 2, 1))
+    # A state that a larger setting let grow is still served.
+    small = world.loaded(updates_per_snapshot=limit, state_batches_max=1)
+    assert small.write(batch(160, 164, 2, 1), batch(165, 169, 2, 1)) == WriteResult()
+    assert small.write(batch(200, 209, 2, 1)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert small.write(start_offset=170) == WriteResult()
+
+
 # ---- late writes, an option (§6.2 trunk) -----------------------------------------------------------------------------
 
 
@@ -398,7 +417,13 @@ def test_the_reviews_example_keeps_a_count_when_the_start_offset_moves(limit: in
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("updates_per_snapshot", -1), ("updates_per_snapshot", 501), ("cold_snapshot_interval_ms", 0)]
+    ("field", "value"),
+    [
+        ("updates_per_snapshot", -1),
+        ("updates_per_snapshot", 501),
+        ("state_batches_max", 0),
+        ("cold_snapshot_interval_ms", 0),
+    ],
 )
 def test_a_setting_out_of_bounds_is_refused_by_name(field: str, value: int) -> None:
     with pytest.raises(ValueError, match=f"{field} is {value}; use"):

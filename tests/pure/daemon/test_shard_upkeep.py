@@ -196,6 +196,17 @@ def test_the_estimate_of_live_bytes_is_above_what_compaction_writes_but_not_far(
     assert written <= live_bytes <= 2 * written
 
 
+@pytest.mark.parametrize("codec", Codec)
+def test_a_snapshot_of_the_most_batches_fits_into_kafkas_default_message(codec: Codec) -> None:
+    world = World(codec=codec)
+    first, most, huge = 1 << 40, world.config.state_batches_max, (1 << 31) - 1
+    batches = tuple(StateBatch(first + 2 * n, first + 2 * n, 4, 32767) for n in range(most))
+    value = Snapshot(huge, huge, huge, first, huge, first, first, batches, huge, huge)
+    raw_key, raw_value = world.shard.encode(KEY._replace(group_id="g" * 32767), value)
+    assert raw_value is not None
+    assert len(raw_key) + len(raw_value) + 100 <= 1_048_588
+
+
 def test_the_summary_names_the_share_partition_in_the_way() -> None:
     world = world_of_five()
     summary = world.shard.summarize()
