@@ -13,13 +13,13 @@ from typing import Any, Final
 
 from benchmarks.contenders import Contender, HoldfastNode, KafkaCoordinator
 from benchmarks.history import History
-from benchmarks.load import KEEP_HISTORY, run_loads
+from benchmarks.load import run_loads
 from benchmarks.machine import describe
 from benchmarks.report import load_table, mark_table, request_table
 from benchmarks.suites import FULL, QUICK, Effort, run_requests
 
 SUITES: Final = {"rf1": 1, "rf3": 3, "load": 1}
-CONTENDERS: Final = ("kafka", "holdfast")
+CONTENDERS: Final[dict[str, type[Contender]]] = {"kafka": KafkaCoordinator, "holdfast": HoldfastNode}
 RESULTS: Final = Path(__file__).with_name("results")
 README: Final = Path(__file__).with_name("README.md")
 
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     about = describe(shlex.join(["python", "-m", "benchmarks", *arguments]))
     for suite in options.only or SUITES:
-        contenders = [_contender(name, suite) for name in options.contender or CONTENDERS]
+        contenders = [CONTENDERS[name]() for name in options.contender or CONTENDERS]
         if suite == "load":
             history = History(updates=_QUICK_UPDATES) if options.quick else History()
             runs = run_loads(contenders, history, effort.repeats, _say)
@@ -58,12 +58,6 @@ def main(arguments: Sequence[str]) -> int:
             (RESULTS / f"{suite}.json").write_text(json.dumps({"about": about, "runs": runs}, indent=1) + "\n")
             _update_readme()
     return 0
-
-
-def _contender(name: str, suite: str) -> Contender:
-    if name == "kafka":
-        return KafkaCoordinator()
-    return HoldfastNode(KEEP_HISTORY if suite == "load" else {})
 
 
 def _say(line: str) -> None:

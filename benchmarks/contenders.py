@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
@@ -48,8 +47,11 @@ class Contender(Protocol):
     def stop(self) -> None:
         """End it; nothing if it does not run."""
 
+    def halt(self) -> None:
+        """Let it do nothing until `restart`, where it does not carry the other contender's log."""
+
     def restart(self) -> None:
-        """Stop it and start it again, so that it loads its state topic."""
+        """Start it again, so that it loads its state topic."""
 
     @property
     def address(self) -> Address:
@@ -86,6 +88,9 @@ class KafkaCoordinator:
         """Leave the brokers running: they are the other contender's log."""
         self._kafka = None
 
+    def halt(self) -> None:
+        """Leave the brokers running."""
+
     def restart(self) -> None:
         """Restart the brokers."""
         assert self._kafka is not None
@@ -117,14 +122,13 @@ class KafkaCoordinator:
 
 
 class HoldfastNode:
-    """Holdfast's daemon as a process of its own, with its default settings but for those given."""
+    """Holdfast's daemon as a process of its own, with its default settings."""
 
     name = "holdfast"
     state_topic = "__holdfast_share_state"
     codec = Codec.AVRO
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
-        self._settings = dict(settings or {})
+    def __init__(self) -> None:
         self._kafka: EmbeddedKafka | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._directory = Path()
@@ -148,6 +152,10 @@ class HoldfastNode:
         if self._kafka is not None:
             self._kafka = None
             shutil.rmtree(self._directory)
+
+    def halt(self) -> None:
+        """End the daemon."""
+        self._end()
 
     def restart(self) -> None:
         """Restart the daemon."""
@@ -194,7 +202,6 @@ class HoldfastNode:
             "listen": f"127.0.0.1:{self._port}",
             "share.coordinator.state.topic.replication.factor": str(copies),
             "share.coordinator.state.topic.min.isr": str(min(2, copies)),
-            **self._settings,
         }
         flags = [flag for name, value in settings.items() for flag in ("--set", f"{name}={value}")]
         with (self._directory / "holdfast.log").open("wb") as log:

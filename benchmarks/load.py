@@ -12,9 +12,6 @@ from benchmarks.machine import cpu_seconds, memory_mib
 from benchmarks.share_state import TOPIC_PARTITIONS, ConnectionKeys, check_all, find_keys
 from benchmarks.suites import Say
 
-#: Holdfast would compact such a history as soon as it is loaded, and the next run would find a short one.
-KEEP_HISTORY: Final = {"compaction_check_interval_ms": "86400000"}
-
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.load.properties")
 _LOAD_TIMEOUT_S: Final = 300.0
 
@@ -33,6 +30,7 @@ def run_loads(contenders: Sequence[Contender], history: History, repeats: int, s
             for contender in contenders:
                 contender.start(kafka)
                 find_keys(contender.address, topic_id, 1, "first")  # The state topic is there now.
+                contender.halt()
                 records[contender.name] = _write(contender, kafka.bootstrap_servers, history, topic_id)
                 say(f"load: {records[contender.name]:,} records lie in {contender.state_topic}")
             for repeat in range(repeats):
@@ -42,6 +40,7 @@ def run_loads(contenders: Sequence[Contender], history: History, repeats: int, s
                     processes = contender.process_ids or [pid for node in kafka.nodes if (pid := node.pid())]
                     run |= {"contender_memory_mib": memory_mib(processes), "process_cpu_s": cpu_seconds(processes)}
                     run |= {"repeat": repeat, "read_back": check_all(_expected(contender, history, topic_id))}
+                    contender.halt()
                     runs.append(run)
                     say(
                         f"load {repeat + 1} {contender.name:9} {run['records']:,} records in {run['seconds']:.2f} s: "
