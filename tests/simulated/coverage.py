@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.simulated.life import FAULTS
+from tests.simulated.faults import FAULTS
 
 #: Below so many lives chance may leave something out.
 LIVES_MIN = 500
@@ -15,6 +15,7 @@ EXPECTED = (
     "fault: a malformed write",
     "fault: decide raises",
     "fault: replay raises",
+    "fault: committed raises",
     "initial -> loading",
     "loading -> active",
     "loading -> failed",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.machine import Decision, Operation
 from holdfast.runtime.memory_log import Append
 from tests.simulated.invariants import Invariant, violate
-from tests.simulated.truth import Truth, content
+from tests.simulated.truth import Content, Truth, content
 
 if TYPE_CHECKING:
     from tests.simulated.node import Node
@@ -32,7 +33,8 @@ class WatchedShard(ShareShard):
         self.phase = "loading"
         self.truth: Truth | None = None  #: of the log that was loaded; set when it is
         self.answered_sequence = -1  #: of the newest write that was answered
-        self.checked: object = None  #: what was looked at last, see `Node.check`
+        self.unmet: deque[Append] = deque()  #: what it sent while it served and was not seen to count
+        self.checked: object = None  #: what was looked at last
 
     def _expect(self, phase: str, call: str) -> None:
         if self.phase != phase:
@@ -70,6 +72,7 @@ class WatchedShard(ShareShard):
         if truth.is_judged and not (offset < truth.next_offset and truth.counts_at(offset)):
             violate(Invariant.COUNTED_IS_NOT_VOID, f"offset {offset} at {self.node.name}/{self.index}")
         super().committed(key, value, offset, position, size_bytes)
+        self.node.raise_planted("committed")
 
     def on_new_metadata_image(self, image: Any) -> None:
         self._expect("serving", "on_new_metadata_image")
@@ -79,6 +82,7 @@ class WatchedShard(ShareShard):
         if self.phase == "unloaded":
             violate(Invariant.ONE_LIFE_PER_INSTANCE, f"unloaded twice at {self.node.name}/{self.index}")
         self.phase = "unloaded"
+        self.node.has_unloaded = True
         super().on_unloaded()
 
     def fingerprint(self) -> tuple[object, ...]:
@@ -98,7 +102,7 @@ class WatchedShard(ShareShard):
         """Return how many changes can be undone."""
         return self._states.retained()
 
-    def newest(self, key: SharePartitionKey) -> tuple[object, ...] | None:
+    def newest(self, key: SharePartitionKey) -> Content | None:
         """Return the content of the newest state of a key."""
         return content(self._states.current.get(key))
 

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast.daemon.operations import ShareOperation
 from holdfast.daemon.pruning import Phase, Pruner
 from holdfast.daemon.service import ShareService
-from holdfast.daemon.settings import CompactionSettings
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint
 from holdfast.records.header import decode_header
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.replay import ShareState, replay
 from holdfast.records.results import StateRequest, StateResponse
-from holdfast.runtime.errors import CoordinatorError, NotAvailable, OperationFailed, RecordTooLarge
 from holdfast.runtime.log import LogRecord, ReadError
 from holdfast.runtime.machine import Operation, StateMachine
-from holdfast.runtime.memory_log import Append, MemoryLog
-from holdfast.runtime.ownership import Ownership, Verdict
+from holdfast.runtime.memory_log import Append
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.runtime import CoordinatorRuntime
 from holdfast.runtime.settings import PartitionConfig
 from holdfast.runtime.states import State
-from tests.simulated.expect import explains
+from tests.simulated import judge
 from tests.simulated.invariants import Invariant, violate
 from tests.simulated.machine import Fault, WatchedOperation, WatchedShard
-from tests.simulated.truth import content
+from tests.simulated.stand_ins import (
+    COMPACTION,
+    CountingOwnership,
+    EagerPruner,
+    Image,
+    NoMetrics,
+    NoReaders,
+    WatchedLog,
+)
 
 if TYPE_CHECKING:
     from tests.simulated.world import World
@@ -42,87 +44,7 @@ LEGAL = {
     "closed": {"loading"},
 }
 
-#: Answers that promise that nothing was written.
-UNWRITTEN = (NotAvailable, RecordTooLarge, OperationFailed)
-
 BEAT_MS = 300
-COMPACTION = CompactionSettings(
-    compaction_dead_share=0.05,
-    compaction_dead_bytes_min=0,
-    compaction_records_per_slice_max=2,
-    compaction_check_interval_ms=100,
-    compaction_timeout_ms=20_000,
-)
-
-
-class Image:
-    """Cluster metadata in which every topic lives."""
-
-    def partition_count(self, topic_id: bytes) -> int | None:
-        """Return the same number for each topic."""
-        return 8
-
-
-class NoMetrics:
-    """Counts nothing."""
-
-    def write_recorded(self, count: int) -> None:
-        """Ignore it."""
-
-    def write_latency(self, latency_ms: float) -> None:
-        """Ignore it."""
-
-    def pruned(self, topic: str, partition: int, offset: int) -> None:
-        """Ignore it."""
-
-
-class NoReaders:
-    """Nobody reads the log but its owners."""
-
-    def holding(self, partition: int, cut_offset: int) -> None:
-        """Hold nothing."""
-
-
-class EagerPruner(Pruner):
-    """The real pruner, for which a short log is worth a round too."""
-
-    def bytes_dead(self) -> tuple[int, int]:
-        """Return that all of the log is dead."""
-        _, total = super().bytes_dead()
-        return total, total
-
-
-class CountingOwnership(Ownership):
-    """The real judge of records, whose verdicts are counted."""
-
-    __slots__ = ("_counts",)
-
-    def __init__(self, counts: Counter[str]) -> None:
-        super().__init__()
-        self._counts = counts
-
-    def judge(self, record: LogRecord) -> Verdict:
-        """Judge and count."""
-        verdict = super().judge(record)
-        self._counts[f"verdict: {verdict.value}"] += 1
-        return verdict
-
-
-class WatchedLog:
-    """The log of a node, which learns of every append."""
-
-    def __init__(self, log: MemoryLog, on_append: Callable[[Append], None]) -> None:
-        self._log = log
-        self._on_append = on_append
-        self.start_reading = log.start_reading
-        self.stop_reading = log.stop_reading
-        self.ask_latest_offsets = log.ask_latest_offsets
-        self.delete_records = log.delete_records
-
-    def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:
-        """Append, then tell who watches."""
-        self._log.append(partition, key, value, header)
-        self._on_append(self._log.in_flight[partition][-1])
 
 
 class Node:
@@ -142,6 +64,7 @@ class Node:
         self.planted_after = 0
         self.beats: dict[int, tuple[WatchedShard, int]] = {}
         self.states: dict[int, str] = {}
+        self.has_unloaded = False  #: an instance ended since the last check
         self._operation: WatchedOperation | None = None
         self.log = world.topic.open_log(queue_records_max=world.queue_records_max)
         self.log.has_batches = world.has_batches
@@ -395,140 +318,24 @@ class Node:
         operation = self._operation if append.key != CHECKPOINT_KEY else None
         if operation is not None:
             operation.appends.append(append)
+        if partition.state is State.ACTIVE:
+            self.shards[index].unmet.append(append)
         self.world.sent(self, append, operation, partition.machine)
 
     def check_loaded(self, shard: WatchedShard) -> None:
-        """Compare what is about to be served with the truth."""
-        index = shard.index
-        partition = self.runtime.partitions[index]
-        truth = shard.truth = self.world.truth_of(self.log.reads(index), index)
-        if not truth.is_judged:
-            return
-        self.world.count("load")
-        where = f"{self.name}/{index}, which stands at {partition.position}"
-        end = min(partition.position, truth.next_offset)
-        if end == 0 or truth.owners[end - 1] != partition.ownership.attempt_id:
-            violate(Invariant.LOAD_ENDS_AT_ITS_CHECKPOINT, where)
-        wanted = truth.contents(end)
-        found = {key: shard.newest(key) for key in shard.newest_states()}
-        if found == wanted:
-            return
-        for key in {*found, *wanted}:
-            if found.get(key) == wanted.get(key):
-                continue
-            for offset in truth.answered.get(key, ()):
-                if offset < end and any(
-                    content(state) == found.get(key) for state in self._earlier(shard, key, offset)
-                ):
-                    violate(Invariant.ANSWERED_WRITES_STAY, f"the write at {offset} is not in the load of {where}")
-        violate(Invariant.LOAD_IS_COMPLETE, f"{where}: {found} in place of {wanted}")
-
-    @staticmethod
-    def _earlier(shard: WatchedShard, key: SharePartitionKey, offset: int) -> list[ShareState | None]:
-        truth = shard.truth
-        assert truth is not None
-        return [None, *(state for at, state in truth.versions[key] if at <= offset)]
+        """See `judge.check_loaded`."""
+        judge.check_loaded(self, shard)
 
     def judge(self, operation: WatchedOperation, outcome: object) -> None:
-        """Look at an answer before it leaves."""
-        if self.world.is_tracing:
-            self.world.trace(f"  {self.name}: {operation} gets {outcome!r}")
-        decision, shard = operation.decision, operation.shard
-        if isinstance(outcome, CoordinatorError):
-            self.world.count(f"outcome: {type(outcome).__name__}")
-            if isinstance(outcome, UNWRITTEN) and operation.appends and len(decision.records if decision else ()) == 1:
-                violate(Invariant.REFUSED_IS_UNWRITTEN, f"{operation} gets {outcome!r}")
-            return
-        assert decision is not None
-        assert shard is not None
-        truth = shard.truth
-        assert truth is not None
-        if decision.is_malformed or not truth.is_judged:
-            return
-        if decision.records:
-            self._judge_write(operation, shard)
-        else:
-            self._judge_read(operation, shard)
-
-    def _judge_write(self, operation: WatchedOperation, shard: WatchedShard) -> None:
-        truth = shard.truth
-        assert truth is not None
-        self.world.count("answered write")
-        append = operation.appends[-1]
-        offset = truth.counted.get(append)
-        if offset is None:
-            if append in truth.void:
-                violate(Invariant.SUPERSEDED_IS_SILENT, f"{operation} is answered, and its record is void")
-            violate(Invariant.ANSWERED_AFTER_COMMIT, f"{operation} is answered, and its record is not in the log")
-        assert append.header is not None
-        sequence = decode_header(append.header)[1]
-        if sequence <= shard.answered_sequence:
-            violate(Invariant.ANSWERED_IN_ORDER, f"{operation}: {sequence} after {shard.answered_sequence}")
-        shard.answered_sequence = sequence
-        truth.floor = max(truth.floor, offset + 1)
-        inner = operation.inner
-        if isinstance(inner, ShareOperation):
-            truth.answered.setdefault(inner.key, []).append(offset)
-            if not explains(truth.state(inner.key, offset + 1), inner.request, operation.outcome):  # type: ignore[arg-type]
-                violate(Invariant.LINEARIZABLE, f"{operation} at {offset}: {inner.request} gets {operation.outcome}")
-
-    def _judge_read(self, operation: WatchedOperation, shard: WatchedShard) -> None:
-        truth = shard.truth
-        assert truth is not None
-        inner = operation.inner
-        if isinstance(inner, ShareOperation):
-            for end, state in truth.ends_with(inner.key, operation.floor):
-                if explains(state, inner.request, operation.outcome):  # type: ignore[arg-type]
-                    truth.floor = max(truth.floor, end)
-                    break
-            else:
-                violate(
-                    Invariant.LINEARIZABLE,
-                    f"{operation}: {inner.request} gets {operation.outcome}; since {operation.floor} the state was "
-                    f"{list(truth.ends_with(inner.key, operation.floor))}",
-                )
-        self.world.count("answered read")
-        if self.runtime.partitions[shard.index].position < operation.index_floor:
-            violate(Invariant.READ_INDEX, f"{operation} is answered below {operation.index_floor}")
+        """See `judge.judge_answer`."""
+        judge.judge_answer(self, operation, outcome)
 
     def check(self) -> None:
-        """Compare each partition with itself and with the truth."""
+        """Compare each partition with itself and with the truth, and see that no instance that ended kept an operation."""
         for partition in self.runtime.partitions.values():
-            try:
-                partition.validate()
-            except AssertionError as broken:
-                violate(Invariant.PARTITION_IS_VALID, f"{self.name}/{partition.index}: {broken or 'see the traceback'}")
-            if partition.state is State.ACTIVE:
-                shard = partition.machine
-                assert isinstance(shard, WatchedShard)
-                self._check_active(partition, shard)
-
-    def _check_active(self, partition: Partition, shard: WatchedShard) -> None:
-        truth = shard.truth
-        assert truth is not None
-        seen = (partition.committed_sequence, partition.ownership.sequence, shard.undoable())
-        if not truth.is_judged or seen == shard.checked:
-            return
-        shard.checked = seen
-        where = f"{self.name}/{partition.index} at sequence {partition.committed_sequence}"
-        if not partition.committed_sequence < partition.ownership.sequence:
-            violate(Invariant.COMMITTED_IS_WRITTEN, where)
-        if partition.committed_offset > truth.log.high_watermark:
-            violate(Invariant.COMMITTED_IS_WRITTEN, f"{where}: offset {partition.committed_offset}")
-        states = dict(shard.states_at(partition.committed_sequence))
-        found = {key: state[:5] + state[7:10] for key, state in states.items()}
-        if found != (wanted := truth.contents(partition.committed_offset)):
-            violate(Invariant.STATE_IS_THE_LOG, f"{where}: {found} in place of {wanted}")
-        parked_count = 0
-        for parked in partition.parking.records:
-            if parked.key is not None:
-                parked_count += 1
-                state = replay(states.get(parked.key), parked.value, shard.config.updates_per_snapshot)
-                if state is None:
-                    states.pop(parked.key, None)
-                else:
-                    states[parked.key] = state
-        if states != shard.newest_states():
-            violate(Invariant.STATE_IS_WHAT_WAS_SENT, f"{where}: {shard.newest_states()} in place of {states}")
-        if shard.undoable() != parked_count:
-            violate(Invariant.TIMELINE_IS_BOUNDED, f"{where}: {shard.undoable()} changes, {parked_count} parked")
+            judge.check_partition(self, partition)
+        if self.has_unloaded:
+            self.has_unloaded = False
+            for operation in self.operations:
+                if operation.shard is not None and operation.shard.phase == "unloaded" and not operation.outcomes:
+                    violate(Invariant.UNLOAD_ANSWERS_ALL, f"{operation} waits for an instance that is gone")

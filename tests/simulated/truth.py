@@ -36,7 +36,7 @@ class Truth:
         self.counts: list[bool] = []  #: by offset, from the start offset on
         self.owners: list[bytes | None] = []  #: by offset: the attempt that owns the log after that record
         self.counted: dict[Append, int] = {}
-        self.void: set[Append] = set()
+        self.void: dict[Append, int] = {}  #: offset of its last void copy
         #: by key: (offset behind the record, state after it), ascending
         self.versions: dict[SharePartitionKey, list[tuple[int, ShareState | None]]] = {}
         self.floor = 0  #: an answer given now must reflect the log up to here
@@ -56,7 +56,7 @@ class Truth:
             self.counts.append(is_counted)
             self.owners.append(self._attempt)
             if not is_counted:
-                self.void.add(append)
+                self.void[append] = offset
                 continue
             self.counted[append] = offset
             if record.key == CHECKPOINT_KEY:

@@ -1,0 +1,168 @@
+"""The judgement of a node: its loads, its answers and its state, against the truth."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.daemon.operations import ShareOperation
+from holdfast.records.header import decode_header
+from holdfast.records.keys import SharePartitionKey
+from holdfast.records.replay import ShareState, replay
+from holdfast.runtime.errors import CoordinatorError, NotAvailable, OperationFailed, RecordTooLarge
+from holdfast.runtime.partition import Partition
+from holdfast.runtime.states import State
+from tests.simulated.expect import explains
+from tests.simulated.invariants import Invariant, violate
+from tests.simulated.machine import WatchedOperation, WatchedShard
+from tests.simulated.truth import Truth, content
+
+if TYPE_CHECKING:
+    from tests.simulated.node import Node
+
+#: Answers that promise that nothing was written.
+UNWRITTEN = (NotAvailable, RecordTooLarge, OperationFailed)
+
+
+def check_loaded(node: Node, shard: WatchedShard) -> None:
+    """Compare what is about to be served with the truth."""
+    index = shard.index
+    partition = node.runtime.partitions[index]
+    truth = shard.truth = node.world.truth_of(node.log.reads(index), index)
+    if not truth.is_judged:
+        return
+    node.world.count("load")
+    where = f"{node.name}/{index}, which stands at {partition.position}"
+    end = min(partition.position, truth.next_offset)
+    if end == 0 or truth.owners[end - 1] != partition.ownership.attempt_id:
+        violate(Invariant.LOAD_ENDS_AT_ITS_CHECKPOINT, where)
+    wanted = truth.contents(end)
+    found = {key: shard.newest(key) for key in shard.newest_states()}
+    if found == wanted:
+        return
+    for key in {*found, *wanted}:
+        if found.get(key) == wanted.get(key):
+            continue
+        for offset in truth.answered.get(key, ()):
+            if offset < end and any(content(state) == found.get(key) for state in _earlier(truth, key, offset)):
+                violate(Invariant.ANSWERED_WRITES_STAY, f"the write at {offset} is not in the load of {where}")
+    violate(Invariant.LOAD_IS_COMPLETE, f"{where}: {found} in place of {wanted}")
+
+
+def _earlier(truth: Truth, key: SharePartitionKey, offset: int) -> list[ShareState | None]:
+    return [None, *(state for at, state in truth.versions[key] if at <= offset)]
+
+
+def judge_answer(node: Node, operation: WatchedOperation, outcome: object) -> None:
+    """Look at an answer before it leaves."""
+    if node.world.is_tracing:
+        node.world.trace(f"  {node.name}: {operation} gets {outcome!r}")
+    decision, shard = operation.decision, operation.shard
+    if isinstance(outcome, CoordinatorError):
+        node.world.count(f"outcome: {type(outcome).__name__}")
+        # Of several records the log may take the first ones and refuse the next.
+        may_be_half = decision is not None and len(decision.records) > 1 and not isinstance(outcome, OperationFailed)
+        if isinstance(outcome, UNWRITTEN) and operation.appends and not may_be_half:
+            violate(Invariant.REFUSED_IS_UNWRITTEN, f"{operation} gets {outcome!r}")
+        return
+    assert decision is not None
+    assert shard is not None
+    truth = shard.truth
+    assert truth is not None
+    if decision.is_malformed or not truth.is_judged:
+        return
+    if decision.records:
+        _judge_write(node, operation, shard, truth)
+    else:
+        _judge_read(node, operation, shard, truth)
+
+
+def _judge_write(node: Node, operation: WatchedOperation, shard: WatchedShard, truth: Truth) -> None:
+    node.world.count("answered write")
+    if not operation.appends:
+        violate(Invariant.ANSWERED_AFTER_COMMIT, f"{operation} is answered, and nothing was appended")
+    append = operation.appends[-1]
+    offset = truth.counted.get(append)
+    if offset is None:
+        if append in truth.void:
+            violate(Invariant.SUPERSEDED_IS_SILENT, f"{operation} is answered, and its record is void")
+        violate(Invariant.ANSWERED_AFTER_COMMIT, f"{operation} is answered, and its record is not in the log")
+    assert append.header is not None
+    sequence = decode_header(append.header)[1]
+    if sequence <= shard.answered_sequence:
+        violate(Invariant.ANSWERED_IN_ORDER, f"{operation}: {sequence} after {shard.answered_sequence}")
+    shard.answered_sequence = sequence
+    truth.floor = max(truth.floor, offset + 1)
+    inner = operation.inner
+    if isinstance(inner, ShareOperation):
+        truth.answered.setdefault(inner.key, []).append(offset)
+        if not explains(truth.state(inner.key, offset + 1), inner.request, operation.outcome):  # type: ignore[arg-type]
+            violate(Invariant.LINEARIZABLE, f"{operation} at {offset}: {inner.request} gets {operation.outcome}")
+
+
+def _judge_read(node: Node, operation: WatchedOperation, shard: WatchedShard, truth: Truth) -> None:
+    node.world.count("answered read")
+    inner = operation.inner
+    if isinstance(inner, ShareOperation):
+        for end, state in truth.ends_with(inner.key, operation.floor):
+            if explains(state, inner.request, operation.outcome):  # type: ignore[arg-type]
+                truth.floor = max(truth.floor, end)
+                break
+        else:
+            states = list(truth.ends_with(inner.key, operation.floor))
+            text = (
+                f"{operation}: {inner.request} gets {operation.outcome}; the states since {operation.floor}: {states}"
+            )
+            violate(Invariant.LINEARIZABLE, text)
+    if node.runtime.partitions[shard.index].position < operation.index_floor:
+        violate(Invariant.READ_INDEX, f"{operation} is answered below {operation.index_floor}")
+
+
+def check_partition(node: Node, partition: Partition) -> None:
+    """Compare a partition with itself and with the truth."""
+    try:
+        partition.validate()
+    except AssertionError as broken:
+        violate(Invariant.PARTITION_IS_VALID, f"{node.name}/{partition.index}: {broken or 'see the traceback'}")
+    if partition.state is State.ACTIVE:
+        shard = partition.machine
+        assert isinstance(shard, WatchedShard)
+        _check_active(node, partition, shard)
+
+
+def _check_active(node: Node, partition: Partition, shard: WatchedShard) -> None:
+    truth = shard.truth
+    assert truth is not None
+    seen = (partition.committed_sequence, partition.ownership.sequence, shard.undoable(), partition.position)
+    if not truth.is_judged or seen == shard.checked:
+        return
+    shard.checked = seen
+    where = f"{node.name}/{partition.index} at sequence {partition.committed_sequence}"
+    if not partition.committed_sequence < partition.ownership.sequence:
+        violate(Invariant.COMMITTED_IS_WRITTEN, where)
+    if partition.committed_offset > truth.log.high_watermark:
+        violate(Invariant.COMMITTED_IS_WRITTEN, f"{where}: offset {partition.committed_offset}")
+    if len(partition.parking) > partition.config.parked_writes_max + 1:  # a result of two records may pass it by one
+        violate(Invariant.PARKING_IS_BOUNDED, f"{where}: {len(partition.parking)}")
+    unmet = shard.unmet
+    while unmet and unmet[0] in truth.counted:
+        unmet.popleft()
+    for append in unmet:
+        if append in truth.void and append not in truth.counted and truth.void[append] < partition.position:
+            violate(Invariant.GAP_ENDS_AN_EPOCH, f"{where}: its record at {truth.void[append]} is void")
+    states = dict(shard.states_at(partition.committed_sequence))
+    found = {key: state[:5] + state[7:10] for key, state in states.items()}
+    if found != (wanted := truth.contents(partition.committed_offset)):
+        violate(Invariant.STATE_IS_THE_LOG, f"{where}: {found} in place of {wanted}")
+    parked_count = 0
+    for parked in partition.parking.records:
+        if parked.key is not None:
+            parked_count += 1
+            state = replay(states.get(parked.key), parked.value, shard.config.updates_per_snapshot)
+            if state is None:
+                states.pop(parked.key, None)
+            else:
+                states[parked.key] = state
+    if states != shard.newest_states():
+        violate(Invariant.STATE_IS_WHAT_WAS_SENT, f"{where}: {shard.newest_states()} in place of {states}")
+    if shard.undoable() != parked_count:
+        violate(Invariant.TIMELINE_IS_BOUNDED, f"{where}: {shard.undoable()} changes, {parked_count} parked")

@@ -1,0 +1,90 @@
+"""What stands in a simulated node for the parts that are not simulated, and what listens at the doors of those that are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from holdfast.daemon.pruning import Pruner
+from holdfast.daemon.settings import CompactionSettings
+from holdfast.runtime.log import LogRecord
+from holdfast.runtime.memory_log import Append, MemoryLog
+from holdfast.runtime.ownership import Ownership, Verdict
+
+COMPACTION = CompactionSettings(
+    compaction_dead_share=0.05,
+    compaction_dead_bytes_min=0,
+    compaction_records_per_slice_max=2,
+    compaction_check_interval_ms=100,
+    compaction_timeout_ms=20_000,
+)
+
+
+class Image:
+    """Cluster metadata in which every topic lives."""
+
+    def partition_count(self, topic_id: bytes) -> int | None:
+        """Return the same number for each topic."""
+        return 8
+
+
+class NoMetrics:
+    """Counts nothing."""
+
+    def write_recorded(self, count: int) -> None:
+        """Ignore it."""
+
+    def write_latency(self, latency_ms: float) -> None:
+        """Ignore it."""
+
+    def pruned(self, topic: str, partition: int, offset: int) -> None:
+        """Ignore it."""
+
+
+class NoReaders:
+    """Nobody reads the log but its owners."""
+
+    def holding(self, partition: int, cut_offset: int) -> None:
+        """Hold nothing."""
+
+
+class EagerPruner(Pruner):
+    """The real pruner, for which a short log is worth a round too."""
+
+    def bytes_dead(self) -> tuple[int, int]:
+        """Return that all of the log is dead."""
+        _, total = super().bytes_dead()
+        return total, total
+
+
+class CountingOwnership(Ownership):
+    """The real judge of records, whose verdicts are counted."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self, counts: Counter[str]) -> None:
+        super().__init__()
+        self._counts = counts
+
+    def judge(self, record: LogRecord) -> Verdict:
+        """Judge and count."""
+        verdict = super().judge(record)
+        self._counts[f"verdict: {verdict.value}"] += 1
+        return verdict
+
+
+class WatchedLog:
+    """The log of a node, which learns of every append."""
+
+    def __init__(self, log: MemoryLog, on_append: Callable[[Append], None]) -> None:
+        self._log = log
+        self._on_append = on_append
+        self.start_reading = log.start_reading
+        self.stop_reading = log.stop_reading
+        self.ask_latest_offsets = log.ask_latest_offsets
+        self.delete_records = log.delete_records
+
+    def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:
+        """Append, then tell who watches."""
+        self._log.append(partition, key, value, header)
+        self._on_append(self._log.in_flight[partition][-1])
