@@ -1,56 +1,70 @@
-"""The command line tool."""
+"""The command line tool: `holdfast serve` is the daemon, all else looks at one or administers it."""
 
-import asyncio
-import os
-import signal
+import inspect
 import sys
+from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import click
-import uvloop
 
-from holdfast.daemon.config import ConfigError, load_settings
-from holdfast.daemon.logs import configure_logging
-from holdfast.daemon.node import Exit, Node
-from holdfast.daemon.settings import Settings
+from holdfast.console import node
+from holdfast.console.broker import broker
+from holdfast.console.dump import dump
+from holdfast.console.options import split_assignment
+from holdfast.console.state import find, state
 
 
-@click.group()
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(version("holdfast"), message="holdfast %(version)s")
 def main() -> None:
-    """Holdfast keeps the delivery state of Kafka share groups outside the broker."""
+    """Keep the delivery state of Kafka share groups outside the broker.
+
+    Example: holdfast serve --set kafka.bootstrap.servers=127.0.0.1:9092
+    """
 
 
 @main.command()
 @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file of settings.")
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="One setting; wins over all others.")
-def serve(config: Path | None, assignments: tuple[str, ...]) -> None:
+def serve(config: Path | None, assignments: Sequence[str]) -> None:
     """Run a node until it is told to stop.
+
+    SIGTERM and Ctrl-C let requests in flight finish; a second one stops at once.
+    The settings are listed in docs/configuration.md.
 
     Example: holdfast serve --set kafka.bootstrap.servers=127.0.0.1:9092
     """
-    flags = dict(assignment.split("=", 1) for assignment in assignments)
-    try:
-        loaded = load_settings(config, os.environ, flags)
-    except ConfigError as error:
-        raise click.ClickException(str(error)) from error
-    configure_logging(loaded.settings.logging)
-    sys.exit(uvloop.run(_serve(loaded.settings)))
+    flags = dict(split_assignment(text, "--set") for text in assignments)
+    # The daemon takes a second to import, which no other command should wait for.
+    from holdfast.console.serving import serve_until_stopped
+
+    sys.exit(serve_until_stopped(config, flags))
 
 
-async def _serve(settings: Settings) -> Exit:
-    node = Node(settings)
-    loop = asyncio.get_running_loop()
+for command in (
+    state,
+    find,
+    dump,
+    node.status,
+    node.partitions,
+    node.topics,
+    node.settings,
+    node.metrics,
+    broker,
+):
+    main.add_command(command)
 
-    def stop() -> None:
-        # The second signal finds the default action restored and ends the process at once.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
-        node.stop()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    return await node.run()
+def _keep_examples(command: click.Command) -> None:
+    """Keep each example on a line of its own, so that it can be copied out of the help."""
+    command.help = inspect.cleandoc(command.help or "").replace("Example:", "\b\nExample:")
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            _keep_examples(inner)
 
+
+_keep_examples(main)
 
 if __name__ == "__main__":
     main()

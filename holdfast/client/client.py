@@ -8,12 +8,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.client.connection import Address
+from holdfast.client.coordinator import Refusal
 from holdfast.client.errors import AdminRefused, Disconnected
 from holdfast.client.nodes import Nodes
 from holdfast.client.persister import Persister
 from holdfast.client.settings import ClientSettings
 from holdfast.records.admin import ADMIN, ADMIN_VERSION, AdminRequest, decode_admin_response, encode_admin_request
 from holdfast.records.compact import MalformedBody
+from holdfast.records.keys import SharePartitionKey
 
 
 class Client(Persister):
@@ -37,6 +39,14 @@ class Client(Persister):
         if error_code:
             raise AdminRefused(error_code, error_message or f"The node refused the command {command}.")
         return result
+
+    async def find(self, keys: Sequence[SharePartitionKey]) -> list[Address | Refusal]:
+        """Return the coordinator of each share partition, or why there is none, in the order of `keys`; one try only.
+
+        Raises:
+            ClientError: no node answered, or none that knows share keys.
+        """
+        return await self._coordinators.find(keys)
 
     def close(self) -> None:
         """Close all connections; calls under way fail with Disconnected."""

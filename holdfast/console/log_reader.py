@@ -60,6 +60,7 @@ class _Reading:
 
     def __init__(self) -> None:
         self.position: Position = START
+        self.next_offset = OFFSET_BEGINNING
         self.is_foreign: bool | None = None  #: None before the first record
 
     def meet(self, message: Message, is_wanted: bool) -> LogEntry | None:
@@ -114,6 +115,7 @@ class LogReader:
             topic: any state topic, in either codec.
         """
         self.topic = topic
+        self._readings: dict[int, _Reading] = {}
         self._consumer = Consumer(
             {
                 "fetch.wait.max.ms": 20,
@@ -150,7 +152,7 @@ class LogReader:
         return sorted(found.partitions)
 
     def read(self, wanted: Wanted = Wanted()) -> Iterator[LogEntry]:  # noqa: B008
-        """Yield what is wanted of the log as it is now, in the order of partitions and offsets.
+        """Yield what is wanted of the log as it is now, by partition and offset; a second call goes on where the first ended.
 
         Raises:
             Failure: the topic or a partition does not exist, or the brokers are silent.
@@ -177,10 +179,11 @@ class LogReader:
             )
         except KafkaException as error:
             raise _unreachable(error) from None
-        if start == end:
+        reading = self._readings.setdefault(partition, _Reading())
+        if end <= max(start, reading.next_offset):
             return
-        self._consumer.assign([TopicPartition(self.topic, partition, OFFSET_BEGINNING)])
-        reading, silent_since_s = _Reading(), monotonic()
+        self._consumer.assign([TopicPartition(self.topic, partition, reading.next_offset)])
+        silent_since_s = monotonic()
         while True:
             messages = self._consumer.consume(_MESSAGES_PER_POLL, timeout=_POLL_S)
             if messages:
@@ -196,12 +199,14 @@ class LogReader:
                 if problem is None:
                     assert offset is not None
                     is_wanted = offset >= wanted.from_offset and message.timestamp()[1] >= wanted.from_time_ms
-                    if offset < end and (entry := reading.meet(message, is_wanted)) is not None:
+                    reading.next_offset = offset + 1
+                    if (entry := reading.meet(message, is_wanted)) is not None:
                         yield entry
                     if offset >= end - 1:
                         return
                 elif problem.code() == KafkaError._PARTITION_EOF:
                     # The last offsets may belong to control records, which no consumer is shown.
+                    reading.next_offset = end
                     return
                 elif problem.fatal() or not problem.retriable():
                     raise _unreachable(KafkaException(problem))

@@ -1,0 +1,153 @@
+"""Options that several commands have, and the way from a command to a node."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from holdfast.client import (
+    AdminRefused,
+    Client,
+    ClientError,
+    ClientSettings,
+    Disconnected,
+    RequestTimedOut,
+    ShareStateError,
+    connect,
+)
+from holdfast.console.outcomes import Exit, Failure
+from holdfast.console.output import STATE_NAMES
+from holdfast.records.batches import StateBatch
+from holdfast.records.errors import InvalidKey
+from holdfast.records.keys import parse_topic_id
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+ADDRESS_DEFAULT: Final = "127.0.0.1:9492"
+_SETTINGS: Final = ClientSettings(connect_timeout_ms=5_000, request_timeout_ms=60_000, attempts_max=3)
+
+_BATCH = re.compile(r"(\d+)(?:-(\d+))?:(\w+):(\d+)")
+_STATES = {name: state for state, name in STATE_NAMES.items()}
+
+#: What to do about an error of the coordinator, by its name.
+_NEXT_STEPS: Final = {
+    "FENCED_STATE_EPOCH": "`holdfast state summary` shows the state epoch that is current",
+    "FENCED_LEADER_EPOCH": "`holdfast state summary` shows the leader epoch that is current",
+    "UNKNOWN_TOPIC_OR_PARTITION": "see whether the topic has this partition, and whether `holdfast state init` was called for it",
+    "NOT_COORDINATOR": "`holdfast partitions` shows who owns its log partition",
+    "COORDINATOR_LOAD_IN_PROGRESS": "try again when `holdfast partitions` shows that its log partition is active",
+    "COORDINATOR_NOT_AVAILABLE": "`holdfast status` and `holdfast partitions` show what the node waits for",
+}
+
+address_option = click.option(
+    "--address",
+    envvar="HOLDFAST_ADDRESS",
+    show_envvar=True,
+    default=ADDRESS_DEFAULT,
+    show_default=True,
+    metavar="HOST:PORT",
+    help="A node; the others are learnt from it.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done, and do not do it.")
+
+
+def share_partition_options(command: F) -> F:
+    """Add the options that name a share partition."""
+    group = click.option("--group", required=True, help="Id of the share group.")
+    topic = click.option("--topic", required=True, metavar="NAME_OR_ID", help="Topic, by its name or its id.")
+    partition = click.option("--partition", type=click.IntRange(min=0), required=True, help="Partition of the topic.")
+    return group(topic(partition(command)))
+
+
+def split_assignment(text: str, option: str) -> tuple[str, str]:
+    """Return name and value of `NAME=VALUE`.
+
+    Raises:
+        BadParameter: it is anything else.
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint=option)
+    return name.strip(), value
+
+
+class BatchType(click.ParamType[StateBatch]):
+    """A state batch, as in `100-109:acknowledged:1`."""
+
+    name = "FIRST-LAST:STATE:COUNT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> StateBatch:  # noqa: ANN401
+        """Read a batch; a lone offset stands for a range of one, a state has a name or a number."""
+        if isinstance(value, StateBatch):
+            return value
+        match = _BATCH.fullmatch(value)
+        if match is None:
+            self.fail(f"{value!r} is not FIRST-LAST:STATE:COUNT, as in 100-109:acknowledged:1", param, ctx)
+        first, last, state, count = match.groups()
+        if state not in _STATES and not state.isdecimal():
+            self.fail(f"{value!r} has the state {state!r}; it is one of {', '.join(_STATES)} or a number", param, ctx)
+        return StateBatch(
+            int(first), int(last or first), _STATES.get(state) or int(_STATES.get(state, state)), int(count)
+        )
+
+
+def ask(address: str, question: Callable[[Client], Awaitable[T]]) -> T:
+    """Connect to a node, ask, and return the answer.
+
+    Raises:
+        Failure: whatever went wrong, in one sentence with the next step.
+    """
+
+    async def connected() -> T:
+        async with connect(address, _SETTINGS) as client:
+            return await question(client)
+
+    try:
+        return asyncio.run(connected())
+    except ValueError as error:
+        raise Failure(str(error), Exit.WRONG_USAGE) from None
+    except (Disconnected, RequestTimedOut) as error:
+        raise Failure(f"{error} Is the node running? See --address.", Exit.UNREACHABLE) from None
+    except ShareStateError as error:
+        raise failure_of(error) from None
+    except (AdminRefused, ClientError) as error:
+        raise Failure(str(error)) from None
+
+
+def admin(address: str, command: str, **arguments: Any) -> Any:  # noqa: ANN401
+    """Give a node an admin command and return what it gave.
+
+    Raises:
+        Failure: it could not be reached, or refused.
+    """
+    return ask(address, lambda client: client.admin(command, **arguments))
+
+
+def failure_of(error: ShareStateError) -> Failure:
+    """Return what to tell a person about an error of the coordinator."""
+    step = _NEXT_STEPS.get(error.name)
+    is_missing = error.name == "UNKNOWN_TOPIC_OR_PARTITION"
+    text = str(error).removesuffix(".")
+    return Failure(f"{text}; {step}." if step else f"{text}.", Exit.NOT_FOUND if is_missing else Exit.FAILED)
+
+
+async def find_topic_id(client: Client, name_or_id: str) -> bytes:
+    """Return the id of a topic given by its name or its id; a name that could be an id is a name first.
+
+    Raises:
+        Failure: the cluster knows no such topic.
+        ClientError: the node does not answer.
+    """
+    try:
+        return parse_topic_id((await client.admin("resolve-topic", name=name_or_id))["topic_id"])
+    except (Disconnected, RequestTimedOut):
+        raise
+    except ClientError as refusal:
+        try:
+            return parse_topic_id(name_or_id)
+        except InvalidKey:
+            raise Failure(str(refusal), Exit.NOT_FOUND) from None

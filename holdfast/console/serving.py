@@ -1,0 +1,47 @@
+"""`holdfast serve`: one node in this process, from its settings to its exit code."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+import structlog
+import uvloop
+
+from holdfast.console.outcomes import Exit, Failure
+from holdfast.daemon.config import ConfigError, load_settings
+from holdfast.daemon.logs import configure_logging
+from holdfast.daemon.node import Node
+from holdfast.daemon.settings import Settings
+
+
+def serve_until_stopped(config: Path | None, flags: Mapping[str, object]) -> Exit:
+    """Run a node until it is told to stop, and return how it ended.
+
+    Raises:
+        Failure: a setting is wrong.
+    """
+    try:
+        loaded = load_settings(config, os.environ, flags)
+    except ConfigError as error:
+        raise Failure(str(error), Exit.WRONG_USAGE) from None
+    configure_logging(loaded.settings.logging)
+    for warning in loaded.warnings:
+        structlog.get_logger(__name__).warning("a setting needs a look", what=warning)
+    return uvloop.run(_serve(loaded.settings))
+
+
+async def _serve(settings: Settings) -> Exit:
+    node = Node(settings)
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        # The second signal finds the default action restored and ends the process at once.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+        node.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    return Exit(await node.run())
