@@ -72,7 +72,7 @@ bench: $(READY) ## Holdfast and Apache Kafka's share coordinator, side by side
 
 docs: $(READY) ## write the pages that are made from the code
 	$(BIN)/python -m holdfast.daemon.config_reference > docs/configuration.md
-	$(BIN)/python -m holdfast.console.reference > docs/cli.md
+	$(BIN)/python -m holdfast.cli_reference > docs/cli.md
 
 clean: ## remove the environment and every cache in this directory
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache holdfast.egg-info

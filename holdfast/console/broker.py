@@ -18,7 +18,10 @@ _data_dir_option = click.option(
 
 @click.group()
 def broker() -> None:
-    """Run an Apache Kafka on this machine, to try things out; needs Java 17."""
+    """Run an Apache Kafka on this machine, to try things out; needs Java 17.
+
+    Example: holdfast broker start
+    """
 
 
 @broker.command()

@@ -141,7 +141,10 @@ def accept(partition: int, reason: str, dry_run: bool, address: str) -> None:
 
 @click.group()
 def topics() -> None:
-    """Decide about topics whose state the node holds."""
+    """Decide about topics whose state the node holds.
+
+    Example: holdfast topics accept-deleted --reason "the shop was closed" --dry-run
+    """
 
 
 @topics.command("accept-deleted")

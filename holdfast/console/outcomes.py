@@ -1,7 +1,7 @@
 """How a command ends: its exit code, and what a known failure says."""
 
 from enum import IntEnum
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import click
 
@@ -9,13 +9,22 @@ import click
 class Exit(IntEnum):
     """The exit codes of all commands; those of `holdfast serve` are among them."""
 
-    DONE = 0  #: all went well; a daemon was asked to stop and did so cleanly
-    FAILED = 1  #: the node or the cluster refused, or something did not end in time
-    WRONG_USAGE = 2  #: an argument or a setting is wrong
-    REFUSED_TO_START = 3  #: the state topic or the cluster is not fit to be used
-    SUPERSEDED = 4  #: another node took over what this daemon owned
-    UNREACHABLE = 5  #: nobody answers at the address
-    NOT_FOUND = 6  #: there is no such topic, partition or share partition
+    meaning: str
+
+    def __new__(cls, code: int, meaning: str) -> Self:
+        """Make a code that says what it means."""
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.meaning = meaning
+        return member
+
+    DONE = 0, "All went well; a daemon was asked to stop, and did so cleanly."
+    FAILED = 1, "The node or the cluster refused, or something did not end in time."
+    WRONG_USAGE = 2, "An argument or a setting is wrong."
+    REFUSED_TO_START = 3, "The state topic or the cluster is not fit to be used."
+    SUPERSEDED = 4, "Another node took over what this daemon owned."
+    UNREACHABLE = 5, "Nobody answers at the address."
+    NOT_FOUND = 6, "There is no such topic, partition or share partition."
 
 
 class Failure(click.ClickException):

@@ -29,7 +29,10 @@ _epoch = click.IntRange(min=-1)
 
 @click.group()
 def state() -> None:
-    """Read and change the delivery state of a share partition."""
+    """Read and change the delivery state of a share partition.
+
+    Example: holdfast state read --group orders-workers --topic orders --partition 0
+    """
 
 
 @state.command()

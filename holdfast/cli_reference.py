@@ -1,0 +1,64 @@
+"""The page `docs/cli.md`, written from the help texts; `python -m holdfast.cli_reference` prints it."""
+
+import sys
+from collections.abc import Iterator
+
+import click
+
+from holdfast.cli import main
+from holdfast.console.outcomes import Exit
+
+_HEAD = """\
+# The command line tool
+
+This page is written by `python -m holdfast.cli_reference` from the help of each command.
+
+Data goes to standard output and everything else to standard error, so output can be piped as it is.
+With `--json` it is JSON (`holdfast dump` prints one object a line).
+Commands that change something say first what they will do, and `--dry-run` ends there.
+`HOLDFAST_ADDRESS` names the node for all commands that ask one.
+"""
+
+
+_ROOT = click.Context(main, info_name="holdfast", **main.context_settings)
+
+
+def render_reference() -> str:
+    """Return the page."""
+    return "\n".join([_HEAD, *_exit_codes(), *_sections()])
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Yield every command and group with its full name, as in `holdfast state read`."""
+    for context in _contexts(_ROOT):
+        yield context.command_path, context.command
+
+
+def _contexts(context: click.Context) -> Iterator[click.Context]:
+    yield context
+    if isinstance(context.command, click.Group):
+        for name, command in sorted(context.command.commands.items()):
+            yield from _contexts(click.Context(command, info_name=name, parent=context))
+
+
+def _exit_codes() -> Iterator[str]:
+    yield "## Exit codes\n"
+    yield "| code | name | meaning |"
+    yield "|---|---|---|"
+    for code in Exit:
+        yield f"| {code.value} | {code.name} | {code.meaning} |"
+    yield ""
+
+
+def _sections() -> Iterator[str]:
+    for context in _contexts(_ROOT):
+        formatter = context.make_formatter()
+        formatter.width = 100
+        context.command.format_help(context, formatter)
+        depth = "##" if context.parent in (None, _ROOT) else "###"
+        yield f"{depth} {context.command_path}\n"
+        yield f"```text\n{formatter.getvalue().rstrip()}\n```\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render_reference())
