@@ -267,7 +267,9 @@ class Partition:
 
     def refresh(self, now_ms: int) -> bool:
         """Append our checkpoint again, under the next sequence; returns whether it was handed over."""
-        return self.state is State.ACTIVE and self._append_checkpoint(self.ownership.sequence, now_ms)
+        if self.state is not State.ACTIVE or len(self.parking) >= self.config.parked_writes_max:
+            return False
+        return self._append_checkpoint(self.ownership.sequence, now_ms)
 
     def delete_records(self, before_offset: int) -> None:
         """Cut the log below one of our own checkpoints that the tail has met."""

@@ -43,3 +43,14 @@ def test_a_node_that_was_told_to_take_what_it_serves_can_still_be_superseded() -
     assert held is not None
     assert held.state is State.CLOSED
     assert second.serves(0)
+
+
+def test_a_refresh_does_not_pass_the_bound_on_what_waits() -> None:
+    """Every refresh that was not met yet waited beside as many writes as the setting allows."""
+    world = make_world(is_static=True)
+    world.parked_writes_max = 2
+    node = world.start("a")
+    run_until_quiet(world)
+    assert [node.runtime.refresh(0) for _ in range(4)] == [True, True, False, False]
+    run_until_quiet(world)
+    assert node.runtime.refresh(0)
