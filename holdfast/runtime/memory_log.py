@@ -18,9 +18,19 @@ from holdfast.runtime.settings import LogIdentity
 class Append:
     """A record as it was handed to a producer; known by identity, for two may hold the same bytes."""
 
-    __slots__ = ("header", "is_reported", "key", "partition", "value")
+    __slots__ = ("header", "is_reported", "key", "log", "number", "partition", "value")
 
-    def __init__(self, partition: int, key: bytes | None, value: bytes | None, header: bytes | None) -> None:
+    def __init__(
+        self,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        header: bytes | None,
+        log: "MemoryLog | None" = None,
+        number: int = 0,
+    ) -> None:
+        self.log = log  #: of the process that handed it over; None: another program
+        self.number = number  #: counts what that process handed over for this log partition
         self.partition = partition
         self.key = key
         self.value = value
@@ -174,7 +184,7 @@ class MemoryLog:
         self.in_flight: dict[int, deque[Append]] = {}  #: by partition; they land in this order or not at all
         self.is_frozen = False  #: the process stands still: what it handed over lands, but it is told nothing
         self._topic = topic
-        self._sent: dict[int, deque[Append]] = {}  #: by partition: what was not met again by the reader behind a load
+        self._appended: dict[int, int] = {}  #: by partition: how many records were handed over
         self._listener: LogListener | None = None
         self._readers: dict[int, _Reader] = {}
         self._former: dict[int, _Reader] = {}  #: stopped, with one thing still under way to the listener
@@ -206,9 +216,8 @@ class MemoryLog:
         queue = self.in_flight.setdefault(partition, deque())
         if len(queue) >= self.queue_records_max:
             raise AppendRefused(f"{len(queue)} records wait already", is_too_large=False)
-        append = Append(partition, key, value, header)
-        queue.append(append)
-        self._sent.setdefault(partition, deque()).append(append)
+        number = self._appended[partition] = self._appended.get(partition, 0) + 1
+        queue.append(Append(partition, key, value, header, self, number))
 
     def start_reading(self, partition: int, instance: int) -> None:
         """See `Log.start_reading`."""
@@ -217,7 +226,6 @@ class MemoryLog:
 
     def stop_reading(self, partition: int) -> None:
         """See `Log.stop_reading`."""
-        self._sent.pop(partition, None)
         reader = self._readers.pop(partition, None)
         if reader is not None:
             self._former[partition] = reader
@@ -358,27 +366,25 @@ class MemoryLog:
         """Tell a run of our own records as such behind a load, or else what lies before the next one."""
         log, start, is_tail = reader.log, reader.position, reader.has_caught_up
         assert log is not None
-        sent = self._sent.get(partition, deque())
-        count = _count_own(sent, log, start, end) if is_tail and self.has_batches else 0
-        if count:
-            header = sent[0].header
-            assert header is not None
-            reader.position = start + count
-            if listener.own_records_read(partition, reader.instance, start, count, header):
-                for _ in range(min(count, len(sent))):
-                    sent.popleft()
+        is_own = is_tail and self.has_batches and log.origins[start].log is self
+        if is_own:
+            first = log.origins[start]
+            at = start + 1
+            while at < end and log.origins[at].log is self and log.origins[at].number == first.number + at - start:
+                at += 1
+            end = at
+            assert first.header is not None
+            reader.position = end
+            if listener.own_records_read(partition, reader.instance, start, end - start, first.header):
                 return
-        elif is_tail and sent and self.has_batches:
-            end = next((at for at in range(start + 1, end) if log.origins[at] is sent[0]), end)
-        reader.position = start + count if count else end
-        records = [record for record in log.records[start : reader.position] if record.offset not in log.holes]
-        headers = {record.header for record in records}
-        while is_tail and sent and sent[0].header in headers:
-            sent.popleft()
+        elif is_tail and self.has_batches:
+            end = next((at for at in range(start, end) if log.origins[at].log is self), end)
+        reader.position = end
+        records = [record for record in log.records[start:end] if record.offset not in log.holes]
         if records:
             listener.records_read(partition, reader.instance, records)
         if is_tail:
-            listener.position_reached(partition, reader.instance, reader.position)
+            listener.position_reached(partition, reader.instance, end)
 
     def _catch_up(self, partition: int, reader: _Reader) -> None:
         reader.has_caught_up = True
@@ -388,13 +394,3 @@ class MemoryLog:
         if self._readers.get(partition) is reader:
             del self._readers[partition]
         self._told(partition, reader).read_failed(partition, reader.instance, ReadError(text, is_alarm))
-
-
-def _count_own(sent: deque[Append], log: MemoryPartition, start: int, end: int) -> int:
-    """Return how many records from `start` on are the oldest of `sent`, in their order."""
-    count = 0
-    for append, origin in zip(sent, log.origins[start:end], strict=False):
-        if append is not origin:
-            break
-        count += 1
-    return count

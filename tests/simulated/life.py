@@ -23,6 +23,7 @@ READING = ("begin", "read", "catch up")
 SLOW = ("land", "commit", "read", "tell", "look up", "delete", "go on", "learn", "catch up", "begin")
 QUIET_MOVES_MAX = 20_000
 CALM_ROUNDS_MAX = 120
+SETTLING_ROUNDS = 10
 
 
 class Life:
@@ -203,11 +204,9 @@ class Life:
             violate(Invariant.CONVERGES, f"after {CALM_ROUNDS_MAX} rounds: {states}, {reasons}")
         if world.claims - claims > 4 * len(world.nodes) * len(world.topic.partitions):
             violate(Invariant.NOBODY_FIGHTS, f"{world.claims - claims} checkpoints were taken")
+        self._stay_calm()
         for index in range(len(world.topic.partitions)):
             self._probe(index)
-        for _ in range(3):
-            self._sleep()
-            self._run_until_quiet()
         self._sleep(6_000)
         for node in world.nodes:
             for operation in node.operations:
@@ -216,6 +215,16 @@ class Life:
         for number, node in self.clients.unanswered.items():
             if not node.is_dead:
                 violate(Invariant.ALWAYS_ANSWERED, f"request {number} to {node.name} has no answer")
+
+    def _stay_calm(self) -> None:
+        """Give everyone who would still take a partition the time to do so; each node may once."""
+        world = self.world
+        claims = world.claims
+        for _ in range(SETTLING_ROUNDS):
+            self._sleep()
+            self._run_until_quiet()
+        if world.claims - claims > len(world.nodes) * len(world.topic.partitions):
+            violate(Invariant.NOBODY_FIGHTS, f"{world.claims - claims} checkpoints were taken when all had an owner")
 
     def _accept_alarmed(self) -> None:
         """Let an admin accept a log in which a checkpoint of its earlier namesake landed."""

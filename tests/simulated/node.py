@@ -64,6 +64,7 @@ class Node:
         self.planted_after = 0
         self.beats: dict[int, tuple[WatchedShard, int]] = {}
         self.states: dict[int, str] = {}
+        self.stumbles: list[tuple[int, int]] = []  #: (log partition, instance) that raised since the last check
         self.has_unloaded = False  #: an instance ended since the last check
         self._operation: WatchedOperation | None = None
         self.log = world.topic.open_log(queue_records_max=world.queue_records_max)
@@ -221,6 +222,10 @@ class Node:
         if self.world.is_tracing:
             self.world.trace(f"  {self.name}: {level}: {event} {fields}")
         bug = fields.get("exc_info")
+        if event == "event failed":
+            index = fields["partition"]
+            assert isinstance(index, int)
+            self.stumbles.append((index, self.runtime.partitions[index].instance))
         if bug is not None and not isinstance(bug, Fault):
             violate(Invariant.BUGS_STAY_AT_HOME, f"{event} at {self.name}: {bug!r}")
 
@@ -334,6 +339,11 @@ class Node:
         """Compare each partition with itself and with the truth, and see that no instance that ended kept an operation."""
         for partition in self.runtime.partitions.values():
             judge.check_partition(self, partition)
+        while self.stumbles:
+            index, instance = self.stumbles.pop()
+            held = self.runtime.partitions[index]
+            if held.instance == instance and held.state is State.ACTIVE:
+                violate(Invariant.BUGS_FAIL_THEIR_PARTITION, f"{self.name}/{index} goes on")
         if self.has_unloaded:
             self.has_unloaded = False
             for operation in self.operations:

@@ -73,8 +73,9 @@ def test_nothing_happens_by_itself(topic: MemoryTopic) -> None:
     assert told.take() == [("read_started", 0, 1, 0, 0), ("caught_up", 0, 1, 0)]
     assert "read" not in kinds(topic), "what is above the high watermark was offered to a reader"
     make(topic, "commit", "read")
-    call, reached = told.take()
-    assert read_keys(call) == [b"a"]
+    own, call, reached = told.take()
+    assert own == ("own_records_read", 0, 1, 0, 1, b"header a")
+    assert read_keys(call) == [b"a"], "what was not taken as its own was not told record by record"
     assert reached == ("position_reached", 0, 1, 1)
 
 
@@ -121,10 +122,14 @@ def test_behind_a_load_runs_of_own_records_are_told_as_such(topic: MemoryTopic) 
     assert first == ("own_records_read", 0, 1, 0, 2, b"header a")
     assert read_keys(second) == [b"x"]
     assert third == ("position_reached", 0, 1, 4)
+    told.takes_own = False
     make(topic, "land", "land", "commit", "read")
-    second_copy, _, own = told.take()
-    assert read_keys(second_copy) == [b"b"]
-    assert own == ("own_records_read", 0, 1, 5, 1, b"header c")
+    own, again, reached = told.take()
+    assert own == ("own_records_read", 0, 1, 4, 2, b"header b"), (
+        "a second copy is offered too; the listener knows better"
+    )
+    assert read_keys(again) == [b"b", b"c"]
+    assert reached == ("position_reached", 0, 1, 6)
 
 
 def test_a_latest_offset_is_that_of_the_moment_it_was_looked_up(topic: MemoryTopic) -> None:
