@@ -12,11 +12,12 @@ import uvloop
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.daemon.config import ConfigError, load_settings
 from holdfast.daemon.logs import configure_logging
+from holdfast.daemon.node import Exit as NodeExit
 from holdfast.daemon.node import Node
 from holdfast.daemon.settings import Settings
 
 
-def serve_until_stopped(config: Path | None, flags: Mapping[str, object]) -> Exit:
+def serve_until_stopped(config: Path | None, flags: Mapping[str, object]) -> NodeExit:
     """Run a node until it is told to stop, and return how it ended.
 
     Raises:
@@ -32,7 +33,7 @@ def serve_until_stopped(config: Path | None, flags: Mapping[str, object]) -> Exi
     return uvloop.run(_serve(loaded.settings))
 
 
-async def _serve(settings: Settings) -> Exit:
+async def _serve(settings: Settings) -> NodeExit:
     node = Node(settings)
     loop = asyncio.get_running_loop()
 
@@ -44,4 +45,4 @@ async def _serve(settings: Settings) -> Exit:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    return Exit(await node.run())
+    return await node.run()
