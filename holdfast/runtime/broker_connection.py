@@ -60,6 +60,9 @@ class BrokerConnection:
             await inner.connect()
         except (OSError, KafkaError) as error:
             raise ConnectionFailed(f"{host}:{port} cannot be reached: {_tell(error)}") from error
+        except BaseException:
+            inner.close()
+            raise
         return cls(inner)
 
     @property

@@ -70,6 +70,8 @@ class Brokers:
         self._is_closed = True
         if self._refresh is not None:
             self._refresh.cancel()
+        for opening in self._opening.values():
+            opening.cancel()
         for connection in self._connections.values():
             connection.close()
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from struct import error as StructError  # noqa: N812 - it is a class
 from typing import Any
 
 from confluent_kafka import KafkaError, TopicPartition
@@ -60,6 +61,9 @@ class KafkaLog:
         self._listener: LogListener | None = None
         self._is_closed = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._reading: dict[
+            int, int
+        ] = {}  #: partition to the instance it is read for; what earlier ones began is dropped
         self._admin = AdminClient(dict(config.client))
         # A Produce may wait for the in-sync replicas as long as a record may take.
         timeout_ms = max(config.request_timeout_ms, config.message_timeout_ms) + config.fetch_wait_ms
@@ -110,10 +114,12 @@ class KafkaLog:
     def start_reading(self, partition: int, instance: int) -> None:
         """See `Log.start_reading`."""
         self.stop_reading(partition)
+        self._reading[partition] = instance
         self._run(self._begin(partition, instance))
 
     def stop_reading(self, partition: int) -> None:
         """See `Log.stop_reading`."""
+        self._reading.pop(partition, None)
         self._tail.forget(partition)
         self._load.forget(partition)
         self._appender.forget(partition)
@@ -141,6 +147,8 @@ class KafkaLog:
         bounds = []
         for which in (frames.EARLIEST, frames.LATEST):  # in this order, so that the end is never below the start
             found = await self._ask_offsets([partition], which)
+            if self._reading.get(partition) != instance:
+                return
             if partition not in found:
                 self._told().read_failed(partition, instance, ReadError("no broker told its bounds", is_alarm=False))
                 return
@@ -174,7 +182,7 @@ class KafkaLog:
             connection = await self._brokers.connection(broker_id, "offsets")
             body = frames.encode_list_offsets(self._config.topic, asked)
             return frames.decode_offsets(await connection.exchange(api, version, body))
-        except ConnectionFailed:
+        except (ConnectionFailed, StructError):  # StructError: an answer that cannot be read is as good as none
             return {}
 
     async def _refresh(self) -> None:
@@ -208,6 +216,8 @@ class KafkaLog:
             done()
 
     def _end_load(self, partition: int, instance: int, next_offset: int) -> None:
+        if self._reading.get(partition) != instance:
+            return
         self._tail.follow(partition, instance, next_offset)
         self._told().caught_up(partition, instance, next_offset)
 

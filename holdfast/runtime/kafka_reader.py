@@ -99,13 +99,23 @@ class KafkaReader:
 
     def _run(self) -> None:
         while not self._is_closed:
-            self._carry_out_commands()
-            messages = self._next_messages()
-            if messages:
-                found = self._sort(messages)
+            try:
+                self._carry_out_commands()
+                messages = self._next_messages()
+                found = self._sort(messages) if messages else None
+            except Exception as bug:  # it ends the loads under way, which begin again; never the thread
+                found = self._give_up(bug)
+            if found is not None:
                 self._slots.acquire()
                 self._hand_over(found, self._slots.release)
         self._consumer.close()
+
+    def _give_up(self, bug: Exception) -> Found:
+        error = KafkaError(KafkaError._FAIL, repr(bug))
+        failed = [(partition, following.instance, -1, error) for partition, following in self._following.items()]
+        self._following.clear()
+        self._consumer.unassign()
+        return Found([], [], failed)
 
     def _carry_out_commands(self) -> None:
         try:
@@ -131,12 +141,12 @@ class KafkaReader:
         following = self._following
         for message in messages:
             partition, offset = message.partition(), message.offset()
-            assert partition is not None
-            assert offset is not None
-            if partition not in following:
+            if partition is None or partition not in following:
                 continue
             error = message.error()
-            if error is not None:
+            if offset is None or error is not None:
+                assert error is not None, "only errors come without an offset"
+                offset = -1 if offset is None else offset
                 if error.code() == KafkaError._PARTITION_EOF:
                     ends[partition] = offset
                 else:

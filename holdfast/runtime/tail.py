@@ -69,6 +69,7 @@ class Tail:
         self._sent = sent
         self._followed: dict[int, _Followed] = {}
         self._sessions: dict[int, _Session] = {}
+        self._search: asyncio.Task[None] | None = None  #: for leaders of partitions that have none now
         brokers.on_change(self._share_out)
 
     def follow(self, partition: int, instance: int, offset: int) -> None:
@@ -83,7 +84,10 @@ class Tail:
 
     async def close(self) -> None:
         """Stop every session."""
+        self._followed.clear()
         tasks = [session.task for session in self._sessions.values()]
+        if self._search is not None:
+            tasks.append(self._search)
         for task in tasks:
             task.cancel()
         if tasks:
@@ -96,11 +100,28 @@ class Tail:
             leader = self._brokers.leaders.get(partition)
             if leader is not None:
                 by_broker.setdefault(leader[0], {})[partition] = followed
+            elif self._search is None or self._search.done():
+                self._search = asyncio.get_running_loop().create_task(
+                    self._search_leaders(), name="holdfast-tail-search"
+                )
         for broker_id in by_broker.keys() - self._sessions.keys():
             self._sessions[broker_id] = _Session(self, broker_id)
         for broker_id, session in self._sessions.items():
             session.wanted = by_broker.get(broker_id, {})
             session.changed.set()
+
+    async def _search_leaders(self) -> None:
+        while not self._followed.keys() <= self._brokers.leaders.keys():
+            await self.ask_leaders()
+
+    async def ask_leaders(self) -> None:
+        """Ask anew who leads, after a pause; a failure leaves what was known."""
+        pause_s = self._config.retry_backoff_ms / 1_000
+        await asyncio.sleep(pause_s)
+        try:
+            await self._brokers.refresh()
+        except Exception:  # nobody answered, or nothing that can be read
+            await asyncio.sleep(pause_s)
 
     def meet(self, partition: int, followed: _Followed, fetched: Fetched) -> bool:
         """Tell what a fetch brought; returns whether the leader should be asked for anew."""
@@ -178,7 +199,7 @@ class _Session:
                     tail.forget(partition)
                     tail._listener().read_failed(partition, followed.instance, ReadError(repr(bug), is_alarm=False))
             if is_stale:
-                await self._ask_leaders()
+                await tail.ask_leaders()
 
     async def _fetch(self, connection: BrokerConnection) -> bool:
         """Fetch once and tell what came; returns whether the leaders should be asked for anew."""
@@ -223,13 +244,6 @@ class _Session:
     def _forget_session(self) -> None:
         self._session_id = self._epoch = 0
         self._known = {}
-
-    async def _ask_leaders(self) -> None:
-        await asyncio.sleep(self._tail._config.retry_backoff_ms / 1_000)
-        try:
-            await self._tail._brokers.refresh()
-        except ConnectionFailed:
-            await asyncio.sleep(self._tail._config.retry_backoff_ms / 1_000)
 
 
 def _decode(batch: bytes, from_offset: int) -> list[LogRecord]:

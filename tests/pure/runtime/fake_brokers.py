@@ -48,6 +48,8 @@ class FakeBrokers:
         self._is_held = False
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._listeners: list[Callable[[], None]] = []
+        self.refreshes = 0
+        self.elected: dict[int, dict[int, tuple[int, int]]] = {}  #: number of a refresh -> leaders from then on
 
     def hold(self) -> None:
         """Answer nothing from now on."""
@@ -73,6 +75,8 @@ class FakeBrokers:
         self._listeners.append(listener)
 
     async def refresh(self) -> None:
+        self.refreshes += 1
+        self.leaders |= self.elected.get(self.refreshes, {})
         for listener in self._listeners:
             listener()
 

@@ -235,3 +235,14 @@ async def test_close_ends_every_session(tail: Tail, brokers: FakeBrokers) -> Non
     await brokers.wait_requests(1)
     await tail.close()
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("holdfast-tail")]
+
+
+async def test_partition_without_a_leader_is_looked_for_until_it_has_one(
+    tail: Tail, brokers: FakeBrokers, told: Told
+) -> None:
+    del brokers.leaders[0]
+    brokers.elected[3] = {0: (2, 0)}
+    tail.follow(0, 3, 5)
+    await brokers.wait_requests(1)
+    assert brokers.requests[0][0] == 2
+    assert brokers.refreshes == 3
