@@ -6,6 +6,7 @@ Example: python -m benchmarks --quick --only rf1
 import argparse
 import json
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -82,4 +83,5 @@ def _update_readme() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # So that servers are stopped on the way.
     sys.exit(main(sys.argv[1:]))

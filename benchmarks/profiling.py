@@ -4,6 +4,7 @@ Example: python -m benchmarks.profiling --keys 16 --connections 64
 """
 
 import argparse
+import signal
 import subprocess
 import sys
 import tempfile
@@ -91,4 +92,5 @@ def _show(lines: Iterable[str]) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # So that servers are stopped on the way.
     sys.exit(main(sys.argv[1:]))
