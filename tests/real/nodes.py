@@ -1,0 +1,143 @@
+"""Daemons as processes of their own, for tests that kill, freeze and stop them."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from holdfast.broker.properties import HOST, choose_ports
+from holdfast.client import ClientError, ClientSettings, connect
+from holdfast.daemon.state_topic import to_bytes
+
+#: Bounds of every wait, generous because tests share a small machine.
+START_TIMEOUT_S: Final = 90.0
+STOP_TIMEOUT_S: Final = 30.0
+WAIT_TIMEOUT_S: Final = 60.0
+
+_POLL_S: Final = 0.005
+
+#: No second try hides what a node answers, and a frozen node may take its time.
+ONE_TRY: Final = ClientSettings(attempts_max=1, request_timeout_ms=120_000)
+
+
+class NodeProcess:
+    """One `holdfast serve`, on a port that it keeps over restarts."""
+
+    def __init__(self, bootstrap_servers: str, state_topic: str, directory: Path, **settings: object) -> None:
+        self.address = f"{HOST}:{choose_ports(1)[0].broker}"
+        self._log_file = directory / f"node-{self.address.rpartition(':')[2]}.log"
+        self._settings = {
+            "kafka.bootstrap.servers": bootstrap_servers,
+            "listen": self.address,
+            "state_topic": state_topic,
+            "share.coordinator.state.topic.replication.factor": 1,
+            "share.coordinator.state.topic.min.isr": 1,
+            "share.coordinator.state.topic.num.partitions": 4,
+            **settings,
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def start(self) -> float:
+        """Start it and wait until it is ready; returns how many seconds that took."""
+        began_s = time.monotonic()
+        self.launch()
+        await self.wait_ready()
+        return time.monotonic() - began_s
+
+    def launch(self) -> None:
+        """Start the process."""
+        flags = [part for name, value in self._settings.items() for part in ("--set", f"{name}={value}")]
+        command = [sys.executable, "-m", "holdfast.cli", "serve", *flags]
+        with self._log_file.open("ab") as said:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+
+    async def wait_ready(self) -> None:
+        """Wait until it serves every log partition."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not (await self.status()).get("is_ready"):
+            assert self.exit_code() is None, f"the node ended:\n{self.last_words()}"
+            assert time.monotonic() < deadline, f"the node is not ready:\n{self.last_words()}"
+            await asyncio.sleep(_POLL_S)
+
+    async def status(self) -> dict[str, Any]:
+        """Return what it says of itself; nothing while it does not listen."""
+        try:
+            return dict(await self.ask("status"))
+        except ClientError:
+            return {}
+
+    async def ask(self, command: str, **arguments: Any) -> Any:
+        """Give it an admin command."""
+        async with connect(self.address, ONE_TRY) as client:
+            return await client.admin(command, **arguments)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """End it by SIGKILL; nothing if it does not run."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def exit_code(self) -> int | None:
+        """Return its exit code, None while it runs."""
+        assert self._process is not None
+        return self._process.poll()
+
+    async def wait_exit(self) -> int:
+        """Wait for its end and return its exit code."""
+        assert self._process is not None
+        return await asyncio.to_thread(self._process.wait, STOP_TIMEOUT_S)
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return the lines of its log."""
+        return [json.loads(line) for line in self._log_file.read_text().splitlines() if line.startswith("{")]
+
+    def last_words(self) -> str:
+        """Return the end of its log."""
+        return "\n".join(self._log_file.read_text(errors="replace").splitlines()[-20:])
+
+
+NodeFactory = Callable[..., NodeProcess]
+
+
+@contextmanager
+def node_processes(bootstrap_servers: str, state_topic: str, directory: Path) -> Iterator[NodeFactory]:
+    """Give a function that describes a node of this state topic; none of them outlives the context."""
+    made: list[NodeProcess] = []
+
+    def make(**settings: object) -> NodeProcess:
+        made.append(NodeProcess(bootstrap_servers, state_topic, directory, **settings))
+        return made[-1]
+
+    try:
+        yield make
+    finally:
+        for node in made:
+            node.kill()
+
+
+async def wait_until(condition: Callable[[], object], what: str, timeout_s: float = WAIT_TIMEOUT_S) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not come about in {timeout_s:.0f} s"
+        await asyncio.sleep(_POLL_S)
+
+
+def topic_id_of(bootstrap_servers: str, topic: str) -> bytes:
+    """Return the id of a topic."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    return to_bytes(admin.describe_topics(TopicCollection([topic]))[topic].result(timeout=30).topic_id)
