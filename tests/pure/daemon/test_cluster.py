@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from holdfast.daemon.cluster import ClusterMetadata, MetadataImage, Refresh
-from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.daemon.metadata_client import Topic, TopicAnswers
 from holdfast.daemon.settings import MetadataSettings
+from holdfast.runtime.broker_connection import ConnectionFailed
 
 A, B, C = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)
 SECOND_MS = 1_000
