@@ -148,7 +148,9 @@ class Upkeep:
         except StateTopicError as unsafe:
             problem = str(unsafe)
         if problem:
-            self._shards.runtime.fail_all(Alarm(problem))
+            self._shards.runtime.distrust_log(Alarm(problem))
+        else:
+            self._shards.runtime.trust_log()
 
     async def _look_up(self, readers: LogReaders, offsets: ReaderOffsets) -> None:
         for group in readers.groups:

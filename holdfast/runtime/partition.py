@@ -272,7 +272,9 @@ class Partition:
         return self._append_checkpoint(self.ownership.sequence, now_ms)
 
     def delete_records(self, before_offset: int) -> None:
-        """Cut the log below one of our own checkpoints that the tail has met."""
+        """Cut the log below one of our own checkpoints that the tail has met; only an owner does."""
+        if self.state is not State.ACTIVE:
+            return
         assert before_offset <= self.checkpoint_offset
         self._effects.append(DeleteRecords(self.index, before_offset))
 
@@ -322,6 +324,9 @@ class Partition:
         ownership = self.ownership
         if ownership.winner is None:
             self._check.meet_cut(self.log_start)
+        log_alarm = self._ports.log_alarm()
+        if log_alarm is not None:
+            self._check.found(log_alarm)
         if self._check.finding is not None and self._accept_reason is None:
             self.fail(self._check.finding, now_ms)
             return

@@ -21,7 +21,7 @@ from holdfast.runtime.effects import (
     StopReading,
     Superseded,
 )
-from holdfast.runtime.errors import CoordinatorError, NotAvailable, NotCoordinator, OutcomeUnknown, TimedOut
+from holdfast.runtime.errors import Alarm, CoordinatorError, NotAvailable, NotCoordinator, OutcomeUnknown, TimedOut
 from holdfast.runtime.log import Log, LogRecord, ReadError
 from holdfast.runtime.machine import Operation, StateMachine
 from holdfast.runtime.partition import Partition
@@ -71,7 +71,8 @@ class CoordinatorRuntime:
         self._make_machine = make_machine
         self._clock_ms = clock_ms
         self._slice_ms = slice_ms
-        self._ports = Ports(log.append, self._request_read_index, random_bytes, jitter)
+        self.log_alarm: Alarm | None = None  #: why the log as a whole is not trusted; nothing is taken meanwhile
+        self._ports = Ports(log.append, self._request_read_index, random_bytes, jitter, lambda: self.log_alarm)
         self._effects: list[Effect] = []
         self._replies: list[tuple[Operation, object]] = []
         self._is_draining = False
@@ -186,12 +187,17 @@ class CoordinatorRuntime:
         """Return the time by the clock that deadlines and records share."""
         return self._clock_ms()
 
-    def fail_all(self, error: Exception) -> None:
-        """Fail every partition that loads or serves, because the log as a whole can't be trusted."""
+    def distrust_log(self, alarm: Alarm) -> None:
+        """Fail every partition that loads or serves, and take none until `trust_log`, unless an admin accepts it."""
+        self.log_alarm = alarm
         for partition in self.partitions.values():
             if partition.state in (State.LOADING, State.ACTIVE):
-                partition.fail(error, self._clock_ms())
+                partition.fail(alarm, self._clock_ms())
         self._drain()
+
+    def trust_log(self) -> None:
+        """Let partitions be taken again, each at its next try."""
+        self.log_alarm = None
 
     def refresh(self, index: int) -> bool:
         """Append a partition's own checkpoint again."""

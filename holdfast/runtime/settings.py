@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from holdfast.runtime.errors import Alarm
+
 
 class LogIdentity(NamedTuple):
     """Which log this is; every checkpoint says it, and a load refuses another's."""
@@ -33,3 +35,4 @@ class Ports(NamedTuple):
     request_read_index: Callable[[int], int]  #: returns the round that will bring it
     random_bytes: Callable[[int], bytes]
     jitter: Callable[[], float]  #: from 0 to 1
+    log_alarm: Callable[[], Alarm | None]  #: why no partition of this log may be taken, if so

@@ -16,7 +16,7 @@ from holdfast.records.checkpoint import (
     is_checkpoint_key,
 )
 from holdfast.records.header import decode_header, encode_header
-from holdfast.runtime.errors import AppendRefused, CoordinatorError
+from holdfast.runtime.errors import Alarm, AppendRefused, CoordinatorError
 from holdfast.runtime.log import LogRecord, ReadError
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.runtime import CoordinatorRuntime
@@ -293,6 +293,12 @@ class World:
         name, delay, *is_bug = arguments
         timers = self.runtime.partitions[index].timers
         timers.schedule(name, self.now_ms + int(delay), partial(self._ring, name, bool(is_bug)))
+
+    def _do_distrust(self, _: int, arguments: list[str], __: dict[str, str]) -> None:
+        self.runtime.distrust_log(Alarm(" ".join(arguments)))
+
+    def _do_trust(self, _: int, __: list[str], ___: dict[str, str]) -> None:
+        self.runtime.trust_log()
 
     def _do_close(self, _: int, __: list[str], ___: dict[str, str]) -> None:
         self.runtime.close()
