@@ -12,6 +12,7 @@ from holdfast.daemon.service import ShareService
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint
 from holdfast.records.header import decode_header
 from holdfast.records.results import StateRequest, StateResponse
+from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.log import LogRecord, ReadError
 from holdfast.runtime.machine import Operation, StateMachine
 from holdfast.runtime.memory_log import Append
@@ -226,7 +227,7 @@ class Node:
             index = fields["partition"]
             assert isinstance(index, int)
             self.stumbles.append((index, self.runtime.partitions[index].instance))
-        if bug is not None and not isinstance(bug, Fault):
+        if bug is not None and not isinstance(bug, Fault | AppendRefused):
             violate(Invariant.BUGS_STAY_AT_HOME, f"{event} at {self.name}: {bug!r}")
 
     def continue_soon(self, task: Callable[[], None]) -> None:

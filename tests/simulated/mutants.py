@@ -1,0 +1,222 @@
+"""Deliberate bugs (`mutants.txt`): each a patch of a few lines to the shipped core, and each caught by a named invariant.
+
+    python -m tests.simulated.mutants                run every mutant from seed 0 on and print what caught it
+    python -m tests.simulated.mutants --record       and write that into `mutants_caught.json`, which CI runs again
+    python -m tests.simulated.mutants --only NAME --trace
+
+A patch is applied to the source in memory while it is imported; the tree is never touched, and a patch that does not apply is a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import Pool
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any, NamedTuple
+
+SEEDS_MAX = 2_000
+PATCHES = Path(__file__).with_name("mutants.txt")
+CAUGHT = Path(__file__).with_name("mutants_caught.json")
+#: Lines of a patch that may go or come.
+LINES_MAX = 10
+
+#: Imported anew for each mutant.
+_PACKAGES = ("holdfast", "tests.simulated")
+
+
+class Mutant(NamedTuple):
+    """A bug: in one module, each old text, which stands there once, becomes a new one."""
+
+    name: str
+    module: str
+    replacements: list[tuple[str, str]]
+
+
+class Caught(NamedTuple):
+    """What caught a mutant: the invariant's name, and the first seed at which it did."""
+
+    invariant: str
+    seed: int
+
+
+class PatchFailed(Exception):
+    """A patch is malformed, too long, or does not fit the source any more."""
+
+
+def parse(text: str) -> dict[str, Mutant]:
+    """Return the mutants of a text in the form that `mutants.txt` describes, by name.
+
+    Raises:
+        PatchFailed: two of one name, or a patch that is too long.
+    """
+    mutants: dict[str, Mutant] = {}
+    for entry in ("\n" + text).split("\n= ")[1:]:
+        name, file, *lines = entry.rstrip().split("\n")
+        if name in mutants:
+            raise PatchFailed(f"{name} stands there twice")
+        if sum(line[:1] in ("-", "+") for line in lines) > LINES_MAX:
+            raise PatchFailed(f"{name}: more than {LINES_MAX} lines go or come")
+        hunks = [hunk.split("\n") for hunk in "\n".join(lines).split("\n...\n")]
+        replacements = [(_side(hunk, "-"), _side(hunk, "+")) for hunk in hunks]
+        mutants[name] = Mutant(name, file.removeprefix("@ ").removesuffix(".py").replace("/", "."), replacements)
+    return mutants
+
+
+def _side(hunk: list[str], sign: str) -> str:
+    """Return the lines that stay and those of one sign."""
+    return "".join(f"{line[1:]}\n" for line in hunk if line[:1] in (" ", sign))
+
+
+MUTANTS = parse(PATCHES.read_text())
+
+
+def patched(mutant: Mutant, path: Path) -> str:
+    """Return the source of a module with the mutant's patch.
+
+    Raises:
+        PatchFailed: the lines to be replaced do not stand there exactly once.
+    """
+    source = "\n" + path.read_text()
+    for old, new in mutant.replacements:
+        if source.count("\n" + old) != 1:
+            count = source.count("\n" + old)
+            raise PatchFailed(f"{mutant.name}: these lines stand {count} times in {path.name}, not once:\n{old}")
+        source = source.replace("\n" + old, "\n" + new)
+    return source[1:]
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Compiles the patched source, past any cache of bytecode."""
+
+    def __init__(self, name: str, path: str, source: str) -> None:
+        super().__init__(name, path)
+        self._source = source
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Compile the patched source."""
+        return compile(self._source, self.path, "exec")
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds one module: the one with the patch."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self._mutant = mutant
+        self.is_used = False
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return the patched module's spec, None for all others."""
+        if fullname != self._mutant.module:
+            return None
+        found = importlib.machinery.PathFinder.find_spec(fullname, path)
+        assert found is not None
+        assert found.origin is not None
+        self.is_used = True
+        loader = _Loader(fullname, found.origin, patched(self._mutant, Path(found.origin)))
+        return importlib.util.spec_from_file_location(fullname, found.origin, loader=loader)
+
+
+def _is_ours(name: str) -> bool:
+    return any(name == package or name.startswith(package + ".") for package in _PACKAGES)
+
+
+@contextmanager
+def mutated(mutant: Mutant) -> Iterator[tuple[Callable[..., Any], type[BaseException]]]:
+    """Import core and simulation with the mutant; gives its `run_life` and its `Violation`, then puts the real ones back."""
+    finder = _Finder(mutant)
+    real = {name: module for name, module in sys.modules.items() if _is_ours(name)}
+    for name in real:
+        del sys.modules[name]
+    sys.meta_path.insert(0, finder)
+    try:
+        life = importlib.import_module("tests.simulated.life")
+        invariants = importlib.import_module("tests.simulated.invariants")
+        if not finder.is_used:
+            raise PatchFailed(f"{mutant.name}: {mutant.module} is not imported by the simulation")
+        yield life.run_life, invariants.Violation
+    finally:
+        sys.meta_path.remove(finder)
+        for name in [name for name in sys.modules if _is_ours(name)]:
+            del sys.modules[name]
+        sys.modules.update(real)
+        for package in _PACKAGES:
+            parent, _, child = package.rpartition(".")
+            if parent and package in real:
+                setattr(sys.modules[parent], child, real[package])
+
+
+def find(mutant: Mutant, seeds: range) -> Caught | None:
+    """Return what caught the mutant first, or None."""
+    with mutated(mutant) as (run_life, violation):
+        for seed in seeds:
+            try:
+                run_life(seed)
+            except violation as caught:
+                return Caught(caught.invariant.name, seed)  # type: ignore[attr-defined]  # of the class imported anew
+    return None
+
+
+def _find_one(name: str) -> tuple[str, Caught | None, float]:
+    began_s = time.monotonic()
+    caught = find(MUTANTS[name], range(SEEDS_MAX))
+    return name, caught, time.monotonic() - began_s
+
+
+def _trace(mutant: Mutant) -> int:
+    caught = find(mutant, range(SEEDS_MAX))
+    if caught is None:
+        print(f"{mutant.name} is not caught")
+        return 1
+    lines: list[str] = []
+    with mutated(mutant) as (run_life, violation):
+        try:
+            run_life(caught.seed, lines.append)
+        except violation as told:
+            lines.append(str(told))
+    print("\n".join(lines))
+    return 0
+
+
+def main() -> int:
+    """Parse the command line and run; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulated.mutants", description="Run every mutant.")
+    parser.add_argument("--only", metavar="NAME", action="append", help="run these mutants only")
+    parser.add_argument("--record", action="store_true", help="write what caught them into mutants_caught.json")
+    parser.add_argument("--trace", action="store_true", help="with one --only: tell the life that caught it")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    options = parser.parse_args()
+    names: list[str] = options.only or list(MUTANTS)
+    if options.trace:
+        return _trace(MUTANTS[names[0]])
+    width = max(map(len, names))
+    recorded: dict[str, list[str | int]] = json.loads(CAUGHT.read_text()) if CAUGHT.exists() else {}
+    escaped = 0
+    with Pool(options.jobs) as pool:
+        for name, caught, took_s in pool.imap(_find_one, names):
+            if caught is None:
+                escaped += 1
+                print(f"{name:<{width}}  NOT CAUGHT in {SEEDS_MAX} lives ({took_s:.1f} s)", flush=True)
+            else:
+                recorded[name] = list(caught)
+                print(f"{name:<{width}}  {caught.invariant:<28} {caught.seed + 1:>5} seeds  {took_s:.1f} s", flush=True)
+    print(f"{len(names)} mutants, {len(names) - escaped} caught")
+    if options.record:
+        kept = {name: recorded[name] for name in MUTANTS if name in recorded}
+        CAUGHT.write_text(json.dumps(kept, indent=1) + "\n")
+    return 1 if escaped else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""Every mutant is caught, by the invariant and at the seed that `mutants_caught.json` holds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.runtime import partition
+from tests.simulated.life import run_life
+from tests.simulated.mutants import CAUGHT, MUTANTS, Caught, Mutant, PatchFailed, find, mutated, parse, patched
+
+RECORDED = {name: Caught(*caught) for name, caught in json.loads(CAUGHT.read_text()).items()}
+
+
+def test_enough_mutants_are_recorded() -> None:
+    assert list(RECORDED) == list(MUTANTS), "run `python -m tests.simulated.mutants --record`"
+    assert len(MUTANTS) >= 24
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_mutant_is_caught_and_the_real_core_is_not(name: str) -> None:
+    caught = RECORDED[name]
+    assert find(MUTANTS[name], range(caught.seed, caught.seed + 1)) == caught, (
+        "after a change of the core or the simulation: `python -m tests.simulated.mutants --record`"
+    )
+    run_life(caught.seed)
+
+
+def test_a_patch_lives_in_memory_only() -> None:
+    mutant = MUTANTS["answer at append"]
+    before = Path(partition.__file__).read_text()
+    with mutated(mutant):
+        assert sys.modules["holdfast.runtime.partition"] is not partition
+    assert sys.modules["holdfast.runtime.partition"] is partition
+    assert sys.modules["tests"].simulated is sys.modules["tests.simulated"]
+    assert Path(partition.__file__).read_text() == before
+
+
+def test_a_patch_that_does_not_fit_is_a_failure() -> None:
+    path = Path(partition.__file__)
+    with pytest.raises(PatchFailed, match="stand 0 times"):
+        patched(Mutant("wrong", partition.__name__, [("no such line\n", "x\n")]), path)
+    with pytest.raises(PatchFailed, match="not imported"), mutated(Mutant("lost", "holdfast.cli", [])):
+        pass
+
+
+def test_a_patch_is_short_and_has_a_name_of_its_own() -> None:
+    entry = "= name\n@ a/b.py\n-old\n+new\n...\n+second\n stays\n"
+    assert parse(entry) == {"name": Mutant("name", "a.b", [("old\n", "new\n"), ("stays\n", "second\nstays\n")])}
+    with pytest.raises(PatchFailed, match="twice"):
+        parse(entry + entry)
+    with pytest.raises(PatchFailed, match="more than 10"):
+        parse(entry + "+line\n" * 9)
