@@ -1,0 +1,55 @@
+"""The glue: its clock never jumps, and goes on whatever a tick meets."""
+
+import asyncio
+
+from holdfast.runtime.broker_connection import ConnectionOptions
+from holdfast.runtime.kafka_log import KafkaLogConfig
+from holdfast.runtime.shell import CoordinatorShell, make_clock_ms
+from tests.pure.runtime.counter import Bugs, Counter
+from tests.pure.runtime.fake_brokers import wait_until
+from tests.pure.runtime.world import CONFIG
+
+NOBODY = KafkaLogConfig(
+    topic="topic",
+    connection=ConnectionOptions(bootstrap=(("127.0.0.1", 1),)),
+    client={"bootstrap.servers": "127.0.0.1:1", "log_level": 0},
+)
+
+
+class StumblingObserver:
+    """Raises in its first ticks."""
+
+    def __init__(self) -> None:
+        self.ticks = 0
+        self.notes: list[tuple[str, str]] = []
+
+    def note(self, level: str, event: str, fields: dict[str, object]) -> None:
+        self.notes.append((level, event))
+
+    def partition_changed(self, partition: object) -> None:
+        raise AssertionError("nothing was loaded")
+
+    def superseded(self, partition: object, winner: object, offset: int) -> None:
+        raise AssertionError("nothing was loaded")
+
+    def ticked(self) -> None:
+        self.ticks += 1
+        if self.ticks <= 2:
+            raise RuntimeError("a bug in a tick")
+
+
+async def test_clock_goes_on_after_a_tick_that_fails() -> None:
+    observer = StumblingObserver()
+    shell = CoordinatorShell(CONFIG, NOBODY, lambda _: Counter("none", print, Bugs()), observer, tick_ms=1)
+    shell._ticker = asyncio.create_task(shell._tick())
+    await wait_until(lambda: observer.ticks == 4)
+    assert observer.notes == [("error", "tick failed")] * 2
+    assert await shell.stop(5)
+    assert shell.runtime.is_closed
+
+
+def test_clock_begins_at_the_walls_time_and_never_goes_back() -> None:
+    clock_ms = make_clock_ms()
+    times = [clock_ms() for _ in range(1_000)]
+    assert times == sorted(times)
+    assert times[0] > 1_700_000_000_000
