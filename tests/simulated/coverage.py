@@ -26,6 +26,7 @@ EXPECTED = (
     "failed -> closed",
     "closed -> loading",
     "load",
+    "life without faults",
     "answered write",
     "answered read",
     "retry from inside",

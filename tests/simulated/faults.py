@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from holdfast.runtime.errors import Alarm
 from holdfast.runtime.memory_log import MemoryLog
 from tests.simulated.node import Node
 from tests.simulated.requests import CleanUp
@@ -182,6 +183,22 @@ def _rebalance(life: Life, node: Node) -> bool:
     return True
 
 
+def _distrust(life: Life, node: Node) -> bool:
+    if not node.is_running:
+        return False
+    if node.runtime.log_alarm is not None:
+        node.runtime.trust_log()
+        return False
+    node.runtime.distrust_log(Alarm("the topic's settings are not safe"))
+    return True
+
+
+def _new_image(life: Life, node: Node) -> bool:
+    if node.is_running:
+        node.learn_image()
+    return node.is_running
+
+
 def _clean_up(life: Life, node: Node) -> bool:
     index = _partition(life)
     if not node.is_running or not node.serves(index):
@@ -214,4 +231,6 @@ FAULTS: dict[str, Callable[[Life, Node], bool]] = {
     "taken by an admin": _take,
     "rebalance": _rebalance,
     "clean-up": _clean_up,
+    "log distrusted": _distrust,
+    "new metadata image": _new_image,
 }

@@ -42,6 +42,8 @@ class Invariant(Enum):
     PRUNED_IS_JUDGED_ALIKE = "a reader that starts now finds the same records void"
     BUGS_STAY_AT_HOME = "an exception does not leave the runtime"
     BUGS_FAIL_THEIR_PARTITION = "a partition in whose event an exception was raised stops serving"
+    IMAGE_IS_THE_NEWEST = "a partition that serves decides by the newest metadata image of its node"
+    DISTRUSTED_IS_NOT_SERVED = "no partition begins to serve while its node does not trust the log"
     NOTHING_FAILS_WITHOUT_FAULTS = "without faults no partition fails and no operation is lost"
     CONVERGES = "when faults have stopped, one node serves each partition"
     NOBODY_FIGHTS = "when faults have stopped, few checkpoints are taken"

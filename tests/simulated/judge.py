@@ -126,6 +126,8 @@ def check_partition(node: Node, partition: Partition) -> None:
     if partition.state is State.ACTIVE:
         shard = partition.machine
         assert isinstance(shard, WatchedShard)
+        if shard.image is not node.image:
+            violate(Invariant.IMAGE_IS_THE_NEWEST, f"{node.name}/{partition.index}")
         _check_active(node, partition, shard)
 
 

@@ -53,6 +53,8 @@ class Life:
         Raises:
             Violation: an invariant did not hold.
         """
+        if self.is_free_of_faults:
+            self.world.count("life without faults")
         if self.random.random() < 0.6:
             self._run_until_quiet()
         for _ in range(self.steps):
@@ -183,6 +185,7 @@ class Life:
             node.log.is_frozen = False
             node.log.queue_records_max = UNBOUNDED
             node.planted = None
+            node.runtime.trust_log()
             if node.is_dead or node.is_closed:
                 self.restart(node)
             elif node.runtime.config.log != world.topic.identity:

@@ -85,6 +85,11 @@ class WatchedShard(ShareShard):
         self.node.has_unloaded = True
         super().on_unloaded()
 
+    @property
+    def image(self) -> object:
+        """Return the metadata that it decides by."""
+        return self._image
+
     def fingerprint(self) -> tuple[object, ...]:
         """Return everything that a decision might change."""
         states = self._states

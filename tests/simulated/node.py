@@ -90,7 +90,8 @@ class Node:
         self.log.start(self)
         self.service = ShareService(self, NoMetrics(), world.clock_ms)
         self.service.start_up(len(world.topic.partitions))
-        self.runtime.new_metadata_image(Image())
+        self.image = Image()  #: the newest
+        self.learn_image()
         self.pruners: dict[int, Pruner] = {}
         self.shards: dict[int, WatchedShard] = {}
 
@@ -131,6 +132,11 @@ class Node:
         """Take every log partition, as a static node does when it starts."""
         for index in range(len(self.world.topic.partitions)):
             self.runtime.load(index, None)
+
+    def learn_image(self) -> None:
+        """Learn of newer cluster metadata."""
+        self.image = Image()
+        self.runtime.new_metadata_image(self.image)
 
     def handle(self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None]) -> None:
         """Take a request, now or when it is thawed."""
@@ -244,6 +250,8 @@ class Node:
             if after not in LEGAL[before]:
                 violate(Invariant.LEGAL_TRANSITIONS, f"{before} -> {after} at {self.name}/{index}")
         if partition.state is State.ACTIVE:
+            if self.runtime.log_alarm is not None:
+                violate(Invariant.DISTRUSTED_IS_NOT_SERVED, f"{self.name}/{index} serves: {self.runtime.log_alarm}")
             self._beat(partition, self.shards[index], self.world.now_ms)
         if self.world.is_tracing:
             self.world.trace(f"  {self.name}/{index} is {after} (instance {partition.instance}, {partition.failure})")
