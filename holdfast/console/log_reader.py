@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from holdfast.console.outcomes import Exit, Failure
+from holdfast.daemon.messages import header_of
 from holdfast.records.checkpoint import Checkpoint, decode_checkpoint, is_checkpoint_key
 from holdfast.records.codec import Kind, decode_record, peek_kind
 from holdfast.records.errors import RecordError
@@ -20,7 +21,6 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.reader import START, Position, step
 from holdfast.records.single_object import MARKER
 from holdfast.records.values import Noop, Snapshot, Update
-from holdfast.runtime.kafka_reader import header_of
 
 #: How long a broker may be silent before the log is given up.
 READ_TIMEOUT_S: Final = 30.0

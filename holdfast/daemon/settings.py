@@ -230,10 +230,12 @@ class LogSettings(Component):
         most=1_000_000,
     )
     read_batch_records_max: int = count(1_000, "Records that loads hand to the event loop at a time.", most=100_000)
-    read_batches_in_flight_max: int = count(
-        4, "Batches of loads that may wait for the event loop; then no more is read.", most=10_000
+    fetch_bytes_max: int = setting(
+        4 * MIB, "Largest answer to one fetch of the log, for loads and for tails each.", ge=64 * 1024, le=1024 * MIB
     )
-    read_buffer_kilobytes_max: int = setting(65_536, "What loads may fetch ahead, in KiB.", ge=1_024, le=2_097_151)
+    fetch_partition_bytes_max: int = setting(
+        MIB, "What one fetch brings of one log partition. At most fetch_bytes_max.", ge=16 * 1024, le=1024 * MIB
+    )
     fetch_wait_ms: int = time_ms(100, "How long a broker may hold a fetch of the log that finds nothing new.")
     producer_queue_records_max: int = count(
         100_000,

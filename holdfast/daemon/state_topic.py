@@ -26,11 +26,11 @@ from confluent_kafka.admin._topic import TopicDescription
 from confluent_kafka.cimpl import NewTopic
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
+from holdfast.daemon.messages import header_of
 from holdfast.daemon.metadata_client import MetadataClient
 from holdfast.daemon.settings import LogSettings
 from holdfast.records.header import HEADER_NAME
 from holdfast.runtime.broker_connection import ConnectionFailed
-from holdfast.runtime.kafka_reader import header_of
 
 #: What a state topic is made with, beside the settings of an admin.
 FIXED_CONFIG: Final = {

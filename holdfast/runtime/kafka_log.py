@@ -1,8 +1,7 @@
 """A real Kafka topic as the log.
 
-Appends and tails go through requests of our own on the event loop (`appender`, `tail`): one Produce and one Fetch serve all partitions
-of a broker at once, where librdkafka sends one Produce for each; docs/architecture.md has the figures.
-Loads, which are bulk work, are read by librdkafka in a thread of their own (`kafka_reader`) and handed over at the end they saw.
+Appends, loads and tails go through requests of our own on the event loop (`appender`, `follower`): one Produce and one Fetch serve all
+partitions of a broker at once, where librdkafka sends one Produce for each; docs/architecture.md has the figures.
 """
 
 import asyncio
@@ -13,20 +12,17 @@ from functools import partial
 from struct import error as StructError  # noqa: N812 - it is a class
 from typing import Any
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from holdfast.runtime import kafka_frames as frames
 from holdfast.runtime.appender import Appender, AppenderConfig
 from holdfast.runtime.broker_connection import ConnectionFailed, ConnectionOptions
 from holdfast.runtime.brokers import STALE_LEADER, Brokers
-from holdfast.runtime.kafka_reader import Found, KafkaReader
+from holdfast.runtime.follower import Follower, FollowerConfig
 from holdfast.runtime.log import LogListener, ReadError
-from holdfast.runtime.tail import Tail, TailConfig
 
 Settings = Mapping[str, str | int | float | bool]
-
-_OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,20 +31,16 @@ class KafkaLogConfig:
 
     topic: str
     connection: ConnectionOptions  #: of our own requests
-    client: (
-        Settings  #: librdkafka properties of the loads' consumer and the admin client, `bootstrap.servers` among them
-    )
+    client: Settings  #: librdkafka properties of the admin client, `bootstrap.servers` among them
     message_bytes_max: int = 1_048_576  #: the topic's `max.message.bytes`; larger records are refused here
     message_timeout_ms: int = 30_000  #: after it an append has failed, though it may still land
     compression: int = 0  #: of what we append, by Kafka's number
     linger_ms: float = 0  #: how long a record waits for company; 0: for the end of this turn of the loop
     append_records_max: int = 100_000  #: records handed over and not yet sent
     fetch_wait_ms: int = 100  #: how long a broker may hold an empty fetch
-    fetch_bytes_max: int = 16 * 1_048_576
+    fetch_bytes_max: int = 4 * 1_048_576  #: of one fetch
     fetch_partition_bytes_max: int = 1_048_576
-    batch_records_max: int = 1_000  #: records of a load handed to the loop at a time
-    batches_in_flight_max: int = 4  #: batches of loads handed over and not yet processed
-    queued_kilobytes_max: int = 65_536  #: fetched by loads and not yet handed over
+    slice_records_max: int = 1_000  #: records of a load told before others have their turn
     request_timeout_ms: int = 10_000  #: of any request to a broker
 
 
@@ -80,13 +72,8 @@ class KafkaLog:
             self._append_failed,
             clock_ms,
         )
-        self._tail = Tail(
-            TailConfig(config.fetch_wait_ms, config.fetch_bytes_max, config.fetch_partition_bytes_max),
-            self._brokers,
-            self._told,
-            self._appender.sent,
-        )
-        self._load = KafkaReader(config, self._hand_over)
+        self._tail = self._make_follower("tail")
+        self._load = self._make_follower("load")
         self.append = self._appender.append
 
     async def start(self, listener: LogListener) -> None:
@@ -97,7 +84,6 @@ class KafkaLog:
         """
         self._listener = listener
         await self._brokers.refresh()
-        self._load.start()
 
     async def close(self, timeout_s: float) -> bool:
         """Send what was appended, then stop everything; returns whether all of it was done in time."""
@@ -106,8 +92,9 @@ class KafkaLog:
         for task in self._tasks:
             task.cancel()
         await self._tail.close()
+        await self._load.close()
         self._brokers.close()
-        return await asyncio.to_thread(self._load.close, timeout_s) and is_sent
+        return is_sent
 
     # ---- Log -------------------------------------------------------------------------------------------------------
 
@@ -193,33 +180,18 @@ class KafkaLog:
 
     # ---- loads -----------------------------------------------------------------------------------------------------
 
-    def _hand_over(self, found: Found, done: Callable[[], None]) -> None:
-        """Called on the reader's thread; `done` allows it to hand over more."""
-        self._call_soon(partial(self._tell, found, done))
-
-    def _tell(self, found: Found, done: Callable[[], None]) -> None:
-        try:
-            if self._is_closed:
-                return
-            listener = self._told()
-            for partition, instance, records in found.records:
-                listener.records_read(partition, instance, records)
-            for partition, instance, next_offset in found.ended:
-                self._end_load(partition, instance, next_offset)
-            for partition, instance, offset, error in found.failed:
-                # Out of range means that the log start moved meanwhile: the load begins again from the new one.
-                moved = "; the log start moved" if error.code() in _OUT_OF_RANGE else ""
-                is_alarm = error.code() == KafkaError._LOG_TRUNCATION
-                text = f"offset {offset}: {error.str()}{moved}"
-                listener.read_failed(partition, instance, ReadError(text, is_alarm=is_alarm))
-        finally:
-            done()
-
     def _end_load(self, partition: int, instance: int, next_offset: int) -> None:
         if self._reading.get(partition) != instance:
             return
         self._tail.follow(partition, instance, next_offset)
         self._told().caught_up(partition, instance, next_offset)
+
+    def _make_follower(self, purpose: str) -> Follower:
+        config = self._config
+        bounds = FollowerConfig(
+            config.fetch_wait_ms, config.fetch_bytes_max, config.fetch_partition_bytes_max, config.slice_records_max
+        )
+        return Follower(purpose, bounds, self._brokers, self._told, self._appender.sent, self._end_load)
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 

@@ -1,14 +1,15 @@
-"""Follows log partitions at their end: one incremental fetch session per broker, on the event loop.
+"""Follows log partitions: one incremental fetch session per broker, on the event loop.
 
+Two of them work for a node: one for loads, which end where the log ended, and one for tails, which don't; so no load stands before a tail.
 A batch that equals, byte for byte, the oldest one we sent and have not met is told as ours without being taken apart.
-Everything else is decoded and told record by record.
+Everything else is decoded and told in slices of bounded size; between slices the rest of the node has its turn.
 
 Source: KIP-227 (fetch sessions), KIP-320 (truncation); record batch format, magic 2.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from holdfast.runtime.appender import BATCH_HEAD_BYTES, SentBatch
 from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed
 from holdfast.runtime.brokers import STALE_LEADER, Brokers
 from holdfast.runtime.kafka_frames import Fetched, FetchTarget
-from holdfast.runtime.log import LogListener, LogRecord, ReadError
+from holdfast.runtime.log import LogListener, LogRecord, ReadError, make_log_record
 
 #: base offset, length, leader epoch, magic, crc, attributes, last offset delta, …, record count
 _BATCH_HEAD = Struct(">qiibIhiqqqhii")
@@ -32,37 +33,53 @@ _SESSION_EPOCH_MAX = 2**31 - 1
 _SESSION_LOST = frozenset({70, 71, 106})
 
 
-class TailConfig(NamedTuple):
-    """Bounds of the tail."""
+class FollowerConfig(NamedTuple):
+    """Bounds of a follower."""
 
     wait_ms: int  #: how long a broker may hold an empty fetch
     bytes_max: int
     partition_bytes_max: int
+    slice_records_max: int  #: decoded records told at a time
     retry_backoff_ms: int = 50
 
 
 class _Followed:
-    """One partition as the tail follows it."""
+    """One partition as a follower sees it."""
 
-    __slots__ = ("asked_offset", "instance", "last_epoch", "offset")
+    __slots__ = ("asked_offset", "end_offset", "instance", "last_epoch", "offset")
 
-    def __init__(self, instance: int, offset: int) -> None:
+    def __init__(self, instance: int, offset: int, end_offset: int | None) -> None:
         self.instance = instance
         self.offset = offset
+        self.end_offset = end_offset  #: behind the last record to be told; None: never
         self.last_epoch = -1  #: leader epoch of the batch met last
         self.asked_offset = -1  #: what the broker's session knows; -1: nothing
 
 
-class Tail:
-    """Follows partitions until they are forgotten."""
+class Follower:
+    """Follows partitions until their end, or until they are forgotten."""
 
     def __init__(
         self,
-        config: TailConfig,
+        purpose: str,
+        config: FollowerConfig,
         brokers: Brokers,
         listener: Callable[[], LogListener],
         sent: Callable[[int], deque[SentBatch]],
+        ended: Callable[[int, int, int], None],
     ) -> None:
+        """Prepare; a session starts with the first partition.
+
+        Args:
+            purpose: names the connections, which are not shared with another purpose.
+            config: bounds.
+            brokers: who leads what.
+            listener: who is told what was read.
+            sent: batches of a partition that this node sent and has not met, oldest first.
+            ended: told (partition, instance, next offset) when a partition was followed to its end.
+        """
+        self._purpose = purpose
+        self._ended = ended
         self._config = config
         self._brokers = brokers
         self._listener = listener
@@ -72,9 +89,9 @@ class Tail:
         self._search: asyncio.Task[None] | None = None  #: for leaders of partitions that have none now
         brokers.on_change(self._share_out)
 
-    def follow(self, partition: int, instance: int, offset: int) -> None:
-        """Tell what lies at and behind an offset, under an instance."""
-        self._followed[partition] = _Followed(instance, offset)
+    def follow(self, partition: int, instance: int, offset: int, end_offset: int | None = None) -> None:
+        """Tell what lies at and behind an offset, and before an end if there is one, under an instance."""
+        self._followed[partition] = _Followed(instance, offset, end_offset)
         self._share_out()
 
     def forget(self, partition: int) -> None:
@@ -102,7 +119,7 @@ class Tail:
                 by_broker.setdefault(leader[0], {})[partition] = followed
             elif self._search is None or self._search.done():
                 self._search = asyncio.get_running_loop().create_task(
-                    self._search_leaders(), name="holdfast-tail-search"
+                    self._search_leaders(), name=f"holdfast-{self._purpose}-search"
                 )
         for broker_id in by_broker.keys() - self._sessions.keys():
             self._sessions[broker_id] = _Session(self, broker_id)
@@ -123,18 +140,16 @@ class Tail:
         except Exception:  # nobody answered, or nothing that can be read
             await asyncio.sleep(pause_s)
 
-    def meet(self, partition: int, followed: _Followed, fetched: Fetched) -> bool:
-        """Tell what a fetch brought; returns whether the leader should be asked for anew."""
+    def meet(self, partition: int, followed: _Followed, fetched: Fetched) -> Iterator[None]:
+        """Tell what a fetch brought; yields where others may have a turn."""
+        listener = self._listener()
         if self._followed.get(partition) is not followed:
-            return False
-        listener, code = self._listener(), fetched.error_code
-        if code in STALE_LEADER:
-            return True
-        if code or fetched.is_diverging:
+            return
+        if fetched.error_code or fetched.is_diverging:
             self.forget(partition)
             listener.read_failed(partition, followed.instance, _read_error(fetched, followed.offset))
-            return False
-        data, at, end = fetched.records, 0, len(fetched.records)
+            return
+        data, at, end, told = fetched.records, 0, len(fetched.records), 0
         while at + BATCH_HEAD_BYTES <= end:
             head = _BATCH_HEAD.unpack_from(data, at)
             stop = at + _LENGTH_OFFSET + head[1]
@@ -154,40 +169,51 @@ class Tail:
                 followed.offset = last_offset + 1
             else:
                 records = _decode(data[at:stop], followed.offset) if not head[5] & _CONTROL else []
+                _drop_met(sent, records)
+                for first in range(0, len(records), self._config.slice_records_max):
+                    if told >= self._config.slice_records_max:
+                        told = 0
+                        yield
+                        if self._followed.get(partition) is not followed:
+                            return
+                    few = records[first : first + self._config.slice_records_max]
+                    listener.records_read(partition, followed.instance, few)
+                    told += len(few)
                 followed.offset = max(followed.offset, last_offset + 1)
-                if records:
-                    _drop_met(sent, records)
-                    listener.records_read(partition, followed.instance, records)
                 listener.position_reached(partition, followed.instance, followed.offset)
             if self._followed.get(partition) is not followed:
-                return False
+                return
             followed.last_epoch = head[2]
             at = stop
-        return False
+        if followed.end_offset is not None and followed.offset >= followed.end_offset:
+            self.forget(partition)
+            self._ended(partition, followed.instance, followed.offset)
 
 
 class _Session:
     """The fetches to one broker."""
 
-    def __init__(self, tail: Tail, broker_id: int) -> None:
+    def __init__(self, follower: Follower, broker_id: int) -> None:
         self.wanted: dict[int, _Followed] = {}
         self.changed = asyncio.Event()
-        self._tail = tail
+        self._follower = follower
         self._broker_id = broker_id
         self._session_id = 0
         self._epoch = 0
         self._known: dict[int, _Followed] = {}
-        self.task = asyncio.get_running_loop().create_task(self._run(), name=f"holdfast-tail-{broker_id}")
+        self.task = asyncio.get_running_loop().create_task(
+            self._run(), name=f"holdfast-{follower._purpose}-{broker_id}"
+        )
 
     async def _run(self) -> None:
-        tail = self._tail
+        follower = self._follower
         while True:
             if not self.wanted:
                 self.changed.clear()
                 await self.changed.wait()
                 continue
             try:
-                connection = await tail._brokers.connection(self._broker_id, "fetch")
+                connection = await follower._brokers.connection(self._broker_id, follower._purpose)
                 is_stale = await self._fetch(connection)
             except ConnectionFailed:
                 is_stale = True
@@ -196,25 +222,25 @@ class _Session:
                 is_stale = True
                 self._forget_session()
                 for partition, followed in list(self.wanted.items()):
-                    tail.forget(partition)
-                    tail._listener().read_failed(partition, followed.instance, ReadError(repr(bug), is_alarm=False))
+                    follower.forget(partition)
+                    follower._listener().read_failed(partition, followed.instance, ReadError(repr(bug), is_alarm=False))
             if is_stale:
-                await tail.ask_leaders()
+                await follower.ask_leaders()
 
     async def _fetch(self, connection: BrokerConnection) -> bool:
         """Fetch once and tell what came; returns whether the leaders should be asked for anew."""
-        tail, config = self._tail, self._tail._config
+        follower, config = self._follower, self._follower._config
         forgotten = [partition for partition in self._known if partition not in self.wanted]
         targets = []
         for partition, followed in self.wanted.items():
             if self._known.get(partition) is not followed or followed.asked_offset != followed.offset:
-                leader_epoch = tail._brokers.leaders.get(partition, (-1, -1))[1]
+                leader_epoch = follower._brokers.leaders.get(partition, (-1, -1))[1]
                 targets.append(FetchTarget(partition, leader_epoch, followed.offset, followed.last_epoch))
                 followed.asked_offset = followed.offset
         asked = self._known = dict(self.wanted)
         api, version = frames.FETCH
         body = frames.encode_fetch(
-            tail._brokers.topic,
+            follower._brokers.topic,
             (self._session_id, self._epoch),
             config.wait_ms,
             config.bytes_max,
@@ -236,9 +262,14 @@ class _Session:
         is_stale = False
         for fetched in found:
             met = asked.get(fetched.partition)  # and not of an instance that came while the answer was under way
-            if met is not None and tail.meet(fetched.partition, met, fetched):
+            if met is None:
+                continue
+            if fetched.error_code in STALE_LEADER:
                 met.asked_offset = -1
                 is_stale = True
+                continue
+            for _ in follower.meet(fetched.partition, met, fetched):
+                await asyncio.sleep(0)
         return is_stale
 
     def _forget_session(self) -> None:
@@ -252,15 +283,17 @@ def _decode(batch: bytes, from_offset: int) -> list[LogRecord]:
     if not decoded.validate_crc():
         raise ConnectionFailed("a record batch arrived broken")
     return [
-        LogRecord(
-            record.offset,
-            record.key,
-            record.value,
-            next((value for name, value in reversed(record.headers) if name == HEADER_NAME), None),
-        )
+        make_log_record((record.offset, record.key, record.value, _header(record.headers)))
         for record in decoded
         if record.offset >= from_offset
     ]
+
+
+def _header(headers: list[tuple[str, bytes]]) -> bytes | None:
+    """Return the `hf` header; of several the last one, as Kafka's clients do."""
+    if len(headers) == 1 and headers[0][0] == HEADER_NAME:
+        return headers[0][1]
+    return next((value for name, value in reversed(headers) if name == HEADER_NAME), None)
 
 
 def _drop_met(sent: deque[SentBatch], records: list[LogRecord]) -> None:
@@ -271,10 +304,9 @@ def _drop_met(sent: deque[SentBatch], records: list[LogRecord]) -> None:
 
 
 def _read_error(fetched: Fetched, offset: int) -> ReadError:
-    bounds = f"the log runs from {fetched.log_start_offset} to {fetched.high_watermark}"
     if fetched.is_diverging:
-        return ReadError(f"the log was truncated below offset {offset}; {bounds}", is_alarm=True)
+        return ReadError(f"the log was truncated below offset {offset}", is_alarm=True)
     if fetched.error_code == _OFFSET_OUT_OF_RANGE:
-        is_beyond_end = offset > fetched.high_watermark >= 0
-        return ReadError(f"offset {offset} is out of range; {bounds}", is_alarm=is_beyond_end)
+        # Cut or lost: the next load compares the log's bounds with what was committed, and knows.
+        return ReadError(f"offset {offset} is out of range", is_alarm=False)
     return ReadError(f"the broker answered error {fetched.error_code}", is_alarm=False)

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.runtime.appender import BATCH_HEAD_BYTES, SentBatch
+from holdfast.runtime.follower import Follower, FollowerConfig
 from holdfast.runtime.kafka_frames import Fetched
 from holdfast.runtime.log import LogRecord, ReadError
-from holdfast.runtime.tail import Tail, TailConfig
 from tests.pure.runtime.fake_brokers import FakeBrokers, batch, fetched, targets_of, wait_until
 
 
@@ -34,6 +34,9 @@ class Told:
     def position_reached(self, partition: int, instance: int, next_offset: int) -> None:
         self.lines.append(f"{partition} instance {instance}: stands at {next_offset}")
 
+    def ended(self, partition: int, instance: int, next_offset: int) -> None:
+        self.lines.append(f"{partition} instance {instance}: ended at {next_offset}")
+
     def read_failed(self, partition: int, instance: int, error: ReadError) -> None:
         self.lines.append(f"{partition} instance {instance}: {'alarm' if error.is_alarm else 'failed'}, {error.text}")
 
@@ -57,9 +60,11 @@ def sent() -> deque[SentBatch]:
 
 
 @pytest.fixture
-async def tail(brokers: FakeBrokers, told: Told, sent: deque[SentBatch]) -> AsyncIterator[Tail]:
-    config = TailConfig(wait_ms=10, bytes_max=10_000, partition_bytes_max=1_000, retry_backoff_ms=1)
-    tail = Tail(config, brokers, lambda: told, lambda _: sent)  # type: ignore[arg-type,return-value]
+async def tail(brokers: FakeBrokers, told: Told, sent: deque[SentBatch]) -> AsyncIterator[Follower]:
+    config = FollowerConfig(
+        wait_ms=10, bytes_max=10_000, partition_bytes_max=1_000, slice_records_max=2, retry_backoff_ms=1
+    )
+    tail = Follower("tail", config, brokers, lambda: told, lambda _: sent, told.ended)  # type: ignore[arg-type,return-value]
     yield tail
     await tail.close()
 
@@ -79,7 +84,9 @@ async def answer(brokers: FakeBrokers, *answers: bytes) -> None:
         await brokers.wait_requests(max(1, count) + 1)
 
 
-async def test_record_by_record_and_the_next_fetch_goes_on_behind(tail: Tail, brokers: FakeBrokers, told: Told) -> None:
+async def test_record_by_record_and_the_next_fetch_goes_on_behind(
+    tail: Follower, brokers: FakeBrokers, told: Told
+) -> None:
     tail.follow(0, 3, 5)
     await answer(brokers, fetched([found(batch(5, [b"a", b"b"]) + batch(9, [b"c"]))]))
     assert told.lines == [
@@ -92,7 +99,7 @@ async def test_record_by_record_and_the_next_fetch_goes_on_behind(tail: Tail, br
 
 
 async def test_our_own_batch_is_told_without_being_taken_apart(
-    tail: Tail, brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
+    tail: Follower, brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
 ) -> None:
     ours = batch(5, [b"a", b"b"])
     sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 2, b"h0", b"h1"))
@@ -107,7 +114,7 @@ async def test_our_own_batch_is_told_without_being_taken_apart(
 
 
 async def test_our_own_batch_that_is_not_taken_is_told_record_by_record(
-    tail: Tail, brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
+    tail: Follower, brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
 ) -> None:
     ours = batch(5, [b"a", b"b"])
     sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 2, b"h0", b"h1"))
@@ -118,21 +125,21 @@ async def test_our_own_batch_that_is_not_taken_is_told_record_by_record(
     assert not sent, "it was met all the same"
 
 
-async def test_control_batch_only_moves_the_place(tail: Tail, brokers: FakeBrokers, told: Told) -> None:
+async def test_control_batch_only_moves_the_place(tail: Follower, brokers: FakeBrokers, told: Told) -> None:
     tail.follow(0, 3, 5)
     await answer(brokers, fetched([found(batch(5, [b"marker"], attributes=0x20))]))
     assert told.lines == ["0 instance 3: stands at 6"]
 
 
 async def test_batch_that_begins_below_the_asked_offset_is_told_from_there(
-    tail: Tail, brokers: FakeBrokers, told: Told
+    tail: Follower, brokers: FakeBrokers, told: Told
 ) -> None:
     tail.follow(0, 3, 6)
     await answer(brokers, fetched([found(batch(5, [b"a", b"b"]))]))
     assert told.lines == ["0 instance 3: 6 b", "0 instance 3: stands at 7"]
 
 
-async def test_batch_cut_short_is_fetched_again(tail: Tail, brokers: FakeBrokers, told: Told) -> None:
+async def test_batch_cut_short_is_fetched_again(tail: Follower, brokers: FakeBrokers, told: Told) -> None:
     tail.follow(0, 3, 5)
     await answer(brokers, fetched([found(batch(5, [b"a"]) + batch(6, [b"b"])[:-1])]))
     assert told.lines == ["0 instance 3: 5 a", "0 instance 3: stands at 6"]
@@ -140,7 +147,7 @@ async def test_batch_cut_short_is_fetched_again(tail: Tail, brokers: FakeBrokers
 
 
 async def test_answer_for_an_earlier_instance_is_not_told_to_the_next_one(
-    tail: Tail, brokers: FakeBrokers, told: Told
+    tail: Follower, brokers: FakeBrokers, told: Told
 ) -> None:
     """The old fetch began at 50; were it taken for the new instance, 40 to 49 would be skipped."""
     tail.follow(0, 3, 50)
@@ -152,7 +159,9 @@ async def test_answer_for_an_earlier_instance_is_not_told_to_the_next_one(
     assert targets_of(brokers.requests[1][2])[1] == {0: 40}
 
 
-async def test_forgotten_partition_is_left_out_and_told_no_more(tail: Tail, brokers: FakeBrokers, told: Told) -> None:
+async def test_forgotten_partition_is_left_out_and_told_no_more(
+    tail: Follower, brokers: FakeBrokers, told: Told
+) -> None:
     tail.follow(0, 3, 5)
     tail.follow(1, 4, 0)
     await brokers.wait_requests(1)
@@ -163,7 +172,9 @@ async def test_forgotten_partition_is_left_out_and_told_no_more(tail: Tail, brok
 
 
 @pytest.mark.parametrize("error_code", [6, 74, 75])
-async def test_stale_leader_is_asked_for_anew(tail: Tail, brokers: FakeBrokers, told: Told, error_code: int) -> None:
+async def test_stale_leader_is_asked_for_anew(
+    tail: Follower, brokers: FakeBrokers, told: Told, error_code: int
+) -> None:
     tail.follow(0, 3, 5)
     await brokers.wait_requests(1)
     brokers.leaders[0] = (2, 1)
@@ -177,17 +188,16 @@ async def test_stale_leader_is_asked_for_anew(tail: Tail, brokers: FakeBrokers, 
 @pytest.mark.parametrize(
     ("bad", "line"),
     [
-        (found(b"", error_code=1), "0 instance 3: failed, offset 5 is out of range; the log runs from 0 to 99"),
-        (Fetched(0, 1, 4, 0, False, b""), "0 instance 3: alarm, offset 5 is out of range; the log runs from 0 to 4"),
+        (found(b"", error_code=1), "0 instance 3: failed, offset 5 is out of range"),
         (
             found(b"", is_diverging=True),
-            "0 instance 3: alarm, the log was truncated below offset 5; the log runs from 0 to 99",
+            "0 instance 3: alarm, the log was truncated below offset 5",
         ),
         (found(b"", error_code=2), "0 instance 3: failed, the broker answered error 2"),
     ],
 )
 async def test_reading_ends_with_an_error(
-    tail: Tail, brokers: FakeBrokers, told: Told, bad: Fetched, line: str
+    tail: Follower, brokers: FakeBrokers, told: Told, bad: Fetched, line: str
 ) -> None:
     tail.follow(0, 3, 5)
     tail.follow(1, 4, 0)
@@ -198,7 +208,7 @@ async def test_reading_ends_with_an_error(
 
 @pytest.mark.parametrize("error_code", [70, 71])
 async def test_session_that_the_broker_lost_begins_anew(
-    tail: Tail, brokers: FakeBrokers, told: Told, error_code: int
+    tail: Follower, brokers: FakeBrokers, told: Told, error_code: int
 ) -> None:
     tail.follow(0, 3, 5)
     await answer(brokers, fetched([]), fetched([], error_code=error_code))
@@ -209,7 +219,7 @@ async def test_session_that_the_broker_lost_begins_anew(
     ]
 
 
-async def test_broken_batch_is_fetched_again(tail: Tail, brokers: FakeBrokers, told: Told) -> None:
+async def test_broken_batch_is_fetched_again(tail: Follower, brokers: FakeBrokers, told: Told) -> None:
     broken = bytearray(batch(5, [b"a"]))
     broken[-1] ^= 1
     tail.follow(0, 3, 5)
@@ -218,7 +228,7 @@ async def test_broken_batch_is_fetched_again(tail: Tail, brokers: FakeBrokers, t
 
 
 async def test_answer_that_cannot_be_read_ends_the_reading_of_its_partitions(
-    tail: Tail, brokers: FakeBrokers, told: Told
+    tail: Follower, brokers: FakeBrokers, told: Told
 ) -> None:
     tail.follow(0, 3, 5)
     await brokers.wait_requests(1)
@@ -230,7 +240,7 @@ async def test_answer_that_cannot_be_read_ends_the_reading_of_its_partitions(
     await brokers.wait_requests(2)
 
 
-async def test_close_ends_every_session(tail: Tail, brokers: FakeBrokers) -> None:
+async def test_close_ends_every_session(tail: Follower, brokers: FakeBrokers) -> None:
     tail.follow(0, 3, 5)
     await brokers.wait_requests(1)
     await tail.close()
@@ -238,7 +248,7 @@ async def test_close_ends_every_session(tail: Tail, brokers: FakeBrokers) -> Non
 
 
 async def test_partition_without_a_leader_is_looked_for_until_it_has_one(
-    tail: Tail, brokers: FakeBrokers, told: Told
+    tail: Follower, brokers: FakeBrokers, told: Told
 ) -> None:
     del brokers.leaders[0]
     brokers.elected[3] = {0: (2, 0)}
@@ -246,3 +256,34 @@ async def test_partition_without_a_leader_is_looked_for_until_it_has_one(
     await brokers.wait_requests(1)
     assert brokers.requests[0][0] == 2
     assert brokers.refreshes == 3
+
+
+async def test_a_load_is_told_in_slices_and_ends_where_the_log_ended(
+    tail: Follower, brokers: FakeBrokers, told: Told
+) -> None:
+    tail.follow(0, 3, 5, 11)
+    tail.follow(1, 3, 0)
+    await answer(brokers, fetched([found(batch(5, [b"a", b"b", b"c", b"d", b"e"]) + batch(10, [b"f"]))]))
+    assert told.lines == [
+        "0 instance 3: 5 a, 6 b",
+        "0 instance 3: 7 c, 8 d",
+        "0 instance 3: 9 e",
+        "0 instance 3: stands at 10",
+        "0 instance 3: 10 f",
+        "0 instance 3: stands at 11",
+        "0 instance 3: ended at 11",
+    ]
+
+
+async def test_between_slices_a_load_can_be_forgotten(tail: Follower, brokers: FakeBrokers, told: Told) -> None:
+    read = told.records_read
+
+    def read_and_forget(partition: int, instance: int, records: list[LogRecord]) -> None:
+        read(partition, instance, records)
+        asyncio.get_running_loop().call_soon(tail.forget, partition)
+
+    told.records_read = read_and_forget  # type: ignore[method-assign]
+    tail.follow(0, 3, 5, 10)
+    tail.follow(1, 3, 0)
+    await answer(brokers, fetched([found(batch(5, [b"a", b"b", b"c", b"d", b"e"]))]))
+    assert told.lines == ["0 instance 3: 5 a, 6 b"]
