@@ -1,33 +1,57 @@
 """Fixtures of the ring that runs Java."""
 
 import uuid
+from collections.abc import AsyncIterator, Iterator
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import TopicCollection
-from confluent_kafka.admin import AdminClient
+import pytest_asyncio
 
 from holdfast.records.keys import format_topic_id
+from tests.interop.driver import PersisterDriver
+from tests.real.nodes import node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory, kafka, new_topic, topic
 
-__all__ = ["coordinator", "group_id", "kafka", "new_topic", "share_topic_id", "topic"]
+__all__ = ["kafka", "new_topic", "topic"]
 
 SHARE_TOPIC_PARTITIONS = 40
 
 
-class Address(NamedTuple):
-    """Where a coordinator is asked for."""
+class Coordinator(NamedTuple):
+    """A share coordinator, and where it keeps its state."""
 
-    host: str
-    port: int
+    address: str  #: host:port
+    state_topic: str
 
 
-@pytest.fixture(params=["apache-kafka"])
-def coordinator(request: pytest.FixtureRequest, kafka: str) -> Address:
-    """Give the address of each share coordinator that must answer alike."""
-    addresses = {"apache-kafka": lambda: kafka}
-    host, port = addresses[request.param]().rsplit(":", 1)
-    return Address(host, int(port))
+@pytest.fixture(scope="session")
+def apache_kafka(kafka: str) -> Coordinator:
+    """Give Apache Kafka's own share coordinator."""
+    return Coordinator(kafka, "__share_group_state")
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def holdfast(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Coordinator]:
+    """Give ours, which writes in Kafka's codec; it is shared, so never stop it."""
+    state_topic = f"interop-{uuid.uuid4()}"
+    with node_processes(kafka, state_topic, tmp_path_factory.mktemp("node")) as make_node:
+        node = make_node(codec="kafka")
+        await node.start()
+        yield Coordinator(node.address, state_topic)
+
+
+@pytest.fixture(scope="session", params=["apache_kafka", "holdfast"])
+def coordinator(request: pytest.FixtureRequest) -> Coordinator:
+    """Give each share coordinator that must answer alike."""
+    found: Coordinator = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(scope="session")
+def persister(coordinator: Coordinator) -> Iterator[PersisterDriver]:
+    """Give Apache Kafka's persister, which asks this coordinator; it serves all tests, because a JVM starts slowly."""
+    with PersisterDriver(coordinator.address) as running:
+        yield running
 
 
 @pytest.fixture
@@ -39,8 +63,4 @@ def group_id() -> str:
 @pytest.fixture
 def share_topic_id(kafka: str, new_topic: NewTopicFactory) -> str:
     """Create a topic of `SHARE_TOPIC_PARTITIONS` and give its id in Kafka's text form."""
-    name = new_topic(partitions=SHARE_TOPIC_PARTITIONS)
-    admin = AdminClient({"bootstrap.servers": kafka})
-    told = admin.describe_topics(TopicCollection([name]))[name].result(timeout=30).topic_id
-    halves = (told.get_most_significant_bits(), told.get_least_significant_bits())
-    return format_topic_id(b"".join(half.to_bytes(8, "big", signed=True) for half in halves))
+    return format_topic_id(topic_id_of(kafka, new_topic(SHARE_TOPIC_PARTITIONS)))

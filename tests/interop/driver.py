@@ -1,9 +1,8 @@
 """Apache Kafka's own persister as a client of a share coordinator: steps in, answers out.
 
-    answers = drive("127.0.0.1", 9492, [
-        step("initialize", "group", topic_id, {"partition": 0, "stateEpoch": 1, "startOffset": 0}),
-        step("read", "group", topic_id, {"partition": 0, "leaderEpoch": 1}),
-    ])
+    with PersisterDriver("127.0.0.1:9492") as persister:
+        persister.ask(step("initialize", "group", topic_id, {"partition": 0, "stateEpoch": 1, "startOffset": 0}))
+        answer = persister.ask(step("read", "group", topic_id, {"partition": 0, "leaderEpoch": 1}))
 
 Requests are spelled as in Kafka's message definitions; README.md lists the answers.
 """
@@ -63,23 +62,23 @@ def without_messages(answers: Iterable[Answer]) -> list[Answer]:
 
 
 class PersisterDriver:
-    """A running persister; a context manager, for tests that do something between two steps."""
+    """A running persister; a context manager."""
 
-    def __init__(self, host: str, port: int, *, client_properties: Path | None = None, timeout_s: float = 90.0) -> None:
+    def __init__(self, address: str, *, client_properties: Path | None = None, timeout_s: float = 90.0) -> None:
         """Describe it.
 
         Args:
-            host: where to ask for coordinators.
-            port: see `host`.
+            address: where to ask for coordinators, as host:port.
             client_properties: a file of Kafka client settings, for TLS and SASL.
             timeout_s: bound of one step; it must be above the 60 s that the persister itself waits.
         """
         if shutil.which("javac") is None:
             raise RuntimeError("These tests compile Java; install a JDK: apt-get install openjdk-17-jdk-headless.")
+        host, _, port = address.rpartition(":")
         self._command = [
             *(java(), "-cp", classpath(), "-XX:TieredStopAtLevel=1"),
             f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}",
-            *(str(HERE / "PersisterDriver.java"), host, str(port)),
+            *(str(HERE / "PersisterDriver.java"), host, port),
             *([str(client_properties)] if client_properties else []),
         ]
         self._timeout_s = timeout_s
@@ -119,13 +118,3 @@ class PersisterDriver:
             raise RuntimeError(f"The persister ended: {self._complaints.read().decode(errors='replace')[-4000:]}")
         answer: Answer = json.loads(line)
         return answer
-
-
-def drive(host: str, port: int, steps: Iterable[Step], *, client_properties: Path | None = None) -> list[Answer]:
-    """Run the steps through one persister against the coordinators found at this address; one answer per step.
-
-    Raises:
-        RuntimeError: see `PersisterDriver.ask`.
-    """
-    with PersisterDriver(host, port, client_properties=client_properties) as persister:
-        return [persister.ask(step) for step in steps]
