@@ -1,0 +1,242 @@
+"""A node that sleeps through its own replacement does no harm, and a node that is told to stop keeps its word."""
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from kio.schema.errors import ErrorCode
+
+from holdfast.broker import FAST_START, EmbeddedKafka
+from holdfast.client import Client, ShareStateError, connect
+from holdfast.daemon.state_topic import FIXED_CONFIG
+from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
+from tests.real.nodes import ONE_TRY, WAIT_TIMEOUT_S, NodeProcess, node_processes, topic_id_of, wait_until
+from tests.real.shared_kafka import NewTopicFactory
+
+pytestmark = pytest.mark.real
+
+GROUP = "freezing"
+SHARE_PARTITIONS = 16
+
+#: What each of two nodes is asked to write after the take-over; neither batch joins another.
+THE_SUCCESSORS = StateBatch(1_000_000, 1_000_000, AVAILABLE, 7)
+THE_SLEEPERS = StateBatch(2_000_000, 2_000_000, AVAILABLE, 8)
+
+NOT_DONE = {ErrorCode.not_coordinator, ErrorCode.coordinator_not_available, ErrorCode.network_exception}
+
+
+class Writer:
+    """Writes offset after offset of one share partition over its own connection, until an answer is no success."""
+
+    def __init__(self, client: Client, topic_id: bytes, partition: int) -> None:
+        self.answered = 0  #: so many offsets from 0 on were answered with success
+        self.refusal: ShareStateError | None = None
+        self._client = client
+        self._topic_id = topic_id
+        self._partition = partition
+
+    async def run(self) -> None:
+        try:
+            while True:
+                batch = StateBatch(self.answered, self.answered, ACKNOWLEDGED, 1)
+                await self._client.write(GROUP, self._topic_id, self._partition, -1, -1, -1, [batch])
+                self.answered += 1
+        except ShareStateError as refusal:
+            self.refusal = refusal
+
+
+async def initialize(node: NodeProcess, topic_id: bytes) -> None:
+    async with connect(node.address) as client:
+        for partition in range(SHARE_PARTITIONS):
+            await client.initialize(GROUP, topic_id, partition, state_epoch=1, start_offset=0)
+
+
+async def acknowledged(client: Client, topic_id: bytes, partition: int) -> set[int]:
+    """Return the offsets that the coordinator holds as acknowledged at their first delivery."""
+    found = await client.read(GROUP, topic_id, partition, leader_epoch=-1)
+    return {
+        offset
+        for first, last, state, count in found.state_batches
+        if (state, count) == (ACKNOWLEDGED, 1)
+        for offset in range(first, last + 1)
+    }
+
+
+async def write_once(client: Client, topic_id: bytes, batches: list[StateBatch]) -> ShareStateError | None:
+    """Write to the first share partition; returns the error with which that was refused."""
+    try:
+        await client.write(GROUP, topic_id, 0, -1, -1, -1, batches)
+    except ShareStateError as refusal:
+        return refusal
+    return None
+
+
+@pytest.mark.parametrize("when_superseded", ["exit", "wait"])
+async def test_a_frozen_node_that_wakes_up_answers_no_write_that_its_successor_does_not_hold(
+    kafka: str, topic: str, new_topic: NewTopicFactory, tmp_path: Path, when_superseded: str
+) -> None:
+    topic_id = topic_id_of(kafka, new_topic(SHARE_PARTITIONS))
+    async with AsyncExitStack() as stack:
+        make_node = stack.enter_context(node_processes(kafka, topic, tmp_path))
+        sleeper = make_node(node_id=1, when_superseded=when_superseded)
+        await sleeper.start()
+        await initialize(sleeper, topic_id)
+        clients = [await stack.enter_async_context(connect(sleeper.address, ONE_TRY)) for _ in range(SHARE_PARTITIONS)]
+        writers = [Writer(client, topic_id, partition) for partition, client in enumerate(clients)]
+        running = [asyncio.create_task(writer.run()) for writer in writers]
+        await wait_until(lambda: min(writer.answered for writer in writers) >= 5, "five answers for each writer")
+        sleeper.signal(signal.SIGSTOP)
+
+        successor = make_node(node_id=2)
+        await successor.start()
+        # What the sleeper had answered before it fell asleep has long been received.
+        before = [writer.answered for writer in writers]
+        outstanding = sum(not task.done() for task in running)
+        assert outstanding == SHARE_PARTITIONS
+        async with connect(successor.address, ONE_TRY) as client:
+            held = [await acknowledged(client, topic_id, partition) for partition in range(SHARE_PARTITIONS)]
+            for partition in range(SHARE_PARTITIONS):
+                assert set(range(before[partition])) <= held[partition]
+                await client.write(GROUP, topic_id, partition, -1, -1, -1, [THE_SUCCESSORS])
+        # These reach the sleeper's sockets after the take-over, and it reads them when it wakes up.
+        too_late = [
+            asyncio.create_task(client.write(GROUP, topic_id, partition, -1, -1, -1, [THE_SLEEPERS]))
+            for partition, client in enumerate(clients)
+        ]
+        await asyncio.sleep(0)
+
+        sleeper.signal(signal.SIGCONT)
+        await asyncio.wait_for(asyncio.gather(*running), WAIT_TIMEOUT_S)
+        outcomes = await asyncio.wait_for(asyncio.gather(*too_late, return_exceptions=True), WAIT_TIMEOUT_S)
+        refusals = [*outcomes, *(writer.refusal for writer in writers)]
+        assert [refusal for refusal in refusals if not isinstance(refusal, ShareStateError)] == []
+        assert {refusal.code for refusal in refusals if isinstance(refusal, ShareStateError)} <= NOT_DONE
+        # A write that was in the log before the take-over may still be answered: its successor holds it. None else may.
+        for partition, writer in enumerate(writers):
+            assert set(range(writer.answered)) <= held[partition]
+        if when_superseded == "exit":
+            assert await sleeper.wait_exit() == 4
+        else:
+            assert sleeper.exit_code() is None
+            assert not (await sleeper.status())["is_ready"]
+            assert {row["owner"] for row in await sleeper.ask("partitions")} == {"2"}
+        told = [event for event in sleeper.events() if event["event"] == "another node owns this partition now"]
+        assert {event["node"] for event in told} == {"2"}
+
+        async with connect(successor.address, ONE_TRY) as client:
+            for partition in range(SHARE_PARTITIONS):
+                found = await client.read(GROUP, topic_id, partition, leader_epoch=-1)
+                assert THE_SUCCESSORS in found.state_batches
+                assert THE_SLEEPERS not in found.state_batches
+                assert held[partition] == await acknowledged(client, topic_id, partition)
+        successor.signal(signal.SIGTERM)
+        assert await successor.wait_exit() == 0
+        late = sum(writer.answered for writer in writers) - sum(before)
+        print(
+            f"\n{outstanding} writes were outstanding: {late} were in the log before the take-over and answered late, "
+            f"none of the others; of {len(too_late)} sent after the take-over none was answered with success"
+        )
+
+
+async def test_a_write_too_large_for_the_topic_harms_nobody_else(
+    kafka: str, topic: str, new_topic: NewTopicFactory, tmp_path: Path
+) -> None:
+    topic_id = topic_id_of(kafka, new_topic(SHARE_PARTITIONS))
+    config = FIXED_CONFIG | {"max.message.bytes": "2000"}
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(30)
+    with node_processes(kafka, topic, tmp_path) as make_node:
+        # With every write a snapshot: one that does not fit comes as soon as the state has grown too large.
+        node = make_node(**{"share.coordinator.snapshot.update.records.per.snapshot": 0})
+        await node.start()
+        await initialize(node, topic_id)
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(connect(node.address, ONE_TRY)) for _ in range(SHARE_PARTITIONS)]
+            writers = [Writer(client, topic_id, partition) for partition, client in enumerate(clients) if partition]
+            running = [asyncio.create_task(writer.run()) for writer in writers]
+            held, refusals = 0, 0
+            while refusals < 20:
+                # Every second offset, so that no two batches join and the state grows.
+                batches = [StateBatch(offset, offset, ACKNOWLEDGED, 1) for offset in range(2 * held, 2 * held + 20, 2)]
+                refusal = await write_once(clients[0], topic_id, batches)
+                if refusal is None:
+                    held += len(batches)
+                else:
+                    assert refusal.name == "UNKNOWN_SERVER_ERROR"
+                    assert "larger than the log takes" in str(refusal)
+                    refusals += 1
+                assert held < 1_000
+            found = await clients[0].read(GROUP, topic_id, 0, leader_epoch=-1)
+            assert len(found.state_batches) == held
+            # The others went on meanwhile, and go on after.
+            so_far = [writer.answered for writer in writers]
+            assert min(so_far) > 0
+            await wait_until(
+                lambda: all(now.answered > before for now, before in zip(writers, so_far, strict=True)), "more answers"
+            )
+            assert not any(task.done() for task in running)
+            # What fits is taken again, from the same share partition too: its start offset moves, and the state shrinks.
+            await clients[0].write(GROUP, topic_id, 0, -1, -1, 2 * held, [])
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running)
+        node.signal(signal.SIGTERM)
+        assert await node.wait_exit() == 0
+        print(
+            f"\n{held} batches fit, {refusals} larger writes were refused; the others had {sum(so_far)} answers meanwhile"
+        )
+
+
+@pytest.fixture
+def own_kafka() -> Iterator[EmbeddedKafka]:
+    """Give a Kafka that the test may freeze."""
+    with EmbeddedKafka(jvm_options=FAST_START) as kafka:
+        yield kafka
+
+
+async def test_a_node_told_to_stop_answers_what_is_in_flight_and_stops_at_once_when_told_again(
+    own_kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    servers = own_kafka.bootstrap_servers
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic("queue", SHARE_PARTITIONS, 1)])["queue"].result(30)
+    topic_id = topic_id_of(servers, "queue")
+    with node_processes(servers, "state", tmp_path) as make_node:
+        node = make_node(**{"share.coordinator.write.timeout.ms": 30_000, "drain_timeout_ms": 30_000})
+        await node.start()
+        await initialize(node, topic_id)
+
+        async def outstanding_write(client: Client) -> "asyncio.Task[object]":
+            batch = StateBatch(0, 9, ACKNOWLEDGED, 1)
+            task = asyncio.create_task(client.write(GROUP, topic_id, 0, -1, -1, -1, [batch]))
+            async with asyncio.timeout(WAIT_TIMEOUT_S), connect(node.address, ONE_TRY) as other:
+                while not any(row["parked"] for row in await other.admin("partitions")):
+                    assert not task.done()
+            return task
+
+        async with connect(node.address, ONE_TRY) as client:
+            own_kafka.freeze()
+            write = await outstanding_write(client)
+            node.signal(signal.SIGTERM)
+            await wait_until(lambda: node.events()[-1]["event"] == "stopping", "the stop")
+            own_kafka.thaw()
+            await asyncio.wait_for(write, 30)
+        assert await node.wait_exit() == 0
+
+        await node.start()
+        async with connect(node.address, ONE_TRY) as client:
+            assert await acknowledged(client, topic_id, 0) == set(range(10))
+            own_kafka.freeze()
+            write = await outstanding_write(client)
+            node.signal(signal.SIGTERM)
+            await wait_until(lambda: node.events()[-1]["event"] == "stopping", "the stop")
+            node.signal(signal.SIGTERM)
+            assert await node.wait_exit() == -signal.SIGTERM
+            with pytest.raises(ShareStateError, match="NETWORK_EXCEPTION"):
+                await write
+        own_kafka.thaw()
