@@ -1,0 +1,196 @@
+"""Print the state of every share partition as JSON lines, read from a Holdfast state topic as any program can.
+
+It uses confluent-kafka, fastavro and the schema files, and nothing else of Holdfast: copy from it what you need.
+docs/log-format.md explains the rules. Topics in Kafka's own codec are for Kafka's own tools.
+
+Example: python examples/read_state.py --bootstrap-server 127.0.0.1:9092
+"""
+
+import argparse
+import json
+import sys
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from io import BytesIO
+from itertools import pairwise
+from pathlib import Path
+from struct import unpack
+from time import monotonic
+from typing import Any
+
+import fastavro
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from fastavro.schema import fingerprint, to_parsing_canonical_form
+
+SCHEMAS = Path(__file__).parents[1] / "holdfast" / "records" / "schemas"
+SILENCE_S_MAX = 30.0
+FENCES = (("leader_epoch", "leader_epoch_fence"), ("state_epoch", "state_epoch_fence"))
+
+Fields = dict[str, Any]
+
+
+class SingleObjects:
+    """Decodes Avro single objects: marker C3 01, fingerprint of the schema, body."""
+
+    def __init__(self, directory: Path) -> None:
+        self._schemas: dict[bytes, tuple[str, Any]] = {}
+        for file in directory.glob("*.avsc"):
+            schema = json.loads(file.read_text(encoding="utf-8"))
+            crc = fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")
+            self._schemas[b"\xc3\x01" + bytes.fromhex(crc)] = schema["name"], fastavro.parse_schema(schema)
+
+    def decode(self, data: bytes) -> tuple[str, Fields]:
+        """Return the name of the schema and the fields."""
+        if data[:10] not in self._schemas:
+            raise ValueError(f"These bytes begin with no schema known here: {data[:10].hex()}")
+        name, schema = self._schemas[data[:10]]
+        fields: Any = fastavro.schemaless_reader(BytesIO(data[10:]), schema, None)
+        return name, fields
+
+
+class WhoCounts:
+    """The rule of who counts in one log partition; give it every record, from the log's start, in offset order."""
+
+    def __init__(self, objects: SingleObjects) -> None:
+        self._objects = objects
+        self._owner_epoch, self._attempt_id, self._next_sequence = 0, None, -1
+
+    def counts(self, key: bytes | None, value: bytes | None, header: bytes | None) -> bool:
+        """Tell whether the next record counts; what does not is void, and changes nothing for anyone."""
+        if header is None:
+            return False
+        version, owner_epoch, sequence = unpack(">biq", header)
+        if version != 1:
+            raise ValueError(f"The header has version {version}; a newer Holdfast wrote it.")
+        attempt_id = self._objects.decode(value or b"")[1]["attempt_id"] if key == b"\x03\xe8" else None
+        if attempt_id is not None and owner_epoch > self._owner_epoch:
+            self._owner_epoch, self._attempt_id, self._next_sequence = owner_epoch, attempt_id, sequence + 1
+            return True
+        if owner_epoch != self._owner_epoch or sequence != self._next_sequence or sequence < 0:
+            return False
+        if attempt_id is not None and attempt_id != self._attempt_id:
+            return False
+        self._next_sequence += 1
+        return True
+
+
+def fold(state: Fields | None, name: str, fields: Fields) -> Fields | None:
+    """Return the state after a snapshot or an update that counts; None while the share partition is unknown."""
+    if name == "ShareSnapshot":
+        return {
+            **fields,
+            **{fence: max(fields[fence], fields[epoch], (state or fields)[fence]) for epoch, fence in FENCES},
+        }
+    if state is None:  # its snapshot was cut off the log; another one, or a tombstone, follows
+        return None
+    changed = {name: fields[name] for name in ("leader_epoch", "start_offset") if fields[name] != -1}
+    state = {**state, **changed, "delivery_complete_count": fields["delivery_complete_count"]}
+    state["leader_epoch_fence"] = max(state["leader_epoch_fence"], fields["leader_epoch"])
+    state["state_batches"] = combine(state["state_batches"] + fields["state_batches"], state["start_offset"])
+    return state
+
+
+def combine(batches: list[Fields], start_offset: int) -> list[Fields]:
+    """Give each offset from the start offset on the highest (delivery count, delivery state) of all that cover it."""
+    edges = {edge for batch in batches for edge in (batch["first_offset"], batch["last_offset"] + 1)}
+    combined: list[Fields] = []
+    for first, end in pairwise(sorted({max(edge, start_offset) for edge in edges})):
+        covering = [batch for batch in batches if batch["first_offset"] <= first <= batch["last_offset"]]
+        if not covering:
+            continue
+        best = max(covering, key=lambda batch: (batch["delivery_count"], batch["delivery_state"]))
+        joined = {**best, "first_offset": combined[-1]["first_offset"], "last_offset": first - 1} if combined else None
+        if joined is not None and joined == combined[-1]:
+            first = combined.pop()["first_offset"]
+        combined.append({**best, "first_offset": first, "last_offset": end - 1})
+    return combined
+
+
+class StateReader:
+    """Folds the records of all log partitions into the states of their share partitions."""
+
+    def __init__(self, schemas: Path = SCHEMAS) -> None:
+        self.states: dict[tuple[str, bytes, int], Fields] = {}
+        self.void_records = 0
+        self._objects = SingleObjects(schemas)
+        self._readers: dict[int, WhoCounts] = {}
+
+    def meet(self, log_partition: int, key: bytes | None, value: bytes | None, header: bytes | None) -> None:
+        """Take the next record of a log partition."""
+        reader = self._readers.setdefault(log_partition, WhoCounts(self._objects))
+        if not reader.counts(key, value, header):
+            self.void_records += 1
+            return
+        if key is None or not key.startswith(b"\xc3\x01"):
+            if key is not None and key[:2] in (b"\x00\x00", b"\x00\x01"):
+                raise ValueError("This topic holds records in Kafka's own codec; read it with Kafka's own tools.")
+            return  # a checkpoint, or a record type of a later version
+        share_partition = self._objects.decode(key)[1]
+        place = share_partition["group_id"], share_partition["topic_id"], share_partition["partition"]
+        state = None if value is None else fold(self.states.get(place), *self._objects.decode(value))
+        if state is not None:
+            self.states[place] = state
+        else:
+            self.states.pop(place, None)
+
+
+def read_log(consumer: Consumer, topic: str) -> Iterator[Message]:
+    """Yield all records of a topic as it is now, those of one partition in offset order."""
+    described = consumer.list_topics(topic, timeout=SILENCE_S_MAX).topics[topic]
+    if described.error is not None:
+        raise KafkaException(described.error)
+    waiting = set(described.partitions)
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in waiting])
+    heard_s = monotonic()
+    while waiting:
+        if monotonic() - heard_s > SILENCE_S_MAX:
+            raise TimeoutError(f"No broker gave the rest of partitions {sorted(waiting)} in {SILENCE_S_MAX:.0f} s.")
+        for message in consumer.consume(1_000, timeout=0.5):
+            heard_s = monotonic()
+            error = message.error()
+            if error is None:
+                yield message
+            elif error.code() == KafkaError._PARTITION_EOF:
+                waiting.discard(message.partition())
+            else:
+                raise KafkaException(error)
+
+
+def main() -> int:
+    """Read the topic and print what it says; returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--bootstrap-server", required=True, help="host:port of a broker")
+    parser.add_argument("--topic", default="__holdfast_share_state")
+    parser.add_argument("--property", action="append", default=[], metavar="NAME=VALUE", help="of librdkafka")
+    options = parser.parse_args()
+    consumer = Consumer(
+        {
+            "bootstrap.servers": options.bootstrap_server,
+            "group.id": "read-state-example",  # asked for by the client; no group is joined
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_uncommitted",
+            **dict(setting.split("=", 1) for setting in options.property),
+        }
+    )
+    reader = StateReader()
+    try:
+        for message in read_log(consumer, options.topic):
+            header: Any = dict(message.headers() or ()).get("hf")
+            partition, key, value = message.partition(), message.key(), message.value()
+            assert partition is not None
+            assert not isinstance(key, str)
+            assert not isinstance(value, str)
+            reader.meet(partition, key, value, header)
+    finally:
+        consumer.close()
+    for (group_id, topic_id, partition), state in sorted(reader.states.items()):
+        name = urlsafe_b64encode(topic_id)[:22].decode()
+        line = {"group_id": group_id, "topic_id": name, "partition": partition, **state}
+        sys.stdout.write(json.dumps(line) + "\n")
+    sys.stderr.write(f"{len(reader.states)} share partitions; {reader.void_records} void records were passed over.\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

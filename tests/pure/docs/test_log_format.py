@@ -1,0 +1,201 @@
+"""docs/log-format.md and examples/read_state.py: their bytes, tables and code say what Holdfast does."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.daemon.state_topic import FIXED_CONFIG
+from holdfast.records.batches import StateBatch
+from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
+from holdfast.records.codec import Codec, decode_record, encode_record
+from holdfast.records.header import encode_header
+from holdfast.records.keys import SharePartitionKey, format_key, java_string_hash, log_partition
+from holdfast.records.reader import START, step
+from holdfast.records.replay import ShareState, replay
+from holdfast.records.single_object import SingleObject
+from holdfast.records.values import Snapshot, Update, Value
+from tests.pure.docs.pages import ROOT, code_behind, table
+from tests.pure.records.strategies import batch_lists
+
+PAGE = (ROOT / "docs" / "log-format.md").read_text()
+EXAMPLE = ROOT / "examples" / "read_state.py"
+TOPIC = bytes(range(16))
+KEY = SharePartitionKey("g1", TOPIC, 7)
+
+
+def load_example() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("read_state", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+example = load_example()
+
+
+# ---- bytes and tables ------------------------------------------------------------------------------------------------
+
+
+def test_the_worked_example_of_partitioning() -> None:
+    (_, text), (_, java_hash), (_, partition) = table(PAGE, "partitioning")
+    assert text == f"`{format_key(KEY)}`"
+    assert java_hash == f"`{java_string_hash(format_key(KEY))}`"
+    assert partition == f"`{log_partition(KEY, 50)}`"
+
+
+def test_the_worked_example_of_the_header() -> None:
+    ((owner_epoch, sequence, header),) = table(PAGE, "header")
+    assert header == f"`{encode_header(int(owner_epoch), int(sequence)).hex()}`"
+
+
+def test_the_fingerprints_are_those_of_the_schemas() -> None:
+    rows = {re.findall(r"\w+\.avsc", link)[0]: prefix.strip("`") for link, _, prefix in table(PAGE, "fingerprints")}
+    files = {file.name for file in (ROOT / "holdfast" / "records" / "schemas").glob("*.avsc")}
+    assert rows == {name: SingleObject(name.removesuffix(".avsc")).prefix.hex() for name in files}
+
+
+def test_the_worked_bytes_of_kafkas_codec() -> None:
+    key, *value = (
+        bytes.fromhex("".join(re.findall(r"`([0-9a-f]+)`", cell))) for _, cell in table(PAGE, "kafka snapshot")
+    )
+    times_ms = 1_735_689_600_000
+    snapshot = Snapshot(3, 2, 0, 100, -1, times_ms, times_ms, (StateBatch(100, 109, 0, 2),), 5, 2)
+    assert encode_record(Codec.KAFKA, KEY, snapshot) == (key, b"".join(value))
+
+
+def test_the_fields_are_those_of_the_schemas() -> None:
+    for name, heading in (("share_checkpoint", "## Checkpoints"), ("share_snapshot", "## State")):
+        section = PAGE.split(f"\n{heading}\n")[1].split("\n## ")[0]
+        cells = [line.strip("|").split(" | ")[0] for line in section.splitlines() if line.startswith("| `")]
+        fields = {field["name"] for field in SingleObject(name).schema["fields"]}
+        assert {field for cell in cells for field in re.findall(r"`(\w+)`", cell)} == fields
+
+
+def test_the_topic_settings_are_those_it_is_made_with() -> None:
+    section = PAGE.split("\n## The topic\n")[1].split("\n## ")[0]
+    rows = dict(re.findall(r"^\| `([\w.]+)` \| `([^`]+)`", section, re.MULTILINE))
+    assert {name: rows.pop(name) for name in FIXED_CONFIG} == FIXED_CONFIG
+    assert rows.keys() == {"segment.bytes", "min.insync.replicas"}
+
+
+# ---- code ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_code_of_the_page_is_that_of_the_example() -> None:
+    assert code_behind(PAGE, "who counts") in EXAMPLE.read_text()
+
+
+def test_the_example_uses_nothing_of_holdfast() -> None:
+    imported = re.findall(r"^(?:from|import) (\w+)", EXAMPLE.read_text(), re.MULTILINE)
+    assert set(imported) <= {"confluent_kafka", "fastavro", *sys.stdlib_module_names}
+
+
+class Entry(NamedTuple):
+    """A record of the log; `attempt` 0: not a checkpoint, `owner_epoch` None: without a header."""
+
+    owner_epoch: int | None
+    sequence: int
+    attempt: int = 0
+    key: SharePartitionKey = KEY
+    value: Value = None
+
+    def checkpoint(self) -> Checkpoint | None:
+        if not self.attempt or self.owner_epoch is None:
+            return None
+        return Checkpoint(self.owner_epoch, bytes([self.attempt]) * 16, "1", 1, "cluster", bytes(16), 3, None)
+
+    def raw(self) -> tuple[bytes, bytes | None, bytes | None]:
+        header = None if self.owner_epoch is None else encode_header(self.owner_epoch, self.sequence)
+        checkpoint = self.checkpoint()
+        if checkpoint is not None:
+            return CHECKPOINT_KEY, encode_checkpoint(checkpoint), header
+        return *encode_record(Codec.AVRO, self.key, self.value), header
+
+
+epochs = st.integers(-1, 6)
+snapshots = st.builds(
+    Snapshot,
+    *(st.integers(0, 9), epochs, epochs, st.integers(-1, 20), st.integers(-1, 9), st.just(5), st.just(5)),
+    st.just(()) | st.tuples(st.builds(StateBatch, st.just(20), st.integers(20, 30), st.just(0), st.integers(0, 3))),
+    *(epochs, epochs),
+)
+updates = st.builds(Update, st.integers(0, 9), epochs, st.integers(-1, 40), st.integers(-1, 9), batch_lists.map(tuple))
+entries = st.builds(
+    Entry,
+    st.none() | st.integers(0, 3),
+    st.integers(-1, 5),
+    st.sampled_from((0, 0, 0, 1, 2)),
+    st.sampled_from((KEY, KEY._replace(partition=0))),
+    st.none() | snapshots | updates | updates,
+)
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[Entry]:
+    """Give logs in which much counts: most records carry the next sequence of the current epoch."""
+    log: list[Entry] = []
+    position = START
+    for entry, is_next in draw(st.lists(st.tuples(entries, st.sampled_from((True, True, True, False))), max_size=25)):
+        if is_next and position.owner_epoch and not entry.attempt:
+            entry = entry._replace(owner_epoch=position.owner_epoch, sequence=position.next_sequence)
+        log.append(entry)
+        if entry.owner_epoch is not None:
+            position, _ = step(position, entry.owner_epoch, entry.sequence, entry.checkpoint())
+    return log
+
+
+def by_offset(batches: Any) -> dict[int, tuple[int, int]]:
+    return {offset: (state, count) for first, last, state, count in batches for offset in range(first, last + 1)}
+
+
+def comparable(fields: dict[str, Any]) -> tuple[Any, ...]:
+    batches = [tuple(batch[name] for name in StateBatch._fields) for batch in fields["state_batches"]]
+    return *(fields[name] for name in Snapshot._fields if name != "state_batches"), by_offset(batches)
+
+
+@given(logs())
+def test_the_example_counts_and_folds_as_holdfast_does(log: list[Entry]) -> None:
+    reader = example.StateReader()
+    position, states, void_records = START, dict[SharePartitionKey, ShareState](), 0
+    for entry in log:
+        key, value, header = entry.raw()
+        reader.meet(0, key, value, header)
+        counts = False
+        if entry.owner_epoch is not None:
+            position, counts = step(position, entry.owner_epoch, entry.sequence, entry.checkpoint())
+        void_records += not counts
+        if counts and not entry.checkpoint():
+            decoded = decode_record(key, value)
+            state = replay(states.pop(entry.key, None), decoded.value, 500)  # type: ignore[arg-type]
+            if state is not None:
+                states[entry.key] = state
+    assert reader.void_records == void_records
+    expected = {
+        tuple(key): (
+            *(getattr(state, name) for name in Snapshot._fields if name != "state_batches"),
+            by_offset(state.state_batches),
+        )
+        for key, state in states.items()
+    }
+    assert {place: comparable(fields) for place, fields in reader.states.items()} == expected
+
+
+def test_the_example_says_what_it_cannot_read() -> None:
+    for header, key, text in (
+        (b"\x02" + bytes(12), b"", "a newer Holdfast wrote it"),
+        (encode_header(1, 1), b"\x00\x00", "Kafka's own codec"),
+    ):
+        reader = example.StateReader()
+        reader.meet(0, *Entry(1, 0, 1).raw())
+        with pytest.raises(ValueError, match=text):
+            reader.meet(0, key, b"", header)

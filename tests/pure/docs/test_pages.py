@@ -1,0 +1,161 @@
+"""Every page: its links lead somewhere, and the commands, settings and tests that it names exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import click
+import pytest
+
+from holdfast.cli import main
+from holdfast.daemon.config import KNOWN, MEANINGLESS, RESERVED_VARIABLES
+from tests.pure.docs.pages import GUIDES, PAGES, ROOT, anchors, code_blocks, code_spans, commands, links, name_of
+
+#: Names with an underscore or a dot that are no settings of ours: of topics, of features, of log lines.
+OTHER_NAMES = {
+    "is_alarm",
+    "silent_ms",
+    "cleanup.policy",
+    "compression.type",
+    "isolation.level",
+    "max.message.bytes",
+    "message.timestamp.type",
+    "min.insync.replicas",
+    "retention.bytes",
+    "retention.ms",
+    "segment.bytes",
+    "share.version",
+    "unclean.leader.election.enable",
+}
+SETTING_LIKE = re.compile(r"[a-z0-9]+([._][a-z0-9]+)+")
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
+every_guide = pytest.mark.parametrize("page", GUIDES, ids=name_of)
+
+
+@every_page
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in links(page.read_text()):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{name_of(page)} links to {link}, which does not exist"
+        assert target.is_relative_to(ROOT), f"{name_of(page)} links to {link}, outside of the project"
+        assert not anchor or anchor in anchors(target.read_text()), f"{name_of(page)}: {link} names no heading"
+
+
+@every_page
+def test_commands_exist(page: Path) -> None:
+    for words in commands(page.read_text(), "holdfast"):
+        check_command(main, words, name_of(page))
+
+
+def test_a_command_that_does_not_exist_is_found() -> None:
+    for text in ("`holdfast partition`", "`holdfast partitions burn 3`", "```console\n$ holdfast serve --fast 1\n```"):
+        (words,) = commands(text, "holdfast")
+        with pytest.raises(AssertionError, match="names"):
+            check_command(main, words, "a page")
+
+
+def check_command(command: click.Command, words: list[str], page: str) -> None:
+    """Walk a command line down the groups of the tool, then look at its options."""
+    path = ["holdfast"]
+    words = list(words)
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        path.append(words.pop(0))
+        assert path[-1] in command.commands, f"{page} names `{' '.join(path)}`, which does not exist"
+        command = command.commands[path[-1]]
+    known = {name for parameter in command.params for name in parameter.opts} | {"--help", "-h"}
+    for word in words:
+        name = word.partition("=")[0]
+        assert not word.startswith("--") or name in known, f"{page} names `{' '.join(path)} {word}`, an unknown option"
+
+
+@every_page
+def test_verbs_of_make_exist(page: Path) -> None:
+    verbs = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for words in commands(page.read_text(), "make"):
+        for verb in words:
+            assert "=" in verb or verb in verbs, f"{name_of(page)} names `make {verb}`, which does not exist"
+
+
+@every_guide
+def test_settings_exist(page: Path) -> None:
+    text = page.read_text()
+    columns = {
+        name
+        for schema in (ROOT / "holdfast").rglob("*.avsc")
+        for name in re.findall(r'"([a-z_]+)"', schema.read_text())
+    }
+    known = KNOWN.keys() | MEANINGLESS.keys() | OTHER_NAMES | columns
+    for span in code_spans(text):
+        name = span.partition(" = ")[0].partition("=")[0]
+        if (
+            SETTING_LIKE.fullmatch(name)
+            and not name.startswith("kafka.")
+            and name.rpartition(".")[2] not in FILE_ENDINGS
+        ):
+            assert name in known, f"{name_of(page)} names `{name}`, which is no setting"
+    for block in code_blocks(text, "console"):
+        for name in re.findall(r"--set (\S+?)=", block):
+            assert name in known or name.startswith("kafka."), f"{name_of(page)} sets {name}, which is no setting"
+    variables = (
+        RESERVED_VARIABLES
+        | {"HOLDFAST_ADDRESS", "HOLDFAST_KAFKA_BOOTSTRAP_SERVERS"}
+        | {k.variable for k in KNOWN.values()}
+    )
+    assert set(re.findall(r"\bHOLDFAST_\w+", text)) <= variables
+
+
+FILE_ENDINGS = {"avsc", "lock", "md", "py", "service", "sh", "toml", "yml", "client"}
+
+
+@every_guide
+def test_settings_in_files_load(page: Path, tmp_path: Path) -> None:
+    from holdfast.daemon.config import load_settings
+
+    for block in code_blocks(page.read_text(), "toml"):
+        (tmp_path / "node.toml").write_text(block.replace('"ssl.ca.location" = "/etc/ssl/certs/kafka-ca.pem"', ""))
+        assert load_settings(tmp_path / "node.toml").warnings == ()
+
+
+@every_guide
+def test_named_tests_exist(page: Path) -> None:
+    for span in code_spans(page.read_text()):
+        if "::" in span:
+            file, _, name = span.partition("::")
+            (found,) = ROOT.joinpath("tests").rglob(file)
+            assert name in names_of_tests(found), f"{name_of(page)} names `{span}`, which does not exist"
+
+
+def test_the_table_of_what_follows_kafka_has_a_test_in_every_row() -> None:
+    text = (ROOT / "docs" / "protocol.md").read_text()
+    section = text.split("## Where we follow Kafka 4.3")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")][2:]
+    assert len(rows) > 10
+    assert [row for row in rows if not re.search(r"`test_\w+\.py::test_\w+`", row)] == []
+
+
+@every_guide
+def test_a_line_holds_a_sentence(page: Path) -> None:
+    """One sentence per line, so that a change shows as what it is."""
+    inside_code = False
+    for line in page.read_text().splitlines():
+        inside_code ^= line.startswith("```")
+        if inside_code or line.startswith(("|", "    ", "#", "- ", "  ")):
+            continue
+        assert not re.search(r"[a-z)`*][.!?] +[A-Z][a-z]", line), f"two sentences in one line: {line}"
+
+
+@cache
+def names_of_tests(file: Path) -> set[str]:
+    """Return the names of the tests in a file: functions of a module, titles of text scenarios."""
+    if file.suffix == ".txt":
+        return set(re.findall(r"^== (.*)$", file.read_text(), re.MULTILINE))
+    return {
+        node.name
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
