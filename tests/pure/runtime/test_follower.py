@@ -287,3 +287,29 @@ async def test_between_slices_a_load_can_be_forgotten(tail: Follower, brokers: F
     tail.follow(1, 3, 0)
     await answer(brokers, fetched([found(batch(5, [b"a", b"b", b"c", b"d", b"e"]))]))
     assert told.lines == ["0 instance 3: 5 a, 6 b"]
+
+
+async def test_partition_forgotten_between_slices_is_told_no_more(
+    tail: Follower, brokers: FakeBrokers, told: Told
+) -> None:
+    tail.follow(0, 3, 0, 9)
+    await brokers.wait_requests(1)
+    brokers.answers.append(lambda _: fetched([found(batch(0, [b"%d" % number for number in range(9)]))]))
+    brokers.answer_one()
+    await wait_until(lambda: bool(told.lines))
+    slices = len(told.lines)
+    assert slices < 5
+    tail.forget(0)
+    tail.follow(0, 4, 0, 9)
+    await brokers.wait_requests(2)
+    assert len(told.lines) == slices
+    assert targets_of(brokers.requests[1][2])[1] == {0: 0}
+
+
+async def test_out_of_range_without_bounds_is_told_without_them(
+    tail: Follower, brokers: FakeBrokers, told: Told
+) -> None:
+    tail.follow(0, 3, 5)
+    tail.follow(1, 4, 0)
+    await answer(brokers, fetched([Fetched(0, 1, -1, -1, False, b"")]))
+    assert told.lines == ["0 instance 3: failed, offset 5 is out of range"]
