@@ -38,15 +38,24 @@ class Waiter(NamedTuple):
 class Parking:
     """Everything of one partition that waits, in order of arrival."""
 
-    __slots__ = ("_indexed", "_unindexed", "records")
+    __slots__ = ("_indexed", "_oldest", "_oldest_since_ms", "_unindexed", "records")
 
     def __init__(self) -> None:
         self.records: deque[Parked] = deque()  #: sequences ascend without a gap
+        self._oldest = -1  #: sequence of the oldest record when it was last looked at
+        self._oldest_since_ms = 0
         self._unindexed: deque[Waiter] = deque()
         self._indexed: deque[Waiter] = deque()
 
     def __len__(self) -> int:
         return len(self.records) + len(self._unindexed) + len(self._indexed)
+
+    def stalled_ms(self, now_ms: int) -> int:
+        """Return for how long this method has seen the same oldest record; 0 without one."""
+        oldest = self.records[0].sequence if self.records else -1
+        if oldest != self._oldest or oldest == -1:
+            self._oldest, self._oldest_since_ms = oldest, now_ms
+        return now_ms - self._oldest_since_ms
 
     def wait(self, operation: Operation, response: object, after_sequence: int, index_round: int) -> None:
         """Keep an answer until its read index is known and reached."""

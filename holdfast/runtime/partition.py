@@ -1,181 +1,32 @@
-"""One log partition on this node: load, serve, stop.
+"""One log partition on this node, while it serves: decide, append, park, meet, answer.
 
-Events are methods, called one at a time with the time as an argument.
-What they ask of the world is appended to `effects` and `replies`.
-The one thing asked at once is `append`: the log may refuse a record, and then that operation alone is undone.
+How it comes to serve and how it stops is in `runtime.partition_life`.
+The one thing asked of the world at once is `append`: the log may refuse a record, and then that operation alone is undone.
 
-The rules (docs/architecture.md): a load ends at our own checkpoint, known by its attempt id.
-A write is answered when the tail has met that very record and it counted.
+The rules (docs/architecture.md): a write is answered when the tail has met that very record and it counted.
 An answer without records waits for every earlier write and for a read index asked after its request came.
 """
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
-from holdfast.records.errors import RecordError
-from holdfast.records.header import decode_header, encode_header
-from holdfast.runtime.effects import (
-    ContinueLoad,
-    DeleteRecords,
-    Effect,
-    Note,
-    StartReading,
-    StateChanged,
-    StopReading,
-    Superseded,
-)
-from holdfast.runtime.errors import (
-    Alarm,
-    AppendRefused,
-    CoordinatorError,
-    LoadFailed,
-    LoadInProgress,
-    NotAvailable,
-    NotCoordinator,
-    OperationFailed,
-    OutcomeUnknown,
-    RecordTooLarge,
-)
-from holdfast.runtime.log import LogRecord, ReadError
-from holdfast.runtime.log_check import LogCheck
+from holdfast.records.checkpoint import CHECKPOINT_KEY
+from holdfast.records.header import encode_header
+from holdfast.runtime.effects import DeleteRecords
+from holdfast.runtime.errors import AppendRefused, CoordinatorError, NotAvailable, OperationFailed, RecordTooLarge
+from holdfast.runtime.log import LogRecord
 from holdfast.runtime.machine import Decision, Operation, StateMachine
-from holdfast.runtime.ownership import OWNER_EPOCH_MAX, Ownership, Verdict, may_take
-from holdfast.runtime.parking import Parked, Parking, make_parked
-from holdfast.runtime.settings import PartitionConfig, Ports
-from holdfast.runtime.states import State, check_transition
-from holdfast.runtime.timers import Timers
+from holdfast.runtime.parking import Parked, make_parked
+from holdfast.runtime.partition_life import PartitionLife
+from holdfast.runtime.states import State
 
 T = TypeVar("T")
 
 
-class Partition:
+class Partition(PartitionLife):
     """The state machine of one log partition, its parked answers and its place in the log."""
 
-    def __init__(
-        self,
-        index: int,
-        config: PartitionConfig,
-        ports: Ports,
-        make_machine: Callable[[int], StateMachine],
-        effects: list[Effect],
-        replies: list[tuple[Operation, object]],
-    ) -> None:
-        self.index = index
-        self.config = config
-        self._ports = ports
-        self._make_machine = make_machine
-        self._effects = effects
-        self._replies = replies
-        self.state = State.INITIAL
-        self.instance = 0  #: counts loads; whatever is told of an earlier one is ignored
-        self.generation: int | None = None  #: None: static, becomes 1 + the highest in the log at the first load
-        self.is_static = True
-        self.image: object = None
-        self.timers = Timers()
-        self.failure: str | None = None  #: why the partition is FAILED or CLOSED
-        self.is_alarmed = False
-        self.retry_at_ms: int | None = None
-        self.committed_offset = (
-            0  #: offset behind the newest record of ours that counted, over all loads of this process
-        )
-        #: where the log ended when it was found shorter than what was committed; known until an admin accepts it
-        self.lost_from: int | None = None
-        self._accept_reason: str | None = None  #: of an admin, until a checkpoint of ours has carried it
-        self._backoff_ms = config.retry_backoff_ms
-        self._reset()
-
-    def _reset(self) -> None:
-        self.machine: StateMachine | None = None
-        self.ownership = Ownership()
-        self.log_start = 0
-        self.position = 0  #: offset of the next record the tail will meet
-        self.end_offset = 0  #: the high watermark when reading began
-        self.committed_sequence = 0  #: the newest record of ours that counted; below `ownership.sequence`
-        self.checkpoint_offset = -1  #: our newest checkpoint that counted
-        self.records_met = 0
-        self.records_loaded = 0  #: met before our own checkpoint
-        self.bytes_met = 0  #: keys and values that counted, since the load began at the log start
-        self.checkpoint_bytes = 0  #: `bytes_met` when our newest checkpoint was met
-        self.bytes_cut = 0  #: the part of `bytes_met` that was pruned since
-        self.void_records = 0
-        self.load_began_ms = 0
-        self.load_ended_ms = 0
-        self._progress_ms = 0
-        self._is_folding = False
-        self._check = LogCheck(self.index, self.config.log)
-        self.parking = Parking()
-
-    # ---- ownership -------------------------------------------------------------------------------------------------
-
-    def load(self, generation: int | None, now_ms: int) -> bool:
-        """Begin to load under a generation; None means static. Returns whether a load began.
-
-        An equal or older generation is ignored; a newer one while LOADING or ACTIVE is only remembered.
-        """
-        if generation is not None:
-            if self.generation is not None and not self.is_static and generation <= self.generation:
-                self._note("info", "load ignored", event_generation=generation)
-                return False
-            self.generation = generation
-            self.is_static = False
-        if self.state in (State.LOADING, State.ACTIVE):
-            self._note("info", "load remembered", event_generation=generation)
-            return False
-        self._start_load(now_ms)
-        return True
-
-    def unload(self, generation: int | None) -> bool:
-        """Stop serving; None unloads whatever the generation. Returns whether anything was stopped."""
-        if generation is not None and self.generation is not None and generation <= self.generation:
-            self._note("info", "unload ignored", event_generation=generation)
-            return False
-        if generation is not None:
-            self.generation = generation  # a load of an older one that comes late is ignored
-        self.retry_at_ms = None
-        self._accept_reason = None
-        if self.state is State.CLOSED:
-            return False
-        self.is_alarmed = False
-        self._stop(State.CLOSED, "unloaded", NotCoordinator("the log partition was unloaded here"))
-        return True
-
-    def take(self, now_ms: int) -> None:
-        """Load again over whoever won, because an admin says so (static nodes only)."""
-        if self.state not in (State.LOADING, State.ACTIVE):
-            self.generation = None
-            self._start_load(now_ms)
-
-    def accept(self, reason: str, now_ms: int) -> None:
-        """Load again and go on with the log as it is, because an admin says so; the reason stands in our checkpoint.
-
-        A partition that serves has nothing to accept: what is found later is another matter.
-        """
-        if self.state is State.ACTIVE:
-            return
-        self._accept_reason = reason
-        if self.state is not State.LOADING:
-            self._start_load(now_ms)
-
-    # ---- the log tells ---------------------------------------------------------------------------------------------
-
-    def read_started(self, instance: int, start_offset: int, end_offset: int, now_ms: int) -> None:
-        """Learn where the log starts and where its end was."""
-        if instance == self.instance and self.state is State.LOADING:
-            self.log_start = self.position = start_offset
-            self.end_offset = end_offset
-            self._progress_ms = now_ms
-            if end_offset < self.committed_offset and self.lost_from is None:
-                self.lost_from = end_offset
-            if self.lost_from is not None:
-                self._check.meet_lost_end(self.lost_from, self.committed_offset)
-
-    def caught_up(self, instance: int, next_offset: int, now_ms: int) -> None:
-        """Claim the partition: all that was in the log when reading began has been met."""
-        if instance == self.instance and self.state is State.LOADING and self.ownership.attempt_id is None:
-            self.position = max(self.position, next_offset)
-            self._progress_ms = now_ms
-            self._claim(now_ms)
+    # ---- the log tells -----------------------------------------------------------------------------------------------
 
     def records_read(self, instance: int, records: list[LogRecord], now_ms: int) -> None:
         """Meet the next records of the log."""
@@ -206,19 +57,6 @@ class Partition:
             self.position = max(self.position, next_offset)
             self._release()
 
-    def read_failed(self, instance: int, error: ReadError, now_ms: int) -> None:
-        """Stop, because the log can't be read on."""
-        if instance == self.instance and self.state in (State.LOADING, State.ACTIVE):
-            text = f"reading stopped at offset {self.position}: {error.text}"
-            self.fail(Alarm(text) if error.is_alarm else LoadFailed(text), now_ms)
-
-    def append_failed(self, header: bytes | None, text: str, now_ms: int) -> None:
-        """Stop, because a record of this attempt (None: maybe of this attempt) may or may not land."""
-        if self.state not in (State.LOADING, State.ACTIVE) or self.ownership.attempt_id is None:
-            return
-        if header is None or decode_header(header)[0] == self.ownership.epoch:
-            self.fail(OutcomeUnknown(f"an append failed after it was handed to the log: {text}"), now_ms)
-
     def read_index(self, round_number: int, offset: int) -> None:
         """Learn the read index of all answers that asked in this round or before."""
         self.parking.set_read_index(round_number, offset)
@@ -230,7 +68,7 @@ class Partition:
         if self.log_start == self.checkpoint_offset:
             self.bytes_cut = self.checkpoint_bytes
 
-    # ---- callers ask -----------------------------------------------------------------------------------------------
+    # ---- callers ask -------------------------------------------------------------------------------------------------
 
     def write(self, operation: Operation, now_ms: int) -> None:
         """Decide, replay, append, park; or answer with what stands in the way."""
@@ -284,21 +122,6 @@ class Partition:
         if self.state is State.ACTIVE and self.machine is not None:
             self.machine.on_new_metadata_image(image)
 
-    def tick(self, now_ms: int) -> None:
-        """Run what is due: timers, a load that stalls, a load to try again."""
-        self.timers.tick(now_ms)
-        if self.state is State.LOADING:
-            self._check_load_progress(now_ms)
-        elif self.retry_at_ms is not None and now_ms >= self.retry_at_ms:
-            self._start_load(now_ms)
-
-    def fail(self, error: Exception, now_ms: int) -> None:
-        """Enter FAILED: memory and log may disagree; load again after a back-off, afresh."""
-        self.is_alarmed = isinstance(error, Alarm)
-        self._note("error", "partition failed", error=str(error), is_alarm=self.is_alarmed)
-        self._stop(State.FAILED, str(error), NotCoordinator(f"the log partition failed here: {error}"))
-        self._retry_later(now_ms)
-
     def validate(self) -> None:
         """Check the invariants; cheap enough to run after each step of a test."""
         sequences = [parked.sequence for parked in self.parking.records]
@@ -309,156 +132,7 @@ class Partition:
         assert self.ownership.owns()
         assert sequences == list(range(self.committed_sequence + 1, self.ownership.sequence))
 
-    # ---- load ------------------------------------------------------------------------------------------------------
-
-    def _start_load(self, now_ms: int) -> None:
-        self._enter(State.LOADING)
-        self._reset()
-        self.instance += 1
-        self.retry_at_ms = None
-        self.load_began_ms = self._progress_ms = now_ms
-        self.machine = self._make_machine(self.index)
-        self._effects.append(StartReading(self.index, self.instance))
-
-    def _claim(self, now_ms: int) -> None:
-        ownership = self.ownership
-        if ownership.winner is None:
-            self._check.meet_cut(self.log_start)
-        log_alarm = self._ports.log_alarm()
-        if log_alarm is not None:
-            self._check.found(log_alarm)
-        if self._check.finding is not None and self._accept_reason is None:
-            self.fail(self._check.finding, now_ms)
-            return
-        if self.generation is None:
-            self.generation = ownership.generation_max + 1
-        if not may_take(ownership.winner, self.generation, self.config.node_id):
-            self._lose(now_ms)
-            return
-        if ownership.position.owner_epoch >= OWNER_EPOCH_MAX:
-            self.fail(Alarm(f"owner epoch {OWNER_EPOCH_MAX} is the last one"), now_ms)
-            return
-        ownership.claim(self._ports.random_bytes(16))
-        self._append_checkpoint(0, now_ms)
-
-    def _append_checkpoint(self, sequence: int, now_ms: int) -> bool:
-        ownership, config = self.ownership, self.config
-        assert ownership.attempt_id is not None
-        assert self.generation is not None
-        identity = config.log
-        checkpoint = Checkpoint(
-            owner_epoch=ownership.epoch,
-            attempt_id=ownership.attempt_id,
-            node_id=config.node_id,
-            generation=self.generation,
-            cluster_id=identity.cluster_id,
-            topic_id=identity.topic_id,
-            partition_count=identity.partition_count,
-            reason=self._accept_reason if sequence == 0 else None,
-        )
-        value_bytes = encode_checkpoint(checkpoint)
-        header = encode_header(ownership.epoch, sequence)
-        try:
-            self._ports.append(self.index, CHECKPOINT_KEY, value_bytes, header)
-        except AppendRefused as refused:
-            if self.state is State.LOADING:
-                self.fail(LoadFailed(f"the log refused our checkpoint: {refused.reason}"), now_ms)
-            return False
-        if self.state is State.ACTIVE:
-            ownership.sequence = sequence + 1
-            self.parking.records.append(Parked(sequence, header, CHECKPOINT_KEY, value_bytes, None, None, None, None))
-        return True
-
-    def _read_while_loading(self, records: list[LogRecord], now_ms: int) -> None:
-        ownership, machine, check = self.ownership, self.machine, self._check
-        assert machine is not None
-        self._progress_ms = now_ms
-        self.records_met += len(records)
-        for record in records:
-            offset, key, value, _ = record
-            self.position = offset + 1
-            if self._is_folding:  # behind our own checkpoint nothing is loaded, and nothing of ours was sent yet
-                if not self._meet_unexpected(record, now_ms):
-                    return
-                continue
-            try:
-                verdict = ownership.judge(record)
-                if verdict is Verdict.DATA:
-                    self.bytes_met += len(key or b"") + len(value or b"")
-                    machine.load_record(key or b"", value, offset)
-                    continue
-            except (RecordError, LoadFailed) as error:
-                check.found(LoadFailed(f"offset {offset} cannot be read: {error}"))
-                continue
-            if verdict is Verdict.VOID:
-                self.void_records += 1
-                if ownership.winner is None:
-                    check.meet_void_before_checkpoint(record, self.log_start)
-                continue
-            winner = ownership.winner
-            assert winner is not None
-            if check.meet_checkpoint(winner, offset):
-                machine.on_log_accepted()
-            if verdict is Verdict.OWN:
-                self._meet_own_checkpoint(offset, now_ms)
-                if self.state is not State.LOADING:
-                    return
-            elif ownership.attempt_id is not None:  # LOST, or a RIVAL after our claim
-                self._lose(now_ms)
-                return
-
-    def _meet_own_checkpoint(self, offset: int, now_ms: int) -> None:
-        if self._check.finding is not None:
-            self.fail(self._check.finding, now_ms)
-            return
-        self.checkpoint_offset = offset
-        self.checkpoint_bytes = self.bytes_met
-        self.committed_offset = offset + 1
-        self.lost_from = None
-        self.records_loaded = self.records_met
-        self._is_folding = True
-        self._effects.append(ContinueLoad(self.index, self.instance))
-
-    def continue_load(self, instance: int, is_time_up: Callable[[], bool], now_ms: int) -> None:
-        """Fold another slice of what was loaded; serve when all of it is."""
-        machine = self.machine
-        if instance != self.instance or self.state is not State.LOADING or machine is None or not self._is_folding:
-            return
-        try:
-            if not machine.finish_load(is_time_up):
-                self._effects.append(ContinueLoad(self.index, self.instance))
-                return
-            machine.on_loaded(self.image)
-        except Exception as error:  # a bug in one machine fails its partition, never the loop
-            self.fail(error if isinstance(error, LoadFailed) else LoadFailed(f"loading failed: {error!r}"), now_ms)
-            return
-        self._is_folding = False
-        self._enter(State.ACTIVE)
-        self.failure = None
-        self._accept_reason = None
-        self.is_alarmed = False
-        self.load_ended_ms = now_ms
-        self._backoff_ms = self.config.retry_backoff_ms
-        self._note(
-            "info",
-            "partition loaded",
-            owner_epoch=self.ownership.epoch,
-            records=self.records_met,
-            void_records=self.void_records,
-            load_ms=now_ms - self.load_began_ms,
-        )
-
-    def _check_load_progress(self, now_ms: int) -> None:
-        where = f"at offset {self.position} (log start {self.log_start}, end was {self.end_offset})"
-        if now_ms - self.load_began_ms >= self.config.load_timeout_ms:
-            limit = self.config.load_timeout_ms
-            self.fail(LoadFailed(f"the load did not end within {limit} ms; it stood {where}"), now_ms)
-        elif now_ms - self._progress_ms >= self.config.load_stall_ms and not self._is_folding:
-            self._progress_ms = now_ms
-            waiting_for = "our own checkpoint" if self.ownership.attempt_id else "the next record"
-            self._note("warning", "load stalls", where=where, waiting_for=waiting_for)
-
-    # ---- tail ------------------------------------------------------------------------------------------------------
+    # ---- tail --------------------------------------------------------------------------------------------------------
 
     def _tail(self, records: list[LogRecord], now_ms: int) -> None:
         parked = self.parking.records
@@ -493,32 +167,11 @@ class Partition:
         assert self.machine is not None
         self.machine.committed(key, value, offset, sequence, size)
 
-    def _meet_unexpected(self, record: LogRecord, now_ms: int) -> bool:
-        """Meet a record that is not our next one; returns whether we still serve."""
-        try:
-            verdict = self.ownership.judge(record)
-            is_ahead = verdict is Verdict.VOID and self.ownership.is_ahead(record)
-        except RecordError as error:
-            self.fail(LoadFailed(f"offset {record.offset} cannot be read: {error}"), now_ms)
-            return False
-        if verdict is Verdict.RIVAL:
-            assert self.ownership.winner is not None
-            self._check.meet_checkpoint(self.ownership.winner, record.offset)
-            self._lose(now_ms)
-            return False
-        if verdict is Verdict.VOID and not is_ahead:
-            self.void_records += 1
-            return True
-        self.fail(
-            OutcomeUnknown(f"offset {record.offset} holds a record under our epoch that was not our next one"), now_ms
-        )
-        return False
-
     def _release(self) -> None:
         for waiter in self.parking.release(self.committed_sequence, self.position):
             self._reply(waiter.operation, waiter.response)
 
-    # ---- write -----------------------------------------------------------------------------------------------------
+    # ---- write -------------------------------------------------------------------------------------------------------
 
     def _append_records(self, operation: Operation, decision: Decision, machine: StateMachine, now_ms: int) -> None:
         ownership, (records, response, _) = self.ownership, decision
@@ -564,64 +217,3 @@ class Partition:
         except Exception as bug:
             self._note("error", "undo failed", error=repr(bug), exc_info=bug)
             self.fail(OperationFailed("an operation could not be undone"), now_ms)
-
-    # ---- stop ------------------------------------------------------------------------------------------------------
-
-    def _lose(self, now_ms: int) -> None:
-        if self._check.finding is not None:  # the winner is of another log, or what stands before it is not whole
-            self.fail(self._check.finding, now_ms)
-            return
-        winner, offset = self.ownership.winner, self.ownership.winner_offset
-        assert winner is not None
-        assert self.generation is not None
-        text = f"node {winner.node_id} took it with owner epoch {winner.owner_epoch} at offset {offset}"
-        is_ours_to_take = may_take(winner, self.generation, self.config.node_id)
-        if is_ours_to_take and winner.generation == self.generation and self.is_static:
-            # A twin under our node id would do the same for ever; a higher generation decides between the two.
-            self.generation += 1
-        self._note("warning", "ownership lost", winner=winner.node_id, owner_epoch=winner.owner_epoch, offset=offset)
-        self.is_alarmed = False
-        self._stop(State.CLOSED, text, NotCoordinator(text))
-        if is_ours_to_take:
-            self._retry_later(now_ms)
-        else:
-            self._effects.append(Superseded(self.index, winner, offset))
-
-    def _stop(self, state: State, failure: str, outcome: CoordinatorError) -> None:
-        self._enter(state)
-        self.failure = failure
-        self._effects.append(StopReading(self.index))
-        self.timers.cancel_all()
-        for operation in self.parking.drain():
-            self._reply(operation, outcome)
-        machine, self.machine = self.machine, None
-        if machine is not None:
-            try:
-                machine.on_unloaded()
-            except Exception as bug:
-                self._note("error", "on_unloaded failed", error=repr(bug), exc_info=bug)
-
-    def _retry_later(self, now_ms: int) -> None:
-        backoff_ms = self.config.retry_backoff_ms_max if self.is_alarmed else self._backoff_ms
-        self.retry_at_ms = now_ms + int(backoff_ms * (0.5 + self._ports.jitter() / 2))
-        self._backoff_ms = min(self._backoff_ms * 2, self.config.retry_backoff_ms_max)
-
-    def _not_serving(self) -> CoordinatorError:
-        if self.state is State.LOADING:
-            return LoadInProgress("the log partition is being loaded")
-        why = self.failure or "it was not loaded yet"
-        return NotCoordinator(f"this node does not serve log partition {self.index}: {why}")
-
-    def _enter(self, state: State) -> None:
-        check_transition(self.index, self.state, state)
-        self.state = state
-        self._effects.append(StateChanged(self.index, state))
-
-    def _reply(self, operation: Operation, outcome: object) -> None:
-        if not operation.is_done:
-            operation.is_done = True
-            self._replies.append((operation, outcome))
-
-    def _note(self, level: str, event: str, **fields: object) -> None:
-        fields |= {"partition": self.index, "state": self.state.value, "generation": self.generation}
-        self._effects.append(Note(level, event, fields))

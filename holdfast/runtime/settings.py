@@ -24,6 +24,9 @@ class PartitionConfig:
     parked_writes_max: int = 10_000  #: records and answers that may wait; beyond: COORDINATOR_NOT_AVAILABLE
     load_timeout_ms: int = 600_000  #: a load that has not met its checkpoint by then fails and says where it stands
     load_stall_ms: int = 30_000  #: a load that met nothing for so long says so
+    append_stall_ms: int = (
+        60_000  #: an append that the log neither showed nor reported as failed by then fails the partition
+    )
     retry_backoff_ms: int = 200  #: first wait before a failed or lost partition is loaded again; doubles
     retry_backoff_ms_max: int = 30_000  #: the longest such wait, and the wait after an alarm
 
