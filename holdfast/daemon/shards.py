@@ -92,6 +92,7 @@ class Shards:
                 parked_writes_max=log.max_parked_writes,
                 load_timeout_ms=settings.load.load_timeout_ms,
                 load_stall_ms=settings.load.load_stall_ms,
+                append_stall_ms=2 * log.message_timeout_ms,
                 retry_backoff_ms=settings.load.retry_backoff_ms,
                 retry_backoff_ms_max=settings.load.retry_backoff_max_ms,
             ),

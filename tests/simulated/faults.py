@@ -58,7 +58,7 @@ def _report_failed(life: Life, node: Node) -> bool:
 def _lose_append(life: Life, node: Node) -> bool:
     found = _in_flight(life, node)
     if found is not None:
-        life.world.lost.append(found[0].lose(found[1]))
+        found[0].lose(found[1])
     return found is not None
 
 
@@ -85,9 +85,7 @@ def _repeat(life: Life, node: Node) -> bool:
 
 
 def _lose_uncommitted(life: Life, node: Node) -> bool:
-    lost = life.world.topic.lose_uncommitted(_partition(life))
-    life.world.lost += lost
-    return bool(lost)
+    return bool(life.world.topic.lose_uncommitted(_partition(life)))
 
 
 def _foreign(life: Life, node: Node) -> bool:

@@ -193,7 +193,6 @@ class Life:
                 self.restart(node)
         if not world.is_static:
             world.rebalance()
-        world.report_lost()
         claims = world.claims
         for _ in range(CALM_ROUNDS_MAX):
             self._run_until_quiet()

@@ -46,6 +46,7 @@ LEGAL = {
 }
 
 BEAT_MS = 300
+APPEND_STALL_MS = 8_000
 
 
 class Node:
@@ -76,6 +77,7 @@ class Node:
             parked_writes_max=world.parked_writes_max,
             load_timeout_ms=20_000,
             load_stall_ms=5_000,
+            append_stall_ms=APPEND_STALL_MS,
         )
         self.runtime = CoordinatorRuntime(
             config,

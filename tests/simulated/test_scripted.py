@@ -6,6 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from holdfast.runtime.states import State
+from tests.simulated.node import APPEND_STALL_MS
 from tests.simulated.world import World
 
 
@@ -53,4 +54,26 @@ def test_a_refresh_does_not_pass_the_bound_on_what_waits() -> None:
     run_until_quiet(world)
     assert [node.runtime.refresh(0) for _ in range(4)] == [True, True, False, False]
     run_until_quiet(world)
+    assert node.runtime.refresh(0)
+
+
+def test_appends_lost_without_a_word_do_not_stop_a_partition_for_ever() -> None:
+    """Where as many waited as may wait, nothing more was appended, so no gap was ever met."""
+    world = make_world(is_static=True)
+    world.parked_writes_max = 1
+    node = world.start("a")
+    run_until_quiet(world)
+    assert node.runtime.refresh(0)
+    node.log.lose(0)
+    run_until_quiet(world)
+    assert not node.runtime.refresh(0)
+    world.now_ms += 10
+    node.runtime.tick()
+    world.now_ms += APPEND_STALL_MS
+    node.runtime.tick()
+    assert not node.serves(0)
+    world.now_ms += 1_000
+    node.runtime.tick()
+    run_until_quiet(world)
+    assert node.serves(0)
     assert node.runtime.refresh(0)

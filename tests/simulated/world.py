@@ -25,7 +25,6 @@ MESSAGE_BYTES_MAX = 2_000
 class Sent(NamedTuple):
     """What an append was meant to be."""
 
-    node: Node
     topic_id: bytes  #: of the topic that its process knows
     operation: WatchedOperation | None
     belief: Content | None  #: the state to which it leads, in the eyes of its writer; None: deleted
@@ -54,7 +53,6 @@ class World:
         self.former: list[Node] = []  #: processes that crashed or were closed
         self.generation = 0
         self.claims = 0  #: first checkpoints of an attempt
-        self.lost: list[Append] = []  #: appends that will never land, and whose process was not told
         self._truths: dict[int, Truth] = {}
         self._starts: dict[int, int] = {}
         self._sent: dict[Append, Sent] = {}
@@ -132,24 +130,16 @@ class World:
         topic_id = node.runtime.config.log.topic_id
         if append.key == CHECKPOINT_KEY:
             self.claims += sequence == 0
-            self._sent[append] = Sent(node, topic_id, None, None)
+            self._sent[append] = Sent(topic_id, None, None)
         else:
             assert isinstance(machine, WatchedShard)
             key = self._keys.get(append.key)
             if key is None:
                 key = self._keys[append.key] = decode_key(append.key)
-            self._sent[append] = Sent(node, topic_id, operation, machine.newest(key))
+            self._sent[append] = Sent(topic_id, operation, machine.newest(key))
         if self.is_tracing:
             what = "a checkpoint" if append.key == CHECKPOINT_KEY else f"a record of {operation}"
             self.trace(f"  {node.name}/{append.partition} appends {what}, epoch {epoch}, sequence {sequence}")
-
-    def report_lost(self) -> None:
-        """Let every living process learn which of its appends were lost; a real producer learns it when their time is up."""
-        for append in self.lost:
-            sent = self._sent.get(append)
-            if sent is not None and not append.is_reported:
-                sent.node.log.report(append)
-        self.lost.clear()
 
     def settle(self, node: Node | None) -> None:
         """Fold what was committed, then check all that may have changed."""
