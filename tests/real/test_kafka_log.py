@@ -65,6 +65,19 @@ async def test_what_was_written_is_there_after_a_restart(kafka: str, new_topic: 
         assert node.partition.records_loaded == 7
 
 
+@pytest.mark.parametrize("compression", range(1, 5), ids=["gzip", "snappy", "lz4", "zstd"])
+async def test_compressed_batches_are_met_and_loaded(kafka: str, new_topic: NewTopicFactory, compression: int) -> None:
+    topic = new_topic(compression_type="producer")
+    async with log_node("a", kafka, topic, compression=compression) as node:
+        await node.serve()
+        for bit in range(5):
+            node.write_nowait(1 << bit)
+        assert await node.write() == 31
+    async with log_node("a", kafka, topic) as node:
+        await node.serve()
+        assert node.value == 31
+
+
 async def test_answer_without_records_is_answered_behind_a_foreign_transaction(
     kafka: str, new_topic: NewTopicFactory
 ) -> None:
