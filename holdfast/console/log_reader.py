@@ -55,7 +55,7 @@ class Wanted(NamedTuple):
     entries_max: int | None = None
 
 
-class _Reading:
+class Reading:
     """The rule of who counts, on its way through one log partition."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class LogReader:
             topic: any state topic, in either codec.
         """
         self.topic = topic
-        self._readings: dict[int, _Reading] = {}
+        self._readings: dict[int, Reading] = {}
         self._consumer = Consumer(
             {
                 "fetch.wait.max.ms": 20,
@@ -179,7 +179,7 @@ class LogReader:
             )
         except KafkaException as error:
             raise _unreachable(error) from None
-        reading = self._readings.setdefault(partition, _Reading())
+        reading = self._readings.setdefault(partition, Reading())
         if end <= max(start, reading.next_offset):
             return
         self._consumer.assign([TopicPartition(self.topic, partition, reading.next_offset)])

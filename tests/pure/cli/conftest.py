@@ -1,0 +1,122 @@
+"""The command line tool, and a node for it to talk to that runs in a thread of its own."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli import main
+from holdfast.daemon.admin import AdminCommand, AdminError
+from holdfast.records.keys import format_topic_id
+from tests.pure.daemon.serving import FakeService, serve
+
+TOPIC_ID = bytes(range(16))
+START_TIMEOUT_S = 30.0
+
+Run = Callable[..., Result]
+
+
+class Node:
+    """What the fake node was asked, and how it answers share-state calls."""
+
+    address: str
+    service: FakeService
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+
+    def commands(self, partitions: list[dict[str, Any]]) -> Mapping[str, AdminCommand]:
+        """Return the admin commands; each notes that it was asked."""
+        answers: dict[str, Callable[[dict[str, Any]], object]] = {
+            "status": lambda _: {"version": "0.1.0", "is_ready": True, "log_partitions": 3},
+            "settings": lambda _: {"load_timeout_ms": 600_000, "codec": "avro"},
+            "metrics": lambda _: {"write-total": 12, "parked-writes": 0},
+            "partitions": lambda _: partitions,
+            "partitions-take": lambda _: "it is being taken",
+            "partitions-accept": lambda _: "it goes on",
+            "topics-accept-deleted": lambda _: "they may go",
+            "resolve-topic": _resolve,
+        }
+
+        def noting(name: str) -> AdminCommand:
+            def command(arguments: dict[str, Any]) -> object:
+                self.asked.append((name, arguments))
+                return answers[name](arguments)
+
+            return command
+
+        return {name: noting(name) for name in answers}
+
+
+def _resolve(arguments: dict[str, Any]) -> dict[str, Any]:
+    if arguments["name"] != "orders":
+        raise AdminError(f"The cluster knows no topic {arguments['name']!r}; give a name it knows, or the topic's id.")
+    return {"name": "orders", "topic_id": format_topic_id(TOPIC_ID), "partitions": 2}
+
+
+PARTITION = {
+    "partition": 0,
+    "state": "active",
+    "owner": "1",
+    "owner_epoch": 4,
+    "written": 21,
+    "committed": 20,
+    "log_start": 3,
+    "keys": 2,
+    "log_bytes": 900,
+    "dead_bytes": 100,
+    "oldest_key": "g:AAECAwQFBgcICQoLDA0ODw:0",
+    "oldest_snapshot_offset": 5,
+    "why_not_pruned": "100 of 900 bytes are dead",
+    "failure": None,
+    "is_alarmed": False,
+}
+
+
+@contextmanager
+def running_node() -> Iterator[Node]:
+    """Give a node that listens on loopback."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="fake-node")
+    thread.start()
+    node = Node()
+    alarmed = PARTITION | {"partition": 1, "state": "failed", "failure": "records are missing", "is_alarmed": True}
+    serving = serve(commands=node.commands([PARTITION, alarmed]))
+
+    def in_loop(awaitable: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(awaitable, loop).result(START_TIMEOUT_S)
+
+    try:
+        served = in_loop(serving.__aenter__())
+        node.address, node.service = served.address, served.service
+        try:
+            yield node
+        finally:
+            in_loop(serving.__aexit__(None, None, None))
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(START_TIMEOUT_S)
+        loop.close()
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    """Give a node that listens on loopback."""
+    with running_node() as node:
+        yield node
+
+
+@pytest.fixture
+def run(node: Node) -> Run:
+    """Give a function that runs a command against the node."""
+
+    def invoke(*arguments: str) -> Result:
+        result = CliRunner(env={"HOLDFAST_ADDRESS": node.address}).invoke(main, arguments)
+        assert result.exception is None or isinstance(result.exception, SystemExit), "a traceback reached the user"
+        return result
+
+    return invoke

@@ -1,0 +1,44 @@
+"""Every command is documented: in its own help, with an example that works, and on the page made from it."""
+
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from holdfast.cli_reference import commands, render_reference
+from holdfast.console.outcomes import Exit
+from holdfast.daemon.node import Exit as NodeExit
+
+COMMANDS = dict(commands())
+
+
+def test_the_page_is_what_the_help_says() -> None:
+    """Write it again with `make docs`."""
+    page = Path(__file__).parents[3] / "docs" / "cli.md"
+    assert page.read_text(encoding="utf-8") == render_reference()
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_the_example_of_a_command_is_one_line_that_it_understands(path: str) -> None:
+    command = COMMANDS[path]
+    example = (command.help or "").partition("\b\nExample: ")[2]
+    assert example, f"the help of {path} has no example"
+    assert "\n" not in example
+    words, own_name = shlex.split(example), path.split()
+    assert words[: len(own_name)] == own_name
+    command.make_context(path, words[len(own_name) :])
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_every_option_and_every_exit_code_says_what_it_means(path: str) -> None:
+    for parameter in COMMANDS[path].params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{path} {parameter.name} has no help"
+    for code in Exit:
+        assert f"| {code.value} | {code.name} | {code.meaning} |" in render_reference()
+
+
+def test_the_daemons_exit_codes_are_among_those_of_the_tool() -> None:
+    assert {code.value for code in NodeExit} == {0, 1, Exit.REFUSED_TO_START, Exit.SUPERSEDED}
+    assert len({code.value for code in Exit}) == len(Exit)
