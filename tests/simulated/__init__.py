@@ -1,1 +1,29 @@
-"""The simulation: one seed is one life of several nodes over the in-memory log."""
+"""The simulation: one seed is one life of several nodes over the in-memory log.
+
+What is real: runtime, partitions, share shards, share service and pruning. What is not: the log
+(`holdfast.runtime.memory_log`), the clock, chance (both come from the seed) and who tells a node what it should own.
+
+A life has two phases. First faults and requests, one random step after another; then a calm, in which every partition must
+find one owner that serves, and every operation its one outcome. After each step everything that it touched is compared with
+the truth: the whole log, never pruned, folded by code of its own.
+
+| Module          | Holds                                                                                     |
+|-----------------|-------------------------------------------------------------------------------------------|
+| `life`          | the choice of steps, the calm, the end                                                    |
+| `faults`        | what can go wrong, as a table                                                             |
+| `requests`      | clients: what they ask, and that they get one answer                                      |
+| `world`         | topic, processes, clock, what each append was meant to be                                 |
+| `node`          | one process: the real parts and who listens between them                                  |
+| `machine`       | the real shard and operation, watched                                                     |
+| `stand_ins`     | what stands for the parts that are not simulated                                          |
+| `truth`         | the fold of the whole log, and what a reader that starts now would see                    |
+| `expect`        | which state explains an answer                                                            |
+| `judge`         | loads, answers and states against the truth                                               |
+| `invariants`    | the names of all that must hold                                                           |
+| `coverage`      | what a run must have seen                                                                 |
+| `mutants`       | deliberate bugs (`mutants.txt`) and what caught them (`mutants_caught.json`)              |
+
+    python -m tests.simulated --seeds 10000          many lives, in parallel; prints what happened how often, and lives per second
+    python -m tests.simulated --seed 17 --trace      one life, told: each step by number and time, and indented what it led to
+    python -m tests.simulated.mutants                every deliberate bug, the invariant that caught it, and how many seeds it took
+"""

@@ -158,10 +158,14 @@ class World:
             node.check()
 
     def _meet_committed(self, truth: Truth) -> None:
+        start = truth.next_offset
         for offset, append, key in truth.fold():
             sent = self._sent.get(append)
             if self.is_tracing:
-                self.trace(f"  offset {offset} counts: {key or 'checkpoint'} {sent.operation if sent else ''}")
+                what = "a checkpoint" if key is None else f"{key.group_id}:{key.partition}"
+                self.trace(
+                    f"  offset {offset} counts: {what}{f' by {sent.operation}' if sent and sent.operation else ''}"
+                )
             if sent is not None and sent.topic_id != self.topic.identity.topic_id:
                 # Only a producer that names the topic by its id could keep this out; our checkpoints make it an alarm at least.
                 truth.is_judged = False
@@ -175,6 +179,5 @@ class World:
                 )
                 violate(Invariant.DECIDED_ON_ITS_STATE, text)
         if self.is_tracing:
-            end = truth.next_offset
-            voids = [at for at in range(max(0, end - 5), end) if not truth.counts_at(at)]
-            self.trace(f"  committed to {end}; void of the last five: {voids}")
+            voids = [at for at in range(start, truth.next_offset) if not truth.counts_at(at)]
+            self.trace(f"  committed to {truth.next_offset}{f', void: {voids}' if voids else ''}")
