@@ -1,0 +1,232 @@
+"""docs/operations.md and the files that run a node: what they say is what the code does."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from configparser import ConfigParser
+from importlib.metadata import requires
+from typing import Any, Final
+
+import pytest
+import yaml  # type: ignore[import-untyped] # it ships no types
+
+from holdfast.console.outcomes import Exit
+from holdfast.daemon.config import load_settings
+from holdfast.daemon.metrics import ShareMetrics
+from holdfast.daemon.node import Exit as NodeExit
+from holdfast.daemon.settings import LogSettings, ShutdownSettings
+from holdfast.daemon.state_topic import FIXED_CONFIG, StateTopic, find_problems
+from holdfast.records.checkpoint import Checkpoint
+from holdfast.runtime.follower import _read_error
+from holdfast.runtime.kafka_frames import Fetched
+from holdfast.runtime.log import LogRecord
+from holdfast.runtime.log_check import LogCheck
+from holdfast.runtime.metrics import Registry, RuntimeMetrics
+from holdfast.runtime.ownership import OWNER_EPOCH_MAX
+from holdfast.runtime.settings import LogIdentity
+from tests.pure.docs.pages import ROOT, as_pattern, table
+
+PAGE = (ROOT / "docs" / "operations.md").read_text()
+
+
+# ---- the page --------------------------------------------------------------------------------------------------------
+
+
+def test_the_metrics_are_those_of_the_registry() -> None:
+    registry = Registry(lambda: 0)
+    RuntimeMetrics(registry)
+    ShareMetrics(registry).pruned("topic", 0, 1)
+    rows = set()
+    for (name, labels), instrument in registry._series.items():
+        of = f" {{{', '.join(label for label, _ in labels)}}}" if labels else ""
+        rows.add((f"`{name}`{of}", type(instrument).__name__.lower(), registry._descriptions[name]))
+    assert {tuple(row) for row in table(PAGE, "metrics")} == rows
+
+
+def test_the_exit_codes_are_those_of_the_node() -> None:
+    described = {name: int(code) for code, name, *_ in table(PAGE, "exit codes")}
+    assert described == {code.name: code.value for code in NodeExit} | {"WRONG_USAGE": Exit.WRONG_USAGE}
+
+
+def found_by(check: LogCheck) -> str:
+    assert check.finding is not None
+    return str(check.finding)
+
+
+def alarms() -> list[str]:
+    """Return one of each alarm that a partition can raise, as the code words it."""
+    log = LogIdentity("cluster", bytes(16), 50)
+    cut, lost, foreign, other = (LogCheck(7, log) for _ in range(4))
+    cut.meet_cut(5)
+    lost.meet_lost_end(5, 9)
+    foreign.meet_void_before_checkpoint(LogRecord(0, b"key", b"value", None), 0)
+    other.meet_checkpoint(Checkpoint(1, bytes(16), "1", 1, "another", bytes(16), 50, None), 3)
+    fetched = Fetched(0, error_code=0, high_watermark=5, log_start_offset=1, is_diverging=True, records=b"")
+    return [
+        *map(found_by, (cut, lost, foreign, other)),
+        f"reading stopped at offset 9: {_read_error(fetched, 9).text}",
+        f"owner epoch {OWNER_EPOCH_MAX} is the last one",
+    ]
+
+
+def test_every_alarm_is_described_with_the_command_that_ends_it() -> None:
+    rows = [(as_pattern(line), what_to_do) for line, _, what_to_do in table(PAGE, "alarms")]
+    described = {alarm: [what_to_do for pattern, what_to_do in rows if pattern.fullmatch(alarm)] for alarm in alarms()}
+    assert [alarm for alarm, found in described.items() if len(found) != 1] == []
+    assert len(rows) == len(described)
+    for alarm, (what_to_do,) in described.items():
+        assert "holdfast partitions accept 7" not in alarm or "`holdfast partitions accept 7" in what_to_do
+
+
+SOUND: Final = {**FIXED_CONFIG, "min.insync.replicas": "2", "segment.bytes": "104857600"}
+TOPIC: Final = StateTopic("state", bytes(16), 50, 3, 1_048_588)
+
+
+@pytest.mark.parametrize(
+    ("mark", "is_fatal", "found"),
+    [
+        (
+            "topic findings",
+            True,
+            [
+                (TOPIC, {"cleanup.policy": "compact"}),
+                (TOPIC, {"retention.ms": "1"}),
+                (TOPIC, {"retention.bytes": "1"}),
+                (TOPIC, {"unclean.leader.election.enable": "true"}),
+                (TOPIC, {"min.insync.replicas": "4"}),
+            ],
+        ),
+        (
+            "topic warnings",
+            False,
+            [
+                (TOPIC._replace(replication_factor=1), {}),
+                (TOPIC, {"min.insync.replicas": "1"}),
+                (TOPIC, {"segment.bytes": "1"}),
+                (TOPIC, {"compression.type": "gzip"}),
+                (TOPIC, {"message.timestamp.type": "CreateTime"}),
+                (TOPIC._replace(partition_count=51), {}),
+            ],
+        ),
+    ],
+)
+def test_every_finding_about_the_topic_is_described(
+    mark: str, is_fatal: bool, found: list[tuple[StateTopic, Mapping[str, str]]]
+) -> None:
+    rows = table(PAGE, mark)
+    assert len(rows) == len(found)
+    for (line, mending), (topic, config) in zip(rows, found, strict=True):
+        (finding,) = find_problems(topic, {**SOUND, **config}, LogSettings(), "kafka:9092")
+        assert finding.is_fatal is is_fatal
+        assert as_pattern(line).fullmatch(finding.problem)
+        if finding.command:
+            assert as_pattern(mending.split("`")[1]).fullmatch(finding.command)
+
+
+# ---- systemd ---------------------------------------------------------------------------------------------------------
+
+
+def unit() -> dict[str, str]:
+    parser = ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign] # names of systemd have capitals
+    parser.read_string((ROOT / "deploy" / "systemd" / "holdfast.service").read_text())
+    return dict(parser["Service"])
+
+
+def test_the_unit_never_restarts_what_must_not_start_by_itself() -> None:
+    assert unit()["Restart"] == "on-failure"
+    assert unit()["RestartPreventExitStatus"].split() == [str(int(Exit.WRONG_USAGE)), str(int(NodeExit.SUPERSEDED))]
+
+
+def test_the_unit_hands_the_node_a_copy_of_its_settings() -> None:
+    credential, _, _ = unit()["LoadCredential"].partition(":")
+    assert unit()["Environment"] == f"HOLDFAST_CONFIG=%d/{credential}"
+
+
+def test_the_unit_waits_for_all_steps_of_a_stop() -> None:
+    shutdown = ShutdownSettings()
+    # Five steps, the shards' of three times the length, and the drain before one of them.
+    longest_ms = shutdown.drain_timeout_ms + 8 * shutdown.shutdown_step_timeout_ms
+    assert longest_ms < int(unit()["TimeoutStopSec"].removesuffix("s")) * 1_000
+
+
+# ---- docker ----------------------------------------------------------------------------------------------------------
+
+
+def compose() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    return loaded
+
+
+def test_the_node_of_the_compose_file_has_settings_that_load() -> None:
+    node = compose()["services"]["node"]
+    image = dict(re.findall(r"\b(HOLDFAST_\w+)=(\S+)", (ROOT / "Dockerfile").read_text()))
+    settings, warnings = load_settings(None, image | {name: str(value) for name, value in node["environment"].items()})
+    assert warnings == ()
+    assert settings.listener.listen_address == ("0.0.0.0", 9492)
+    assert settings.load.when_superseded == "wait"
+    assert f"127.0.0.1:{settings.listener.advertised_address[1]}:9492" in node["ports"]
+    host, _, port = settings.kafka.properties["bootstrap.servers"].partition(":")
+    assert f"INTERNAL://{host}:{port}" in compose()["services"][host]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
+
+
+def test_the_compose_file_uses_what_it_declares() -> None:
+    services, volumes = compose()["services"], compose()["volumes"]
+    for service in services.values():
+        assert {volume.partition(":")[0] for volume in service.get("volumes", ())} <= volumes.keys()
+        assert service.get("depends_on", {}).keys() <= services.keys()
+        assert ("image" in service) != ("build" in service)
+
+
+def test_the_image_is_built_from_files_that_exist_and_are_not_ignored() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    copied = [
+        name for line in re.findall(r"^COPY (?!--from)(.*)$", dockerfile, re.MULTILINE) for name in line.split()[:-1]
+    ]
+    assert copied
+    for name in copied:
+        assert (ROOT / name).exists()
+        assert f"!{name}" in ignored
+    assert re.findall(r"^USER (.*)$", dockerfile, re.MULTILINE) == ["10001"]
+
+
+# ---- locks and hooks -------------------------------------------------------------------------------------------------
+
+
+def pins(name: str) -> dict[str, str]:
+    """Return package to its pin with all hashes."""
+    blocks = re.split(r"\n(?=\S)", (ROOT / name).read_text())
+    return {
+        block.partition("==")[0].strip(): block.partition("\n    # via")[0].strip()
+        for block in blocks
+        if "==" in block.partition("\n")[0]
+    }
+
+
+def test_the_lock_of_a_node_holds_a_part_of_the_whole_lock() -> None:
+    # `uv pip compile --generate-hashes --no-header -c requirements.lock pyproject.toml -o deploy/requirements.lock` makes it.
+    node, whole = pins("deploy/requirements.lock"), pins("requirements.lock")
+    assert {package: whole.get(package) for package in node} == node
+    reached, waiting = {"holdfast"}, ["holdfast"]
+    while waiting:
+        for line in requires(waiting.pop()) or ():
+            package = re.split(r"[^\w.-]", line)[0].lower().replace("_", "-")
+            if package in whole and ";" not in line and package not in reached:
+                reached.add(package)
+                waiting.append(package)
+    assert reached - {"holdfast"} <= node.keys()
+
+
+def test_the_lock_of_a_node_has_every_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    direct = {re.split(r"[^\w-]", line)[0] for line in project["dependencies"]}
+    assert direct <= pins("deploy/requirements.lock").keys()
+
+
+def test_the_hooks_run_what_make_check_runs() -> None:
+    (check,) = re.findall(r"^check: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    assert [hook["entry"] for repo in config["repos"] for hook in repo["hooks"]] == [f"make {v}" for v in check.split()]
