@@ -237,6 +237,9 @@ class LogSettings(Component):
         MIB, "What one fetch brings of one log partition. At most fetch_bytes_max.", ge=16 * 1024, le=1024 * MIB
     )
     fetch_wait_ms: int = time_ms(100, "How long a broker may hold a fetch of the log that finds nothing new.")
+    produce_requests_in_flight_max: int = count(
+        4, "Produce requests under way to one broker, each on a connection of its own.", most=100
+    )
     producer_queue_records_max: int = count(
         100_000,
         "Records of all shards that may wait to be sent; further writes answer COORDINATOR_NOT_AVAILABLE.",

@@ -105,6 +105,7 @@ class Shards:
                 compression=log.state_topic_compression_codec,
                 linger_ms=max(0, log.append_linger_ms),
                 append_records_max=log.producer_queue_records_max,
+                append_requests_in_flight_max=log.produce_requests_in_flight_max,
                 fetch_wait_ms=log.fetch_wait_ms,
                 slice_records_max=log.read_batch_records_max,
                 fetch_bytes_max=log.fetch_bytes_max,

@@ -7,9 +7,9 @@ So a batch is sent again until its time is up; then it is ambiguous, and the par
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: ignore[import-untyped]  # it ships no types
 
@@ -24,7 +24,9 @@ BATCH_HEAD_BYTES = 61
 
 #: Errors after which the same batch may be sent again: nothing was appended, or a second copy is void.
 _RETRIABLE = STALE_LEADER | {-1, 2, 7, 19, 20}
-_REFRESHING = STALE_LEADER
+
+#: In place of the id of a leader that is not known.
+NO_BROKER = -1
 
 Record = tuple[bytes, bytes | None, bytes]  # key, value, `hf` header
 
@@ -38,6 +40,10 @@ class AppenderConfig:
     compression: int = 0  #: Kafka's number of a codec
     linger_ms: float = 0  #: how long a record waits for company; 0: for the end of this turn of the loop
     records_max: int = 100_000  #: records handed over and not yet sent, in all partitions
+    requests_in_flight_max: int = (
+        4  #: for each broker, each on a connection of its own: a broker answers one after the other
+    )
+    request_bytes_max: int = 16 * 1_048_576  #: batches of one request, unless one batch alone is larger
     retry_backoff_ms: int = 50
 
 
@@ -88,6 +94,7 @@ class Appender:
         self._records = 0
         self._is_flush_due = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._free_connections: dict[int, list[int]] = {}  #: of each broker, the last one used on top
 
     def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:
         """Take one record.
@@ -133,11 +140,14 @@ class Appender:
         """Send what was gathered and wait for what is under way; returns whether all of it was answered in time."""
         self._flush()
         ends_s = self._loop.time() + timeout_s
-        while self._tasks and self._loop.time() < ends_s:
-            await asyncio.wait(self._tasks, timeout=ends_s - self._loop.time())
+        while (self._tasks or self._waiting) and self._loop.time() < ends_s:
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=ends_s - self._loop.time())
+            else:
+                await asyncio.sleep(0)  # a request ended, and the next one is about to begin
         for task in self._tasks:
             task.cancel()
-        return not self._tasks
+        return not self._tasks and not self._waiting
 
     def _flush_soon(self) -> None:
         self._is_flush_due = True
@@ -148,19 +158,41 @@ class Appender:
 
     def _flush(self) -> None:
         self._is_flush_due = False
-        by_broker: dict[int, list[_Batch]] = {}
+        by_broker: dict[int, list[int]] = {}
         leaders = self._brokers.leaders
-        expires_s = self._loop.time() + self._config.message_timeout_ms / 1_000
         for partition in self._waiting:
+            by_broker.setdefault(leaders.get(partition, (NO_BROKER, -1))[0], []).append(partition)
+        for broker_id, partitions in by_broker.items():
+            self._send_waiting(broker_id, partitions)
+
+    def _send_waiting(self, broker_id: int, partitions: list[int]) -> None:
+        """Send what these partitions gathered, if the broker has a connection free; else it gathers on until one is."""
+        connections = self._free_connections.get(broker_id)
+        if connections is None:
+            connections = self._free_connections[broker_id] = list(range(self._config.requests_in_flight_max))
+        if not connections:
+            return
+        expires_s = self._loop.time() + self._config.message_timeout_ms / 1_000
+        batches, room = [], self._config.request_bytes_max
+        for partition in partitions:
+            if room <= 0:
+                break
+            self._waiting.discard(partition)
             lane = self._lanes[partition]
             if lane.is_busy or not lane.gathered:
                 continue
             lane.is_busy = True
             batch = self._build(partition, lane, expires_s)
-            by_broker.setdefault(leaders.get(partition, (-1, -1))[0], []).append(batch)
-        self._waiting.clear()
-        for broker_id, batches in by_broker.items():
-            self._send_soon(broker_id, batches, 0)
+            room -= len(batch.data)
+            batches.append(batch)
+        if batches:
+            self._run(self._send_and_free(broker_id, connections.pop(), batches))
+
+    async def _send_and_free(self, broker_id: int, connection: int, batches: list[_Batch]) -> None:
+        await self._send(broker_id, f"produce-{connection}", batches)
+        self._free_connections[broker_id].append(connection)
+        if self._waiting and not self._is_flush_due:
+            self._flush_soon()
 
     def _build(self, partition: int, lane: _Lane, expires_s: float) -> _Batch:
         now_ms = self._clock_ms()
@@ -184,21 +216,17 @@ class Appender:
         lane.sent.append(sent)
         return _Batch(partition, data, sent, expires_s)
 
-    def _send_soon(self, broker_id: int, batches: list[_Batch], delay_s: float) -> None:
-        task = self._loop.create_task(self._send(broker_id, batches, delay_s), name="holdfast-produce")
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work, name="holdfast-produce")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _send(self, broker_id: int, batches: list[_Batch], delay_s: float) -> None:
+    async def _send(self, broker_id: int, purpose: str, batches: list[_Batch]) -> None:
         api, version = frames.PRODUCE
         try:
-            if delay_s:
-                await asyncio.sleep(delay_s)
-                await self._resend_where_led(batches)
-                return
-            connection = self._brokers.open_connection(broker_id, "produce") or await self._brokers.connection(
-                broker_id, "produce"
-            )
+            connection = self._brokers.open_connection(broker_id, purpose)
+            if connection is None:
+                connection = await self._brokers.connection(broker_id, purpose)
             body = frames.encode_produce(
                 self._brokers.topic,
                 self._config.message_timeout_ms,
@@ -207,7 +235,7 @@ class Appender:
             answer = frames.decode_produced(await connection.exchange(api, version, body))
         except (
             Exception
-        ) as failure:  # also an answer that cannot be read: a second copy is void, so it may be sent again
+        ) as failure:  # an answer that cannot be read too: a second copy is void, so it may be sent again
             self._retry(batches, str(failure))
             return
         errors = {produced.partition: produced for produced in answer if produced.error_code}
@@ -223,13 +251,19 @@ class Appender:
         if again:
             self._retry(again, f"the broker answered error {errors[again[0].partition].error_code}")
 
-    async def _resend_where_led(self, batches: list[_Batch]) -> None:
-        await self._brokers.refresh()
+    async def _send_again(self, batches: list[_Batch]) -> None:
+        """Send batches again where they are led now, after a pause."""
+        await asyncio.sleep(self._config.retry_backoff_ms / 1_000)
+        try:
+            await self._brokers.refresh()
+        except Exception as failure:  # nobody answered, or nothing that can be read
+            self._retry(batches, str(failure))
+            return
         by_broker: dict[int, list[_Batch]] = {}
         for batch in batches:
-            by_broker.setdefault(self._brokers.leaders.get(batch.partition, (-1, -1))[0], []).append(batch)
+            by_broker.setdefault(self._brokers.leaders.get(batch.partition, (NO_BROKER, -1))[0], []).append(batch)
         for broker_id, led in by_broker.items():
-            self._send_soon(broker_id, led, 0)
+            self._run(self._send(broker_id, "produce-again", led))
 
     def _retry(self, batches: list[_Batch], why: str) -> None:
         now_s = self._loop.time()
@@ -240,7 +274,7 @@ class Appender:
             else:
                 again.append(batch)
         if again:
-            self._send_soon(-1, again, self._config.retry_backoff_ms / 1_000)
+            self._run(self._send_again(again))
 
     def _give_up(self, batch: _Batch, why: str) -> None:
         self._failed(batch.partition, batch.sent.first_header, why)

@@ -37,6 +37,7 @@ class KafkaLogConfig:
     compression: int = 0  #: of what we append, by Kafka's number
     linger_ms: float = 0  #: how long a record waits for company; 0: for the end of this turn of the loop
     append_records_max: int = 100_000  #: records handed over and not yet sent
+    append_requests_in_flight_max: int = 4  #: for each broker
     fetch_wait_ms: int = 100  #: how long a broker may hold an empty fetch
     fetch_bytes_max: int = 4 * 1_048_576  #: of one fetch
     fetch_partition_bytes_max: int = 1_048_576
@@ -67,6 +68,7 @@ class KafkaLog:
                 compression=config.compression,
                 linger_ms=config.linger_ms,
                 records_max=config.append_records_max,
+                requests_in_flight_max=config.append_requests_in_flight_max,
             ),
             self._brokers,
             self._append_failed,

@@ -1,6 +1,7 @@
 """The appender against brokers that answer, refuse, hang up and fall silent: what lands, in which order, and who is told."""
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import pytest
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]
@@ -11,7 +12,9 @@ from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.runtime.errors import AppendRefused
 from tests.pure.runtime.fake_brokers import FakeBrokers, produced, wait_until
 
-CONFIG = AppenderConfig(batch_bytes_max=1_000, message_timeout_ms=200, records_max=20, retry_backoff_ms=1)
+CONFIG = AppenderConfig(
+    batch_bytes_max=1_000, message_timeout_ms=200, records_max=20, requests_in_flight_max=2, retry_backoff_ms=1
+)
 
 Failures = list[tuple[int, bytes]]
 
@@ -194,6 +197,30 @@ async def test_answer_that_cannot_be_read_is_as_good_as_none(
     assert brokers.requests[0] == brokers.requests[1]
     await wait_until(lambda: not appender._lanes[0].is_busy)
     assert failures == []
+
+
+async def test_partitions_gather_while_every_connection_to_their_broker_is_busy() -> None:
+    brokers = FakeBrokers(dict.fromkeys(range(4), 1))
+    appender = Appender(CONFIG, brokers, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
+    brokers.hold()
+    for partition in range(2):
+        appender.append(partition, b"k", b"1", b"h")
+        await brokers.wait_requests(partition + 1)
+    for partition in (2, 3, 2):
+        appender.append(partition, b"k", b"2", b"h")
+    assert len(brokers.requests) == CONFIG.requests_in_flight_max
+    brokers.let_go()
+    assert await appender.close(5)
+    assert [batches_of(body) for _, _, body in brokers.requests[2:]] == [{2: [b"2", b"2"], 3: [b"2"]}]
+
+
+async def test_request_is_bounded_in_bytes() -> None:
+    brokers = FakeBrokers(dict.fromkeys(range(3), 1))
+    appender = Appender(replace(CONFIG, request_bytes_max=1), brokers, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
+    for partition in range(3):
+        appender.append(partition, b"k", b"1", b"h")
+    assert await appender.close(5)
+    assert [list(batches_of(body)) for _, _, body in brokers.requests] == [[0], [1], [2]]
 
 
 async def test_close_sends_what_was_gathered_and_waits_for_its_answer(appender: Appender, brokers: FakeBrokers) -> None:
