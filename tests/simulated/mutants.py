@@ -30,6 +30,9 @@ CAUGHT = Path(__file__).with_name("mutants_caught.json")
 #: Lines of a patch that may go or come.
 LINES_MAX = 10
 
+#: What a patch raises that has no meaning; it proves nothing.
+CRASHES = ("NameError", "AttributeError", "TypeError", "ImportError")
+
 #: Imported anew for each mutant.
 _PACKAGES = ("holdfast", "tests.simulated")
 
@@ -164,6 +167,8 @@ def find(mutant: Mutant, seeds: range) -> Caught | None:
             try:
                 run_life(seed)
             except violation as caught:
+                if any(kind in str(caught) for kind in CRASHES):
+                    raise PatchFailed(f"{mutant.name} crashes where it should do something wrong: {caught}") from caught
                 return Caught(caught.invariant.name, seed)  # type: ignore[attr-defined]  # of the class imported anew
     return None
 
