@@ -9,7 +9,6 @@ has that key and a null value.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain
 from typing import Any, Final
 
 from holdfast.records.batches import StateBatch, make_batch
@@ -40,7 +39,7 @@ def encode_key(key: SharePartitionKey) -> bytes:
     """Return the bytes of a record's key."""
     group_id = key.group_id.encode()
     return b"".join(
-        (_KEY.prefix, _encode_numbers((len(group_id),)), group_id, key.topic_id, _encode_numbers((key.partition,)))
+        (_encode_numbers((len(group_id),), _KEY.prefix), group_id, _encode_numbers((key.partition,), key.topic_id))
     )
 
 
@@ -71,9 +70,14 @@ def decode_key(data: bytes) -> SharePartitionKey:
 def encode_value(value: Snapshot | Update) -> bytes:
     """Return the bytes of a snapshot or an update, whose numbers are within the range of their fields."""
     if type(value) is Update:
-        return UPDATE_PREFIX + _encode_numbers((*value[:4], *_flatten(value[4])))
+        numbers = [*value[:4]]
+        _flatten(value[4], numbers)
+        return _encode_numbers(numbers, UPDATE_PREFIX)
     assert type(value) is Snapshot
-    return SNAPSHOT_PREFIX + _encode_numbers((*value[:7], *_flatten(value[7]), *value[8:]))
+    numbers = [*value[:7]]
+    _flatten(value[7], numbers)
+    numbers += value[8:]
+    return _encode_numbers(numbers, SNAPSHOT_PREFIX)
 
 
 def decode_value(data: bytes) -> Snapshot | Update:
@@ -118,9 +122,13 @@ def _batches(fields: dict[str, Any]) -> tuple[StateBatch, ...]:
     return tuple(StateBatch(**batch) for batch in fields["state_batches"])
 
 
-def _flatten(batches: Sequence[StateBatch]) -> Sequence[int]:
-    """Return an Avro array of batches as its numbers: one block of all items, then the block of none that ends it."""
-    return (len(batches), *chain.from_iterable(batches), 0) if batches else (0,)
+def _flatten(batches: Sequence[StateBatch], numbers: list[int]) -> None:
+    """Append the numbers of an Avro array of batches: one block of all items, then the block of none that ends it."""
+    if batches:
+        numbers.append(len(batches))
+        for batch in batches:
+            numbers += batch
+    numbers.append(0)
 
 
 def _unflatten(numbers: list[int]) -> tuple[StateBatch, ...] | None:
@@ -132,9 +140,9 @@ def _unflatten(numbers: list[int]) -> tuple[StateBatch, ...] | None:
     return tuple(map(make_batch, zip(numbers[1:-1:4], numbers[2:-1:4], numbers[3:-1:4], numbers[4:-1:4], strict=True)))
 
 
-def _encode_numbers(numbers: Sequence[int]) -> bytes:
-    """Return Avro's form of ints and longs, one after the other."""
-    parts = []
+def _encode_numbers(numbers: Sequence[int], prefix: bytes = b"") -> bytes:
+    """Return `prefix` and Avro's form of ints and longs behind it, one after the other."""
+    parts = [prefix]
     for number in numbers:
         zigzag = number << 1 if number >= 0 else ~number << 1 | 1
         while zigzag > _GROUP_MASK:

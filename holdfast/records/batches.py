@@ -93,11 +93,12 @@ def combine(current: Sequence[StateBatch], incoming: Sequence[StateBatch], start
         # The usual write appends to the state and touches nothing but its last batch.
         if not current:
             return SettledBatches(incoming)
-        tail = current[-1]
-        if first_offset > tail[1]:
-            if first_offset > tail[1] + 1 or incoming[0][2:] != tail[2:]:
+        tail_offset, tail_end, state, count = current[-1]
+        if first_offset > tail_end:
+            _, end, next_state, next_count = incoming[0]
+            if first_offset > tail_end + 1 or next_state != state or next_count != count:
                 return SettledBatches((*current, *incoming))
-            joined = make_batch((tail[0], incoming[0][1], *tail[2:]))
+            joined = make_batch((tail_offset, end, state, count))
             return SettledBatches((*current[:-1], joined, *incoming[1:]))
     else:
         if any(last < first for first, last, _, _ in incoming):
@@ -127,13 +128,17 @@ def _cut(batches: Sequence[StateBatch], start_offset: int) -> Sequence[StateBatc
 def _cut_settled(batches: Sequence[StateBatch], start_offset: int) -> Sequence[StateBatch]:
     """Return what is left of settled `batches`, which stay settled, without the offsets below `start_offset`."""
     index = 0 if batches[0][1] >= start_offset else bisect_left(batches, start_offset, 1, key=_LAST_OFFSET)
-    if index < len(batches) and batches[index][0] < start_offset:
-        return (make_batch((start_offset, *batches[index][1:])), *batches[index + 1 :])
+    if index < len(batches):
+        first, last, state, count = batches[index]
+        if first < start_offset:
+            return (make_batch((start_offset, last, state, count)), *batches[index + 1 :])
     return batches[index:]
 
 
 def _is_settled(batches: Sequence[StateBatch]) -> bool:
     """Say whether `batches` are ascending, free of overlaps and joined where they can be."""
+    if len(batches) == 1:
+        return batches[0][0] <= batches[0][1]
     end, end_state, end_count = None, -1, -1
     for first, last, state, count in batches:
         if last < first:

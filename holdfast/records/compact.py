@@ -13,6 +13,7 @@ from typing import Final
 #: Longest varint of 32 bits.
 _VARINT_SIZE_MAX: Final = 5
 _INT32_MAX: Final = (1 << 31) - 1
+_ONE_BYTE: Final = [bytes((value,)) for value in range(0x80)]
 
 
 class MalformedBody(ValueError):
@@ -30,7 +31,7 @@ class MalformedBody(ValueError):
 def encode_varint(value: int) -> bytes:
     """Return `value`, 0 ≤ value < 2^32, as an unsigned varint."""
     if value < 0x80:
-        return bytes((value,))
+        return _ONE_BYTE[value]
     groups = []
     while value >= 0x80:
         groups.append(value & 0x7F | 0x80)

