@@ -17,6 +17,7 @@ from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.codec import Codec, decode_record, encode_record
 from holdfast.records.header import encode_header
+from holdfast.records.kafka import COUNT_TAG, FENCES_TAG
 from holdfast.records.keys import SharePartitionKey, format_key, java_string_hash, log_partition
 from holdfast.records.reader import START, step
 from holdfast.records.replay import ShareState, replay
@@ -71,6 +72,11 @@ def test_the_worked_bytes_of_kafkas_codec() -> None:
     times_ms = 1_735_689_600_000
     snapshot = Snapshot(3, 2, 0, 100, -1, times_ms, times_ms, (StateBatch(100, 109, 0, 2),), 5, 2)
     assert encode_record(Codec.KAFKA, KEY, snapshot) == (key, b"".join(value))
+
+
+def test_the_tags_of_kafkas_codec() -> None:
+    assert re.findall(r"^\| (\d+)\b", PAGE, re.MULTILINE)[-2:] == [str(COUNT_TAG), str(FENCES_TAG)]
+    assert f"one tag: {FENCES_TAG}, 8 bytes" in PAGE
 
 
 def test_the_fields_are_those_of_the_schemas() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -119,6 +120,17 @@ def test_settings_in_files_load(page: Path, tmp_path: Path) -> None:
     for block in code_blocks(page.read_text(), "toml"):
         (tmp_path / "node.toml").write_text(block.replace('"ssl.ca.location" = "/etc/ssl/certs/kafka-ca.pem"', ""))
         assert load_settings(tmp_path / "node.toml").warnings == ()
+
+
+@every_guide
+def test_python_compiles_and_imports_what_exists(page: Path) -> None:
+    for block in code_blocks(page.read_text(), "python"):
+        compile(block, name_of(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        for statement in ast.parse(block.partition("async with")[0]).body:
+            if isinstance(statement, ast.ImportFrom):
+                assert statement.module is not None
+                module = import_module(statement.module)
+                assert [alias.name for alias in statement.names if not hasattr(module, alias.name)] == []
 
 
 @every_guide

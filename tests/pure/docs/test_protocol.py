@@ -8,6 +8,7 @@ from typing import Any, cast
 from holdfast.daemon.admin_commands import AdminCommands
 from holdfast.daemon.apis import APIS
 from holdfast.daemon.errors import ErrorCode
+from holdfast.daemon.shard import ShardConfig
 from tests.pure.docs.pages import ROOT, table
 
 PAGE = (ROOT / "docs" / "protocol.md").read_text()
@@ -29,3 +30,7 @@ def test_the_admin_commands_are_those_of_the_node() -> None:
     nothing = cast("Any", SimpleNamespace())
     commands = AdminCommands(nothing, nothing, nothing).table()
     assert {command.strip("`") for command, *_ in table(PAGE, "admin commands")} == set(commands)
+
+
+def test_the_bound_of_a_state_is_that_of_the_shard() -> None:
+    assert PAGE.count(f"{ShardConfig().state_batches_max:,} batches") == 2
