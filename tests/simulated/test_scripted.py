@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+import pytest
+
+from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
+from holdfast.records.header import encode_header
 from holdfast.runtime.states import State
 from tests.simulated.node import APPEND_STALL_MS
 from tests.simulated.world import World
@@ -77,3 +81,24 @@ def test_appends_lost_without_a_word_do_not_stop_a_partition_for_ever() -> None:
     run_until_quiet(world)
     assert node.serves(0)
     assert node.runtime.refresh(0)
+
+
+@pytest.mark.parametrize("is_static", [True, False])
+def test_an_accepted_log_is_taken_whatever_generation_stands_in_it(is_static: bool) -> None:
+    """A checkpoint of an earlier topic kept the generation that it had there, and barred the way that its alarm names."""
+    world = make_world(is_static=is_static)
+    node = world.start("a")
+    run_until_quiet(world)
+    held = node.partition(0)
+    assert held is not None
+    other = Checkpoint(7, b"b" * 16, "b", 9, "memory", b"e" * 16, 1, None)
+    world.topic.write_foreign(0, CHECKPOINT_KEY, encode_checkpoint(other), encode_header(7, 0))
+    run_until_quiet(world)
+    world.now_ms += 60_000
+    node.runtime.tick()
+    run_until_quiet(world)
+    assert held.state is State.FAILED
+    assert held.is_alarmed
+    node.runtime.accept(0, "the topic was made again")
+    run_until_quiet(world)
+    assert node.serves(0)
