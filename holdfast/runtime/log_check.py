@@ -53,12 +53,11 @@ class LogCheck:
 
     def meet_checkpoint(self, checkpoint: Checkpoint, offset: int) -> bool:
         """Judge a checkpoint that counts; returns whether it accepts what was found before it."""
-        theirs = LogIdentity(checkpoint.cluster_id, checkpoint.topic_id, checkpoint.partition_count)
-        if checkpoint.reason is not None and theirs == self._identity:
+        if checkpoint.reason is not None and self.is_of_this_log(checkpoint):
             if offset >= self._accepted_from:
                 self.finding = None
             return True
-        for field, mine, other in zip(LogIdentity._fields, self._identity, theirs, strict=True):
+        for field, mine, other in zip(LogIdentity._fields, self._identity, _identity_of(checkpoint), strict=True):
             if mine != other:
                 self.found(
                     Alarm(
@@ -68,8 +67,16 @@ class LogCheck:
                 )
         return False
 
+    def is_of_this_log(self, checkpoint: Checkpoint) -> bool:
+        """Tell whether a checkpoint was written for this log, and not for another that lay under its name."""
+        return _identity_of(checkpoint) == self._identity
+
     def _way_out(self) -> str:
         return f"`holdfast partitions accept {self._partition} --reason …` goes on with what is there"
+
+
+def _identity_of(checkpoint: Checkpoint) -> LogIdentity:
+    return LogIdentity(checkpoint.cluster_id, checkpoint.topic_id, checkpoint.partition_count)
 
 
 def _show(value: object) -> str:

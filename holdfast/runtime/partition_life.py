@@ -213,10 +213,12 @@ class PartitionLife:
         if self._check.finding is not None and self._accept_reason is None:
             self.fail(self._check.finding, now_ms)
             return
-        is_accepted = self._accept_reason is not None  # whoever won then, of whatever generation: an admin says so
-        if self.generation is None or (is_accepted and self.is_static):
-            self.generation = max(self.generation or 0, ownership.generation_max + 1)
-        if not is_accepted and not may_take(ownership.winner, self.generation, self.config.node_id):
+        if self.generation is None:
+            self.generation = ownership.generation_max + 1
+        winner = ownership.winner
+        if winner is not None and self._accept_reason is not None and not self._check.is_of_this_log(winner):
+            winner = None  # the generations of another log say nothing here
+        if not may_take(winner, self.generation, self.config.node_id):
             self._lose(now_ms)
             return
         if ownership.position.owner_epoch >= OWNER_EPOCH_MAX:
