@@ -45,6 +45,7 @@ class Refresh(NamedTuple):
     existing_ids: frozenset[bytes]
     unknown_ids: frozenset[bytes]  #: answered UNKNOWN_TOPIC_ID
     unclear_ids: frozenset[bytes]  #: any other answer, or none: no evidence
+    is_full: bool = True  #: it asked for all topics in use, not only for those that somebody waits for
 
 
 class TopicSource(Protocol):
@@ -182,6 +183,7 @@ class ClusterMetadata:
             existing_ids=frozenset(existing),
             unknown_ids=answers.unknown_ids,
             unclear_ids=frozenset(asked).difference(existing, answers.unknown_ids),
+            is_full=is_full,
         )
         self._on_refresh(self.image, refresh)
         self._release(wanted, first_later)

@@ -1,14 +1,14 @@
 """When the state of a topic may go: only after its deletion was seen beyond doubt.
 
 Outside a broker, absence is no evidence: an ACL may be missing, the cluster may be the wrong one, a restore may be under way.
-So a topic counts as deleted only when its id was once seen, and Metadata by id has answered UNKNOWN_TOPIC_ID
-in every refresh for the time of grace, from the cluster to which the log belongs.
+So a topic counts as deleted only when its id was once seen, or its state stands in this cluster's log,
+and Metadata by id has answered UNKNOWN_TOPIC_ID in every refresh for the time of grace, from the cluster to which the log belongs.
 If that would take too large a share of all keys at once, nothing is removed before an admin agrees.
 
 Pure: time comes with the refreshes and as an argument.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from holdfast.daemon.cluster import Refresh
@@ -44,6 +44,15 @@ class DeletedTopics:
         self._missing_since_ms: dict[bytes, int] = {}
         #: ids whose removal an admin has agreed to
         self._accepted: set[bytes] = set()
+
+    def count_as_seen(self, topic_ids: Iterable[bytes]) -> None:
+        """Count topics of which the log holds state as seen, although nobody has asked for them yet.
+
+        No state is accepted for a topic that the cluster does not know, and the log's checkpoints name this cluster.
+        So a topic that was deleted while no node was up loses its state as any other, after the time of grace.
+        A log that an admin has accepted as it is may come from elsewhere: its topics must be seen first.
+        """
+        self._seen.update(topic_ids)
 
     def observe(self, refresh: Refresh) -> None:
         """Take in one refresh; one that says something else of a topic, or comes from another cluster, ends its absence."""

@@ -3,6 +3,8 @@
 Source: Apache Kafka's metrics group `share-coordinator-metrics`.
 """
 
+from collections.abc import Callable
+
 from holdfast.runtime.metrics import Registry
 
 
@@ -24,10 +26,10 @@ class ShareMetrics:
         self.deleted_topics_alarm = registry.gauge(
             "deleted-topics-alarm", "1 while the clean-up of deleted topics waits for an admin, else 0."
         )
-
         self.silent_readers = registry.counter(
-            "silent-log-readers-total", "Looks at registered log readers that found one silent for too long."
+            "silent-log-readers-total", "Times that a registered log reader fell silent for too long."
         )
+        self.compaction_snapshots = registry.counter("compaction-snapshots-total", "Snapshots that compaction wrote.")
 
     def write_recorded(self, count: int) -> None:
         """Count `count` writes of share partitions."""
@@ -42,3 +44,28 @@ class ShareMetrics:
         self._registry.gauge(
             "last-pruned-offset", "Offset up to which the log was pruned.", topic=topic, partition=partition
         ).value = offset
+
+    def watch_partition(
+        self, topic: str, partition: int, keys: Callable[[], int], bytes_dead: Callable[[], tuple[int, int]]
+    ) -> None:
+        """Show what a log partition holds while it serves.
+
+        Args:
+            topic: the state topic.
+            partition: the log partition.
+            keys: counts its share partitions.
+            bytes_dead: tells how many bytes of its log are dead, and how many there are.
+        """
+        gauge, labels = self._registry.gauge, {"topic": topic, "partition": partition}
+        gauge("share-partitions", "Share partitions with state in the log partition.", keys, **labels)
+        gauge(
+            "log-bytes",
+            "Bytes of the keys and values that count in the log partition.",
+            lambda: bytes_dead()[1],
+            **labels,
+        )
+        gauge("log-dead-bytes", "Those that compaction would free.", lambda: bytes_dead()[0], **labels)
+
+    def forget_partition(self, partition: int) -> None:
+        """Remove the series of a log partition that does not serve any more."""
+        self._registry.remove(partition=partition)

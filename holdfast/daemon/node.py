@@ -173,7 +173,7 @@ class Node:
 
             self.view.cluster_id, self.view.state_topic = image.cluster_id, topic
             at_exit("shards", lambda: shards.stop(step_ms), 3 * step_ms)
-            await self._unless_stopped(shards.start(topic, image.cluster_id, image, options))
+            await self._unless_stopped(shards.start(topic, image.cluster_id, options))
             upkeep.start(topic, image.cluster_id, kafka)
             at_exit("upkeep", upkeep.stop)
             service.start_up(topic.partition_count)

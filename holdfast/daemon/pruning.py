@@ -2,13 +2,17 @@
 
 A log always begins with one of our checkpoints, and what is cut is replaced by a snapshot or a tombstone *in the log*.
 A round begins when enough of the log is dead; the next one only when it is done or given up.
-So the snapshot bytes it writes stay below (1 / dead share - 1) times the update bytes.
+So the snapshot bytes it writes stay below (1 / dead share - 1) times the bytes that calls write: a round writes at most
+the live bytes, and begins only when (dead share / (1 - dead share)) times as many others were written since the last.
+What a round has cost that was given up is not paid twice: the next one counts from where that one began.
+A load knows nothing of the rounds before it and counts from the log's start.
 
 Source: docs/architecture.md, "Compaction and pruning"; `covered` and `prune_points` in tests/model.
 """
 
 from collections.abc import Callable
 from enum import Enum
+from typing import Protocol
 
 from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.readers import LogReaders
@@ -16,9 +20,8 @@ from holdfast.daemon.settings import CompactionSettings
 from holdfast.daemon.shard import ShareShard
 from holdfast.records.keys import format_key
 from holdfast.runtime.errors import CoordinatorError
-from holdfast.runtime.machine import Decision
+from holdfast.runtime.machine import Decision, Operation
 from holdfast.runtime.partition import Partition
-from holdfast.runtime.runtime import CoordinatorRuntime
 from holdfast.runtime.states import State
 
 #: Compaction writes one slice at most this often; the bytes of a slice follow from the rate.
@@ -32,6 +35,19 @@ class Phase(Enum):
     REFRESHING = "refreshing"  #: our checkpoint is on its way into the log again
     WRITING = "writing snapshots"  #: of the keys whose newest snapshot lies below the checkpoint
     CUTTING = "cutting"  #: everything below the checkpoint is replaced; the cut is asked for, or a reader holds it
+
+
+class Runtime(Protocol):
+    """What a pruner asks of the coordinator runtime."""
+
+    def write(self, index: int, operation: Operation) -> None:
+        """Run an operation on a log partition and complete it exactly once, maybe at once."""
+
+    def refresh(self, index: int) -> bool:
+        """Append our checkpoint again; returns whether it was handed over."""
+
+    def delete_records(self, index: int, before_offset: int) -> None:
+        """Cut the log below one of our checkpoints."""
 
 
 class CompactionSlice:
@@ -65,7 +81,7 @@ class Pruner:
     def __init__(
         self,
         partition: Partition,
-        runtime: CoordinatorRuntime,
+        runtime: Runtime,
         settings: CompactionSettings,
         readers: LogReaders,
         metrics: ShareMetrics,
@@ -81,34 +97,35 @@ class Pruner:
         self._topic = topic
         self._instance = 0
         self._cut_offset = -1
-        self._next_ms = 0
-        self._began_ms = 0
+        self._next_ms = 0  #: nothing is done before
+        self._progress_ms = 0  #: when the round last came forward
         self._is_slice_out = False
-        self._cut_again_ms = 0
+        self._slice_failure = ""  #: why the newest slice failed; empty if it did not
+        self._bytes_given_up = 0  #: `Partition.bytes_met` where a round began that was given up; of this instance
 
     def tick(self, now_ms: int) -> None:
         """Do the next step if one is due."""
         partition = self._partition
         if partition.state is not State.ACTIVE or partition.instance != self._instance:
             self._instance = partition.instance
-            self._give_up(now_ms)
+            self._bytes_given_up = 0
+            self._end_round(now_ms)
+        elif now_ms < self._next_ms or self._is_slice_out:
             return
-        if now_ms < self._next_ms or self._is_slice_out:
-            return
-        if self.phase is not Phase.IDLE and now_ms - self._began_ms > self._settings.compaction_timeout_ms:
-            self._give_up(now_ms)
         elif self.phase is Phase.IDLE:
             self._consider(now_ms)
+        elif (
+            self.phase is Phase.CUTTING
+        ):  # never given up: it costs nothing more, and a new round would write all again
+            self._cut(now_ms)
+        elif now_ms - self._progress_ms >= self._settings.compaction_timeout_ms:
+            self._give_up(now_ms)
         elif self.phase is Phase.REFRESHING:
             if partition.checkpoint_offset > self._cut_offset:
                 self._cut_offset = partition.checkpoint_offset
-                self.phase = Phase.WRITING
-        elif self.phase is Phase.WRITING:
-            self._next_ms = now_ms + SLICE_INTERVAL_MS
-            self._is_slice_out = True
-            self._runtime.write(partition.index, CompactionSlice(self._cut_offset, self._settings, self._slice_done))
+                self._enter(Phase.WRITING, now_ms)
         else:
-            self._cut(now_ms)
+            self._write_slice(now_ms)
 
     def bytes_dead(self) -> tuple[int, int]:
         """Return (dead bytes, all bytes) of the log as far as they count; dead is what one snapshot of every key would replace."""
@@ -132,46 +149,73 @@ class Pruner:
             )
         reader = self._readers.holding(partition.index, self._cut_offset)
         if self.phase is Phase.CUTTING and reader is not None:
-            return f"reader {reader.group} stands at {reader.offset} and the cut would be at {self._cut_offset}"
+            stands = f"stands at {reader.offset}" if reader.offset >= 0 else "has committed nothing"
+            return f"reader {reader.group} {stands} and the cut would be at {self._cut_offset}"
         oldest = machine.offsets.oldest()
         if self.phase is Phase.WRITING and oldest is not None and oldest[1] < self._cut_offset:
-            return f"key {format_key(oldest[0])} has its newest snapshot at {oldest[1]}, below {self._cut_offset}"
+            failure = f"; writing the next ones failed: {self._slice_failure}" if self._slice_failure else ""
+            return (
+                f"key {format_key(oldest[0])} has its newest snapshot at {oldest[1]}, below {self._cut_offset}{failure}"
+            )
         return f"a round is {self.phase.value} for offset {self._cut_offset}"
+
+    # ---- the steps -------------------------------------------------------------------------------------------------
 
     def _consider(self, now_ms: int) -> None:
         self._next_ms = now_ms + self._settings.compaction_check_interval_ms
-        dead, total = self.bytes_dead()
-        if (
-            dead < max(1, self._settings.compaction_dead_bytes_min)
-            or dead < total * self._settings.compaction_dead_share
-        ):
-            return
         self._cut_offset = self._partition.checkpoint_offset
-        if self._runtime.refresh(self._partition.index):
-            self.phase = Phase.REFRESHING
-            self._began_ms = self._next_ms = now_ms
+        if self._is_due() and self._runtime.refresh(self._partition.index):
+            self._next_ms = now_ms
+            self._enter(Phase.REFRESHING, now_ms)
 
-    def _slice_done(self, outcome: object, count: int) -> None:
-        self._is_slice_out = False
-        if isinstance(outcome, CoordinatorError):
-            self.phase = Phase.IDLE
-            self._next_ms += self._settings.compaction_check_interval_ms
-        elif count == 0 and self.phase is Phase.WRITING:
-            self.phase = Phase.CUTTING
-            self._cut_again_ms = 0
-        self.snapshots_written += count
+    def _is_due(self) -> bool:
+        dead, total = self.bytes_dead()
+        paid = max(0, self._bytes_given_up - self._partition.bytes_cut)
+        dead, total = dead - paid, total - paid
+        settings = self._settings
+        return dead >= max(1, settings.compaction_dead_bytes_min, total * settings.compaction_dead_share)
+
+    def _write_slice(self, now_ms: int) -> None:
+        self._next_ms = now_ms + SLICE_INTERVAL_MS
+        self._is_slice_out = True
+
+        def done(outcome: object, count: int) -> None:
+            self._is_slice_out = False
+            if isinstance(outcome, CoordinatorError):
+                self._slice_failure = str(outcome)
+                self._next_ms = now_ms + self._settings.compaction_check_interval_ms
+                return
+            self._slice_failure = ""
+            self.snapshots_written += count
+            machine = self._partition.machine
+            if count:
+                self._progress_ms = now_ms
+            # Nothing is left to be written, and all of it has been met: this answer waited for every record before it.
+            elif isinstance(machine, ShareShard) and machine.is_compacted_to(self._cut_offset):
+                self._enter(Phase.CUTTING, now_ms)
+
+        self._runtime.write(self._partition.index, CompactionSlice(self._cut_offset, self._settings, done))
 
     def _cut(self, now_ms: int) -> None:
         partition = self._partition
-        self._next_ms = now_ms + SLICE_INTERVAL_MS
         if partition.log_start >= self._cut_offset:
             self._metrics.pruned(self._topic, partition.index, partition.log_start)
-            self._give_up(now_ms)
-        elif now_ms >= self._cut_again_ms and self._readers.holding(partition.index, self._cut_offset) is None:
-            self._cut_again_ms = now_ms + self._settings.compaction_check_interval_ms
+            self._end_round(now_ms)
+        elif self._readers.holding(partition.index, self._cut_offset) is None:
+            # A cut that fails is told as a line only; it is asked for again until the log start has moved.
+            self._next_ms = now_ms + self._settings.compaction_check_interval_ms
             self._runtime.delete_records(partition.index, self._cut_offset)
 
     def _give_up(self, now_ms: int) -> None:
-        self.phase = Phase.IDLE
-        self._is_slice_out = False
+        if self.phase is Phase.WRITING:
+            self._bytes_given_up = self._partition.checkpoint_bytes
+        self._end_round(now_ms)
+
+    def _end_round(self, now_ms: int) -> None:
+        self._enter(Phase.IDLE, now_ms)
         self._next_ms = now_ms + self._settings.compaction_check_interval_ms
+
+    def _enter(self, phase: Phase, now_ms: int) -> None:
+        self.phase = phase
+        self._progress_ms = now_ms
+        self._slice_failure = ""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from itertools import chain, islice
 
 from holdfast.daemon.errors import ErrorCode
-from holdfast.daemon.shard_state import MetadataImage, ShardConfig, ShardState, ShardSummary, estimate_size
+from holdfast.daemon.shard_state import MetadataImage, ShardConfig, ShardState, ShardSummary
 from holdfast.records.batches import StateBatch, combine
 from holdfast.records.keys import SharePartitionKey, format_key, format_topic_id
 from holdfast.records.replay import ShareState
@@ -175,7 +175,7 @@ class ShareShard(ShardState):
             state = self._states.current.get(key)
             if state is None or key in self._pending_snapshots:
                 continue
-            size_bytes += estimate_size(key, state)
+            size_bytes += self.estimate_size(key, state)
             if len(records) == records_max or (records and size_bytes > bytes_max):
                 break
             records.append((key, Snapshot(state.snapshot_epoch + 1, *state[1:10])))

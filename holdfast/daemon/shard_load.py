@@ -97,6 +97,11 @@ class ShareLoad:
         """Take note that an admin accepted the log up to here: what cannot be used of it is left out, not an error."""
         self._accepted_offset = self._newest_offset
 
+    @property
+    def is_accepted(self) -> bool:
+        """Tell whether an admin accepted the log as it was."""
+        return self._accepted_offset >= 0
+
     def fold(self, is_time_up: Callable[[], bool]) -> Iterator[tuple[SharePartitionKey, ShareState]]:
         """Yield key and state of live share partitions until the time of this slice is up; at least one, while there are any.
 

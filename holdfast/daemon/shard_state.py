@@ -19,9 +19,9 @@ from holdfast.runtime.timeline import TimelineMap
 #: Position of everything that was loaded: below all that can be reverted to.
 _LOADED = -1
 
-#: Upper estimates of what a snapshot costs in the log, beside its group id: key, value and record framing, then each batch.
-_SNAPSHOT_SIZE_BYTES = 128
-_BATCH_SIZE_BYTES = 20
+#: Upper estimates of the bytes of a snapshot's key and value beside its group id, and of each of its batches. In Avro, whose
+#: numbers take as much room as they need, for offsets up to 2^41.
+_SIZES_BYTES = {Codec.AVRO: (76, 15), Codec.KAFKA: (88, 20)}
 
 
 class MetadataImage(Protocol):
@@ -67,7 +67,7 @@ class ShardSummary(NamedTuple):
 
     share_partitions: int
     topics: int
-    #: Upper estimate of the log's size if every live share partition had one snapshot in it.
+    #: Upper estimate of the bytes of keys and values in the log if every live share partition had one snapshot in it.
     live_bytes: int
     #: The live share partition whose newest snapshot lies lowest, and that offset; both None without a committed snapshot.
     oldest_key: SharePartitionKey | None
@@ -81,8 +81,9 @@ class ShardState:
         self.config = config
         #: Newest snapshots of live share partitions; knows what is committed only.
         self.offsets = RedundantOffsetTracker()
-        #: Upper estimate of the log's size in bytes if every live share partition had one snapshot in it.
+        #: Upper estimate of the bytes of keys and values in the log if every live share partition had one snapshot in it.
         self.live_bytes = 0
+        self._snapshot_size_bytes, self._batch_size_bytes = _SIZES_BYTES[config.codec]
         self._states: TimelineMap[SharePartitionKey, ShareState] = TimelineMap()
         #: Live share partitions by topic id, in order of their arrival.
         self._topics: dict[bytes, dict[SharePartitionKey, None]] = {}
@@ -177,6 +178,10 @@ class ShardState:
         """Return the topics of all share partitions, uncommitted ones included."""
         return frozenset(self._topics)
 
+    def topic_sizes(self) -> dict[bytes, int]:
+        """Return the number of share partitions of each topic, uncommitted ones included."""
+        return {topic_id: len(keys) for topic_id, keys in self._topics.items()}
+
     def share_partition_count(self, topic_ids: Iterable[bytes] | None = None) -> int:
         """Return how many share partitions there are, or belong to `topic_ids`, uncommitted ones included."""
         if topic_ids is None:
@@ -190,6 +195,11 @@ class ShardState:
     def states_at(self, position: int) -> Iterator[tuple[SharePartitionKey, ShareState]]:
         """Yield every share partition and its state as they were at `position`."""
         return self._states.items_at(position)
+
+    @property
+    def is_log_accepted(self) -> bool:
+        """Tell whether an admin accepted the log as it was, so that its state may be another cluster's."""
+        return self._load.is_accepted
 
     @property
     def skipped_records(self) -> int:
@@ -211,16 +221,21 @@ class ShardState:
         key, offset = self.offsets.oldest() or (None, None)
         return ShardSummary(len(self._states.current), len(self._topics), self.live_bytes, key, offset)
 
+    def estimate_size(self, key: SharePartitionKey, state: ShareState) -> int:
+        """Return an upper estimate of the bytes of a snapshot's key and value."""
+        batches_bytes = len(state.state_batches) * self._batch_size_bytes
+        return self._snapshot_size_bytes + len(key.group_id.encode()) + batches_bytes
+
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _account(self, key: SharePartitionKey, before: ShareState | None, after: ShareState | None) -> None:
         if before is not None and after is not None:
-            self.live_bytes += (len(after.state_batches) - len(before.state_batches)) * _BATCH_SIZE_BYTES
+            self.live_bytes += (len(after.state_batches) - len(before.state_batches)) * self._batch_size_bytes
         elif after is not None:
-            self.live_bytes += estimate_size(key, after)
+            self.live_bytes += self.estimate_size(key, after)
             self._topics.setdefault(key.topic_id, {})[key] = None
         elif before is not None:
-            self.live_bytes -= estimate_size(key, before)
+            self.live_bytes -= self.estimate_size(key, before)
             keys = self._topics[key.topic_id]
             del keys[key]
             if not keys:
@@ -234,8 +249,3 @@ class ShardState:
         keys = encode_key(codec, key, Kind.SNAPSHOT), encode_key(codec, key, Kind.UPDATE)
         self._encoded_keys[key] = keys
         return keys
-
-
-def estimate_size(key: SharePartitionKey, state: ShareState) -> int:
-    """Return an upper estimate of what a snapshot of `state` costs in the log."""
-    return _SNAPSHOT_SIZE_BYTES + len(key.group_id.encode()) + len(state.state_batches) * _BATCH_SIZE_BYTES

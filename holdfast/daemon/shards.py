@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -26,6 +26,12 @@ from holdfast.runtime.shell import CoordinatorShell
 from holdfast.runtime.states import State
 
 _log = structlog.get_logger(__name__)
+
+#: What a snapshot takes beside its state batches, with the longest group id; then each batch, in either codec.
+_SNAPSHOT_ROOM_BYTES: Final = 34_000
+_STATE_BATCH_BYTES: Final = 20
+#: Combining so many takes a good part of a second, for which the other shards wait.
+_STATE_BATCHES_MAX: Final = 50_000
 
 
 class StateTopicView(Protocol):
@@ -68,12 +74,13 @@ class Shards:
         self._lost = lost
         self._shell: CoordinatorShell | None = None
         self._topic: StateTopicView | None = None
+        self._image: object = None
         self._to_load: deque[int] = deque()
         self._states: dict[int, State] = {}
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
-    async def start(self, topic: StateTopicView, cluster_id: str, image: object, connection: ConnectionOptions) -> None:
+    async def start(self, topic: StateTopicView, cluster_id: str, connection: ConnectionOptions) -> None:
         """Connect to the log; nothing is loaded yet.
 
         Raises:
@@ -83,7 +90,8 @@ class Shards:
         self._topic = topic
         share = ShardConfig(
             updates_per_snapshot=settings.share.snapshot_update_records_per_snapshot,
-            codec=Codec.AVRO if log.codec == "avro" else Codec.KAFKA,
+            state_batches_max=state_batches_max(topic.max_message_bytes),
+            codec=Codec(log.codec),
         )
         self._shell = CoordinatorShell(
             PartitionConfig(
@@ -118,7 +126,7 @@ class Shards:
             tick_ms=settings.load.tick_ms,
             slice_ms=settings.load.slice_ms,
         )
-        self.runtime.new_metadata_image(image)
+        self.runtime.new_metadata_image(self._image)
         await self._shell.start()
 
     def load_all(self) -> None:
@@ -146,6 +154,13 @@ class Shards:
             operation.complete(NotAvailable("this node is still starting"))
             return
         self._shell.runtime.write(index, operation)
+
+    def new_metadata_image(self, image: object) -> None:
+        """Hand a metadata image to every shard, now or when there are some; the one they have already costs nothing."""
+        if image is not self._image:
+            self._image = image
+            if self._shell is not None:
+                self._shell.runtime.new_metadata_image(image)
 
     def partitions(self) -> list[Partition]:
         """Return the partitions held, in any state, by index."""
@@ -212,17 +227,26 @@ class Shards:
         metrics.partitions_failed.value = states.count(State.FAILED)
         if state is State.ACTIVE:
             metrics.partition_load_time.record(partition.load_ended_ms - partition.load_began_ms)
-            if index not in self.pruners:
-                assert self._topic is not None
-                self.pruners[index] = Pruner(
-                    partition, self.runtime, self._settings.compaction, self.readers, self._metrics, self._topic.name
-                )
-        elif state is State.FAILED:
-            metrics.loads_failed.value += not partition.load_ended_ms
+            self._serve(partition)
+        else:
+            self._metrics.forget_partition(index)
+            if state is State.FAILED:
+                metrics.loads_failed.value += not partition.load_ended_ms
         if state is not State.LOADING:
             self._load_next()
         assert self._topic is not None
         self._all_loaded(states.count(State.ACTIVE) == self._topic.partition_count)
+
+    def _serve(self, partition: Partition) -> None:
+        assert self._topic is not None
+        index, topic, machine = partition.index, self._topic.name, partition.machine
+        assert isinstance(machine, ShareShard)
+        pruner = self.pruners.get(index)
+        if pruner is None:
+            pruner = Pruner(partition, self.runtime, self._settings.compaction, self.readers, self._metrics, topic)
+            self.pruners[index] = pruner
+        self._metrics.pruned(topic, index, partition.log_start)
+        self._metrics.watch_partition(topic, index, machine.share_partition_count, pruner.bytes_dead)
 
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
         """Say who took over; a static node may end because of it."""
@@ -240,12 +264,21 @@ class Shards:
             self._lost()
 
     def ticked(self) -> None:
-        """Let every pruner do its next step."""
+        """Let every pruner do its next step; a bug in one is not another's."""
         now_ms = self.runtime.now_ms()
-        for pruner in self.pruners.values():
-            pruner.tick(now_ms)
+        for index, pruner in self.pruners.items():
+            try:
+                pruner.tick(now_ms)
+            except Exception as bug:
+                self.note("error", "pruning failed", {"partition": index, "error": repr(bug), "exc_info": bug})
+        self._metrics.compaction_snapshots.value = sum(pruner.snapshots_written for pruner in self.pruners.values())
         self._runtime_metrics.parked_writes.value = sum(len(held.parking) for held in self.runtime.partitions.values())
 
     def _load_next(self) -> None:
         while self._to_load and list(self._states.values()).count(State.LOADING) < self._settings.load.loads_max:
             self.runtime.load(self._to_load.popleft(), None)
+
+
+def state_batches_max(message_bytes_max: int) -> int:
+    """Return how many state batches a share partition may have, so that its snapshot fits into a batch of the state topic."""
+    return min(_STATE_BATCHES_MAX, max(1, (message_bytes_max - _SNAPSHOT_ROOM_BYTES) // _STATE_BATCH_BYTES))

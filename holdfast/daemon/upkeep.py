@@ -1,6 +1,7 @@
 """What a node does by the clock: the state topic is checked again, deleted topics lose their state, log readers are looked up."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -24,7 +25,8 @@ from holdfast.runtime.metrics import Registry
 _log = structlog.get_logger(__name__)
 
 #: How often the metrics' windows may turn.
-ROLL_INTERVAL_S = 1.0
+_ROLL_INTERVAL_MS = 1_000
+_WAY_OUT = "`holdfast partitions accept P --reason …` goes on with what is there"
 
 
 class TopicCleanUp:
@@ -58,6 +60,7 @@ class Upkeep:
     def __init__(self, settings: Settings, shards: Shards, metrics: ShareMetrics, registry: Registry) -> None:
         self.deleted: DeletedTopics | None = None
         self.alarm: CleanUpStopped | None = None  #: a clean-up that waits for an admin
+        self.topic: StateTopic | None = None  #: as it was when last looked at; its id changes when it is made again
         self._settings = settings
         self._shards = shards
         self._metrics = metrics
@@ -67,12 +70,13 @@ class Upkeep:
     def start(self, topic: StateTopic, cluster_id: str, kafka: AdminClient) -> None:
         """Begin to work, for a state topic just checked."""
         settings = self._settings
+        self.topic = topic
         self.deleted = DeletedTopics(settings.deleted_topics, cluster_id)
-        self._every(settings.log.state_topic_check_interval_ms, lambda: self._check_topic(topic, kafka))
-        self._every(int(ROLL_INTERVAL_S * 1_000), self._roll)
+        self._every(settings.log.state_topic_check_interval_ms, lambda: self._check_topic(kafka))
+        self._every(_ROLL_INTERVAL_MS, self._roll)
         if settings.compaction.log_readers:
             timeout_ms = settings.log.admin_timeout_ms
-            offsets = ReaderOffsets(settings.kafka.properties, topic.name, topic.partition_count, timeout_ms)
+            offsets = ReaderOffsets(kafka, topic.name, topic.partition_count, timeout_ms)
             readers = LogReaders(
                 settings.compaction.log_readers,
                 settings.compaction.reader_timeout_ms,
@@ -89,17 +93,25 @@ class Upkeep:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
+    # ---- deleted topics --------------------------------------------------------------------------------------------
+
     def refreshed(self, image: MetadataImage, refresh: Refresh) -> None:
-        """Take a refresh of the metadata: shards learn the image, and deleted topics their fate."""
-        if self.deleted is None:
+        """Take a refresh of the metadata: shards learn the image; after one that asked for every topic, deleted ones their fate."""
+        self._shards.new_metadata_image(image)
+        deleted = self.deleted
+        if deleted is None:
             return
-        self._shards.runtime.new_metadata_image(image)
-        counts: dict[bytes, int] = {}
+        if not refresh.is_full:
+            deleted.observe(refresh)
+            return
+        counts: Counter[bytes] = Counter()
         for _, machine in self._shards.active():
-            for topic_id in machine.topic_ids():
-                counts[topic_id] = counts.get(topic_id, 0) + machine.share_partition_count([topic_id])
-        self.deleted.observe(refresh)
-        self._act(self.deleted.decide(counts, refresh.at_ms))
+            held = machine.topic_sizes()
+            counts.update(held)
+            if not machine.is_log_accepted:
+                deleted.count_as_seen(held)
+        deleted.observe(refresh)
+        self._act(deleted.decide(counts, refresh.at_ms))
 
     def _act(self, decided: CleanUp | CleanUpStopped | None) -> None:
         was_alarmed = self.alarm is not None
@@ -118,6 +130,8 @@ class Upkeep:
         operation = TopicCleanUp(topic_ids, records_max, lambda: self._clean_up(index, topic_ids))
         self._shards.write(index, operation)
 
+    # ---- by the clock ----------------------------------------------------------------------------------------------
+
     def _every(self, interval_ms: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async def repeat() -> None:
             while True:
@@ -126,35 +140,51 @@ class Upkeep:
                     await work()
                 except (KafkaException, ConnectionFailed) as failure:
                     _log.warning("upkeep could not ask Kafka", why=str(failure))
+                except Exception:  # a bug in one turn must not be the last of them
+                    _log.exception("upkeep failed")
 
         self._tasks.append(asyncio.create_task(repeat(), name="holdfast-upkeep"))
 
     async def _roll(self) -> None:
         self._registry.roll()
 
-    async def _check_topic(self, topic: StateTopic, kafka: AdminClient) -> None:
-        """Look at the state topic again; one that became unsafe, or another one under its name, stops all shards."""
+    async def _check_topic(self, kafka: AdminClient) -> None:
+        """Look at the state topic again; one that became unsafe, or another one under its name, stops all shards.
+
+        A topic made again is the log from now on, of which nothing is taken before an admin accepts it.
+        """
         bootstrap = self._settings.kafka.properties["bootstrap.servers"]
-        problem = ""
+        topic, runtime = self.topic, self._shards.runtime
+        assert topic is not None
         try:
             found, findings = await asyncio.to_thread(check_state_topic, kafka, self._settings.log, bootstrap)
-            self._metrics.state_topic_warnings.value = len(findings)
-            if found.topic_id != topic.topic_id:
-                problem = f"the topic {topic.name} was made again: its id changed"
-            elif found.partition_count != topic.partition_count:
-                problem = (
-                    f"the topic {topic.name} has {found.partition_count} partitions and had {topic.partition_count}"
-                )
         except StateTopicError as unsafe:
-            problem = str(unsafe)
-        if problem:
-            self._shards.runtime.distrust_log(Alarm(problem))
+            self._distrust(str(unsafe))
+            return
+        self._metrics.state_topic_warnings.value = len(findings)
+        if found.partition_count != topic.partition_count:
+            self._distrust(
+                f"the topic {topic.name} has {found.partition_count} partitions and had {topic.partition_count}, so share "
+                f"partitions would be looked for in others; start this node again, and {_WAY_OUT}"
+            )
+        elif found.topic_id != topic.topic_id:
+            self.topic = found
+            runtime.renew_log(found.topic_id)
+            self._distrust(f"the topic {topic.name} was made again, for its id changed; {_WAY_OUT}")
         else:
-            self._shards.runtime.trust_log()
+            runtime.trust_log()
+
+    def _distrust(self, problem: str) -> None:
+        """Stop all shards because of a problem, once: what an admin accepted since goes on."""
+        runtime = self._shards.runtime
+        if runtime.log_alarm is None or str(runtime.log_alarm) != problem:
+            runtime.distrust_log(Alarm(problem))
 
     async def _look_up(self, readers: LogReaders, offsets: ReaderOffsets) -> None:
         for group in readers.groups:
-            readers.learn(group, await offsets.look_up(group))
+            found = await offsets.look_up(group)
+            ends = {partition.index: partition.committed_offset for partition, _ in self._shards.active()}
+            readers.learn(group, found, ends)
 
     def _reader_is_silent(self, group: str, silent_ms: int) -> None:
         _log.error("a registered log reader is silent and holds the log", reader=group, silent_ms=silent_ms)

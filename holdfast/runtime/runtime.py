@@ -6,6 +6,7 @@ The asyncio shell calls it on one loop; the simulation calls it one event at a t
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -194,6 +195,12 @@ class CoordinatorRuntime:
             if partition.state in (State.LOADING, State.ACTIVE):
                 partition.fail(alarm, self._clock_ms())
         self._drain()
+
+    def renew_log(self, topic_id: bytes) -> None:
+        """Expect a log of another topic from the next loads on, because it was made again under its name."""
+        self.config = replace(self.config, log=self.config.log._replace(topic_id=topic_id))
+        for partition in self.partitions.values():
+            partition.config = self.config
 
     def trust_log(self) -> None:
         """Let partitions be taken again, each at its next try."""

@@ -193,7 +193,7 @@ async def test_a_refresh_says_what_exists_what_is_unknown_and_what_is_unclear(cl
     node.in_use = {A, B, C}
     async with running(node):
         (_, refresh), *_ = node.refreshes
-        assert refresh[1:] == ("cluster-a", frozenset([A]), frozenset([B]), frozenset([C]))
+        assert refresh[1:] == ("cluster-a", frozenset([A]), frozenset([B]), frozenset([C]), True)
 
 
 async def test_an_unclear_answer_changes_nothing_and_an_unknown_id_goes(cluster: FakeCluster) -> None:

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.daemon.shard import ShareShard
-from holdfast.daemon.shard_state import estimate_size
 from holdfast.records.batches import StateBatch
 from holdfast.records.codec import Codec, decode_record
 from holdfast.records.keys import SharePartitionKey
@@ -283,7 +282,7 @@ def test_the_accounts_agree_with_the_states(limit: int, script: list[Step]) -> N
     world = World(updates_per_snapshot=limit)
     play(world, script)
     states = world.states()
-    assert world.shard.live_bytes == sum(estimate_size(key, state) for key, state in states.items())
+    assert world.shard.live_bytes == sum(world.shard.estimate_size(key, state) for key, state in states.items())
     assert world.shard.topic_ids() == {key.topic_id for key in states}
     assert world.shard.share_partition_count() == len(states)
     assert {key for key in states if world.shard.offsets.newest_snapshot_offset(key) is None} == set()
