@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any, Protocol
 
+import structlog
+
 from holdfast.daemon.admin import AdminCommand, AdminError
 from holdfast.daemon.config import describe
 from holdfast.daemon.metadata_client import MetadataClient
@@ -14,6 +16,8 @@ from holdfast.records.keys import format_topic_id
 from holdfast.runtime.metrics import Registry
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.states import State
+
+_log = structlog.get_logger(__name__)
 
 Arguments = dict[str, Any]
 
@@ -59,17 +63,26 @@ class AdminCommands:
 
     def _accept(self, arguments: Arguments) -> str:
         partition = self._partition(arguments)
-        if not partition.is_alarmed and partition.state in (State.LOADING, State.ACTIVE):
-            raise AdminError(f"Log partition {partition.index} raised no alarm; there is nothing to accept.")
+        if partition.state is State.ACTIVE or not (partition.is_alarmed or partition.state is State.FAILED):
+            why = f" ({partition.failure})" if partition.failure else ""
+            raise AdminError(
+                f"Log partition {partition.index} is {partition.state.value}{why} and raised no alarm; there is nothing to accept."
+            )
         self._shards.runtime.accept(partition.index, _reason(arguments))
         return f"log partition {partition.index} goes on with the log as it is"
 
     def _accept_deleted(self, arguments: Arguments) -> str:
-        _reason(arguments)
+        reason = _reason(arguments)
         alarm, deleted = self._upkeep.alarm, self._upkeep.deleted
         if alarm is None or deleted is None:
             raise AdminError("No clean-up of deleted topics waits for an admin.")
         deleted.accept(alarm.topic_ids)
+        _log.warning(
+            "an admin lets the state of deleted topics go",
+            reason=reason,
+            topics=[format_topic_id(topic_id) for topic_id in sorted(alarm.topic_ids)],
+            keys=alarm.key_count,
+        )
         return f"the state of {len(alarm.topic_ids)} deleted topics ({alarm.key_count} share partitions) may go"
 
     async def _resolve_topic(self, arguments: Arguments) -> dict[str, Any]:

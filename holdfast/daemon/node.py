@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, TypeVar
 
 import structlog
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from holdfast.daemon.admin import Admin
@@ -19,6 +20,7 @@ from holdfast.daemon.admin_commands import AdminCommands
 from holdfast.daemon.apis import APIS, ApiHandler
 from holdfast.daemon.cluster import ClusterMetadata
 from holdfast.daemon.cluster_view import Node as NodeAddress
+from holdfast.daemon.config import ConfigError
 from holdfast.daemon.kafka_connection import connection_options
 from holdfast.daemon.logs import ClientLines
 from holdfast.daemon.metadata_client import MetadataClient
@@ -95,8 +97,8 @@ class Node:
         try:
             async with self._started():
                 outcome = await self._exit
-        except (StateTopicError, ConnectionFailed, CannotListen) as refusal:
-            _log.error("the node cannot start", why=str(refusal))
+        except (StateTopicError, ConnectionFailed, CannotListen, ConfigError, KafkaException) as refusal:
+            _log.error("the node cannot start", why=_explain(refusal))
             return Exit.REFUSED
         except _Stopped:
             outcome = self._exit.result()
@@ -174,11 +176,11 @@ class Node:
             self.view.cluster_id, self.view.state_topic = image.cluster_id, topic
             at_exit("shards", lambda: shards.stop(step_ms), 3 * step_ms)
             await self._unless_stopped(shards.start(topic, image.cluster_id, options))
-            upkeep.start(topic, image.cluster_id, kafka)
+            upkeep.start(topic, image.cluster_id, kafka, self._log_renewed)
             at_exit("upkeep", upkeep.stop)
             service.start_up(topic.partition_count)
             shards.load_all()
-            at_exit("requests in flight", lambda: server.drain(drain_ms), drain_ms + step_ms)
+            at_exit("requests in flight", lambda: _drained(server, drain_ms), drain_ms + step_ms)
             stack.callback(service.shut_down)
             yield
             _log.info("stopping")
@@ -215,6 +217,9 @@ class Node:
             _log.info("ready", seconds=round(time.monotonic() - self._began_s, 3))
         self.is_ready = is_ready
 
+    def _log_renewed(self, topic: StateTopic) -> None:
+        self.view.state_topic = topic
+
     def _superseded(self) -> None:
         self.stop(Exit.SUPERSEDED)
 
@@ -226,3 +231,15 @@ class _Stopped(Exception):
 async def _cancelled(task: "asyncio.Task[Any]") -> None:
     task.cancel()
     await asyncio.wait([task])
+
+
+async def _drained(server: Server, deadline_ms: int) -> bool:
+    """Let requests in flight finish; returns whether all of them did."""
+    return await server.drain(deadline_ms) == 0
+
+
+def _explain(refusal: Exception) -> str:
+    if isinstance(refusal, KafkaException):
+        error: KafkaError = refusal.args[0]
+        return f"the Kafka client refused its settings or its work: {error.str()}"
+    return str(refusal)

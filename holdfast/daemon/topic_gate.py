@@ -1,6 +1,6 @@
-"""Holds a request that names an unknown topic until the cluster was asked about it; lets all others straight through."""
+"""Holds a request that names an unknown topic or partition until the cluster was asked about it; lets all others straight through."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from holdfast.daemon.cluster import MetadataImage
@@ -21,7 +21,7 @@ class TopicLookup(Protocol):
 
 
 class TopicGate:
-    """Stands before the share service; a topic made a moment ago is found before its first call is refused."""
+    """Stands before the share service; a topic made or enlarged a moment ago is found before a call for it is refused."""
 
     def __init__(self, service: ShareService, write_timeout_ms: int) -> None:
         self.metadata: TopicLookup | None = None  #: None while the node starts; then nothing is held
@@ -34,8 +34,7 @@ class TopicGate:
         """Carry out a share-state call, after a look-up where one is needed; `respond` is called exactly once."""
         metadata = self.metadata
         if metadata is not None and metadata.image is not None and self._service.is_active:
-            known = metadata.image.topics
-            unknown = {topic_id for topic_id, _ in request.topics if topic_id not in known}
+            unknown = _find_unknown(request, metadata.image.topics)
             if unknown:
                 self._look_up(metadata, unknown, lambda: self._service.handle(api_key, request, respond))
                 return
@@ -52,3 +51,15 @@ class TopicGate:
 
         for topic_id in unknown:
             metadata.want(topic_id, answered, self._timeout_ms)
+
+
+def _find_unknown(request: StateRequest, partition_counts: Mapping[bytes, int]) -> set[bytes]:
+    """Return the topics that are not known, or not known to have so many partitions."""
+    unknown: set[bytes] = set()
+    for topic_id, partitions in request.topics:
+        count = partition_counts.get(topic_id, 0)
+        for asked in partitions:
+            if asked.partition >= count:
+                unknown.add(topic_id)
+                break
+    return unknown

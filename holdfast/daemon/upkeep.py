@@ -60,17 +60,20 @@ class Upkeep:
     def __init__(self, settings: Settings, shards: Shards, metrics: ShareMetrics, registry: Registry) -> None:
         self.deleted: DeletedTopics | None = None
         self.alarm: CleanUpStopped | None = None  #: a clean-up that waits for an admin
-        self.topic: StateTopic | None = None  #: as it was when last looked at; its id changes when it is made again
+        self._topic: StateTopic | None = None  #: as it was when last looked at; its id changes when it is made again
+        self._log_renewed: Callable[[StateTopic], None] = lambda _: None
         self._settings = settings
         self._shards = shards
         self._metrics = metrics
         self._registry = registry
         self._tasks: list[asyncio.Task[None]] = []
 
-    def start(self, topic: StateTopic, cluster_id: str, kafka: AdminClient) -> None:
-        """Begin to work, for a state topic just checked."""
+    def start(
+        self, topic: StateTopic, cluster_id: str, kafka: AdminClient, log_renewed: Callable[[StateTopic], None]
+    ) -> None:
+        """Begin to work, for a state topic just checked; `log_renewed` is told when another one takes its name."""
         settings = self._settings
-        self.topic = topic
+        self._topic, self._log_renewed = topic, log_renewed
         self.deleted = DeletedTopics(settings.deleted_topics, cluster_id)
         self._every(settings.log.state_topic_check_interval_ms, lambda: self._check_topic(kafka))
         self._every(_ROLL_INTERVAL_MS, self._roll)
@@ -128,7 +131,7 @@ class Upkeep:
     def _clean_up(self, index: int, topic_ids: frozenset[bytes]) -> None:
         records_max = self._settings.deleted_topics.deleted_topic_keys_per_slice_max
         operation = TopicCleanUp(topic_ids, records_max, lambda: self._clean_up(index, topic_ids))
-        self._shards.write(index, operation)
+        self._shards.runtime.write(index, operation)
 
     # ---- by the clock ----------------------------------------------------------------------------------------------
 
@@ -154,7 +157,7 @@ class Upkeep:
         A topic made again is the log from now on, of which nothing is taken before an admin accepts it.
         """
         bootstrap = self._settings.kafka.properties["bootstrap.servers"]
-        topic, runtime = self.topic, self._shards.runtime
+        topic, runtime = self._topic, self._shards.runtime
         assert topic is not None
         try:
             found, findings = await asyncio.to_thread(check_state_topic, kafka, self._settings.log, bootstrap)
@@ -168,7 +171,8 @@ class Upkeep:
                 f"partitions would be looked for in others; start this node again, and {_WAY_OUT}"
             )
         elif found.topic_id != topic.topic_id:
-            self.topic = found
+            self._topic = found
+            self._log_renewed(found)
             runtime.renew_log(found.topic_id)
             self._distrust(f"the topic {topic.name} was made again, for its id changed; {_WAY_OUT}")
         else:
