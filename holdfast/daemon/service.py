@@ -6,7 +6,7 @@ All five calls run as write operations: they see the newest state, and their ans
 Source: KIP-932; Apache Kafka 4.3.1's `ShareCoordinatorService`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import structlog
@@ -24,7 +24,7 @@ from holdfast.daemon.operations import (
 )
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.records.results import StateRequest
-from holdfast.runtime.errors import CoordinatorError, NotAvailable
+from holdfast.runtime.errors import NotAvailable
 from holdfast.runtime.machine import Operation
 
 _log = structlog.get_logger(__name__)
@@ -51,8 +51,8 @@ _NOT_ACTIVE = "this node does not serve share state now"
 class Runtime(Protocol):
     """What the service asks of the coordinator runtime."""
 
-    def write(self, index: int, operation: Operation) -> None:
-        """Run `operation` on a log partition and complete it exactly once, maybe at once."""
+    def write_many(self, operations: Iterable[tuple[int, Operation]]) -> None:
+        """Run each operation on its log partition, in order; complete each exactly once, maybe at once."""
 
 
 class ShareService:
@@ -149,21 +149,21 @@ class ShareService:
             self._split(request, operation_type, pending)
 
     def _split(self, request: StateRequest, operation_type: _OperationType, pending: PendingRequest) -> None:
-        places, write = self._places, self._runtime.write
+        places = self._places
         group_id, topics = request
-        index = 0
+        operations: list[tuple[int, Operation]] = []
         for topic_id, partitions in topics:
             for asked in partitions:
                 place = (group_id, topic_id, asked.partition)
-                try:
-                    key, log_partition_index = places.get(place) or self._place(*place)
-                    write(log_partition_index, operation_type(key, asked, pending, index))
-                except Exception as error:
-                    if not isinstance(error, CoordinatorError):
-                        _log.exception("an operation could not be run", operation=operation_type.name)
-                    if pending.results[index] is None:
-                        pending.complete(index, operation_type.failure(error))
-                index += 1
+                key, log_partition_index = places.get(place) or self._place(*place)
+                operations.append((log_partition_index, operation_type(key, asked, pending, len(operations))))
+        try:
+            self._runtime.write_many(operations)
+        except Exception as bug:
+            _log.exception("operations could not be run", operation=operation_type.name)
+            for index, result in enumerate(pending.results):
+                if result is None:
+                    pending.complete(index, operation_type.failure(bug))
 
     def _place(self, group_id: str, topic_id: bytes, partition: int) -> tuple[SharePartitionKey, int]:
         if not self.is_active:

@@ -25,7 +25,7 @@ from holdfast.records.results import (
     WriteResult,
 )
 from holdfast.records.values import Snapshot, Update, make_update
-from holdfast.runtime.machine import Decision
+from holdfast.runtime.machine import Decision, make_decision
 
 __all__ = ["MetadataImage", "ShardConfig", "ShardSummary", "ShareShard"]
 
@@ -112,7 +112,7 @@ class ShareShard(ShardState):
         update = make_update(
             (state.snapshot_epoch, state.leader_epoch, start_offset, delivery_complete_count, state_batches)
         )
-        return Decision(((key, update),), _WRITTEN)
+        return make_decision((((key, update),), _WRITTEN, False))
 
     def decide_read(self, key: SharePartitionKey, leader_epoch: int, now_ms: int) -> Decision:
         """Decide what a new leader is told; a `leader_epoch` above the fence is written, so that it fences after a reload too."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.daemon.shard_load import ShareLoad
-from holdfast.records.codec import Codec, Kind, encode_key, encode_value
+from holdfast.records.codec import Codec, Kind, encode_key, value_encoder
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.offsets import RedundantOffsetTracker
 from holdfast.records.replay import ShareState, fold_without_base, replay
@@ -91,6 +91,7 @@ class ShardState:
         self._pending_snapshots: dict[SharePartitionKey, int] = {}
         #: (snapshot key, update key) as bytes; bounded by the live share partitions, see `_encode_keys`.
         self._encoded_keys: dict[SharePartitionKey, tuple[bytes, bytes]] = {}
+        self._encode_value = value_encoder(config.codec)
         self._image: MetadataImage | None = None
         self._load = ShareLoad(config.updates_per_snapshot, config.is_foreign, self.offsets)
 
@@ -138,7 +139,7 @@ class ShardState:
         if value is None:
             del self._encoded_keys[key]
             return keys[0], None
-        return keys[type(value) is Update], encode_value(self.config.codec, value)
+        return keys[type(value) is Update], self._encode_value(value)
 
     def replay(self, key: SharePartitionKey, value: Snapshot | Update | None, position: int) -> None:
         """Apply one record at `position`, which is above all positions before."""

@@ -1,7 +1,7 @@
 """The log partitions of this node, each a share shard: started, watched, described and stopped."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Protocol
 
 import structlog
@@ -161,6 +161,15 @@ class Shards:
             self._image = image
             if self._shell is not None:
                 self._shell.runtime.new_metadata_image(image)
+
+    def write_many(self, operations: Iterable[tuple[int, Operation]]) -> None:
+        """Run each operation on its log partition; before the start they are refused at once."""
+        if self._shell is not None:
+            self._shell.runtime.write_many(operations)
+            return
+        for _, operation in operations:
+            operation.is_done = True
+            operation.complete(NotAvailable("this node is still starting"))
 
     def partitions(self) -> list[Partition]:
         """Return the partitions held, in any state, by index."""

@@ -38,17 +38,18 @@ class Waiter(NamedTuple):
 class Parking:
     """Everything of one partition that waits, in order of arrival."""
 
-    __slots__ = ("_indexed", "_oldest", "_oldest_since_ms", "_unindexed", "records")
+    __slots__ = ("_indexed", "_oldest", "_oldest_since_ms", "_unindexed", "answers", "records")
 
     def __init__(self) -> None:
         self.records: deque[Parked] = deque()  #: sequences ascend without a gap
         self._oldest = -1  #: sequence of the oldest record when it was last looked at
         self._oldest_since_ms = 0
+        self.answers = 0  #: without records of their own
         self._unindexed: deque[Waiter] = deque()
         self._indexed: deque[Waiter] = deque()
 
     def __len__(self) -> int:
-        return len(self.records) + len(self._unindexed) + len(self._indexed)
+        return len(self.records) + self.answers
 
     def stalled_ms(self, now_ms: int) -> int:
         """Return for how long this method has seen the same oldest record; 0 without one."""
@@ -60,6 +61,7 @@ class Parking:
     def wait(self, operation: Operation, response: object, after_sequence: int, index_round: int) -> None:
         """Keep an answer until its read index is known and reached."""
         self._unindexed.append(Waiter(operation, response, after_sequence, index_round, -1))
+        self.answers += 1
 
     def set_read_index(self, index_round: int, offset: int) -> None:
         """Give the offset to all answers that asked in this round or before."""
@@ -72,11 +74,8 @@ class Parking:
         waiting, released = self._indexed, []
         while waiting and waiting[0].read_index <= position and waiting[0].after_sequence <= committed_sequence:
             released.append(waiting.popleft())
+        self.answers -= len(released)
         return released
-
-    def has_indexed(self) -> bool:
-        """Tell whether an answer waits for the tail only."""
-        return bool(self._indexed)
 
     def drain(self) -> list[Operation]:
         """Forget everything and return the operations that waited, records first."""
@@ -85,4 +84,5 @@ class Parking:
         self.records.clear()
         self._indexed.clear()
         self._unindexed.clear()
+        self.answers = 0
         return operations

@@ -15,7 +15,7 @@ from holdfast.records.header import encode_header
 from holdfast.runtime.effects import DeleteRecords
 from holdfast.runtime.errors import AppendRefused, CoordinatorError, NotAvailable, OperationFailed, RecordTooLarge
 from holdfast.runtime.log import LogRecord
-from holdfast.runtime.machine import Decision, Operation, StateMachine
+from holdfast.runtime.machine import Operation, StateMachine
 from holdfast.runtime.parking import Parked, make_parked
 from holdfast.runtime.partition_life import PartitionLife
 from holdfast.runtime.states import State
@@ -45,9 +45,8 @@ class Partition(PartitionLife):
         if records[0].header != first_header or not self.ownership.owns() or len(records) < count:
             return False
         self.records_met += count
-        for offset in range(base_offset, base_offset + count):
-            self._meet_own(records.popleft(), offset)
         self.position = base_offset + count
+        self._meet_own(count, base_offset)
         self._release()
         return True
 
@@ -77,7 +76,8 @@ class Partition(PartitionLife):
             return
         machine = self.machine
         assert machine is not None
-        if len(self.parking) >= self.config.parked_writes_max:
+        parking = self.parking
+        if len(parking.records) + parking.answers >= self.config.parked_writes_max:
             self._reply(operation, NotAvailable(f"{self.config.parked_writes_max} operations wait already"))
             return
         try:
@@ -89,13 +89,14 @@ class Partition(PartitionLife):
             self._note("error", "deciding failed", operation=operation.name, error=repr(bug), exc_info=bug)
             self._reply(operation, OperationFailed("deciding failed"))
             return
-        if decision.records:
-            self._append_records(operation, decision, machine, now_ms)
-        elif decision.is_malformed:
-            self._reply(operation, decision.response)
+        records, response, is_malformed = decision
+        if records:
+            self._append_records(operation, records, response, machine, now_ms)
+        elif is_malformed:
+            self._reply(operation, response)
         else:
             index_round = self._ports.request_read_index(self.index)
-            self.parking.wait(operation, decision.response, self.ownership.sequence - 1, index_round)
+            parking.wait(operation, response, self.ownership.sequence - 1, index_round)
 
     def read(self, query: Callable[[Any, int], T]) -> T | CoordinatorError:
         """Answer from the state at the last committed position, at once."""
@@ -146,35 +147,45 @@ class Partition(PartitionLife):
                 if not self._meet_unexpected(record, now_ms):
                     return
                 continue
-            self._meet_own(parked.popleft(), offset)
-        if self.parking.has_indexed():
-            self._release()
+            self._meet_own(1, offset)
+        self._release()
 
-    def _meet_own(self, parked: Parked, offset: int) -> None:
-        sequence, _, key_bytes, value_bytes, key, value, operation, response = parked
-        self.ownership.met_own(sequence)
-        self.committed_sequence = sequence
-        self.committed_offset = offset + 1
-        size = len(key_bytes) + (len(value_bytes) if value_bytes else 0)
-        self.bytes_met += size
-        if key_bytes == CHECKPOINT_KEY:
-            self.checkpoint_offset = self.ownership.winner_offset = offset
-            self.checkpoint_bytes = self.bytes_met
-            return
-        if operation is not None and not operation.is_done:
-            operation.is_done = True
-            self._replies.append((operation, response))
-        assert self.machine is not None
-        self.machine.committed(key, value, offset, sequence, size)
+    def _meet_own(self, count: int, base_offset: int) -> None:
+        """Meet the next records that we sent, in the log from `base_offset` on."""
+        machine, meet_next, reply = self.machine, self.parking.records.popleft, self._replies.append
+        assert machine is not None
+        for offset in range(base_offset, base_offset + count):
+            sequence, _, key_bytes, value_bytes, key, value, operation, response = meet_next()
+            self.committed_sequence = sequence
+            self.committed_offset = offset + 1
+            size = len(key_bytes) + (len(value_bytes) if value_bytes else 0)
+            self.bytes_met += size
+            if key_bytes == CHECKPOINT_KEY:
+                self.checkpoint_offset = self.ownership.winner_offset = offset
+                self.checkpoint_bytes = self.bytes_met
+                continue
+            if operation is not None and not operation.is_done:
+                operation.is_done = True
+                reply((operation, response))
+            machine.committed(key, value, offset, sequence, size)
+        self.ownership.met_own(self.committed_sequence)
 
     def _release(self) -> None:
-        for waiter in self.parking.release(self.committed_sequence, self.position):
-            self._reply(waiter.operation, waiter.response)
+        if self.parking.answers:
+            for waiter in self.parking.release(self.committed_sequence, self.position):
+                self._reply(waiter.operation, waiter.response)
 
     # ---- write -------------------------------------------------------------------------------------------------------
 
-    def _append_records(self, operation: Operation, decision: Decision, machine: StateMachine, now_ms: int) -> None:
-        ownership, (records, response, _) = self.ownership, decision
+    def _append_records(
+        self,
+        operation: Operation,
+        records: tuple[tuple[Any, Any], ...],
+        response: object,
+        machine: StateMachine,
+        now_ms: int,
+    ) -> None:
+        ownership = self.ownership
         base, epoch = ownership.sequence, ownership.epoch
         sequence, last = base, base + len(records) - 1
         replayed: list[Parked] = []

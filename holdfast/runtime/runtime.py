@@ -5,7 +5,7 @@ The asyncio shell calls it on one loop; the simulation calls it one event at a t
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -119,32 +119,36 @@ class CoordinatorRuntime:
 
     def write(self, index: int, operation: Operation) -> None:
         """Run an operation on a partition; it is completed exactly once, maybe before this returns."""
-        partition = self.partitions.get(index)
-        if partition is None or self.is_closed:
-            operation.is_done = True
-            operation.complete(self._not_here(index))
-            return
+        self.write_many(((index, operation),))
+
+    def write_many(self, operations: Iterable[tuple[int, Operation]]) -> None:
+        """Run each operation on its partition, in order; each is completed exactly once, maybe before this returns."""
         now_ms = self._clock_ms()
-        operation.deadline_ms = now_ms + self.write_timeout_ms
-        operation.is_done = False
-        try:
-            partition.write(operation, now_ms)
-        except Exception as bug:  # a bug stays with its partition
-            self._stumble(partition, "write", bug)
-            if not operation.is_done:
+        deadline_ms = now_ms + self.write_timeout_ms
+        partitions, wait, replies = self.partitions, self._deadlines.append, self._replies
+        for index, operation in operations:
+            operation.deadline_ms = deadline_ms
+            operation.is_done = False
+            partition = partitions.get(index)
+            if partition is None or self.is_closed:
                 operation.is_done = True
-                self._replies.append(
-                    (operation, OutcomeUnknown("writing failed; whether its records count is unknown"))
-                )
-        if not operation.is_done:
-            self._deadlines.append(operation)
-        if self._replies or self._effects or self._index_wanted:
+                replies.append((operation, self._not_here(index)))
+                continue
+            try:
+                partition.write(operation, now_ms)
+            except Exception as bug:  # a bug stays with its partition
+                self._stumble(partition, "write", bug)
+                if not operation.is_done:
+                    operation.is_done = True
+                    replies.append((operation, OutcomeUnknown("writing failed; whether its records count is unknown")))
+            if not operation.is_done:
+                wait(operation)
+        if replies or self._effects or self._index_wanted:
             self._drain()
 
     def write_all(self, make_operation: Callable[[int], Operation]) -> None:
         """Run one operation on each partition held now, in any state."""
-        for index in list(self.partitions):
-            self.write(index, make_operation(index))
+        self.write_many([(index, make_operation(index)) for index in self.partitions])
 
     def read(self, index: int, query: Callable[[Any, int], T]) -> T | CoordinatorError:
         """Ask a partition's state at its last committed position, at once."""

@@ -155,6 +155,7 @@ class WatchedOperation:
 
     def decide(self, machine: WatchedShard, now_ms: int) -> Decision:
         """Decide, and see that nothing changed."""
+        self.node.decided = self
         self.node.raise_planted("decide")
         truth = machine.truth
         assert truth is not None

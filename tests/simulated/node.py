@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -68,7 +68,9 @@ class Node:
         self.states: dict[int, str] = {}
         self.stumbles: list[tuple[int, int]] = []  #: (log partition, instance) that raised since the last check
         self.has_unloaded = False  #: an instance ended since the last check
-        self._operation: WatchedOperation | None = None
+        self.decided: WatchedOperation | None = (
+            None  #: the operation that decided last, whose records are appended next
+        )
         self.log = world.topic.open_log(queue_records_max=world.queue_records_max)
         self.log.has_batches = world.has_batches
         config = PartitionConfig(
@@ -148,12 +150,14 @@ class Node:
             self.service.handle(api_key, request, respond)
 
     def write(self, index: int, operation: Operation) -> None:
-        """Run an operation under watch; what the service and the pruners take for the runtime."""
-        watched = WatchedOperation(operation, self, index)
-        outer, self._operation = self._operation, watched
-        self.operations.append(watched)
-        self.runtime.write(index, watched)
-        self._operation = outer
+        """Run an operation under watch; what the pruners take for the runtime."""
+        self.write_many(((index, operation),))
+
+    def write_many(self, operations: Iterable[tuple[int, Operation]]) -> None:
+        """Run operations under watch; what the service takes for the runtime."""
+        watched = [(index, WatchedOperation(operation, self, index)) for index, operation in operations]
+        self.operations.extend(operation for _, operation in watched)
+        self.runtime.write_many(watched)
 
     def refresh(self, index: int) -> bool:
         """See `CoordinatorRuntime.refresh`."""
@@ -331,7 +335,7 @@ class Node:
         partition = self.runtime.partitions[index]
         if self.is_dead or self.runtime.is_closed or partition.state not in (State.LOADING, State.ACTIVE):
             violate(Invariant.SILENT_AFTER_CLOSE, f"{self.name}/{index} appends while {partition.state}")
-        operation = self._operation if append.key != CHECKPOINT_KEY else None
+        operation = self.decided if append.key != CHECKPOINT_KEY else None
         if operation is not None:
             operation.appends.append(append)
         if partition.state is State.ACTIVE:

@@ -19,13 +19,12 @@ def test_waiter_leaves_when_index_and_sequence_are_reached() -> None:
     parking = Parking()
     parking.wait(operation("a"), "a", after_sequence=3, index_round=1)
     assert released(parking, 9, 9) == ""
-    assert not parking.has_indexed()
     parking.set_read_index(1, 7)
-    assert parking.has_indexed()
+    assert parking.answers == 1
     assert released(parking, 2, 7) == ""
     assert released(parking, 3, 6) == ""
     assert released(parking, 3, 7) == "a"
-    assert len(parking) == 0
+    assert len(parking) == parking.answers == 0
 
 
 def test_read_index_serves_its_round_and_earlier_ones_only() -> None:
@@ -50,7 +49,7 @@ def test_drain_gives_all_records_first_and_forgets() -> None:
         parking.records.append(Parked(sequence, b"", b"", None, None, None, parked, None))
     assert len(parking) == 4
     assert "".join(waiting.name for waiting in parking.drain()) == "pwx"
-    assert len(parking) == 0
+    assert len(parking) == parking.answers == 0
     assert parking.drain() == []
 
 
