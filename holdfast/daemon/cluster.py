@@ -136,8 +136,10 @@ class ClusterMetadata:
                 is_full = loop.time() >= full_refresh_at
                 try:
                     await self._refresh(is_full=is_full)
-                except ConnectionFailed as error:
-                    self._tell_problem(str(error))
+                except Exception as error:  # a bug in one turn, too, must not be the last of them
+                    if not isinstance(error, ConnectionFailed):
+                        _log.exception("a refresh of metadata failed")
+                    self._tell_problem(str(error) or repr(error))
                     await asyncio.sleep(backoff_ms * (1 + self._random.random()) / 2_000)
                     backoff_ms = min(2 * backoff_ms, settings.metadata_reconnect_backoff_max_ms)
                     continue

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from random import Random
 
 import pytest
+from structlog.testing import capture_logs
 
 from holdfast.daemon.cluster import ClusterMetadata, MetadataImage, Refresh
 from holdfast.daemon.metadata_client import Topic, TopicAnswers
@@ -233,6 +234,23 @@ async def test_it_goes_on_after_a_failure(cluster: FakeCluster) -> None:
         cluster.failure = None
         assert await answer == 3
         assert node.metadata.problem == ""
+
+
+async def test_it_goes_on_after_a_bug_of_whom_it_tells(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.partition_counts = {A: 3}
+    with capture_logs() as lines:
+        async with running(Node(cluster, metadata_reconnect_backoff_max_ms=100)) as node:
+            failures = iter([ZeroDivisionError("a bug")])
+
+            def stumble_once(image: MetadataImage, refresh: Refresh) -> None:
+                if (bug := next(failures, None)) is not None:
+                    raise bug
+
+            monkeypatch.setattr(node.metadata, "_on_refresh", stumble_once)
+            assert await node.ask(A) == 3
+            assert next(failures, None) is None
+            await wait_until(lambda: node.metadata.problem == "")
+    assert "a refresh of metadata failed" in [line["event"] for line in lines]
 
 
 async def test_another_cluster_is_no_evidence(cluster: FakeCluster) -> None:
