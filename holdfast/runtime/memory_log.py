@@ -180,7 +180,7 @@ class MemoryLog:
 
     def __init__(self, topic: MemoryTopic, queue_records_max: int) -> None:
         self.queue_records_max = queue_records_max
-        self.has_batches = True  #: records of ours that lie together are told as such behind a load
+        self.has_batches = True  #: records of ours that lie together are told as such
         self.in_flight: dict[int, deque[Append]] = {}  #: by partition; they land in this order or not at all
         self.is_frozen = False  #: the process stands still: what it handed over lands, but it is told nothing
         self._topic = topic
@@ -363,12 +363,11 @@ class MemoryLog:
                 return
 
     def _read_some(self, partition: int, reader: _Reader, end: int, listener: LogListener) -> None:
-        """Tell a run of our own records as such behind a load, or else what lies before the next one."""
-        log, start, is_tail = reader.log, reader.position, reader.has_caught_up
+        """Tell a run of our own records as such, or else what lies before the next one."""
+        log, start = reader.log, reader.position
         assert log is not None
-        is_own = is_tail and self.has_batches and log.origins[start].log is self
-        if is_own:
-            first = log.origins[start]
+        first = log.origins[start]
+        if self.has_batches and first.log is self:
             at = start + 1
             while at < end and log.origins[at].log is self and log.origins[at].number == first.number + at - start:
                 at += 1
@@ -377,14 +376,13 @@ class MemoryLog:
             reader.position = end
             if listener.own_records_read(partition, reader.instance, start, end - start, first.header):
                 return
-        elif is_tail and self.has_batches:
+        elif self.has_batches:
             end = next((at for at in range(start, end) if log.origins[at].log is self), end)
         reader.position = end
         records = [record for record in log.records[start:end] if record.offset not in log.holes]
         if records:
             listener.records_read(partition, reader.instance, records)
-        if is_tail:
-            listener.position_reached(partition, reader.instance, end)
+        listener.position_reached(partition, reader.instance, end)
 
     def _catch_up(self, partition: int, reader: _Reader) -> None:
         reader.has_caught_up = True
