@@ -97,7 +97,7 @@ class AdminCommands:
     def _partition(self, arguments: Arguments) -> Partition:
         index = arguments.get("partition")
         held = {partition.index: partition for partition in self._shards.partitions()}
-        if not isinstance(index, int) or index not in held:
+        if type(index) is not int or index not in held:
             raise AdminError(f"This node holds no log partition {index!r}; it holds {_ranges(sorted(held))}.")
         return held[index]
 

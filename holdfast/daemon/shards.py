@@ -64,6 +64,7 @@ class Shards:
         registry: Registry,
         all_loaded: Callable[[bool], None],
         lost: Callable[[], None],
+        make_shell: Callable[..., CoordinatorShell] = CoordinatorShell,
     ) -> None:
         self.pruners: dict[int, Pruner] = {}
         self.readers = LogReaders((), 1, lambda: 0, lambda _group, _silent_ms: None)
@@ -72,11 +73,11 @@ class Shards:
         self._runtime_metrics = RuntimeMetrics(registry)
         self._all_loaded = all_loaded
         self._lost = lost
+        self._make_shell = make_shell
         self._shell: CoordinatorShell | None = None
         self._topic: StateTopicView | None = None
         self._image: object = None
         self._to_load: deque[int] = deque()
-        self._states: dict[int, State] = {}
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
@@ -93,7 +94,7 @@ class Shards:
             state_batches_max=state_batches_max(topic.max_message_bytes),
             codec=Codec(log.codec),
         )
-        self._shell = CoordinatorShell(
+        self._shell = self._make_shell(
             PartitionConfig(
                 node_id=str(settings.node_id),
                 log=LogIdentity(cluster_id, topic.topic_id, topic.partition_count),
@@ -147,21 +148,6 @@ class Shards:
 
     # ---- callers ---------------------------------------------------------------------------------------------------
 
-    def write(self, index: int, operation: Operation) -> None:
-        """Run an operation on a log partition; before the start it is refused at once."""
-        if self._shell is None:
-            operation.is_done = True
-            operation.complete(NotAvailable("this node is still starting"))
-            return
-        self._shell.runtime.write(index, operation)
-
-    def new_metadata_image(self, image: object) -> None:
-        """Hand a metadata image to every shard, now or when there are some; the one they have already costs nothing."""
-        if image is not self._image:
-            self._image = image
-            if self._shell is not None:
-                self._shell.runtime.new_metadata_image(image)
-
     def write_many(self, operations: Iterable[tuple[int, Operation]]) -> None:
         """Run each operation on its log partition; before the start they are refused at once."""
         if self._shell is not None:
@@ -170,6 +156,13 @@ class Shards:
         for _, operation in operations:
             operation.is_done = True
             operation.complete(NotAvailable("this node is still starting"))
+
+    def new_metadata_image(self, image: object) -> None:
+        """Hand a metadata image to every shard, now or when there are some; the one they have already costs nothing."""
+        if image is not self._image:
+            self._image = image
+            if self._shell is not None:
+                self._shell.runtime.new_metadata_image(image)
 
     def partitions(self) -> list[Partition]:
         """Return the partitions held, in any state, by index."""
@@ -223,14 +216,14 @@ class Shards:
     # ---- the shell tells (Observer) --------------------------------------------------------------------------------
 
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
-        """Write a log line of the runtime."""
+        """Write a log line of the runtime; one that carries an exception tells of a bug."""
+        self._runtime_metrics.internal_errors.value += "exc_info" in fields
         getattr(_log, level)(event, **fields)
 
     def partition_changed(self, partition: Partition) -> None:
         """Count states, load the next partition, and tell when all of them serve."""
         index, state = partition.index, partition.state
-        self._states[index] = state
-        metrics, states = self._runtime_metrics, list(self._states.values())
+        metrics, states = self._runtime_metrics, self._list_states()
         metrics.partitions_loading.value = states.count(State.LOADING)
         metrics.partitions_active.value = states.count(State.ACTIVE)
         metrics.partitions_failed.value = states.count(State.FAILED)
@@ -284,8 +277,11 @@ class Shards:
         self._runtime_metrics.parked_writes.value = sum(len(held.parking) for held in self.runtime.partitions.values())
 
     def _load_next(self) -> None:
-        while self._to_load and list(self._states.values()).count(State.LOADING) < self._settings.load.loads_max:
+        while self._to_load and self._list_states().count(State.LOADING) < self._settings.load.loads_max:
             self.runtime.load(self._to_load.popleft(), None)
+
+    def _list_states(self) -> list[State]:
+        return [held.state for held in self.runtime.partitions.values()]
 
 
 def state_batches_max(message_bytes_max: int) -> int:

@@ -1,0 +1,170 @@
+"""What an admin can ask of a node, and what is refused with the next step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from holdfast.daemon.admin import AdminError
+from holdfast.daemon.admin_commands import AdminCommands
+from holdfast.daemon.metadata_client import Topic
+from holdfast.daemon.upkeep import Upkeep
+from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
+from holdfast.records.keys import SharePartitionKey
+from holdfast.runtime.memory_log import MemoryTopic
+from holdfast.runtime.states import State
+from tests.pure.daemon.shard_world import TOPIC
+from tests.pure.daemon.shards_world import ShardsWorld
+
+KEY = SharePartitionKey("group", TOPIC, 0)
+
+
+class World(ShardsWorld):
+    """A node's shards, and its admin commands."""
+
+    def __init__(self, topic: MemoryTopic, node_id: int = 1, **flags: object) -> None:
+        super().__init__(topic, node_id, when_superseded="wait", **flags)
+        self.commands = AdminCommands(
+            self, self.shards, Upkeep(self.settings, self.shards, self.metrics, self.registry)
+        )
+
+    def status(self) -> dict[str, Any]:
+        return {"node_id": self.settings.node_id}
+
+    def ask(self, command: str, **arguments: object) -> Any:
+        told = self.commands.table()[command](arguments)
+        self.settle()
+        return told
+
+    def refusal(self, command: str, **arguments: object) -> str:
+        with pytest.raises(AdminError) as refused:
+            self.ask(command, **arguments)
+        return str(refused.value)
+
+    def accepted_because(self, index: int) -> list[str | None]:
+        """Return the reasons in the checkpoints of a log partition."""
+        records = self.topic.partitions[index].records
+        return [decode_checkpoint(record.value or b"").reason for record in records if record.key == CHECKPOINT_KEY]
+
+
+async def serving(partition_count: int = 1) -> World:
+    world = World(MemoryTopic(partition_count))
+    await world.serve()
+    return world
+
+
+# ---- what it tells ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_node_tells_what_it_is_and_what_it_holds() -> None:
+    world = await serving(3)
+    assert world.ask("status") == {"version": "0.1.0", "node_id": 1}
+    assert world.ask("settings")["node_id"] == 1
+    assert world.ask("metrics")["num-partitions{state=active}"] == 3
+    assert [row["state"] for row in world.ask("partitions")] == ["active"] * 3
+
+
+def test_a_node_that_starts_tells_that_it_holds_nothing() -> None:
+    world = World(MemoryTopic(3))
+    assert world.ask("partitions") == []
+    assert world.refusal("partitions-take", partition=0) == "This node holds no log partition 0; it holds none yet."
+
+
+# ---- take ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_static_node_takes_back_what_another_took_over() -> None:
+    world = await serving()
+    world.initialize(0, KEY)
+    other = World(world.topic, node_id=2)
+    await other.serve()
+    world.settle()
+    assert (world.partition(0).state, other.partition(0).state) == (State.CLOSED, State.ACTIVE)
+    assert world.ask("partitions-take", partition=0) == "log partition 0 is being taken"
+    other.settle()
+    assert (world.partition(0).state, other.partition(0).state) == (State.ACTIVE, State.CLOSED)
+    assert (world.partition(0).ownership.epoch, world.keys()) == (3, {KEY})
+
+
+async def test_what_a_node_has_it_need_not_take() -> None:
+    world = await serving()
+    refusal = "This node has log partition 0 already: it is active."
+    assert world.refusal("partitions-take", partition=0) == refusal
+
+
+@pytest.mark.parametrize("partition", [3, -1, None, "0", 0.0, True])
+async def test_a_partition_that_is_not_held_is_named_with_those_that_are(partition: object) -> None:
+    world = await serving(3)
+    refusal = f"This node holds no log partition {partition!r}; it holds 0 to 2."
+    assert world.refusal("partitions-take", partition=partition) == refusal
+    assert world.refusal("partitions-accept", partition=partition, reason="so") == refusal
+
+
+# ---- accept ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_log_that_was_cut_by_hand_serves_again_when_it_is_accepted_and_the_reason_stands_in_it() -> None:
+    before = await serving()
+    before.initialize(0, KEY)
+    await before.shards.stop(1_000)
+    before.topic.cut(0, 1)
+    world = World(before.topic, node_id=2)
+    await world.serve()
+    [row] = world.ask("partitions")
+    assert (row["state"], row["is_alarmed"]) == ("failed", True)
+    assert "`holdfast partitions accept 0 --reason …`" in row["failure"]
+    told = world.ask("partitions-accept", partition=0, reason="cut by mistake")
+    assert told == "log partition 0 goes on with the log as it is"
+    assert world.partition(0).state is State.ACTIVE
+    assert world.accepted_because(0) == [None, "cut by mistake"]
+    successor = World(world.topic, node_id=3)
+    await successor.serve()
+    assert successor.partition(0).state is State.ACTIVE, "the reason counts for every later load"
+
+
+async def test_nothing_is_accepted_where_nothing_is_wrong() -> None:
+    world = await serving()
+    refusal = "Log partition 0 is active and raised no alarm; there is nothing to accept."
+    assert world.refusal("partitions-accept", partition=0, reason="so") == refusal
+    await World(world.topic, node_id=2).serve()
+    world.settle()
+    refusal = world.refusal("partitions-accept", partition=0, reason="so")
+    assert refusal.startswith("Log partition 0 is closed (node 2 took it with owner epoch 2 at offset 1) and raised no")
+
+
+@pytest.mark.parametrize("reason", [None, "", "  ", 7])
+async def test_whoever_accepts_says_why(reason: object) -> None:
+    world = await serving()
+    world.runtime.partitions[0].fail(RuntimeError("a bug"), world.now_ms)
+    assert world.refusal("partitions-accept", partition=0, reason=reason).startswith("A `reason` is needed")
+    assert world.refusal("topics-accept-deleted", reason=reason).startswith("A `reason` is needed")
+
+
+async def test_no_deleted_topics_are_accepted_where_none_wait() -> None:
+    world = await serving()
+    with capture_logs() as lines:
+        refusal = world.refusal("topics-accept-deleted", reason="so")
+    assert refusal == "No clean-up of deleted topics waits for an admin."
+    assert lines == []
+
+
+# ---- resolve ---------------------------------------------------------------------------------------------------------
+
+
+class MetadataClient:
+    async def ask_names(self, names: list[str]) -> dict[str, Topic]:
+        return {name: Topic(TOPIC, name, 8, True) for name in names if name == "orders"}
+
+
+async def test_a_topics_name_is_resolved_by_the_cluster() -> None:
+    world = await serving()
+    resolve = world.commands.table()["resolve-topic"]
+    with pytest.raises(AdminError, match="a node that has started"):
+        await resolve({"name": "orders"})  # type: ignore[misc]
+    world.commands.metadata_client = MetadataClient()  # type: ignore[assignment]
+    told = await resolve({"name": "orders"})  # type: ignore[misc]
+    assert told == {"name": "orders", "topic_id": "AAECAwQFBgcICQoLDA0ODw", "partitions": 8}
+    with pytest.raises(AdminError, match="The cluster knows no topic 'other'"):
+        await resolve({"name": "other"})  # type: ignore[misc]

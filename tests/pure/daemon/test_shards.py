@@ -1,0 +1,239 @@
+"""The log partitions of a node: loaded a few at a time, watched, described, lost and stopped."""
+
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+
+from holdfast.daemon.shards import state_batches_max
+from holdfast.records.batches import StateBatch
+from holdfast.records.codec import Codec, encode_record
+from holdfast.records.header import encode_header
+from holdfast.records.keys import SharePartitionKey
+from holdfast.records.values import Snapshot
+from holdfast.runtime.errors import NotAvailable
+from holdfast.runtime.memory_log import MemoryTopic
+from holdfast.runtime.states import State
+from tests.pure.daemon.shard_world import TOPIC
+from tests.pure.daemon.shards_world import Call, ShardsWorld, state_topic
+
+KEY = SharePartitionKey("group", TOPIC, 0)
+
+
+# ---- life ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_node_is_ready_when_all_of_its_partitions_serve() -> None:
+    world = await ShardsWorld(MemoryTopic(5)).serve()
+    assert world.is_ready[-1]
+    assert world.is_ready.count(True) == 1
+    assert {index: held.state for index, held in world.runtime.partitions.items()} == dict.fromkeys(
+        range(5), State.ACTIVE
+    )
+
+
+async def test_only_so_many_partitions_load_at_a_time() -> None:
+    world = ShardsWorld(MemoryTopic(9), loads_max=2)
+    most = 0
+    told = world.shards.partition_changed
+
+    def count(partition: object) -> None:
+        nonlocal most
+        told(partition)  # type: ignore[arg-type]
+        states = [held.state for held in world.runtime.partitions.values()]
+        most = max(most, states.count(State.LOADING))
+
+    world.shards.partition_changed = count  # type: ignore[method-assign]
+    await world.serve()
+    assert most == 2
+    assert world.is_ready[-1]
+
+
+async def test_before_the_start_operations_are_refused_and_nothing_is_held() -> None:
+    world = ShardsWorld(MemoryTopic(1))
+    call = Call(lambda shard, _: shard.decide_summary(KEY))
+    world.shards.write_many([(0, call)])
+    [outcome] = call.outcomes
+    assert isinstance(outcome, NotAvailable)
+    assert call.is_done
+    assert (world.shards.partitions(), world.shards.describe(), world.shards.topics_in_use()) == ([], [], set())
+    assert await world.shards.stop(100), "there is nothing to be stopped"
+
+
+async def test_a_stop_answers_everything_and_appends_nothing_more() -> None:
+    world = await ShardsWorld(MemoryTopic(3), loads_max=1).serve()
+    call = Call(lambda shard, now_ms: shard.decide_initialize(KEY, 1, 0, now_ms))
+    world.shards.write_many([(0, call)])
+    assert await world.shards.stop(1_000)
+    assert len(call.outcomes) == 1
+    late = Call(lambda shard, now_ms: shard.decide_initialize(KEY, 1, 0, now_ms))
+    world.shards.write_many([(0, late)])
+    assert isinstance(late.outcomes[0], NotAvailable)
+    assert world.is_ready[-1] is False
+
+
+async def test_a_stop_while_partitions_wait_for_their_turn_loads_none_of_them() -> None:
+    world = ShardsWorld(MemoryTopic(5), loads_max=1)
+    await world.shards.start(state_topic(world.topic), "memory", None)  # type: ignore[arg-type]
+    world.shards.load_all()
+    assert list(world.runtime.partitions) == [0]
+    await world.shards.stop(1_000)
+    world.settle()
+    assert list(world.runtime.partitions) == [0]
+    assert sum(len(held.records) for held in world.topic.partitions) == 0
+
+
+async def test_the_newest_image_reaches_shards_that_did_not_exist_when_it_came() -> None:
+    world = await ShardsWorld(MemoryTopic(1)).serve()
+    world.initialize(0, KEY)
+
+
+# ---- losing ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("policy", "times_lost"), [("exit", 2), ("wait", 0)])
+async def test_a_superseded_node_says_who_took_over_and_ends_or_stays(policy: str, times_lost: int) -> None:
+    topic = MemoryTopic(2)
+    world = await ShardsWorld(topic, when_superseded=policy).serve()
+    with capture_logs() as lines:
+        await ShardsWorld(topic, node_id=2).serve()
+    assert world.lost == times_lost
+    said = [line for line in lines if line["event"] == "another node owns this partition now"]
+    assert [(line["partition"], line["node"], line["owner_epoch"], line["offset"]) for line in said] == [
+        (0, "2", 2, 1),
+        (1, "2", 2, 1),
+    ]
+    assert said[0]["next_step"] == "`holdfast partitions take 0` takes it back"
+    assert world.series("ownerships-lost") == {"ownerships-lost-total": 2}
+    assert world.is_ready[-1] is False
+
+
+# ---- metrics ---------------------------------------------------------------------------------------------------------
+
+
+async def test_series_of_a_partition_come_when_it_serves_and_go_when_it_does_not() -> None:
+    world = ShardsWorld(MemoryTopic(2))
+    assert world.series("partition=") == {}
+    await world.serve()
+    world.initialize(1, KEY)
+    labels = "{partition=1,topic=state}"
+    dead, total = world.shards.pruners[1].bytes_dead()
+    assert world.series("partition=1") == {
+        f"last-pruned-offset{labels}": 0,
+        f"share-partitions{labels}": 1,
+        f"log-bytes{labels}": total,
+        f"log-dead-bytes{labels}": dead,
+    }
+    world.runtime.unload(1, None)
+    world.settle()
+    assert world.series("partition=1") == {}
+    assert len(world.series("partition=0")) == 4
+    world.runtime.load(1, 7)
+    world.settle()
+    assert world.series("share-partitions{partition=1") == {f"share-partitions{labels}": 1}
+
+
+async def test_a_load_that_fails_shows_no_series_of_its_partition() -> None:
+    topic = MemoryTopic(2)
+    topic.write_foreign(1, b"\0\0", b"what is this", encode_header(0, 0))
+    topic.commit(1)
+    topic.cut(1, 1)
+    world = await ShardsWorld(topic).serve()
+    assert world.partition(1).state is State.FAILED
+    assert world.series("partition=1") == {}
+    assert world.series("num-partitions") == {
+        "num-partitions{state=active}": 1,
+        "num-partitions{state=failed}": 1,
+        "num-partitions{state=loading}": 0,
+    }
+    assert world.series("loads-failed") == {"loads-failed-total": 1}
+
+
+async def test_a_bug_in_one_pruner_is_not_anothers() -> None:
+    world = await ShardsWorld(MemoryTopic(2)).serve()
+    ticked: list[int] = []
+
+    def fail(now_ms: int) -> None:
+        raise RuntimeError("a bug")
+
+    world.shards.pruners[0].tick = fail  # type: ignore[method-assign]
+    world.shards.pruners[1].tick = ticked.append  # type: ignore[method-assign,assignment]
+    with capture_logs() as lines:
+        world.shards.ticked()
+    assert ticked == [world.now_ms]
+    assert [(line["event"], line["partition"]) for line in lines] == [("pruning failed", 0)]
+    assert world.series("internal-errors") == {"internal-errors-total": 1}
+
+
+# ---- description -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_partition_is_described_for_people() -> None:
+    world = await ShardsWorld(MemoryTopic(1)).serve()
+    world.initialize(0, KEY, SharePartitionKey("group", TOPIC, 1))
+    world.write(0, KEY, 0)
+    [row] = world.shards.describe()
+    dead, total = world.shards.pruners[0].bytes_dead()
+    assert row | {"load_ms": 0} == {
+        "partition": 0,
+        "state": "active",
+        "owner": "1",
+        "owner_epoch": 1,
+        "generation": 1,
+        "written": 4,
+        "committed": 4,
+        "log_start": 0,
+        "keys": 2,
+        "parked": 0,
+        "load_ms": 0,
+        "records_loaded": 1,
+        "void_records": 0,
+        "log_bytes": total,
+        "dead_bytes": dead,
+        "oldest_key": "group:AAECAwQFBgcICQoLDA0ODw:0",
+        "oldest_snapshot_offset": 1,
+        "why_not_pruned": f"{dead} of {total} bytes are dead; a round begins at 50% and 67108864 bytes",
+        "failure": None,
+        "is_alarmed": False,
+    }
+
+
+async def test_what_is_written_and_not_committed_shows() -> None:
+    world = await ShardsWorld(MemoryTopic(1)).serve()
+    world.shards.write_many([(0, Call(lambda shard, now_ms: shard.decide_initialize(KEY, 1, 0, now_ms)))])
+    [row] = world.shards.describe()
+    assert (row["written"], row["committed"], row["parked"]) == (2, 1, 1)
+
+
+# ---- bounds ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message_bytes_max", "batches_max"),
+    [(1_048_588, 50_000), (1_034_000, 50_000), (1_033_999, 49_999), (54_000, 1_000), (10_000, 1), (0, 1)],
+)
+def test_the_largest_state_follows_from_the_topics_largest_message(message_bytes_max: int, batches_max: int) -> None:
+    assert state_batches_max(message_bytes_max) == batches_max
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("message_bytes_max", [54_000, 200_000, 1_048_588])
+def test_the_largest_state_fits_into_a_message(codec: Codec, message_bytes_max: int) -> None:
+    count = state_batches_max(message_bytes_max)
+    batches = tuple(StateBatch((1 << 40) + 20 * n, (1 << 40) + 20 * n + 9, 2, 100) for n in range(count))
+    key = SharePartitionKey("g" * 32_767, TOPIC, 1 << 30)
+    snapshot = Snapshot(1 << 30, 1 << 30, 1 << 30, 1 << 40, 1 << 30, 1 << 41, 1 << 41, batches, 1 << 30, 1 << 30)
+    raw_key, raw_value = encode_record(codec, key, snapshot)
+    assert raw_value is not None
+    assert len(raw_key) + len(raw_value) + 200 <= message_bytes_max
+
+
+async def test_settings_reach_the_shards_and_the_log() -> None:
+    world = ShardsWorld(MemoryTopic(1), codec="kafka", message_timeout_ms=7_000)
+    await world.shards.start(state_topic(world.topic, 54_000), "memory", None)  # type: ignore[arg-type]
+    world.shards.load_all()
+    world.settle()
+    [(_, shard)] = world.shards.active()
+    assert (shard.config.codec, shard.config.state_batches_max) == (Codec.KAFKA, 1_000)
+    assert world.log_config is not None
+    assert (world.log_config.topic, world.log_config.message_timeout_ms) == ("state", 7_000)

@@ -1,0 +1,389 @@
+"""What a node does by the clock: deleted topics lose their state, an unsafe state topic stops the shards, readers are looked up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from holdfast.daemon import upkeep as upkeep_module
+from holdfast.daemon.admin_commands import AdminCommands
+from holdfast.daemon.cluster import MetadataImage, Refresh
+from holdfast.daemon.readers import LogReaders
+from holdfast.daemon.state_topic import StateTopic, StateTopicError
+from holdfast.daemon.upkeep import Upkeep
+from holdfast.records.keys import SharePartitionKey
+from holdfast.runtime.broker_connection import ConnectionFailed
+from holdfast.runtime.memory_log import MemoryTopic
+from holdfast.runtime.states import State
+from tests.pure.daemon.shards_world import CLUSTER, ShardsWorld, state_topic
+
+GRACE_MS = 1_000
+A, B, C = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)
+ALL = frozenset([A, B, C])
+
+
+class World(ShardsWorld):
+    """A node's shards with their upkeep, and a cluster that has the topics it is told to have."""
+
+    def __init__(self, topic: MemoryTopic, node_id: int = 1, **flags: object) -> None:
+        flags = {"deleted_topic_grace_ms": GRACE_MS, "metadata.metadata_refresh_interval_ms": GRACE_MS} | flags
+        super().__init__(topic, node_id, **flags)
+        self.upkeep = Upkeep(self.settings, self.shards, self.metrics, self.registry)
+        self.renewed: list[StateTopic] = []
+        self.existing = ALL
+        self.version = 0
+
+    async def serve(self, image: Any = None) -> World:
+        await super().serve(self.image())
+        self.upkeep.start(state_topic(self.topic), CLUSTER, None, self.renewed.append)  # type: ignore[arg-type]
+        return self
+
+    def image(self) -> MetadataImage:
+        self.version += 1
+        return MetadataImage(self.version, CLUSTER, MappingProxyType(dict.fromkeys(self.existing, 100)))
+
+    def refresh(
+        self, after_ms: int = 0, is_full: bool = True, cluster_id: str = CLUSTER, asked: Iterable[bytes] | None = None
+    ) -> None:
+        """Let a refresh come that asks for all topics in use."""
+        self.now_ms += after_ms
+        ids = frozenset(self.shards.topics_in_use() if asked is None else asked)
+        existing = ids & self.existing
+        refresh = Refresh(self.now_ms, cluster_id, existing, ids - existing, frozenset(), is_full)
+        self.upkeep.refreshed(self.image(), refresh)
+        self.settle()
+
+    def fill(self, sizes: dict[bytes, int]) -> None:
+        """Initialize so many share partitions of each topic, on both log partitions in turn."""
+        for topic_id, size in sizes.items():
+            for number in range(size):
+                self.initialize(number % len(self.topic.partitions), SharePartitionKey("group", topic_id, number))
+
+    def topics(self) -> set[bytes]:
+        return {key.topic_id for key in self.keys()}
+
+
+async def filled(sizes: dict[bytes, int], **flags: Any) -> World:
+    world = await World(MemoryTopic(2), **flags).serve()
+    world.fill(sizes)
+    world.refresh()
+    return world
+
+
+async def stopped(world: World) -> None:
+    await world.upkeep.stop()
+
+
+# ---- deleted topics --------------------------------------------------------------------------------------------------
+
+
+async def test_the_state_of_a_deleted_topic_goes_after_the_grace_and_leaves_tombstones() -> None:
+    world = await filled({A: 7, B: 20}, deleted_topic_keys_per_slice_max=2)
+    world.existing = frozenset([B, C])
+    world.refresh()
+    world.refresh(GRACE_MS - 1)
+    assert world.topics() == {A, B}
+    before = [len(partition.records) for partition in world.topic.partitions]
+    world.refresh(1)
+    assert world.topics() == {B}
+    written = [
+        record.value
+        for partition, count in zip(world.topic.partitions, before, strict=True)
+        for record in partition.records[count:]
+    ]
+    assert written == [None] * 7
+    reloaded = await World(world.topic, node_id=2).serve()
+    assert reloaded.topics() == {B}
+    await stopped(world)
+    await stopped(reloaded)
+
+
+async def test_a_topic_that_is_seen_again_within_the_grace_keeps_its_state() -> None:
+    world = await filled({A: 1, B: 3})
+    world.existing = frozenset([B])
+    world.refresh()
+    world.existing = ALL
+    world.refresh(GRACE_MS - 1)
+    world.existing = frozenset([B])
+    world.refresh(1)
+    world.refresh(GRACE_MS - 1)
+    assert world.topics() == {A, B}
+    await stopped(world)
+
+
+async def test_another_clusters_answers_remove_nothing() -> None:
+    world = await filled({A: 1, B: 3})
+    world.existing = frozenset([B])
+    world.refresh(cluster_id="other")
+    world.refresh(10 * GRACE_MS, cluster_id="other")
+    assert world.topics() == {A, B}
+    await stopped(world)
+
+
+async def test_a_topic_deleted_while_no_node_was_up_loses_its_state_after_the_grace() -> None:
+    before = await filled({A: 1, B: 3})
+    await stopped(before)
+    world = World(before.topic, node_id=2)
+    world.existing = frozenset([B, C])
+    await world.serve()
+    world.refresh()
+    assert world.topics() == {A, B}
+    world.refresh(GRACE_MS)
+    assert world.topics() == {B}
+    await stopped(world)
+
+
+async def test_in_a_log_that_an_admin_accepted_a_topic_must_be_seen_before_its_absence_counts() -> None:
+    elsewhere = World(MemoryTopic(2))
+    elsewhere.cluster_id = "elsewhere"
+    await elsewhere.serve()
+    elsewhere.fill({A: 1, B: 3})
+    await stopped(elsewhere)
+    world = World(elsewhere.topic, node_id=2)
+    world.existing = frozenset([B, C])
+    await world.serve()
+    for index in (0, 1):
+        world.runtime.accept(index, "the cluster was moved")
+    world.settle()
+    world.refresh()
+    world.refresh(10 * GRACE_MS)
+    assert world.topics() == {A, B}
+    world.existing = ALL
+    world.refresh()
+    world.existing = frozenset([B, C])
+    world.refresh()
+    world.refresh(GRACE_MS)
+    assert world.topics() == {B}
+    await stopped(world)
+
+
+async def test_too_large_a_share_stops_with_an_alarm_that_an_admin_ends() -> None:
+    world = await filled({A: 3, B: 2})
+    commands = AdminCommands(None, world.shards, world.upkeep).table()  # type: ignore[arg-type]
+    world.existing = frozenset([B])
+    with capture_logs() as lines:
+        for after_ms in (0, GRACE_MS, GRACE_MS, GRACE_MS):
+            world.refresh(after_ms)
+    assert [line["event"] for line in lines if line["log_level"] == "error"] == [
+        "the clean-up of deleted topics stopped"
+    ]
+    assert "`holdfast topics accept-deleted --reason …`" in lines[-1]["why"]
+    assert world.series("deleted-topics-alarm") == {"deleted-topics-alarm": 1}
+    assert world.topics() == {A, B}
+    with capture_logs() as lines:
+        told = commands["topics-accept-deleted"]({"reason": "the shop was closed"})
+    assert told == "the state of 1 deleted topics (3 share partitions) may go"
+    assert [line["reason"] for line in lines] == ["the shop was closed"]
+    world.refresh(1)
+    assert world.topics() == {B}
+    assert world.series("deleted-topics-alarm") == {"deleted-topics-alarm": 0}
+    await stopped(world)
+
+
+async def test_a_clean_up_that_fails_goes_on_after_the_next_refresh() -> None:
+    world = await filled({A: 8, B: 20}, deleted_topic_keys_per_slice_max=2)
+    world.existing = frozenset([B])
+    world.refresh()
+    world.log.queue_records_max = 0
+    world.refresh(GRACE_MS)
+    assert world.topics() == {A, B}
+    world.log.queue_records_max = 100_000
+    world.refresh(1)
+    assert world.topics() == {B}
+    await stopped(world)
+
+
+async def test_a_refresh_on_demand_counts_no_keys() -> None:
+    world = await filled({A: 1, B: 3})
+    world.existing = frozenset([B])
+    world.refresh()
+
+    def count() -> dict[bytes, int]:
+        raise AssertionError("keys were counted")
+
+    for _, machine in world.shards.active():
+        machine.topic_sizes = count  # type: ignore[method-assign]
+    world.refresh(GRACE_MS, is_full=False, asked=[A, C])
+    assert world.topics() == {A, B}
+    await stopped(world)
+
+
+async def test_before_the_start_a_refresh_only_leaves_its_image() -> None:
+    world = World(MemoryTopic(1))
+    world.upkeep.refreshed(world.image(), Refresh(0, CLUSTER, ALL, frozenset(), frozenset()))
+    await ShardsWorld.serve(world, world.image())
+    world.initialize(0, SharePartitionKey("group", A, 0))
+
+
+# ---- the state topic -------------------------------------------------------------------------------------------------
+
+
+class Check:
+    """Stands for `check_state_topic`: gives what a test says it found."""
+
+    def __init__(self, topic: StateTopic) -> None:
+        self.topic = topic
+        self.problem: Exception | None = None
+        self.findings: list[str] = []
+
+    def __call__(self, *_: object) -> tuple[StateTopic, list[str]]:
+        if self.problem is not None:
+            raise self.problem
+        return self.topic, self.findings
+
+
+@pytest.fixture
+async def world() -> World:
+    return await filled({A: 1, B: 3})
+
+
+@pytest.fixture
+def check(world: World, monkeypatch: pytest.MonkeyPatch) -> Check:
+    check = Check(state_topic(world.topic))
+    monkeypatch.setattr(upkeep_module, "check_state_topic", check)
+    return check
+
+
+async def look(world: World) -> None:
+    await world.upkeep._check_topic(None)  # type: ignore[arg-type]
+    world.settle()
+
+
+def states(world: World) -> list[State]:
+    return [held.state for held in world.shards.partitions()]
+
+
+def tick_past_the_back_off(world: World) -> None:
+    world.tick(world.settings.load.retry_backoff_max_ms // 50 + 1)
+
+
+async def test_a_topic_that_stays_as_it_was_changes_nothing(world: World, check: Check) -> None:
+    check.findings = ["one", "two"]
+    await look(world)
+    assert states(world) == [State.ACTIVE] * 2
+    assert world.series("state-topic-warnings") == {"state-topic-warnings": 2}
+    await stopped(world)
+
+
+async def test_a_topic_that_became_unsafe_stops_the_shards_until_it_is_safe(world: World, check: Check) -> None:
+    check.problem = StateTopicError("retention.ms=1000; mend it with: kafka-configs.sh …")
+    await look(world)
+    assert states(world) == [State.FAILED] * 2
+    tick_past_the_back_off(world)
+    assert states(world) == [State.FAILED] * 2
+    assert all(
+        row["is_alarmed"] and "mend it with: kafka-configs.sh" in row["failure"] for row in world.shards.describe()
+    )
+    check.problem = None
+    await look(world)
+    tick_past_the_back_off(world)
+    assert states(world) == [State.ACTIVE] * 2
+    await stopped(world)
+
+
+async def test_what_an_admin_accepted_goes_on_at_the_next_look(world: World, check: Check) -> None:
+    check.problem = StateTopicError("retention.ms=1000; mend it with: kafka-configs.sh …")
+    await look(world)
+    world.runtime.accept(1, "we know")
+    world.settle()
+    assert states(world) == [State.FAILED, State.ACTIVE]
+    await look(world)
+    assert states(world) == [State.FAILED, State.ACTIVE]
+    check.problem = StateTopicError("cleanup.policy=compact; mend it with: kafka-configs.sh …")
+    await look(world)
+    assert states(world) == [State.FAILED] * 2, "another problem is another matter"
+    await stopped(world)
+
+
+async def test_a_look_that_fails_says_nothing_about_the_topic(world: World, check: Check) -> None:
+    check.problem = ConnectionFailed("no broker would describe it")
+    with pytest.raises(ConnectionFailed):
+        await look(world)
+    assert states(world) == [State.ACTIVE] * 2
+    await stopped(world)
+
+
+async def test_another_number_of_partitions_stops_the_shards(world: World, check: Check) -> None:
+    check.topic = check.topic._replace(partition_count=5)
+    await look(world)
+    assert states(world) == [State.FAILED] * 2
+    failure = world.shards.describe()[0]["failure"]
+    assert failure.startswith("the topic state has 5 partitions and had 2")
+    assert "`holdfast partitions accept P --reason …`" in failure
+    await stopped(world)
+
+
+async def test_a_topic_made_again_stops_the_shards_and_is_the_log_once_an_admin_accepts_it(
+    world: World, check: Check
+) -> None:
+    world.topic.make()
+    check.topic = state_topic(world.topic)
+    await look(world)
+    assert states(world) == [State.FAILED] * 2
+    assert "`holdfast partitions accept " in world.shards.describe()[0]["failure"]
+    assert world.renewed == [check.topic]
+    await look(world)
+    tick_past_the_back_off(world)
+    assert states(world) == [State.FAILED] * 2, "what was committed is missing, whether or not the topic is fit"
+    for index in (0, 1):
+        world.runtime.accept(index, "it was restored by hand")
+    world.settle()
+    assert states(world) == [State.ACTIVE] * 2
+    assert world.keys() == set()
+    world.initialize(0, SharePartitionKey("group", A, 0))
+    await look(world)
+    assert states(world) == [State.ACTIVE] * 2
+    successor = await World(world.topic, node_id=2).serve()
+    assert states(successor) == [State.ACTIVE] * 2, "its checkpoints carry the new id"
+    await stopped(world)
+    await stopped(successor)
+
+
+# ---- the clockwork ---------------------------------------------------------------------------------------------------
+
+
+async def test_work_that_fails_is_done_again(world: World) -> None:
+    problems: list[Exception | None] = [ConnectionFailed("no broker"), RuntimeError("a bug"), None]
+    done = asyncio.Event()
+
+    async def work() -> None:
+        if problems[0] is None:
+            done.set()
+        elif problem := problems.pop(0):
+            raise problem
+
+    with capture_logs() as lines:
+        world.upkeep._every(1, work)
+        async with asyncio.timeout(10):
+            await done.wait()
+    assert [line["event"] for line in lines] == ["upkeep could not ask Kafka", "upkeep failed"]
+    await stopped(world)
+
+
+async def test_silent_readers_are_told_once_and_compared_with_the_logs_ends(world: World) -> None:
+    committed: dict[int, int] = {}
+
+    class Offsets:
+        async def look_up(self, group: str) -> dict[int, int]:
+            return committed
+
+    offsets = Offsets()
+    readers = LogReaders(["reader"], 1_000, lambda: world.now_ms, world.upkeep._reader_is_silent)
+    with capture_logs() as lines:
+        for _ in range(3):
+            world.now_ms += 1_000
+            await world.upkeep._look_up(readers, offsets)  # type: ignore[arg-type]
+    assert [line["event"] for line in lines] == ["a registered log reader is silent and holds the log"]
+    assert world.series("silent-log-readers") == {"silent-log-readers-total": 1}
+    committed |= {held.index: held.committed_offset for held in world.shards.partitions()}
+    with capture_logs() as lines:
+        for _ in range(3):
+            world.now_ms += 1_000
+            await world.upkeep._look_up(readers, offsets)  # type: ignore[arg-type]
+    assert lines == []
+    await stopped(world)
