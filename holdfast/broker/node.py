@@ -16,6 +16,7 @@ from holdfast.broker.jars import BOOTSTRAP_CHECKPOINT, java, kafka_home
 from holdfast.broker.properties import new_kafka_uuid, to_properties_text
 
 _POLL_S = 0.02
+_RECOGNIZABLE_TIMEOUT_S = 5.0
 _LOG_TAIL_BYTES = 64 * 1024
 
 #: Linux ties a child's life to the *thread* that started it. This one lives as long as the interpreter does.
@@ -85,9 +86,16 @@ class BrokerNode:
         process = _LAUNCHER.submit(self._spawn, command).result()
         self._pid_file.write_text(str(process.pid))
         if outlives_us:
+            self._wait_recognizable(process)
             process.returncode = 0  # Else Popen warns that it is forgotten while it runs, which is what we want.
         else:
             self._process = process
+
+    def _wait_recognizable(self, process: "subprocess.Popen[bytes]") -> None:
+        """Wait until the process has the arguments that we know it by: for a moment after its start it has none."""
+        deadline = time.monotonic() + _RECOGNIZABLE_TIMEOUT_S
+        while process.poll() is None and not self._is_ours(process.pid) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
 
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
         with (self.directory / "jvm.log").open("wb") as output:

@@ -161,9 +161,12 @@ class _Counted:
 
 def _entries(reader: LogReader, wanted: Wanted, is_endless: bool) -> Iterator[LogEntry]:
     yield from reader.read(wanted)
-    while is_endless:
-        sleep(_FOLLOW_EVERY_S)
-        yield from reader.read(wanted)
+    try:
+        while is_endless:
+            sleep(_FOLLOW_EVERY_S)
+            yield from reader.read(wanted)
+    except KeyboardInterrupt:
+        return  # it is how following ends
 
 
 def _print_tables(entries: Iterable[LogEntry], rows_per_table: int) -> None:
