@@ -1,0 +1,273 @@
+"""The same bytes sent to Apache Kafka's share coordinator and to ours: the same answers, and the same records behind them.
+
+Where we differ from Kafka on purpose is listed at the end, a test for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import closing
+from itertools import count
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.broker import FAST_START, EmbeddedKafka
+from holdfast.client import ClientSettings, connect
+from holdfast.records import kafka as kafka_codec
+from holdfast.records import wire
+from holdfast.records.batches import StateBatch
+from holdfast.records.checkpoint import is_checkpoint_key
+from holdfast.records.results import (
+    InitializePartition,
+    ReadPartition,
+    SummaryPartition,
+    WritePartition,
+)
+from holdfast.records.values import Snapshot
+from tests.interop.calls import BEGINNING, GROUPS, PARTITIONS, TOPICS, Answer, Call, Peer, calls
+from tests.real.nodes import NodeProcess, node_processes, topic_id_of
+
+pytestmark = [pytest.mark.real, pytest.mark.interop]
+
+#: Few, so that shares of one log partition meet, and snapshots come often.
+LOG_PARTITIONS = 4
+UPDATES_PER_SNAPSHOT = 3
+#: The same of both, and long: a busy machine must not decide what is answered.
+COMMON = {
+    "share.coordinator.snapshot.update.records.per.snapshot": str(UPDATES_PER_SNAPSHOT),
+    "share.coordinator.state.topic.num.partitions": str(LOG_PARTITIONS),
+    "share.coordinator.write.timeout.ms": "30000",
+}
+SHARE_TOPIC, STATE_TOPIC, KAFKAS_STATE_TOPIC = "shares", "ours", "__share_group_state"
+UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST, FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH = 3, 42, 74, 124
+#: Sequences of calls to try; DIFFERENTIAL_EXAMPLES=1000 tries more.
+EXAMPLES = int(os.environ.get("DIFFERENTIAL_EXAMPLES", "60"))
+
+
+_KNOWN, _ALL = TOPICS[0], range(PARTITIONS)
+
+#: What is asked of every share partition after a restart: its state, and whether its fences still stand.
+AFTERWARDS = [
+    Call(wire.READ, 0, "", ((_KNOWN, tuple(ReadPartition(partition, -1) for partition in _ALL)),)),
+    Call(wire.SUMMARY, 1, "", ((_KNOWN, tuple(SummaryPartition(partition, -1) for partition in _ALL)),)),
+    *(
+        Call(wire.WRITE, 1, "", ((_KNOWN, tuple(WritePartition(p, epoch, 4, -1, 5, ()) for p in _ALL)),))
+        for epoch in range(4)
+    ),
+    *(Call(wire.READ, 0, "", ((_KNOWN, tuple(ReadPartition(p, epoch) for p in _ALL)),)) for epoch in range(5)),
+    Call(wire.INITIALIZE, 0, "", ((_KNOWN, tuple(InitializePartition(p, 2, 0) for p in _ALL)),)),
+]
+
+
+class Pair:
+    """Both coordinators, over one cluster."""
+
+    def __init__(self, bootstrap_servers: str, node: NodeProcess, runner: asyncio.Runner) -> None:
+        self.run = runner.run
+        self.bootstrap_servers = bootstrap_servers
+        self.node = node
+        topic_ids = self.topic_ids = dict(
+            zip(TOPICS, (topic_id_of(bootstrap_servers, SHARE_TOPIC), b"no such topic id"), strict=True)
+        )
+        self.apache_kafka = Peer(bootstrap_servers, topic_ids)
+        self.holdfast = Peer(node.address, topic_ids)
+        self._lives = count()
+
+    def new_life(self) -> dict[str, str]:
+        """Give ids of share groups that nobody has used, by their names."""
+        life = next(self._lives)
+        return {"": "", **{group: f"{group}:{life}" for group in GROUPS}}
+
+    def ask(self, call: Call, group_id: str) -> tuple[Answer, Answer]:
+        """Return what Kafka says, and what we say."""
+        return self.run(self._ask(call, group_id))
+
+    async def _ask(self, call: Call, group_id: str) -> tuple[Answer, Answer]:
+        return await asyncio.gather(self.apache_kafka.ask(call, group_id), self.holdfast.ask(call, group_id))
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    # The loop is made by name, because a property is no coroutine, and the plugin's loop is for those.
+    with (
+        EmbeddedKafka(jvm_options=FAST_START, properties=COMMON) as broker,
+        asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner,
+        node_processes(broker.bootstrap_servers, STATE_TOPIC, tmp_path_factory.mktemp("node")) as make_node,
+    ):
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+        admin.create_topics([NewTopic(SHARE_TOPIC, PARTITIONS, 1)])[SHARE_TOPIC].result(30)
+        node = make_node(codec="kafka", metadata_refresh_backoff_ms=1, **COMMON)
+        runner.run(node.start())
+        both = Pair(broker.bootstrap_servers, node, runner)
+        for address in (broker.bootstrap_servers, node.address):
+            runner.run(wait_served(address, both.topic_ids[TOPICS[0]]))
+        yield both
+        both.apache_kafka.close()
+        both.holdfast.close()
+
+
+async def wait_served(address: str, topic_id: bytes) -> None:
+    """Wait until every log partition is served; summaries write nothing."""
+    async with connect(address, ClientSettings(attempts_max=20)) as client:
+        asked = [(topic_id, SummaryPartition(partition, -1)) for partition in range(PARTITIONS)]
+        for number in range(5 * LOG_PARTITIONS):
+            results = await client.read_summary_many(f"nobody {number}", asked)
+            assert {result.error_code for result in results} == {0}
+
+
+def check(call: Call, apache_kafka: Answer, holdfast: Answer) -> None:
+    """Check that both said the same."""
+    assert not holdfast.has_repetitions, call
+    assert holdfast.has_texts, call
+    if not call.has_duplicates:
+        assert holdfast.results == apache_kafka.results, call
+        return
+    # Kafka reports the last of several, we the first that failed, and the last if none did.
+    assert holdfast.results.keys() == apache_kafka.results.keys(), call
+    for asked, result in holdfast.results.items():
+        assert result == apache_kafka.results[asked] or result[0] != 0, call
+
+
+def test_the_same_calls_get_the_same_answers_and_leave_the_same_records(pair: Pair) -> None:
+    outcomes: Counter[tuple[int, int]] = Counter()
+    lives: list[dict[str, str]] = []
+
+    @settings(max_examples=EXAMPLES)
+    @given(st.lists(calls(), min_size=15, max_size=30))
+    def live(drawn: list[Call]) -> None:
+        lives.append(pair.new_life())
+        for call in [*BEGINNING, *drawn]:
+            answers = pair.ask(call, lives[-1][call.group])
+            check(call, *answers)
+            outcomes.update((call.api_key, result[0]) for result in answers[1].results.values())
+
+    live()
+    group_ids = {group_id for life in lives for group_id in life.values()}
+    kinds = check_logs(pair, group_ids)
+    print(f"\n{sum(outcomes.values())} share partitions were asked for: {dict(sorted(outcomes.items()))}")
+    print(f"{sum(kinds.values())} records were left: {dict(kinds)}")
+    assert outcomes.keys() >= {
+        *((api_key, 0) for api_key in wire.VERSIONS),
+        *((api_key, UNKNOWN_TOPIC_OR_PARTITION) for api_key in (wire.INITIALIZE, wire.DELETE, wire.SUMMARY)),
+        *((api_key, INVALID_REQUEST) for api_key in wire.VERSIONS),
+        *((api_key, FENCED_LEADER_EPOCH) for api_key in (wire.READ, wire.WRITE)),
+        *((api_key, FENCED_STATE_EPOCH) for api_key in (wire.INITIALIZE, wire.WRITE)),
+    }
+    assert min(kinds[kind] for kind in ("snapshot", "update", "tombstone", "snapshot with fences")) > 0
+
+    # Our load is held against a coordinator that never had to load. From here on the logs may differ in one thing:
+    # updates are counted from the newest snapshot in the log, so the next snapshot comes at another time.
+    pair.node.kill()
+    pair.run(pair.node.start())
+    for life in lives:
+        for group in GROUPS:
+            for call in AFTERWARDS:
+                check(call, *pair.ask(call, life[group]))
+
+
+def check_logs(pair: Pair, group_ids: Collection[str]) -> Counter[str]:
+    """Check that both logs hold the same of these share groups, byte for byte but for times and a tagged field of ours.
+
+    Returns:
+        how many records of each kind there are.
+    """
+    kinds: Counter[str] = Counter()
+    for partition in range(LOG_PARTITIONS):
+        ours, theirs = (
+            [comparable(key, value) for key, value in records_of(pair, topic, partition) if is_of(key, group_ids)]
+            for topic in (STATE_TOPIC, KAFKAS_STATE_TOPIC)
+        )
+        assert [(key, value) for _, key, value in ours] == [(key, value) for _, key, value in theirs]
+        assert "snapshot with fences" not in {kind for kind, _, _ in theirs}
+        kinds.update(kind for kind, _, _ in ours)
+    return kinds
+
+
+def records_of(pair: Pair, topic: str, partition: int) -> list[tuple[bytes, bytes | None]]:
+    """Return key and value of all records of a log partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": pair.bootstrap_servers,
+            "group.id": "differential",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    records: list[tuple[bytes, bytes | None]] = []
+    with closing(consumer):
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        while True:
+            message = consumer.poll(30)
+            assert message is not None, "the broker is silent"
+            error = message.error()
+            if error is not None:
+                assert error.code() == KafkaError._PARTITION_EOF
+                return records
+            key, value = message.key(), message.value()
+            assert isinstance(key, bytes)
+            records.append((key, value))
+
+
+def is_of(key: bytes, group_ids: Collection[str]) -> bool:
+    """Tell whether a record is about one of these share groups; a checkpoint is about none."""
+    return not is_checkpoint_key(key) and kafka_codec.decode_key(key).key.group_id in group_ids
+
+
+def comparable(key: bytes, value: bytes | None) -> tuple[str, bytes, bytes | None]:
+    """Return kind, key and value of a record, with its times set to zero, and without the fences that our snapshots carry."""
+    if value is None:
+        return "tombstone", key, None
+    if kafka_codec.decode_key(key).record_type == kafka_codec.UPDATE_TYPE:
+        return "update", key, value
+    snapshot = kafka_codec.decode_value(kafka_codec.SNAPSHOT_TYPE, value).value
+    assert isinstance(snapshot, Snapshot)
+    assert kafka_codec.encode_value(snapshot) == value
+    plain = snapshot._replace(leader_epoch_fence=snapshot.leader_epoch, state_epoch_fence=snapshot.state_epoch)
+    timeless = plain._replace(create_timestamp_ms=0, write_timestamp_ms=0)
+    kind = "snapshot" if snapshot == plain else "snapshot with fences"
+    return kind, key, kafka_codec.encode_value(timeless)
+
+
+# ---- where we differ on purpose ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("claim", "batch", "start_offset"),
+    [
+        ("a negative offset", StateBatch(-2, 5, 0, 1), -1),
+        ("the reserved delivery state", StateBatch(0, 5, 3, 1), -1),
+        ("a delivery state that is never stored", StateBatch(0, 5, 1, 1), -1),
+        ("a negative delivery count", StateBatch(0, 5, 0, -1), -1),
+        ("a start offset that means nothing", StateBatch(0, 5, 0, 1), -2),
+    ],
+)
+def test_malformed_batches_are_refused_here_and_stored_by_kafka(
+    pair: Pair, claim: str, batch: StateBatch, start_offset: int
+) -> None:
+    """A reversed range is refused here as well; Kafka's coordinator would never answer anybody again."""
+    group_id = pair.new_life()[GROUPS[0]]
+    assert pair.ask(BEGINNING[0], group_id)[1].results[_KNOWN, 0] == (0,)
+    written = WritePartition(0, -1, -1, start_offset, -1, (batch,))
+    theirs, ours = pair.ask(Call(wire.WRITE, 1, "", ((_KNOWN, (written,)),)), group_id)
+    assert (theirs.results, ours.results) == ({(_KNOWN, 0): (0,)}, {(_KNOWN, 0): (INVALID_REQUEST,)})
+
+
+def test_of_a_share_partition_named_twice_a_failure_is_told(pair: Pair) -> None:
+    """Both are carried out, in order; Kafka tells the last result only."""
+    group_id = pair.new_life()[GROUPS[0]]
+    pair.ask(BEGINNING[0], group_id)
+    fenced = WritePartition(0, 0, -1, -1, -1, (StateBatch(0, 5, 2, 1),))
+    fine = WritePartition(0, 1, -1, -1, -1, (StateBatch(10, 15, 2, 1),))
+    theirs, ours = pair.ask(Call(wire.WRITE, 1, "", ((_KNOWN, (fenced, fine)),)), group_id)
+    assert (theirs.results, ours.results) == ({(_KNOWN, 0): (0,)}, {(_KNOWN, 0): (FENCED_STATE_EPOCH,)})
+    read = Call(wire.READ, 0, "", ((_KNOWN, (ReadPartition(0, -1),)),))
+    theirs, ours = pair.ask(read, group_id)
+    assert ours.results == theirs.results == {(_KNOWN, 0): (0, 1, 0, (StateBatch(10, 15, 2, 1),))}
