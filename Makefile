@@ -8,6 +8,8 @@ WORKERS ?= 2
 BIN := .venv/bin
 READY := .venv/ready
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS)
+# These say what they did, and need the machine to themselves.
+KILLING := tests/real/test_kill.py tests/real/test_freeze.py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check fmt lint type contracts vectors pure sim model real interop soak bench docs clean
@@ -56,7 +58,8 @@ sim: $(READY) ## whole lives of several nodes over a log in memory (SEEDS=10000 
 	$(BIN)/python -m tests.simulated --seeds $(SEEDS)
 
 real: $(READY) ## tests on a real broker, which they start themselves (KILLS=3)
-	KILLS=$(KILLS) $(PYTEST) tests/real
+	$(PYTEST) tests/real $(addprefix --ignore=,$(KILLING))
+	KILLS=$(KILLS) $(BIN)/python -m pytest --capture=no $(KILLING)
 
 interop: $(READY) ## Apache Kafka's own Java classes against the daemon
 	$(PYTEST) tests/interop
@@ -65,7 +68,7 @@ soak: $(READY) ## the long forms: many lives, every scope of the model, twenty k
 	$(BIN)/python -m tests.simulated --seeds 10000
 	$(BIN)/python -m tests.model.checker
 	$(BIN)/python -m tests.model.checker --mutants
-	KILLS=20 $(BIN)/python -m pytest -s tests/real/test_kill.py
+	KILLS=20 $(BIN)/python -m pytest --capture=no $(KILLING)
 
 bench: $(READY) ## Holdfast and Apache Kafka's share coordinator, side by side
 	$(BIN)/python -m benchmarks
