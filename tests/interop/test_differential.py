@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Set
 from contextlib import closing
 from itertools import count
 
@@ -21,10 +21,13 @@ from hypothesis import strategies as st
 
 from holdfast.broker import FAST_START, EmbeddedKafka
 from holdfast.client import ClientSettings, connect
+from holdfast.console.log_reader import LogReader
 from holdfast.records import kafka as kafka_codec
 from holdfast.records import wire
 from holdfast.records.batches import StateBatch
-from holdfast.records.checkpoint import is_checkpoint_key
+from holdfast.records.checkpoint import Checkpoint, is_checkpoint_key
+from holdfast.records.keys import SharePartitionKey
+from holdfast.records.replay import ShareState, replay
 from holdfast.records.results import (
     InitializePartition,
     ReadPartition,
@@ -163,6 +166,8 @@ def test_the_same_calls_get_the_same_answers_and_leave_the_same_records(pair: Pa
     }
     assert min(kinds[kind] for kind in ("snapshot", "update", "tombstone", "snapshot with fences")) > 0
 
+    check_readers(pair, group_ids)
+
     # Our load is held against a coordinator that never had to load. From here on the logs may differ in one thing:
     # updates are counted from the newest snapshot in the log, so the next snapshot comes at another time.
     pair.node.kill()
@@ -173,7 +178,7 @@ def test_the_same_calls_get_the_same_answers_and_leave_the_same_records(pair: Pa
                 check(call, *pair.ask(call, life[group]))
 
 
-def check_logs(pair: Pair, group_ids: Collection[str]) -> Counter[str]:
+def check_logs(pair: Pair, group_ids: Set[str]) -> Counter[str]:
     """Check that both logs hold the same of these share groups, byte for byte but for times and a tagged field of ours.
 
     Returns:
@@ -189,6 +194,31 @@ def check_logs(pair: Pair, group_ids: Collection[str]) -> Counter[str]:
         assert "snapshot with fences" not in {kind for kind, _, _ in theirs}
         kinds.update(kind for kind, _, _ in ours)
     return kinds
+
+
+def check_readers(pair: Pair, group_ids: Set[str]) -> None:
+    """Check that our reader and our replay find in both topics the state that Kafka's coordinator answers with."""
+    for topic in (KAFKAS_STATE_TOPIC, STATE_TOPIC):
+        found: dict[SharePartitionKey, ShareState | None] = {}
+        with closing(LogReader({"bootstrap.servers": pair.bootstrap_servers}, topic)) as reader:
+            for entry in reader.read():
+                assert entry.counts
+                assert (entry.owner_epoch is None) == (topic == KAFKAS_STATE_TOPIC)
+                if entry.key is not None:
+                    assert not isinstance(entry.value, Checkpoint)
+                    found[entry.key] = replay(found.get(entry.key), entry.value, UPDATES_PER_SNAPSHOT)
+        for group_id in group_ids - {""}:
+            told = pair.ask(AFTERWARDS[0], group_id)[0].results
+            summed_up = pair.ask(AFTERWARDS[1], group_id)[0].results
+            for partition in _ALL:
+                state = found.get(SharePartitionKey(group_id, pair.topic_ids[_KNOWN], partition))
+                place = _KNOWN, partition
+                if state is None:
+                    assert told[place][0] == INVALID_REQUEST
+                    continue
+                assert told[place] == (0, state.state_epoch, state.start_offset, state.state_batches)
+                leader_epoch, complete = state.leader_epoch, state.delivery_complete_count
+                assert summed_up[place] == (0, state.state_epoch, leader_epoch, state.start_offset, complete)
 
 
 def records_of(pair: Pair, topic: str, partition: int) -> list[tuple[bytes, bytes | None]]:
@@ -216,7 +246,7 @@ def records_of(pair: Pair, topic: str, partition: int) -> list[tuple[bytes, byte
             records.append((key, value))
 
 
-def is_of(key: bytes, group_ids: Collection[str]) -> bool:
+def is_of(key: bytes, group_ids: Set[str]) -> bool:
     """Tell whether a record is about one of these share groups; a checkpoint is about none."""
     return not is_checkpoint_key(key) and kafka_codec.decode_key(key).key.group_id in group_ids
 
