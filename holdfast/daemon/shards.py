@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from time import perf_counter, thread_time
 from typing import Any, Final, Protocol
 
 import structlog
@@ -27,6 +28,8 @@ from holdfast.runtime.states import State
 
 _log = structlog.get_logger(__name__)
 
+#: Taking the time of each request would cost more than it tells.
+_REQUESTS_PER_TIMING: Final = 64
 #: What a snapshot takes beside its state batches, with the longest group id; then each batch, in either codec.
 _SNAPSHOT_ROOM_BYTES: Final = 34_000
 _STATE_BATCH_BYTES: Final = 20
@@ -78,6 +81,9 @@ class Shards:
         self._topic: StateTopicView | None = None
         self._image: object = None
         self._to_load: deque[int] = deque()
+        self._until_timed = _REQUESTS_PER_TIMING
+        self._ticked_s = 0.0  #: when the last tick ended
+        self._worked_before_s = thread_time()
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
@@ -126,6 +132,7 @@ class Shards:
             write_timeout_ms=settings.share.write_timeout_ms,
             tick_ms=settings.load.tick_ms,
             slice_ms=settings.load.slice_ms,
+            metrics=self._runtime_metrics,
         )
         self.runtime.new_metadata_image(self._image)
         await self._shell.start()
@@ -151,11 +158,22 @@ class Shards:
     def write_many(self, operations: Iterable[tuple[int, Operation]]) -> None:
         """Run each operation on its log partition; before the start they are refused at once."""
         if self._shell is not None:
-            self._shell.runtime.write_many(operations)
+            self._until_timed -= 1
+            if self._until_timed:
+                self._shell.runtime.write_many(operations)
+            else:
+                self._write_and_time(list(operations))
             return
         for _, operation in operations:
             operation.is_done = True
             operation.complete(NotAvailable("this node is still starting"))
+
+    def _write_and_time(self, operations: list[tuple[int, Operation]]) -> None:
+        self._until_timed = _REQUESTS_PER_TIMING
+        began_s = perf_counter()
+        self.runtime.write_many(operations)
+        each_ms = (perf_counter() - began_s) * 1_000 / max(1, len(operations))
+        self._runtime_metrics.event_processing_time.record(each_ms)
 
     def new_metadata_image(self, image: object) -> None:
         """Hand a metadata image to every shard, now or when there are some; the one they have already costs nothing."""
@@ -273,8 +291,18 @@ class Shards:
                 pruner.tick(now_ms)
             except Exception as bug:
                 self.note("error", "pruning failed", {"partition": index, "error": repr(bug), "exc_info": bug})
+        self._time_the_loop()
         self._metrics.compaction_snapshots.value = sum(pruner.snapshots_written for pruner in self.pruners.values())
         self._runtime_metrics.parked_writes.value = sum(len(held.parking) for held in self.runtime.partitions.values())
+
+    def _time_the_loop(self) -> None:
+        """Measure how late this tick is, and how long this thread has worked in all."""
+        metrics, now_s = self._runtime_metrics, perf_counter()
+        if self._ticked_s:
+            late_ms = (now_s - self._ticked_s) * 1_000 - self._settings.load.tick_ms
+            metrics.event_queue_time.record(max(0.0, late_ms))
+        metrics.thread_idle_ratio.value = int((thread_time() - self._worked_before_s) * 1_000)
+        self._ticked_s = now_s
 
     def _load_next(self) -> None:
         while self._to_load and self._list_states().count(State.LOADING) < self._settings.load.loads_max:

@@ -17,6 +17,7 @@ from holdfast.records.header import HEADER_NAME
 from holdfast.runtime import kafka_frames as frames
 from holdfast.runtime.brokers import STALE_LEADER, Brokers
 from holdfast.runtime.errors import AppendRefused
+from holdfast.runtime.metrics import Registry, RuntimeMetrics
 
 #: A batch's head, a record's own varints and its `hf` header: what the topic's limit has to hold beside key and value.
 RECORD_OVERHEAD_BYTES = 61 + 25 + 17
@@ -54,6 +55,7 @@ class SentBatch(NamedTuple):
     record_count: int
     first_header: bytes
     last_header: bytes
+    gathered_s: float  #: when its first record was handed over, by the loop's clock
 
 
 class _Batch(NamedTuple):
@@ -66,10 +68,11 @@ class _Batch(NamedTuple):
 class _Lane:
     """What one partition has to say."""
 
-    __slots__ = ("gathered", "is_busy", "sent")
+    __slots__ = ("gathered", "gathered_s", "is_busy", "sent")
 
     def __init__(self) -> None:
         self.gathered: deque[Record] = deque()  #: not yet in a batch
+        self.gathered_s = 0.0  #: when the first of them came, by the loop's clock
         self.is_busy = False  #: a batch is under way
         self.sent: deque[SentBatch] = deque()  #: batches that the tail has not met
 
@@ -83,11 +86,13 @@ class Appender:
         brokers: Brokers,
         failed: Callable[[int, bytes, str], None],
         clock_ms: Callable[[], int],
+        metrics: RuntimeMetrics | None = None,
     ) -> None:
         self._config = config
         self._brokers = brokers
         self._failed = failed
         self._clock_ms = clock_ms
+        self._metrics = metrics or RuntimeMetrics(Registry(clock_ms))
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[int, _Lane] = {}
         self._waiting: set[int] = set()  #: partitions with gathered records and no batch under way
@@ -113,6 +118,8 @@ class Appender:
         lane = self._lanes.get(partition)
         if lane is None:
             lane = self._lanes[partition] = _Lane()
+        if not lane.gathered:
+            lane.gathered_s = self._loop.time()
         lane.gathered.append((key, value, header))
         self._records += 1
         if not lane.is_busy:
@@ -211,8 +218,12 @@ class Appender:
             last_header = header
             count += 1
         self._records -= count
+        metrics = self._metrics
+        metrics.batch_linger_time.record((self._loop.time() - lane.gathered_s) * 1_000)
+        metrics.batch_flush.value += 1
+        metrics.records_appended.value += count
         data = bytes(builder.build())
-        sent = SentBatch(data[BATCH_HEAD_BYTES:], count, first_header, last_header)
+        sent = SentBatch(data[BATCH_HEAD_BYTES:], count, first_header, last_header, lane.gathered_s)
         lane.sent.append(sent)
         return _Batch(partition, data, sent, expires_s)
 
@@ -223,6 +234,7 @@ class Appender:
 
     async def _send(self, broker_id: int, purpose: str, batches: list[_Batch]) -> None:
         api, version = frames.PRODUCE
+        began_s = self._loop.time()
         try:
             connection = self._brokers.open_connection(broker_id, purpose)
             if connection is None:
@@ -238,6 +250,7 @@ class Appender:
         ) as failure:  # an answer that cannot be read too: a second copy is void, so it may be sent again
             self._retry(batches, str(failure))
             return
+        self._metrics.batch_flush_time.record((self._loop.time() - began_s) * 1_000)
         errors = {produced.partition: produced for produced in answer if produced.error_code}
         again = []
         for batch in batches:
@@ -277,6 +290,7 @@ class Appender:
             self._run(self._send_again(again))
 
     def _give_up(self, batch: _Batch, why: str) -> None:
+        self._metrics.appends_failed.value += batch.sent.record_count
         self._failed(batch.partition, batch.sent.first_header, why)
         self._go_on(batch.partition)  # its owner has dropped what was gathered; what is left is of a later attempt
 

@@ -67,6 +67,7 @@ class Follower:
         listener: Callable[[], LogListener],
         sent: Callable[[int], deque[SentBatch]],
         ended: Callable[[int, int, int], None],
+        met: Callable[[SentBatch], None] = lambda _: None,
     ) -> None:
         """Prepare; a session starts with the first partition.
 
@@ -77,9 +78,11 @@ class Follower:
             listener: who is told what was read.
             sent: batches of a partition that this node sent and has not met, oldest first.
             ended: told (partition, instance, next offset) when a partition was followed to its end.
+            met: told each sent batch that was met as it was sent.
         """
         self._purpose = purpose
         self._ended = ended
+        self._met = met
         self._config = config
         self._brokers = brokers
         self._listener = listener
@@ -165,7 +168,7 @@ class Follower:
                     partition, followed.instance, base_offset, sent[0].record_count, sent[0].first_header
                 )
             ):
-                sent.popleft()
+                self._met(sent.popleft())
                 followed.offset = last_offset + 1
             else:
                 records = _decode(data[at:stop], followed.offset) if not head[5] & _CONTROL else []

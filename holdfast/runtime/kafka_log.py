@@ -16,11 +16,12 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from holdfast.runtime import kafka_frames as frames
-from holdfast.runtime.appender import Appender, AppenderConfig
+from holdfast.runtime.appender import Appender, AppenderConfig, SentBatch
 from holdfast.runtime.broker_connection import ConnectionFailed, ConnectionOptions
 from holdfast.runtime.brokers import STALE_LEADER, Brokers
 from holdfast.runtime.follower import Follower, FollowerConfig
 from holdfast.runtime.log import LogListener, ReadError
+from holdfast.runtime.metrics import Registry, RuntimeMetrics
 
 Settings = Mapping[str, str | int | float | bool]
 
@@ -48,8 +49,11 @@ class KafkaLogConfig:
 class KafkaLog:
     """The log of one node; all it finds is told to the listener on the event loop."""
 
-    def __init__(self, config: KafkaLogConfig, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, config: KafkaLogConfig, clock_ms: Callable[[], int], metrics: RuntimeMetrics | None = None
+    ) -> None:
         self._config = config
+        self._metrics = metrics or RuntimeMetrics(Registry(clock_ms))
         self._loop = asyncio.get_running_loop()
         self._listener: LogListener | None = None
         self._is_closed = False
@@ -73,6 +77,7 @@ class KafkaLog:
             self._brokers,
             self._append_failed,
             clock_ms,
+            self._metrics,
         )
         self._tail = self._make_follower("tail")
         self._load = self._make_follower("load")
@@ -150,7 +155,9 @@ class KafkaLog:
             self._load.follow(partition, instance, start, end)
 
     async def _answer_latest(self, round_number: int, partitions: list[int]) -> None:
+        began_s = self._loop.time()
         found = await self._ask_offsets(partitions, frames.LATEST)
+        self._metrics.read_index_time.record((self._loop.time() - began_s) * 1_000)
         self._told().latest_offsets(round_number, {partition: found.get(partition) for partition in partitions})
 
     async def _ask_offsets(self, partitions: list[int], which: int) -> dict[int, int]:
@@ -193,9 +200,12 @@ class KafkaLog:
         bounds = FollowerConfig(
             config.fetch_wait_ms, config.fetch_bytes_max, config.fetch_partition_bytes_max, config.slice_records_max
         )
-        return Follower(purpose, bounds, self._brokers, self._told, self._appender.sent, self._end_load)
+        return Follower(purpose, bounds, self._brokers, self._told, self._appender.sent, self._end_load, self._met)
 
     # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _met(self, sent: SentBatch) -> None:
+        self._metrics.event_purgatory_time.record((self._loop.time() - sent.gathered_s) * 1_000)
 
     def _append_failed(self, partition: int, header: bytes, text: str) -> None:
         self._told().append_failed(partition, header, text)

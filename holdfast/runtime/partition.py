@@ -169,6 +169,7 @@ class Partition(PartitionLife):
                 reply((operation, response))
             machine.committed(key, value, offset, sequence, size)
         self.ownership.met_own(self.committed_sequence)
+        self._ports.metrics.records_met.value += count
 
     def _release(self) -> None:
         if self.parking.answers:
@@ -208,6 +209,7 @@ class Partition(PartitionLife):
             try:
                 append(index, key_bytes, value_bytes, header)
             except AppendRefused as refused:
+                self._ports.metrics.appends_refused.value += 1
                 self._revert(sequence - 1, now_ms)
                 self._reply(operation, self._refusal(refused, key, key_bytes, value_bytes))
                 return

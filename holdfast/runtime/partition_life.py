@@ -247,9 +247,11 @@ class PartitionLife:
         try:
             self._ports.append(self.index, CHECKPOINT_KEY, value_bytes, header)
         except AppendRefused as refused:
+            self._ports.metrics.appends_refused.value += 1
             if self.state is State.LOADING:
                 self.fail(LoadFailed(f"the log refused our checkpoint: {refused.reason}"), now_ms)
             return False
+        self._ports.metrics.checkpoints_appended.value += 1
         if self.state is State.ACTIVE:
             ownership.sequence = sequence + 1
             self.parking.records.append(Parked(sequence, header, CHECKPOINT_KEY, value_bytes, None, None, None, None))
@@ -277,7 +279,7 @@ class PartitionLife:
                 check.found(LoadFailed(f"offset {offset} cannot be read: {error}"))
                 continue
             if verdict is Verdict.VOID:
-                self.void_records += 1
+                self._count_void()
                 if ownership.winner is None:
                     check.meet_void_before_checkpoint(record, self.log_start)
                 continue
@@ -358,12 +360,16 @@ class PartitionLife:
             self._lose(now_ms)
             return False
         if verdict is Verdict.VOID and not is_ahead:
-            self.void_records += 1
+            self._count_void()
             return True
         self.fail(
             OutcomeUnknown(f"offset {record.offset} holds a record under our epoch that was not our next one"), now_ms
         )
         return False
+
+    def _count_void(self) -> None:
+        self.void_records += 1
+        self._ports.metrics.records_void.value += 1
 
     # ---- stop --------------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from holdfast.runtime.effects import (
 from holdfast.runtime.errors import Alarm, CoordinatorError, NotAvailable, NotCoordinator, OutcomeUnknown, TimedOut
 from holdfast.runtime.log import Log, LogRecord, ReadError
 from holdfast.runtime.machine import Operation, StateMachine
+from holdfast.runtime.metrics import Registry, RuntimeMetrics
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.settings import PartitionConfig, Ports
 from holdfast.runtime.states import State
@@ -62,6 +63,7 @@ class CoordinatorRuntime:
         jitter: Callable[[], float],
         write_timeout_ms: int = 5_000,
         slice_ms: int = 5,
+        metrics: RuntimeMetrics | None = None,
     ) -> None:
         self.partitions: dict[int, Partition] = {}
         self.config = config
@@ -73,7 +75,8 @@ class CoordinatorRuntime:
         self._clock_ms = clock_ms
         self._slice_ms = slice_ms
         self.log_alarm: Alarm | None = None  #: why the log as a whole is not trusted; nothing is taken meanwhile
-        self._ports = Ports(log.append, self._request_read_index, random_bytes, jitter, lambda: self.log_alarm)
+        metrics = metrics or RuntimeMetrics(Registry(clock_ms))
+        self._ports = Ports(log.append, self._request_read_index, random_bytes, jitter, lambda: self.log_alarm, metrics)
         self._effects: list[Effect] = []
         self._replies: list[tuple[Operation, object]] = []
         self._is_draining = False

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast.runtime.errors import Alarm
+from holdfast.runtime.metrics import RuntimeMetrics
 
 
 class LogIdentity(NamedTuple):
@@ -39,3 +40,4 @@ class Ports(NamedTuple):
     random_bytes: Callable[[int], bytes]
     jitter: Callable[[], float]  #: from 0 to 1
     log_alarm: Callable[[], Alarm | None]  #: why no partition of this log may be taken, if so
+    metrics: RuntimeMetrics

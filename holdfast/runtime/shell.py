@@ -10,6 +10,7 @@ from typing import Protocol
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.kafka_log import KafkaLog, KafkaLogConfig
 from holdfast.runtime.machine import StateMachine
+from holdfast.runtime.metrics import Registry, RuntimeMetrics
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.runtime import CoordinatorRuntime
 from holdfast.runtime.settings import PartitionConfig
@@ -64,9 +65,11 @@ class CoordinatorShell:
         write_timeout_ms: int = 5_000,
         tick_ms: int = 50,
         slice_ms: int = 5,
+        metrics: RuntimeMetrics | None = None,
     ) -> None:
         clock_ms = make_clock_ms()
-        self._log = KafkaLog(log_config, clock_ms)
+        metrics = metrics or RuntimeMetrics(Registry(clock_ms))
+        self._log = KafkaLog(log_config, clock_ms, metrics)
         self._observer = observer
         self._tick_s = tick_ms / 1_000
         self._ticker: asyncio.Task[None] | None = None
@@ -80,6 +83,7 @@ class CoordinatorShell:
             random.random,
             write_timeout_ms=write_timeout_ms,
             slice_ms=slice_ms,
+            metrics=metrics,
         )
 
     async def start(self) -> None:

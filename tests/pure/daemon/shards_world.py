@@ -19,7 +19,7 @@ from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.kafka_log import KafkaLogConfig
 from holdfast.runtime.machine import Decision, StateMachine
 from holdfast.runtime.memory_log import MemoryTopic
-from holdfast.runtime.metrics import Registry
+from holdfast.runtime.metrics import Registry, RuntimeMetrics
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.runtime import CoordinatorRuntime
 from holdfast.runtime.settings import PartitionConfig
@@ -78,6 +78,7 @@ class ShardsWorld:
         *,
         write_timeout_ms: int,
         slice_ms: int,
+        metrics: RuntimeMetrics,
         **_: object,
     ) -> ShardsWorld:
         self.log_config = log_config
@@ -94,6 +95,7 @@ class ShardsWorld:
             lambda: 0.5,
             write_timeout_ms=write_timeout_ms,
             slice_ms=slice_ms,
+            metrics=metrics,
         )
         return self
 

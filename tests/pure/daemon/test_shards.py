@@ -237,3 +237,28 @@ async def test_settings_reach_the_shards_and_the_log() -> None:
     assert (shard.config.codec, shard.config.state_batches_max) == (Codec.KAFKA, 1_000)
     assert world.log_config is not None
     assert (world.log_config.topic, world.log_config.message_timeout_ms) == ("state", 7_000)
+
+
+async def test_what_the_log_takes_and_shows_is_counted() -> None:
+    world = await ShardsWorld(MemoryTopic(1)).serve()
+    world.initialize(0, KEY)
+    world.topic.repeat(0, 1)
+    world.settle()
+    world.log.queue_records_max = 0
+    refused = Call(lambda shard, now_ms: shard.decide_initialize(KEY, 1, 0, now_ms))
+    world.shards.write_many([(0, refused)])
+    counts = world.series("-total")
+    assert {
+        name: counts[f"{name}-total"]
+        for name in ("records-met", "records-void", "checkpoints-appended", "appends-refused", "internal-errors")
+    } == {"records-met": 1, "records-void": 1, "checkpoints-appended": 1, "appends-refused": 1, "internal-errors": 0}
+
+
+async def test_one_request_in_64_is_timed_and_so_is_the_loop_at_each_tick() -> None:
+    world = await ShardsWorld(MemoryTopic(1)).serve()
+    for _ in range(128):
+        world.shards.write_many([(0, Call(lambda shard, _: shard.decide_summary(KEY)))])
+    world.tick(3)
+    assert world.series("event-processing-time-ms-count") == {"event-processing-time-ms-count": 2}
+    assert world.series("event-queue-time-ms-count") == {"event-queue-time-ms-count": 2}
+    assert 0 <= world.series("thread-idle-ratio-avg")["thread-idle-ratio-avg"] <= 1

@@ -137,7 +137,7 @@ def test_the_names_are_those_of_kafka_and_fit_json(registry: Registry) -> None:
     kafka = {
         *(f"num-partitions{{state={state}}}" for state in ("loading", "active", "failed")),
         *(f"{name}-time-ms-{suffix}" for name in timed for suffix in ("max", "p50", "p95", "p99", "p999")),
-        *("partition-load-time-max", "partition-load-time-avg", "thread-idle-ratio-avg", "event-queue-size"),
+        *("partition-load-time-max", "partition-load-time-avg", "thread-idle-ratio-avg"),
         *("batch-flush-rate", "write-rate", "write-total", "write-latency-avg", "write-latency-max"),
     }
     assert kafka <= found.keys()
