@@ -28,6 +28,7 @@ def check_loaded(node: Node, shard: WatchedShard) -> None:
     index = shard.index
     partition = node.runtime.partitions[index]
     truth = shard.truth = node.world.truth_of(node.log.reads(index), index)
+    shard.attempt_id = partition.ownership.attempt_id
     if not truth.is_judged:
         return
     node.world.count("load")

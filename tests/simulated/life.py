@@ -293,6 +293,11 @@ class Life:
         for node in self.random.sample(self.world.nodes, len(self.world.nodes)):
             node.close()
             self.world.settle(node)
+        # A closed runtime must stay silent, whatever it still hears and however late it is.
+        self.world.now_ms += 60_000
+        for node in (*self.world.former, *self.world.nodes):
+            if node.is_closed:
+                node.runtime.tick()
         for _ in range(QUIET_MOVES_MAX):
             moves: list[Move] = self.world.topic.moves()
             if not moves:

@@ -31,6 +31,7 @@ class WatchedShard(ShareShard):
         self.node = node
         self.index = index
         self.phase = "loading"
+        self.attempt_id: bytes | None = None  #: of the checkpoint by which it serves
         self.truth: Truth | None = None  #: of the log that was loaded; set when it is
         self.answered_sequence = -1  #: of the newest write that was answered
         self.unmet: deque[Append] = deque()  #: what it sent while it served and was not seen to count
@@ -70,7 +71,10 @@ class WatchedShard(ShareShard):
         truth = self.truth
         assert truth is not None
         if truth.is_judged and not (offset < truth.next_offset and truth.counts_at(offset)):
-            violate(Invariant.COUNTED_IS_NOT_VOID, f"offset {offset} at {self.node.name}/{self.index}")
+            where = f"offset {offset} at {self.node.name}/{self.index}"
+            if offset < truth.next_offset and truth.owners[offset] != self.attempt_id:
+                violate(Invariant.SUPERSEDED_IS_SILENT, f"{where} is void and about to be answered")
+            violate(Invariant.COUNTED_IS_NOT_VOID, where)
         super().committed(key, value, offset, position, size_bytes)
         self.node.raise_planted("committed")
 
