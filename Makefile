@@ -66,6 +66,7 @@ interop: $(READY) ## Apache Kafka's own Java classes against the daemon
 
 soak: $(READY) ## the long forms: many lives, every scope of the model, twenty kills
 	$(BIN)/python -m tests.simulated --seeds 10000
+	$(BIN)/python -m tests.simulated.mutants
 	$(BIN)/python -m tests.model.checker
 	$(BIN)/python -m tests.model.checker --mutants
 	KILLS=20 $(BIN)/python -m pytest --capture=no $(KILLING)
