@@ -1,0 +1,328 @@
+"""A node on a real broker: how it starts, serves, refuses and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+from kio.schema.errors import ErrorCode
+from structlog.testing import capture_logs
+
+from holdfast.client import ClientSettings, ShareStateError, connect
+from holdfast.daemon import node as node_module
+from holdfast.daemon.cluster import ClusterMetadata
+from holdfast.daemon.node import Exit
+from holdfast.daemon.server import Server
+from holdfast.daemon.shards import Shards
+from holdfast.daemon.state_topic import FIXED_CONFIG
+from holdfast.daemon.upkeep import Upkeep
+from holdfast.records.batches import ACKNOWLEDGED, StateBatch
+from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
+from holdfast.runtime.states import State
+from tests.real.nodes import topic_id_of, wait_until
+from tests.real.running_node import RunningNode, cut, in_time, make_settings, read_log, running
+from tests.real.shared_kafka import NewTopicFactory
+
+pytestmark = pytest.mark.real
+
+GROUP = "group"
+ONE_TRY = ClientSettings(attempts_max=1)
+#: Nobody listens there.
+NO_KAFKA = "127.0.0.1:1"
+
+
+@pytest.fixture
+def orders(kafka: str, new_topic: NewTopicFactory) -> bytes:
+    """Give the id of a topic with eight partitions."""
+    return topic_id_of(kafka, new_topic(8))
+
+
+@pytest.fixture(autouse=True)
+async def no_task_is_left() -> AsyncIterator[None]:
+    yield
+    gc.collect()
+    left = [task for task in asyncio.all_tasks() if task.get_name().startswith("holdfast") and not task.done()]
+    assert left == []
+
+
+async def fill(node: RunningNode, topic_id: bytes, partitions: int = 8) -> None:
+    for partition in range(partitions):
+        await node.client.initialize(GROUP, topic_id, partition, state_epoch=1, start_offset=partition)
+        await node.client.write(
+            GROUP, topic_id, partition, 1, 0, -1, [StateBatch(partition, partition + 9, ACKNOWLEDGED, 1)]
+        )
+
+
+async def start_offsets(node: RunningNode, topic_id: bytes, partitions: int = 8) -> list[int]:
+    states = [await node.client.read(GROUP, topic_id, partition, -1) for partition in range(partitions)]
+    return [state.start_offset for state in states]
+
+
+# ---- serving ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_node_serves_counts_stops_cleanly_and_finds_everything_again(
+    kafka: str, topic: str, orders: bytes
+) -> None:
+    settings = make_settings(kafka, topic)
+    async with running(settings) as node:
+        await fill(node, orders)
+        for partition in range(100):
+            await node.client.read(GROUP, orders, partition % 8, -1)
+        found = await node.client.admin("metrics")
+        timed = ("event-queue", "event-processing", "event-purgatory", "batch-linger", "batch-flush", "read-index")
+        assert [name for name in timed if not found[f"{name}-time-ms-count"]] == []
+        assert found["records-appended-total"] == found["records-met-total"] + 2 >= 18
+        assert found["batch-flush-total"] <= found["records-appended-total"]
+        assert (found["checkpoints-appended-total"], found["internal-errors-total"]) == (2, 0)
+        assert found["event-purgatory-time-ms-p50"] > 0
+        assert 0 < found["thread-idle-ratio-avg"] <= 1
+        assert sum(found[f"share-partitions{{partition={index},topic={topic}}}"] for index in (0, 1)) == 8
+        assert await node.stop() is Exit.STOPPED
+    async with running(settings) as again:
+        assert await start_offsets(again, orders) == list(range(8))
+
+
+async def test_a_topic_made_a_moment_ago_is_found_and_so_are_partitions_added_to_it(
+    kafka: str, topic: str, new_topic: NewTopicFactory
+) -> None:
+    async with running(make_settings(kafka, topic)) as node:
+        name = new_topic(1)
+        topic_id = topic_id_of(kafka, name)
+        async with connect(node.address, ONE_TRY) as client:
+            await client.initialize(GROUP, topic_id, 0, 1, 0)
+            with pytest.raises(ShareStateError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+                await client.initialize(GROUP, topic_id, 1, 1, 0)
+            admin = AdminClient({"bootstrap.servers": kafka})
+            admin.create_partitions([NewPartitions(name, 2)])[name].result(timeout=30)
+            await wait_until(
+                lambda: len(admin.list_topics(name, timeout=10).topics[name].partitions) == 2, "two of them"
+            )
+            await client.initialize(GROUP, topic_id, 1, 1, 0)
+
+
+# ---- starting --------------------------------------------------------------------------------------------------------
+
+
+async def test_without_kafka_a_node_answers_at_once_and_ends_with_one_clear_line(topic: str) -> None:
+    with capture_logs() as lines:
+        node = RunningNode(make_settings(NO_KAFKA, topic, admin_timeout_ms=1_500))
+        await wait_until(lambda: node.node.port, "it listens")
+        async with connect(node.address, ONE_TRY) as client:
+            with pytest.raises(ShareStateError) as refused:
+                await in_time(client.write(GROUP, bytes(range(16)), 0, 1, 0, -1, []), 1)
+            assert (await client.admin("status"))["is_ready"] is False
+            assert await client.admin("partitions") == []
+        assert refused.value.code == ErrorCode.coordinator_not_available
+        assert await in_time(node.exit, 10) is Exit.REFUSED
+    errors = [line for line in lines if line["log_level"] == "error"]
+    assert [line["event"] for line in errors] == ["the node cannot start"]
+    assert errors[0]["why"].startswith(f"no metadata came within 1500 ms: {NO_KAFKA} cannot be reached")
+
+
+async def test_a_property_that_the_kafka_client_does_not_know_is_named(kafka: str, topic: str) -> None:
+    with capture_logs() as lines:
+        node = RunningNode(make_settings(kafka, topic, **{"kafka.no.such.property": "7"}))
+        assert await in_time(node.exit, 30) is Exit.REFUSED
+    [why] = [line["why"] for line in lines if line["log_level"] == "error"]
+    assert "no.such.property" in why
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({"cleanup_policy": "compact"}, "--add-config cleanup.policy=delete"),
+        ({"retention_ms": "1000"}, "--add-config retention.ms=-1"),
+    ],
+)
+async def test_an_unsafe_state_topic_is_refused_with_the_command_that_mends_it(
+    kafka: str, new_topic: NewTopicFactory, config: dict[str, str], why: str
+) -> None:
+    name = new_topic(2, **config)
+    with capture_logs() as lines:
+        node = RunningNode(make_settings(kafka, name))
+        assert await in_time(node.exit, 30) is Exit.REFUSED
+    assert [line["event"] for line in lines if line["log_level"] == "error"] == ["the node cannot start"]
+    assert why in lines[-1]["why"]
+
+
+async def test_a_topic_that_another_program_writes_is_refused_and_stays_as_it_is(
+    kafka: str, new_topic: NewTopicFactory
+) -> None:
+    name = new_topic(2, **{key.replace(".", "_"): value for key, value in FIXED_CONFIG.items()})
+    producer = Producer({"bootstrap.servers": kafka})
+    producer.produce(name, b"value", b"key", 1)
+    assert producer.flush(30) == 0
+    with capture_logs() as lines:
+        node = RunningNode(make_settings(kafka, name))
+        assert await in_time(node.exit, 30) is Exit.REFUSED
+    assert lines[-1]["why"].startswith(f"Another program writes topic {name}")
+    assert [len(read_log(kafka, name, partition)) for partition in (0, 1)] == [0, 1]
+
+
+# ---- stopping --------------------------------------------------------------------------------------------------------
+
+
+def stop_before(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, stop: Callable[[], None]) -> None:
+    """Let `stop` be called just before a stage of the start begins."""
+    stage = getattr(owner, name)
+
+    def stop_first(*arguments: Any, **named: Any) -> Any:
+        stop()
+        return stage(*arguments, **named)
+
+    monkeypatch.setattr(owner, name, stop_first)
+
+
+STAGES: list[tuple[Any, str]] = [
+    (Server, "start"),
+    (ClusterMetadata, "wait_for_first_image"),
+    (node_module, "ensure_state_topic"),
+    (node_module, "refuse_foreign_topic"),
+    (Shards, "start"),
+    (Upkeep, "start"),
+    (Shards, "load_all"),
+]
+
+
+@pytest.mark.parametrize(("owner", "name"), STAGES, ids=[name for _, name in STAGES])
+async def test_a_stop_during_any_stage_of_the_start_is_clean(
+    kafka: str, topic: str, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> None:
+    holder: list[RunningNode] = []
+    stop_before(monkeypatch, owner, name, lambda: holder[0].node.stop())
+    with capture_logs() as lines:
+        holder.append(RunningNode(make_settings(kafka, topic)))
+        assert await in_time(holder[0].exit, 40) is Exit.STOPPED
+    assert [line for line in lines if line["log_level"] == "error"] == []
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", holder[0].node.port)
+
+
+async def test_a_stop_while_it_loads_is_clean(kafka: str, topic: str) -> None:
+    node = RunningNode(make_settings(kafka, topic))
+    await node.until(lambda: node.node._shards.partitions(), "a load")
+    assert await node.stop() is Exit.STOPPED
+    assert {held.state for held in node.node._shards.partitions()} == {State.CLOSED}
+
+
+@pytest.mark.parametrize("is_stuck", [True, False], ids=["stuck", "failing"])
+async def test_a_step_of_the_shutdown_that_does_not_end_keeps_no_later_one_from_being_tried(
+    kafka: str, topic: str, orders: bytes, monkeypatch: pytest.MonkeyPatch, is_stuck: bool
+) -> None:
+    async def never(self: Upkeep) -> None:
+        if is_stuck:
+            await asyncio.Event().wait()
+        raise RuntimeError("a bug in a step")
+
+    monkeypatch.setattr(Upkeep, "stop", never)
+    with capture_logs() as lines:
+        node = await RunningNode(make_settings(kafka, topic, shutdown_step_timeout_ms=300)).ready()
+        async with connect(node.address, ONE_TRY) as client:
+            await client.initialize(GROUP, orders, 0, 1, 0)
+        assert await node.stop() is Exit.FAILED_TO_STOP
+    assert [line["step"] for line in lines if line["log_level"] == "error"] == ["upkeep"]
+    assert {held.state for held in node.node._shards.partitions()} == {State.CLOSED}
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", node.node.port)
+    tasks = [task for task in asyncio.all_tasks() if task.get_name() == "holdfast-upkeep"]
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+async def test_the_first_reason_to_stop_is_the_one_that_counts(kafka: str, topic: str) -> None:
+    node = await RunningNode(make_settings(kafka, topic)).ready()
+    node.node.stop(Exit.SUPERSEDED)
+    assert await node.stop() is Exit.SUPERSEDED
+
+
+# ---- alarms and their way out ----------------------------------------------------------------------------------------
+
+
+async def test_a_log_that_was_cut_by_hand_serves_again_when_an_admin_accepts_it(
+    kafka: str, topic: str, orders: bytes
+) -> None:
+    settings = make_settings(kafka, topic, **{"share.coordinator.state.topic.num.partitions": 1})
+    async with running(settings) as node:
+        await fill(node, orders)
+    cut(kafka, topic, 0, 5)
+    with capture_logs() as lines:
+        node = RunningNode(settings)
+        await node.until(
+            lambda: node.node._shards.partitions() and node.node._shards.partitions()[0].is_alarmed, "an alarm"
+        )
+        async with connect(node.address, ONE_TRY) as client:
+            node.client = client
+            with pytest.raises(ShareStateError, match="NOT_COORDINATOR"):
+                await client.read(GROUP, orders, 0, -1)
+            told = await client.admin("partitions-accept", partition=0, reason="we cut it")
+            assert told == "log partition 0 goes on with the log as it is"
+            await node.ready()
+            await client.initialize(GROUP, orders, 0, 1, 77)
+            assert (await client.read(GROUP, orders, 0, -1)).start_offset == 77
+        await node.stop()
+    [why] = {line["error"] for line in lines if line["event"] == "partition failed"}
+    assert why == (
+        "the log starts at 5 without a checkpoint: somebody else cut it; "
+        "`holdfast partitions accept 0 --reason …` goes on with what is there"
+    )
+    checkpoints = [record for record in read_log(kafka, topic, 0) if record.key == CHECKPOINT_KEY]
+    assert decode_checkpoint(checkpoints[-1].value or b"").reason == "we cut it"
+    async with running(settings) as again:
+        assert await start_offsets(again, orders, 1) == [77]
+
+
+async def test_a_static_node_takes_back_what_a_second_one_took_over(kafka: str, topic: str, orders: bytes) -> None:
+    async with running(make_settings(kafka, topic)) as first:
+        await fill(first, orders)
+        async with running(make_settings(kafka, topic, node_id=2)) as second:
+            await first.until_states(State.CLOSED)
+            assert not first.node.is_ready
+            row = (await first.client.admin("partitions"))[1]
+            assert (row["owner"], row["state"]) == ("2", "closed")
+            await second.client.initialize(GROUP, orders, 0, 2, 100)
+            for partition in (0, 1):
+                await first.client.admin("partitions-take", partition=partition)
+            await first.until_states(State.ACTIVE)
+            await second.until_states(State.CLOSED)
+        assert await start_offsets(first, orders) == [100, *range(1, 8)]
+
+
+async def test_a_state_topic_made_again_stops_the_shards_until_an_admin_accepts_it(
+    kafka: str, topic: str, orders: bytes
+) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka})
+    settings = make_settings(kafka, topic, state_topic_check_interval_ms=1_000)
+    async with running(settings) as node:
+        await fill(node, orders)
+        old_id = node.node.view.state_topic
+        admin.delete_topics([topic])[topic].result(timeout=30)
+        await wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, "it is gone")
+        admin.create_topics([NewTopic(topic, 2, 1, config=dict(FIXED_CONFIG))])[topic].result(timeout=30)
+        await node.until(lambda: node.node.view.state_topic != old_id, "the other topic is seen")
+        await node.until_states(State.FAILED)
+        for index in (0, 1):
+            row = await node.until_partition(index, lambda row: row["is_alarmed"], "an alarm")
+            assert "`holdfast partitions accept" in row["failure"]
+            await node.client.admin("partitions-accept", partition=index, reason="it is lost")
+        await node.ready()
+        await node.client.initialize(GROUP, orders, 0, 1, 5)
+        assert (await node.client.read_summary(GROUP, orders, 1)).start_offset == -1
+    async with running(settings) as again:
+        assert await start_offsets(again, orders, 1) == [5]
+
+
+async def test_a_state_topic_that_grows_partitions_stops_the_shards(kafka: str, topic: str) -> None:
+    async with running(make_settings(kafka, topic, state_topic_check_interval_ms=1_000)) as node:
+        admin = AdminClient({"bootstrap.servers": kafka})
+        admin.create_partitions([NewPartitions(topic, 3)])[topic].result(timeout=30)
+        await node.until_states(State.FAILED)
+        row = await node.until_partition(0, lambda row: row["is_alarmed"], "an alarm")
+        assert row["failure"].startswith(f"the topic {topic} has 3 partitions and had 2")
