@@ -152,7 +152,9 @@ def _check_active(node: Node, partition: Partition, shard: WatchedShard) -> None
     for append in unmet:
         if append in truth.void and append not in truth.counted and truth.void[append] < partition.position:
             violate(Invariant.GAP_ENDS_AN_EPOCH, f"{where}: its record at {truth.void[append]} is void")
-    states = dict(shard.states_at(partition.committed_sequence))
+    # As the command line reads it: at the last committed position.
+    states = node.runtime.read(partition.index, lambda machine, position: dict(machine.states_at(position)))
+    assert isinstance(states, dict)
     found = {key: state[:5] + state[7:10] for key, state in states.items()}
     if found != (wanted := truth.contents(partition.committed_offset)):
         violate(Invariant.STATE_IS_THE_LOG, f"{where}: {found} in place of {wanted}")
