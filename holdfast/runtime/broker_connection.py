@@ -79,6 +79,8 @@ class BrokerConnection:
         try:
             answer: bytes = await self._inner.send(_Bytes(api_key, version, body, is_flexible))
         except (OSError, KafkaError) as error:
+            if isinstance(error, TimeoutError):
+                self._inner.close()  # answers come in order: behind one that does not come, no other will
             raise ConnectionFailed(f"{self._inner.host}:{self._inner.port} did not answer: {_tell(error)}") from error
         return answer
 

@@ -1,10 +1,12 @@
 """Who leads which partition of the state topic, and open connections to them."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 
 from holdfast.runtime import kafka_frames as frames
 from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.runtime.kafka_frames import Leaders
 
 NOT_LEADER_OR_FOLLOWER = 6
 #: Errors that say: ask who leads, and try again. The broker did nothing.
@@ -12,6 +14,9 @@ STALE_LEADER = frozenset({3, 5, NOT_LEADER_OR_FOLLOWER, 9, 56, 74, 75, 78, 100})
 
 #: Least time between two questions who leads.
 REFRESH_INTERVAL_S = 0.1
+
+#: How long the answer of one broker is waited for before another is asked as well.
+PATIENCE_S = 0.5
 
 
 class Brokers:
@@ -84,26 +89,42 @@ class Brokers:
         return connection
 
     async def _ask_leaders(self) -> None:
-        api, version = frames.METADATA
-        failures = []
-        known = [*self._addresses.values(), *self._options.bootstrap]
-        for address in dict.fromkeys(known):
-            try:
-                connection = await BrokerConnection.open(address, self._options, self._timeout_ms)
-                try:
-                    answer = frames.decode_metadata(
-                        await connection.exchange(api, version, frames.encode_metadata(self.topic))
-                    )
-                finally:
-                    connection.close()
-            except ConnectionFailed as failure:
-                failures.append(str(failure))
-                continue
-            self._addresses = answer.brokers
-            self.leaders = answer.leaders
-            for listener in self._listeners:
-                listener()
+        try:
+            answer = await self._first_answer()
+        except ConnectionFailed:
             await asyncio.sleep(REFRESH_INTERVAL_S)
-            return
+            raise
+        self._addresses = answer.brokers
+        self.leaders = answer.leaders
+        for listener in self._listeners:
+            listener()
         await asyncio.sleep(REFRESH_INTERVAL_S)
-        raise ConnectionFailed("; ".join(failures))
+
+    async def _first_answer(self) -> Leaders:
+        """Ask one broker after the other, and the next one as well when the last is silent for a while."""
+        addresses = deque(dict.fromkeys((*self._addresses.values(), *self._options.bootstrap)))
+        asking: set[asyncio.Task[Leaders]] = set()
+        failures: list[str] = []
+        try:
+            while addresses or asking:
+                if addresses:
+                    asking.add(asyncio.create_task(self._ask(addresses.popleft()), name="holdfast-leaders-of-one"))
+                patience_s = PATIENCE_S if addresses else None
+                done, asking = await asyncio.wait(asking, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+                # An answer that cannot be read is a failure, too: another broker may give a better one.
+                failures += [str(task.exception()) for task in done if task.exception() is not None]
+                for task in done:
+                    if task.exception() is None:
+                        return task.result()
+            raise ConnectionFailed("; ".join(failures))
+        finally:
+            for task in asking:
+                task.cancel()
+
+    async def _ask(self, address: tuple[str, int]) -> Leaders:
+        api, version = frames.METADATA
+        connection = await BrokerConnection.open(address, self._options, self._timeout_ms)
+        try:
+            return frames.decode_metadata(await connection.exchange(api, version, frames.encode_metadata(self.topic)))
+        finally:
+            connection.close()

@@ -62,8 +62,8 @@ class KafkaLog:
             int, int
         ] = {}  #: partition to the instance it is read for; what earlier ones began is dropped
         self._admin = AdminClient(dict(config.client))
-        # A Produce may wait for the in-sync replicas as long as a record may take.
-        timeout_ms = max(config.request_timeout_ms, config.message_timeout_ms) + config.fetch_wait_ms
+        # A Produce without an answer is sent again meanwhile: its broker may be silent and lead no more.
+        timeout_ms = config.request_timeout_ms + config.fetch_wait_ms
         self._brokers = Brokers(config.connection, config.topic, timeout_ms)
         self._appender = Appender(
             AppenderConfig(

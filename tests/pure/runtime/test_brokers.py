@@ -1,6 +1,8 @@
 """The brokers of a topic, while they are being reached."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -67,3 +69,91 @@ async def test_nobody_is_reached_after_close() -> None:
     brokers.close()
     with pytest.raises(ConnectionFailed, match="broker 1 is not known"):
         await brokers.connection(1, "fetch")
+
+
+def metadata(broker_id: int, leader_epoch: int) -> bytes:
+    """Return an answer that names one broker, which leads the one partition of the topic."""
+    broker = broker_id.to_bytes(4, "big") + b"\x00\x04host" + (9092).to_bytes(4, "big") + b"\xff\xff"
+    partition = bytes(6) + broker_id.to_bytes(4, "big") + leader_epoch.to_bytes(4, "big") + bytes(12)
+    topic = b"\x00\x00\x00\x05topic\x00" + (1).to_bytes(4, "big") + partition
+    one = (1).to_bytes(4, "big")
+    return bytes(4) + one + broker + b"\xff\xff" + broker_id.to_bytes(4, "big") + one + topic
+
+
+class Place:
+    """Brokers by address, each a coroutine function that answers a Metadata request or does not."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **answers: Callable[[], Awaitable[bytes]]) -> None:
+        self.asked: list[str] = []
+        self._answers = answers
+        monkeypatch.setattr(BrokerConnection, "open", self._open)
+        self.brokers = Brokers(ConnectionOptions(bootstrap=tuple((host, 1) for host in answers)), "topic", 10_000)
+
+    async def _open(self, address: tuple[str, int], options: ConnectionOptions, timeout_ms: int) -> Any:
+        self.asked.append(address[0])
+        place, host = self, address[0]
+
+        class Connection:
+            async def exchange(self, api_key: int, version: int, body: bytes) -> bytes:
+                return await place._answers[host]()
+
+            def close(self) -> None:
+                place.asked.append(f"{host} closed")
+
+        return Connection()
+
+
+async def silence() -> bytes:
+    await asyncio.Event().wait()
+    raise AssertionError("it never answers")
+
+
+async def answer() -> bytes:
+    return metadata(7, 3)
+
+
+async def nonsense() -> bytes:
+    return b"?"
+
+
+async def test_a_silent_broker_does_not_keep_the_others_from_telling_who_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(monkeypatch, silent=silence, talking=answer, spare=answer)
+    async with asyncio.timeout(5):
+        await place.brokers.refresh()
+    assert place.brokers.leaders == {0: (7, 3)}
+    assert place.asked == ["silent", "talking", "talking closed", "silent closed"]
+
+
+async def test_a_broker_that_talks_nonsense_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(monkeypatch, nonsense=nonsense, talking=answer)
+    await place.brokers.refresh()
+    assert place.brokers.leaders == {0: (7, 3)}
+
+
+async def test_when_no_broker_tells_who_leads_each_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused() -> bytes:
+        raise ConnectionFailed("refused")
+
+    place = Place(monkeypatch, first=refused, second=nonsense)
+    with pytest.raises(ConnectionFailed, match=r"^refused; unpack"):
+        await place.brokers.refresh()
+    assert place.brokers.leaders == {}
+
+
+async def test_a_connection_on_which_an_answer_does_not_come_is_not_used_again() -> None:
+    class Silent:
+        host, port, is_open = "host", 1, True
+
+        async def send(self, request: object) -> bytes:
+            raise TimeoutError
+
+        def close(self) -> None:
+            self.is_open = False
+
+        def connected(self) -> bool:
+            return self.is_open
+
+    connection = BrokerConnection(Silent())
+    with pytest.raises(ConnectionFailed, match="host:1 did not answer: TimeoutError"):
+        await connection.exchange(0, 8, b"")
+    assert not connection.is_open

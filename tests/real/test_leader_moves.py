@@ -1,0 +1,223 @@
+"""The log partitions move from broker to broker while writes go on: every call is answered in time, and no answer is lost.
+
+Each writer has a share partition and a connection of its own. It acknowledges one offset after the other, and asks again
+until an offset is answered with success; a write that was carried out twice changes nothing more.
+MOVES=5 kills five brokers, one after the other (1 by default); `pytest -s` shows how long nothing was answered.
+"""
+
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from kio.schema.errors import ErrorCode
+
+from holdfast.broker import FAST_START, EmbeddedKafka
+from holdfast.client import Client, ShareStateError, connect
+from holdfast.records.batches import ACKNOWLEDGED, StateBatch
+from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of, wait_until
+
+pytestmark = pytest.mark.real
+
+#: Brokers that are killed, one after the other.
+MOVES = int(os.environ.get("MOVES", "1"))
+BROKERS = 3
+WRITERS = 16
+GROUP, SHARE_TOPIC = "moving", "shares"
+LOG = {
+    "share.coordinator.state.topic.replication.factor": 3,
+    "share.coordinator.state.topic.min.isr": 2,
+    "share.coordinator.state.topic.num.partitions": 6,
+}
+WRITE_TIMEOUT_S = 5.0
+#: What a busy machine may add to the deadline.
+SLACK_S = 3.0
+#: Answers that each writer must get before and after each move.
+ENOUGH = 10
+
+#: Bound of waiting for the brokers.
+WAIT_S = 90.0
+
+#: What a daemon may say while its log cannot be reached; a client tries again.
+RETRIABLE = {
+    ErrorCode.coordinator_not_available,
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.not_coordinator,
+}
+
+
+class Writer:
+    """Acknowledges one offset after the other."""
+
+    def __init__(self, client: Client, topic_id: bytes, partition: int) -> None:
+        self.answered = 0  #: so many offsets from 0 on were answered with success
+        self.refusals: Counter[int] = Counter()
+        self.longest_s = 0.0  #: the longest that one call took
+        self.silence_s = 0.0  #: the longest time without a success
+        self._client = client
+        self._topic_id = topic_id
+        self._partition = partition
+
+    async def run(self) -> None:
+        succeeded_s = time.monotonic()
+        while True:
+            batch = StateBatch(self.answered, self.answered, ACKNOWLEDGED, 1 + self.answered % 2)
+            asked_s = time.monotonic()
+            try:
+                await self._client.write(GROUP, self._topic_id, self._partition, 1, -1, -1, [batch])
+            except ShareStateError as refusal:
+                self.refusals[refusal.code] += 1
+            else:
+                self.answered += 1
+                self.silence_s = max(self.silence_s, time.monotonic() - succeeded_s)
+                succeeded_s = time.monotonic()
+            self.longest_s = max(self.longest_s, time.monotonic() - asked_s)
+
+    async def lost(self) -> set[int]:
+        """Return the offsets that were answered and are not in the state."""
+        answered = self.answered
+        found = await self._client.read(GROUP, self._topic_id, self._partition, leader_epoch=-1)
+        held = {
+            offset
+            for first, last, state, count in found.state_batches
+            for offset in range(first, last + 1)
+            if (state, count) == (ACKNOWLEDGED, 1 + offset % 2)
+        }
+        return set(range(answered)) - held
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(brokers=BROKERS, jvm_options=FAST_START, heap_mib=256) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+        admin.create_topics([NewTopic(SHARE_TOPIC, WRITERS, 3)])[SHARE_TOPIC].result(30)
+        yield cluster
+
+
+class Scene:
+    """A daemon over a topic of its own on this cluster, and writers that keep it busy."""
+
+    def __init__(self, brokers: EmbeddedKafka, state_topic: str, node: NodeProcess, writers: list[Writer]) -> None:
+        self.brokers = brokers
+        self.node = node
+        self.writers = writers
+        self._state_topic = state_topic
+        # A silent broker must not keep the test from asking another.
+        self._admin = AdminClient(
+            {"bootstrap.servers": brokers.bootstrap_servers, "log_level": 0, "socket.timeout.ms": 1_000}
+        )
+
+    async def busiest(self) -> int:
+        """Return the broker that leads the most log partitions."""
+        leaders = Counter(leader for leader, _ in (await asyncio.to_thread(self._log_partitions)))
+        return leaders.most_common(1)[0][0]
+
+    async def wait_moved_from(self, broker_id: int) -> None:
+        """Wait until this broker leads no log partition."""
+        await self._wait(lambda found: all(leader not in (broker_id, -1) for leader, _ in found), "other leaders")
+
+    async def wait_in_sync(self) -> None:
+        """Wait until every broker has every record again."""
+        await self._wait(lambda found: all(copies == BROKERS for _, copies in found), "all copies in sync")
+
+    async def wait_answers(self) -> None:
+        """Wait until every writer has some more answers."""
+        goals = [writer.answered + ENOUGH for writer in self.writers]
+        await wait_until(
+            lambda: all(writer.answered >= goal for writer, goal in zip(self.writers, goals, strict=True)),
+            f"{ENOUGH} more answers for each writer",
+        )
+
+    def check(self) -> None:
+        """Check how the writers were answered."""
+        refusals = sum((writer.refusals for writer in self.writers), Counter())
+        longest_s = max(writer.longest_s for writer in self.writers)
+        silence_s = max(writer.silence_s for writer in self.writers)
+        answers = sum(writer.answered for writer in self.writers)
+        named = {ErrorCode(code).name: number for code, number in refusals.items()}
+        print(
+            f"\n{answers} writes answered, {named or 'none'} asked again; "
+            f"longest call {longest_s:.2f} s, longest time without success {silence_s:.2f} s"
+        )
+        assert refusals.keys() <= RETRIABLE
+        assert longest_s < WRITE_TIMEOUT_S + SLACK_S
+
+    async def lost(self) -> list[set[int]]:
+        """Return what was answered and is not in the state, for each writer that lost something."""
+        return [lost for writer in self.writers if (lost := await writer.lost())]
+
+    async def _wait(self, condition: Callable[[list[tuple[int, int]]], bool], what: str) -> None:
+        deadline_s = time.monotonic() + WAIT_S
+        while not (found := await asyncio.to_thread(self._log_partitions)) or not condition(found):
+            assert time.monotonic() < deadline_s, f"{what}: not within {WAIT_S} s, but {found}"
+            await asyncio.sleep(0.05)
+
+    def _log_partitions(self) -> list[tuple[int, int]]:
+        """Return leader and number of brokers in sync of each log partition; nothing where no broker answers."""
+        try:
+            partitions = self._admin.list_topics(self._state_topic, timeout=2).topics[self._state_topic].partitions
+        except KafkaException:
+            return []
+        return [(partition.leader, len(partition.isrs)) for partition in partitions.values()]
+
+
+@asynccontextmanager
+async def scene(brokers: EmbeddedKafka, state_topic: str, directory: Path) -> AsyncIterator[Scene]:
+    """Give writers at work, and check in the end that nothing was lost, neither here nor by a load."""
+    topic_id = topic_id_of(brokers.bootstrap_servers, SHARE_TOPIC)
+    async with AsyncExitStack() as stack:
+        make_node = stack.enter_context(node_processes(brokers.bootstrap_servers, state_topic, directory))
+        node = make_node(**LOG)
+        await node.start()
+        writers = []
+        for partition in range(WRITERS):
+            client = await stack.enter_async_context(connect(node.address, ONE_TRY))
+            await client.initialize(GROUP, topic_id, partition, state_epoch=1, start_offset=0)
+            writers.append(Writer(client, topic_id, partition))
+        playing = Scene(brokers, state_topic, node, writers)
+        running = [asyncio.create_task(writer.run()) for writer in writers]
+        try:
+            await playing.wait_answers()
+            yield playing
+        finally:
+            for task in running:
+                task.cancel()
+            ended = await asyncio.gather(*running, return_exceptions=True)
+        assert {type(end) for end in ended} == {asyncio.CancelledError}, ended
+        playing.check()
+        assert await playing.lost() == []
+        node.kill()
+        await node.start()
+        assert await playing.lost() == []
+
+
+async def test_a_broker_is_killed_and_comes_back(brokers: EmbeddedKafka, topic: str, tmp_path: Path) -> None:
+    async with scene(brokers, topic, tmp_path) as playing:
+        for _ in range(MOVES):
+            victim = await playing.busiest()
+            brokers.kill(victim)
+            await playing.wait_moved_from(victim)
+            await playing.wait_answers()
+            await asyncio.to_thread(brokers.restart, victim)
+            await playing.wait_in_sync()
+            await playing.wait_answers()
+
+
+async def test_a_broker_falls_silent_and_wakes_up(brokers: EmbeddedKafka, topic: str, tmp_path: Path) -> None:
+    async with scene(brokers, topic, tmp_path) as playing:
+        victim = await playing.busiest()
+        brokers.freeze(victim)
+        try:
+            await playing.wait_moved_from(victim)
+            await playing.wait_answers()
+        finally:
+            brokers.thaw(victim)
+        await playing.wait_in_sync()
+        await playing.wait_answers()
