@@ -246,7 +246,9 @@ class LogSettings(Component):
         most=10_000_000,
     )
     admin_timeout_ms: int = time_ms(
-        10_000, "How long one request other than reading and writing may take: offsets, topics, pruning."
+        10_000,
+        "How long one request to a broker may take. A batch of records without an answer is then sent again, to "
+        "whoever leads its log partition now; so keep it well below message_timeout_ms.",
     )
     state_topic_create_timeout_ms: int = time_ms(
         30_000, "How long to wait until a state topic just made is known everywhere."
