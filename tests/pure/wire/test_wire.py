@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from io import BytesIO
 from typing import Any
@@ -267,13 +267,14 @@ def mutations(sample: bytes, source: random.Random, count: int) -> Iterator[byte
         yield bytes(data)
 
 
+DECODERS: tuple[Callable[[int, int, bytes], object], ...] = (wire.decode_request, wire.decode_response)
+
+
 @pytest.mark.parametrize(("api_key", "version"), CALLS)
 def test_mutated_samples_raise_malformed_body_or_decode(api_key: int, version: int) -> None:
     source = random.Random(api_key * 10 + version)
     refused = 0
-    for sample, decode in zip(
-        sample_bodies(api_key, version), (wire.decode_request, wire.decode_response), strict=True
-    ):
+    for sample, decode in zip(sample_bodies(api_key, version), DECODERS, strict=True):
         for data in mutations(sample, source, 1_500):
             try:
                 decode(api_key, version, data)
@@ -284,9 +285,7 @@ def test_mutated_samples_raise_malformed_body_or_decode(api_key: int, version: i
 
 @pytest.mark.parametrize(("api_key", "version"), CALLS)
 def test_every_cut_and_every_trailing_byte_is_refused(api_key: int, version: int) -> None:
-    for sample, decode in zip(
-        sample_bodies(api_key, version), (wire.decode_request, wire.decode_response), strict=True
-    ):
+    for sample, decode in zip(sample_bodies(api_key, version), DECODERS, strict=True):
         for length in range(len(sample)):
             with pytest.raises(MalformedBody):
                 decode(api_key, version, sample[:length])
