@@ -39,24 +39,25 @@ class ShareMetrics:
         """Take in the time of one Write request."""
         self._write_latency.record(latency_ms)
 
-    def pruned(self, topic: str, partition: int, offset: int) -> None:
-        """Note that the log of a partition now begins at `offset`."""
-        self._registry.gauge(
-            "last-pruned-offset", "Offset up to which the log was pruned.", topic=topic, partition=partition
-        ).value = offset
-
     def watch_partition(
-        self, topic: str, partition: int, keys: Callable[[], int], bytes_dead: Callable[[], tuple[int, int]]
+        self,
+        topic: str,
+        partition: int,
+        log_start: Callable[[], int],
+        keys: Callable[[], int],
+        bytes_dead: Callable[[], tuple[int, int]],
     ) -> None:
         """Show what a log partition holds while it serves.
 
         Args:
             topic: the state topic.
             partition: the log partition.
+            log_start: tells where the log begins.
             keys: counts its share partitions.
             bytes_dead: tells how many bytes of its log are dead, and how many there are.
         """
         gauge, labels = self._registry.gauge, {"topic": topic, "partition": partition}
+        gauge("last-pruned-offset", "Offset up to which the log was pruned.", log_start, **labels)
         gauge("share-partitions", "Share partitions with state in the log partition.", keys, **labels)
         gauge(
             "log-bytes",

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
-from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.readers import LogReaders
 from holdfast.daemon.settings import CompactionSettings
 from holdfast.daemon.shard import ShareShard
@@ -84,8 +83,6 @@ class Pruner:
         runtime: Runtime,
         settings: CompactionSettings,
         readers: LogReaders,
-        metrics: ShareMetrics,
-        topic: str,
     ) -> None:
         self.phase = Phase.IDLE
         self.snapshots_written = 0  #: by all rounds of this process
@@ -93,8 +90,6 @@ class Pruner:
         self._runtime = runtime
         self._settings = settings
         self._readers = readers
-        self._metrics = metrics
-        self._topic = topic
         self._instance = 0
         self._cut_offset = -1
         self._next_ms = 0  #: nothing is done before
@@ -199,7 +194,6 @@ class Pruner:
     def _cut(self, now_ms: int) -> None:
         partition = self._partition
         if partition.log_start >= self._cut_offset:
-            self._metrics.pruned(self._topic, partition.index, partition.log_start)
             self._end_round(now_ms)
         elif self._readers.holding(partition.index, self._cut_offset) is None:
             # A cut that fails is told as a line only; it is asked for again until the log start has moved.

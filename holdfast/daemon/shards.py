@@ -263,10 +263,11 @@ class Shards:
         assert isinstance(machine, ShareShard)
         pruner = self.pruners.get(index)
         if pruner is None:
-            pruner = Pruner(partition, self.runtime, self._settings.compaction, self.readers, self._metrics, topic)
+            pruner = Pruner(partition, self.runtime, self._settings.compaction, self.readers)
             self.pruners[index] = pruner
-        self._metrics.pruned(topic, index, partition.log_start)
-        self._metrics.watch_partition(topic, index, machine.share_partition_count, pruner.bytes_dead)
+        self._metrics.watch_partition(
+            topic, index, lambda: partition.log_start, machine.share_partition_count, pruner.bytes_dead
+        )
 
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
         """Say who took over; a static node may end because of it."""

@@ -192,7 +192,7 @@ class Node:
     def _prune(self, index: int, partition: Partition) -> None:
         pruner = self.pruners.get(index)
         if pruner is None:
-            pruner = self.pruners[index] = EagerPruner(partition, self, COMPACTION, NoReaders(), NoMetrics(), "state")  # type: ignore[arg-type]
+            pruner = self.pruners[index] = EagerPruner(partition, self, COMPACTION, NoReaders())  # type: ignore[arg-type]
         pruner.tick(self.world.now_ms)
         if pruner.phase is not Phase.IDLE:
             self.world.count(f"compaction {pruner.phase.value}")

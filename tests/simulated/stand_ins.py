@@ -37,9 +37,6 @@ class NoMetrics:
     def write_latency(self, latency_ms: float) -> None:
         """Ignore it."""
 
-    def pruned(self, topic: str, partition: int, offset: int) -> None:
-        """Ignore it."""
-
 
 class NoReaders:
     """Nobody reads the log but its owners."""

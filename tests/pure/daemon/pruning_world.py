@@ -7,7 +7,6 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.pruning import Phase, Pruner
 from holdfast.daemon.readers import LogReaders
 from holdfast.daemon.settings import CompactionSettings
@@ -18,7 +17,6 @@ from holdfast.records.replay import ShareState
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.machine import Decision
 from holdfast.runtime.memory_log import MemoryTopic
-from holdfast.runtime.metrics import Registry
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.runtime import CoordinatorRuntime
 from holdfast.runtime.settings import PartitionConfig
@@ -74,7 +72,6 @@ class PrunedNode:
         )
         self.runtime.new_metadata_image(Image({TOPIC: 1_000_000}))
         self.log.start(self.runtime)
-        self.registry = Registry(lambda: self.now_ms)
         self.readers = LogReaders(
             readers, 5_000, lambda: self.now_ms, lambda group, silent_ms: self.alarms.append((group, silent_ms))
         )
@@ -85,8 +82,6 @@ class PrunedNode:
             self.runtime,
             CompactionSettings(**(SETTINGS | settings)),
             self.readers,
-            ShareMetrics(self.registry),
-            "state",
         )
 
     # ---- the runtime's host ----------------------------------------------------------------------------------------

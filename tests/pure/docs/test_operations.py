@@ -37,9 +37,7 @@ PAGE = (ROOT / "docs" / "operations.md").read_text()
 def test_the_metrics_are_those_of_the_registry() -> None:
     registry = Registry(lambda: 0)
     RuntimeMetrics(registry)
-    share = ShareMetrics(registry)
-    share.pruned("topic", 0, 1)
-    share.watch_partition("topic", 0, lambda: 0, lambda: (0, 0))
+    ShareMetrics(registry).watch_partition("topic", 0, lambda: 0, lambda: 0, lambda: (0, 0))
     rows = set()
     for (name, labels), instrument in registry._series.items():
         of = f" {{{', '.join(label for label, _ in labels)}}}" if labels else ""

@@ -130,8 +130,7 @@ def test_the_names_are_those_of_kafka_and_fit_json(registry: Registry) -> None:
     share = ShareMetrics(registry)
     share.write_recorded(3)
     share.write_latency(1.5)
-    share.pruned("state", 4, 99)
-    share.pruned("state", 4, 120)
+    share.watch_partition("state", 4, lambda: 120, lambda: 7, lambda: (30, 90))
     found = json.loads(json.dumps(registry.snapshot()))
     timed = ("event-queue", "event-processing", "event-purgatory", "batch-linger", "batch-flush")
     kafka = {
