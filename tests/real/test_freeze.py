@@ -2,8 +2,8 @@
 
 import asyncio
 import signal
-from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -67,10 +67,12 @@ async def acknowledged(client: Client, topic_id: bytes, partition: int) -> set[i
     }
 
 
-async def write_once(client: Client, topic_id: bytes, batches: list[StateBatch]) -> ShareStateError | None:
+async def write_once(
+    client: Client, topic_id: bytes, batches: list[StateBatch], start_offset: int = -1
+) -> ShareStateError | None:
     """Write to the first share partition; returns the error with which that was refused."""
     try:
-        await client.write(GROUP, topic_id, 0, -1, -1, -1, batches)
+        await client.write(GROUP, topic_id, 0, -1, -1, start_offset, batches)
     except ShareStateError as refusal:
         return refusal
     return None
@@ -143,53 +145,66 @@ async def test_a_frozen_node_that_wakes_up_answers_no_write_that_its_successor_d
         )
 
 
-async def test_a_write_too_large_for_the_topic_harms_nobody_else(
-    kafka: str, topic: str, new_topic: NewTopicFactory, tmp_path: Path
-) -> None:
-    topic_id = topic_id_of(kafka, new_topic(SHARE_PARTITIONS))
-    config = FIXED_CONFIG | {"max.message.bytes": "2000"}
+@asynccontextmanager
+async def busy_node(kafka: str, topic: str, topic_id: bytes, directory: Path, bytes_max: int) -> AsyncIterator[Client]:
+    """Give a client of a node whose one log partition takes small records only, and see that others go on all the time."""
+    config = FIXED_CONFIG | {"max.message.bytes": str(bytes_max)}
     admin = AdminClient({"bootstrap.servers": kafka})
     admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(30)
-    with node_processes(kafka, topic, tmp_path) as make_node:
-        # With every write a snapshot: one that does not fit comes as soon as the state has grown too large.
+    async with AsyncExitStack() as stack:
+        make_node = stack.enter_context(node_processes(kafka, topic, directory))
+        # With every write a snapshot, which holds all batches of the state.
         node = make_node(**{"share.coordinator.snapshot.update.records.per.snapshot": 0})
         await node.start()
         await initialize(node, topic_id)
-        async with AsyncExitStack() as stack:
-            clients = [await stack.enter_async_context(connect(node.address, ONE_TRY)) for _ in range(SHARE_PARTITIONS)]
-            writers = [Writer(client, topic_id, partition) for partition, client in enumerate(clients) if partition]
-            running = [asyncio.create_task(writer.run()) for writer in writers]
-            held, refusals = 0, 0
-            while refusals < 20:
-                # Every second offset, so that no two batches join and the state grows.
-                batches = [StateBatch(offset, offset, ACKNOWLEDGED, 1) for offset in range(2 * held, 2 * held + 20, 2)]
-                refusal = await write_once(clients[0], topic_id, batches)
-                if refusal is None:
-                    held += len(batches)
-                else:
-                    assert refusal.name == "UNKNOWN_SERVER_ERROR"
-                    assert "larger than the log takes" in str(refusal)
-                    refusals += 1
-                assert held < 1_000
-            found = await clients[0].read(GROUP, topic_id, 0, leader_epoch=-1)
-            assert len(found.state_batches) == held
-            # The others went on meanwhile, and go on after.
-            so_far = [writer.answered for writer in writers]
-            assert min(so_far) > 0
-            await wait_until(
-                lambda: all(now.answered > before for now, before in zip(writers, so_far, strict=True)), "more answers"
-            )
-            assert not any(task.done() for task in running)
-            # What fits is taken again, from the same share partition too: its start offset moves, and the state shrinks.
-            await clients[0].write(GROUP, topic_id, 0, -1, -1, 2 * held, [])
-            for task in running:
-                task.cancel()
-            await asyncio.wait(running)
+        clients = [await stack.enter_async_context(connect(node.address, ONE_TRY)) for _ in range(SHARE_PARTITIONS)]
+        writers = [Writer(client, topic_id, partition) for partition, client in enumerate(clients) if partition]
+        running = [asyncio.create_task(writer.run()) for writer in writers]
+        yield clients[0]
+        so_far = [writer.answered for writer in writers]
+        assert min(so_far) > 0
+        await wait_until(
+            lambda: all(now.answered > before for now, before in zip(writers, so_far, strict=True)), "more answers"
+        )
+        assert not any(task.done() for task in running)
+        for task in running:
+            task.cancel()
+        await asyncio.wait(running)
         node.signal(signal.SIGTERM)
         assert await node.wait_exit() == 0
-        print(
-            f"\n{held} batches fit, {refusals} larger writes were refused; the others had {sum(so_far)} answers meanwhile"
-        )
+
+
+async def test_a_state_that_would_outgrow_the_topic_is_refused_and_harms_nobody_else(
+    kafka: str, topic: str, new_topic: NewTopicFactory, tmp_path: Path
+) -> None:
+    topic_id = topic_id_of(kafka, new_topic(SHARE_PARTITIONS))
+    async with busy_node(kafka, topic, topic_id, tmp_path, bytes_max=60_000) as client:
+        held, refusals = 0, 0
+        while refusals < 20:
+            # Every second offset, so that no two batches join and the state grows.
+            batches = [StateBatch(offset, offset, ACKNOWLEDGED, 1) for offset in range(2 * held, 2 * held + 200, 2)]
+            refusal = await write_once(client, topic_id, batches)
+            if refusal is None:
+                held += len(batches)
+                assert held < 10_000
+            else:
+                assert "state batches; move its start offset" in str(refusal)
+                refusals += 1
+        found = await client.read(GROUP, topic_id, 0, leader_epoch=-1)
+        assert len(found.state_batches) == held > 0
+        # As the refusal says: once its start offset moves, the same share partition is written again.
+        assert await write_once(client, topic_id, batches, start_offset=2 * held) is None
+
+
+async def test_a_record_too_large_for_the_topic_is_refused_and_harms_nobody_else(
+    kafka: str, topic: str, new_topic: NewTopicFactory, tmp_path: Path
+) -> None:
+    topic_id = topic_id_of(kafka, new_topic(SHARE_PARTITIONS))
+    async with busy_node(kafka, topic, topic_id, tmp_path, bytes_max=20_000) as client:
+        for _ in range(20):
+            with pytest.raises(ShareStateError, match="larger than the log takes"):
+                await client.initialize("g" * 20_000, topic_id, 0, state_epoch=1, start_offset=0)
+        assert await write_once(client, topic_id, [StateBatch(0, 9, ACKNOWLEDGED, 1)]) is None
 
 
 @pytest.fixture
