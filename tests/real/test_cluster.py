@@ -11,9 +11,9 @@ from confluent_kafka.cimpl import NewTopic
 from holdfast.daemon.cluster import ClusterMetadata, MetadataImage, Refresh
 from holdfast.daemon.deleted_topics import CleanUp, DeletedTopics
 from holdfast.daemon.kafka_connection import connection_options
-from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.daemon.metadata_client import MetadataClient
 from holdfast.daemon.settings import DeletedTopicSettings, MetadataSettings
+from holdfast.runtime.broker_connection import ConnectionFailed
 from tests.real.shared_kafka import NewTopicFactory
 
 pytestmark = pytest.mark.real

@@ -115,7 +115,9 @@ class ShardsWorld:
     async def serve(self, image: Any = None) -> ShardsWorld:
         """Start and load everything."""
         self.shards.new_metadata_image(Image({TOPIC: 1_000}) if image is None else image)
-        await self.shards.start(state_topic(self.topic), self.cluster_id, ConnectionOptions(bootstrap=(("127.0.0.1", 1),)))
+        await self.shards.start(
+            state_topic(self.topic), self.cluster_id, ConnectionOptions(bootstrap=(("127.0.0.1", 1),))
+        )
         self.shards.load_all()
         self.settle()
         return self
