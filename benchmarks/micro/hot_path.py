@@ -1,0 +1,225 @@
+"""Microseconds that a Write costs between the bytes that come in and the bytes that go out: no socket, no broker, no client.
+
+    python -m benchmarks.micro.hot_path
+
+Everything from the connection to the shard is the real thing; the log is a list that shows a round's records to the runtime at once.
+Each request is timed alone, and so is the round's commit with the answers that it lets go. A number is the floor: the least over all
+rounds (for requests, the median of all connections' floors), which other work on the machine disturbs least.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from benchmarks.micro.wire import TOPIC_ID, VERSION
+from holdfast.daemon.admin import Admin
+from holdfast.daemon.apis import APIS, ApiHandler
+from holdfast.daemon.cluster import MetadataImage
+from holdfast.daemon.cluster_view import Node
+from holdfast.daemon.connection import Connection
+from holdfast.daemon.metrics import ShareMetrics
+from holdfast.daemon.service import ShareService
+from holdfast.daemon.settings import LimitSettings
+from holdfast.daemon.shard import ShardConfig, ShareShard
+from holdfast.daemon.state_topic import StateTopic
+from holdfast.daemon.topic_gate import TopicGate
+from holdfast.records import frames, wire
+from holdfast.records.batches import ACKNOWLEDGED, StateBatch
+from holdfast.records.checkpoint import Checkpoint
+from holdfast.records.results import InitializePartition, StateRequest, WritePartition
+from holdfast.runtime.log import LogRecord
+from holdfast.runtime.metrics import Registry
+from holdfast.runtime.partition import Partition
+from holdfast.runtime.runtime import CoordinatorRuntime
+from holdfast.runtime.settings import LogIdentity, PartitionConfig
+from holdfast.runtime.shell import make_clock_ms
+
+LOG_PARTITIONS = 50
+LEADER_EPOCH = STATE_EPOCH = 1
+#: Offsets of one write, and how far the start offset stays behind: a state has one batch or two.
+STEP, BEHIND = 10, 20
+#: (connections, share partitions of a request, rounds)
+SHAPES = ((64, 1, 1_000), (64, 16, 300))
+_ANSWER_HEAD_SIZE = 9  #: length, correlation id, no tags
+
+
+class ListLog:
+    """Keeps what is appended until `commit`."""
+
+    def __init__(self) -> None:
+        self.started: list[tuple[int, int]] = []
+        self._appended: dict[int, list[LogRecord]] = {}
+        self._ends = dict.fromkeys(range(LOG_PARTITIONS), 0)
+
+    def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:
+        """Take a record."""
+        self._appended.setdefault(partition, []).append(LogRecord(-1, key, value, header))
+
+    def start_reading(self, partition: int, instance: int) -> None:
+        """Remember that a load began."""
+        self.started.append((partition, instance))
+
+    def stop_reading(self, partition: int) -> None:
+        """Nothing is read."""
+
+    def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
+        """Nothing is read."""
+
+    def delete_records(self, partition: int, before_offset: int) -> None:
+        """Nothing is pruned."""
+
+    def load(self, runtime: CoordinatorRuntime) -> None:
+        """Let every partition find its log empty but for the checkpoint that it appends."""
+        for partition, instance in self.started:
+            runtime.read_started(partition, instance, 0, 0)
+            runtime.caught_up(partition, instance, 0)
+            (checkpoint,) = self._appended.pop(partition)
+            self._ends[partition] = 1
+            runtime.records_read(partition, instance, [checkpoint._replace(offset=0)])
+
+    def commit(self, runtime: CoordinatorRuntime) -> None:
+        """Show the runtime all that was appended."""
+        appended, self._appended = self._appended, {}
+        for partition, records in appended.items():
+            header = records[0].header
+            assert header is not None
+            assert runtime.own_records_read(partition, 1, self._ends[partition], len(records), header)
+            self._ends[partition] += len(records)
+
+
+class World:
+    """A node without sockets; also the host of its runtime and what it knows of the cluster."""
+
+    cluster_id = "cluster"
+    state_topic: StateTopic | None = None
+    nodes: tuple[Node, ...] = ()
+
+    def __init__(self, share_partitions: int) -> None:
+        self.image = MetadataImage(1, self.cluster_id, {TOPIC_ID: share_partitions})
+        self.log = ListLog()
+        self._tasks: deque[Callable[[], None]] = deque()
+        identity = LogIdentity(self.cluster_id, bytes(16), LOG_PARTITIONS)
+        self.runtime = CoordinatorRuntime(
+            PartitionConfig(node_id="1", log=identity),
+            self.log,
+            self,
+            lambda _: ShareShard(ShardConfig()),
+            make_clock_ms(),
+            os.urandom,
+            lambda: 0.5,
+        )
+        self.runtime.new_metadata_image(self.image)
+        for index in range(LOG_PARTITIONS):
+            self.runtime.load(index, None)
+        self.log.load(self.runtime)
+        while self._tasks:
+            self._tasks.popleft()()
+        service = ShareService(
+            self.runtime, ShareMetrics(Registry(make_clock_ms())), lambda: time.monotonic_ns() / 1_000_000
+        )
+        service.start_up(LOG_PARTITIONS)
+        gate = TopicGate(service, 5_000)
+        gate.metadata = self
+        self.handle = ApiHandler(gate, self, Admin({}, 1_000))
+
+    def note(self, level: str, event: str, fields: dict[str, object]) -> None:
+        """See `runtime.Host`; a trouble spoils the measurement."""
+        assert level == "info", (event, fields)
+
+    def continue_soon(self, task: Callable[[], None]) -> None:
+        """See `runtime.Host`."""
+        self._tasks.append(task)
+
+    def partition_changed(self, partition: Partition) -> None:
+        """See `runtime.Host`."""
+
+    def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
+        """See `runtime.Host`."""
+
+    def want(self, topic_id: bytes, then: Callable[[], None], timeout_ms: int) -> None:
+        """See `topic_gate.TopicLookup`; all topics are known."""
+
+    def owner(self, partition: int) -> Node | None:
+        """See `cluster_view.ClusterView`; nobody asks."""
+
+    def call(self, connection: Connection, frame: bytes) -> tuple[float, float]:
+        """Let a connection take a frame; returns when it was taken apart and when it was handed over."""
+        requests = connection.receive(frame, 0)
+        received_s = time.perf_counter()
+        for request in requests:
+            self.handle(request, partial(connection.reply, request))
+        return received_s, time.perf_counter()
+
+
+def measure(connection_count: int, keys: int, rounds: int) -> dict[str, float]:
+    """Return the floors of one shape in microseconds per share partition."""
+    world = World(connection_count * keys)
+    connections = [Connection(APIS, LimitSettings(), "client", 0) for _ in range(connection_count)]
+    numbers = [range(first, first + keys) for first in range(0, connection_count * keys, keys)]
+
+    def encode(api_key: int, version: int, request: StateRequest) -> bytes:
+        return frames.encode_request(api_key, version, 1, b"client", wire.encode_request(api_key, version, request))
+
+    for connection, mine in zip(connections, numbers, strict=True):
+        asked = [InitializePartition(number, STATE_EPOCH, 0) for number in mine]
+        world.call(connection, encode(wire.INITIALIZE, 0, StateRequest("group", [(TOPIC_ID, [*asked])])))
+    world.log.commit(world.runtime)
+    for connection in connections:
+        connection.take_output()
+    receive_s, handle_s = [1.0] * connection_count, [1.0] * connection_count
+    commit_s, output_s = 1.0, 1.0
+    for number in range(rounds):
+        first = number * STEP
+        batches = (StateBatch(first, first + STEP - 1, ACKNOWLEDGED, 1),)
+        start = max(0, first - BEHIND)
+        round_frames = [
+            encode(
+                wire.WRITE,
+                VERSION,
+                StateRequest(
+                    "group", [(TOPIC_ID, [WritePartition(n, STATE_EPOCH, 0, start, STEP, batches) for n in mine])]
+                ),
+            )
+            for mine in numbers
+        ]
+        for index, (connection, frame) in enumerate(zip(connections, round_frames, strict=True)):
+            began_s = time.perf_counter()
+            received_s, handled_s = world.call(connection, frame)
+            receive_s[index] = min(receive_s[index], received_s - began_s)
+            handle_s[index] = min(handle_s[index], handled_s - received_s)
+        began_s = time.perf_counter()
+        world.log.commit(world.runtime)
+        committed_s = time.perf_counter()
+        outputs = [connection.take_output() for connection in connections]
+        output_s = min(output_s, time.perf_counter() - committed_s)
+        commit_s = min(commit_s, committed_s - began_s)
+        for output in outputs:
+            ((_, results),) = wire.decode_response(wire.WRITE, VERSION, output, _ANSWER_HEAD_SIZE)
+            assert [result.error_code for _, result in results] == [0] * keys
+    median = connection_count // 2
+    per_key = 1e6 / keys
+    floors = {
+        "receive": sorted(receive_s)[median] * per_key,
+        "handle": sorted(handle_s)[median] * per_key,
+        "commit": commit_s * per_key / connection_count,
+        "send": output_s * per_key / connection_count,
+    }
+    return {**floors, "total": sum(floors.values())}
+
+
+def main() -> None:
+    """Measure and print every shape."""
+    gc.freeze()
+    for connection_count, keys, rounds in SHAPES:
+        floors = measure(connection_count, keys, rounds)
+        parts = "  ".join(f"{part} {floor_us:5.2f}" for part, floor_us in floors.items())
+        print(f"{connection_count} connections × {keys:2} share partitions, µs per share partition:  {parts}")
+
+
+if __name__ == "__main__":
+    main()
