@@ -229,7 +229,11 @@ class LogSettings(Component):
         "Writes of one shard that may wait for the log; further ones answer COORDINATOR_NOT_AVAILABLE.",
         most=1_000_000,
     )
-    read_batch_records_max: int = count(1_000, "Records that loads hand to the event loop at a time.", most=100_000)
+    read_batch_records_max: int = count(
+        200,
+        "Records that a load takes in at a time, before other shards have their turn: about a millisecond's worth.",
+        most=100_000,
+    )
     fetch_bytes_max: int = setting(
         4 * MIB, "Largest answer to one fetch of the log, for loads and for tails each.", ge=64 * 1024, le=1024 * MIB
     )
@@ -344,7 +348,9 @@ class CompactionSettings(Component):
     compaction_records_per_slice_max: int = count(200, "Snapshots that compaction writes in one go.", most=10_000)
     compaction_check_interval_ms: int = time_ms(5_000, "How often a shard looks whether to compact.")
     compaction_timeout_ms: int = time_ms(
-        60 * MINUTE_MS, "How long a compaction may take before it is given up and begun anew.", minimum=1_000
+        60 * MINUTE_MS,
+        "A compaction that has written nothing for so long is given up; the next one waits until as much has changed again.",
+        minimum=1_000,
     )
     log_readers: Names = setting(
         (), "Consumer groups that read the state topic; the log is not pruned past the offsets they have committed."

@@ -10,6 +10,7 @@ Source: KIP-227 (fetch sessions), KIP-320 (truncation); record batch format, mag
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from struct import Struct
 from typing import NamedTuple
 
@@ -171,15 +172,15 @@ class Follower:
                 self._met(sent.popleft())
                 followed.offset = last_offset + 1
             else:
-                records = _decode(data[at:stop], followed.offset) if not head[5] & _CONTROL else []
-                _drop_met(sent, records)
-                for first in range(0, len(records), self._config.slice_records_max):
+                records = _decode(data[at:stop], followed.offset) if not head[5] & _CONTROL else iter(())
+                # A batch may hold ten thousand records, so it is taken apart in slices too.
+                while few := list(islice(records, self._config.slice_records_max)):
                     if told >= self._config.slice_records_max:
                         told = 0
                         yield
                         if self._followed.get(partition) is not followed:
                             return
-                    few = records[first : first + self._config.slice_records_max]
+                    _drop_met(sent, few)
                     listener.records_read(partition, followed.instance, few)
                     told += len(few)
                 followed.offset = max(followed.offset, last_offset + 1)
@@ -280,16 +281,16 @@ class _Session:
         self._known = {}
 
 
-def _decode(batch: bytes, from_offset: int) -> list[LogRecord]:
-    """Return the records of one batch at or behind an offset."""
+def _decode(batch: bytes, from_offset: int) -> Iterator[LogRecord]:
+    """Return the records of one batch at or behind an offset, each decoded when it is asked for."""
     decoded = MemoryRecords(batch).next_batch()
     if not decoded.validate_crc():
         raise ConnectionFailed("a record batch arrived broken")
-    return [
+    return (
         make_log_record((record.offset, record.key, record.value, _header(record.headers)))
         for record in decoded
         if record.offset >= from_offset
-    ]
+    )
 
 
 def _header(headers: list[tuple[str, bytes]]) -> bytes | None:
@@ -301,7 +302,7 @@ def _header(headers: list[tuple[str, bytes]]) -> bytes | None:
 
 def _drop_met(sent: deque[SentBatch], records: list[LogRecord]) -> None:
     """Forget sent batches that were met record by record, because the broker wrote them anew."""
-    headers = {record.header for record in records}
+    headers = {record.header for record in records} if sent else ()
     while sent and sent[0].last_header in headers:
         sent.popleft()
 

@@ -42,7 +42,7 @@ class KafkaLogConfig:
     fetch_wait_ms: int = 100  #: how long a broker may hold an empty fetch
     fetch_bytes_max: int = 4 * 1_048_576  #: of one fetch
     fetch_partition_bytes_max: int = 1_048_576
-    slice_records_max: int = 1_000  #: records of a load told before others have their turn
+    slice_records_max: int = 200  #: records of a load told before others have their turn
     request_timeout_ms: int = 10_000  #: of any request to a broker
 
 
