@@ -2,7 +2,7 @@
 
 A call is one request of any of the five kinds, in any version, about a few share partitions.
 Small numbers everywhere, so that epochs fence, ranges overlap and start offsets pass over batches all the time.
-Malformed state batches are left out: there we differ from Apache Kafka on purpose (test_differential.py lists where).
+Malformed state batches are left out: there we differ from Apache Kafka on purpose (test_differences.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Fixtures of the ring that runs Java."""
 
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
 from typing import NamedTuple
 
 import pytest
@@ -48,10 +49,23 @@ def coordinator(request: pytest.FixtureRequest) -> Coordinator:
 
 
 @pytest.fixture(scope="session")
-def persister(coordinator: Coordinator) -> Iterator[PersisterDriver]:
-    """Give Apache Kafka's persister, which asks this coordinator; it serves all tests, because a JVM starts slowly."""
-    with PersisterDriver(coordinator.address) as running:
-        yield running
+def persister_of() -> Iterator[Callable[[Coordinator], PersisterDriver]]:
+    """Give a function that gives Apache Kafka's persister for a coordinator: one for all tests, as a JVM starts slowly."""
+    running: dict[Coordinator, PersisterDriver] = {}
+    with ExitStack() as stack:
+
+        def start_once(coordinator: Coordinator) -> PersisterDriver:
+            if coordinator not in running:
+                running[coordinator] = stack.enter_context(PersisterDriver(coordinator.address))
+            return running[coordinator]
+
+        yield start_once
+
+
+@pytest.fixture
+def persister(coordinator: Coordinator, persister_of: Callable[[Coordinator], PersisterDriver]) -> PersisterDriver:
+    """Give the persister that asks this coordinator."""
+    return persister_of(coordinator)
 
 
 @pytest.fixture

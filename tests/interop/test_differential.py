@@ -1,6 +1,6 @@
 """The same bytes sent to Apache Kafka's share coordinator and to ours: the same answers, and the same records behind them.
 
-Where we differ from Kafka on purpose is listed at the end, a test for each.
+Where we differ from Kafka on purpose stands in test_differences.py.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from holdfast.client import ClientSettings, connect
 from holdfast.console.log_reader import LogReader
 from holdfast.records import kafka as kafka_codec
 from holdfast.records import wire
-from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import Checkpoint, is_checkpoint_key
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState, replay
@@ -264,40 +263,3 @@ def comparable(key: bytes, value: bytes | None) -> tuple[str, bytes, bytes | Non
     timeless = plain._replace(create_timestamp_ms=0, write_timestamp_ms=0)
     kind = "snapshot" if snapshot == plain else "snapshot with fences"
     return kind, key, kafka_codec.encode_value(timeless)
-
-
-# ---- where we differ on purpose ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("claim", "batch", "start_offset"),
-    [
-        ("a negative offset", StateBatch(-2, 5, 0, 1), -1),
-        ("the reserved delivery state", StateBatch(0, 5, 3, 1), -1),
-        ("a delivery state that is never stored", StateBatch(0, 5, 1, 1), -1),
-        ("a negative delivery count", StateBatch(0, 5, 0, -1), -1),
-        ("a start offset that means nothing", StateBatch(0, 5, 0, 1), -2),
-    ],
-)
-def test_malformed_batches_are_refused_here_and_stored_by_kafka(
-    pair: Pair, claim: str, batch: StateBatch, start_offset: int
-) -> None:
-    """A reversed range is refused here as well; Kafka's coordinator would never answer anybody again."""
-    group_id = pair.new_life()[GROUPS[0]]
-    assert pair.ask(BEGINNING[0], group_id)[1].results[_KNOWN, 0] == (0,)
-    written = WritePartition(0, -1, -1, start_offset, -1, (batch,))
-    theirs, ours = pair.ask(Call(wire.WRITE, 1, "", ((_KNOWN, (written,)),)), group_id)
-    assert (theirs.results, ours.results) == ({(_KNOWN, 0): (0,)}, {(_KNOWN, 0): (INVALID_REQUEST,)})
-
-
-def test_of_a_share_partition_named_twice_a_failure_is_told(pair: Pair) -> None:
-    """Both are carried out, in order; Kafka tells the last result only."""
-    group_id = pair.new_life()[GROUPS[0]]
-    pair.ask(BEGINNING[0], group_id)
-    fenced = WritePartition(0, 0, -1, -1, -1, (StateBatch(0, 5, 2, 1),))
-    fine = WritePartition(0, 1, -1, -1, -1, (StateBatch(10, 15, 2, 1),))
-    theirs, ours = pair.ask(Call(wire.WRITE, 1, "", ((_KNOWN, (fenced, fine)),)), group_id)
-    assert (theirs.results, ours.results) == ({(_KNOWN, 0): (0,)}, {(_KNOWN, 0): (FENCED_STATE_EPOCH,)})
-    read = Call(wire.READ, 0, "", ((_KNOWN, (ReadPartition(0, -1),)),))
-    theirs, ours = pair.ask(read, group_id)
-    assert ours.results == theirs.results == {(_KNOWN, 0): (0, 1, 0, (StateBatch(10, 15, 2, 1),))}

@@ -1,5 +1,6 @@
 """Apache Kafka's own tool reads our topic, and sees there what Kafka's coordinator writes after the same calls."""
 
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -17,11 +18,12 @@ SNAPSHOT, UPDATE = 0, 1
 KINDS = ("snapshot", "update")
 
 
-def written_by(coordinator: Coordinator, kafka: str, group_id: str, topic_id: str) -> list[dict[str, Any]]:
+def written_by(
+    persister: PersisterDriver, coordinator: Coordinator, kafka: str, group_id: str, topic_id: str
+) -> list[dict[str, Any]]:
     """Let a share partition live once, and return what Kafka's formatter then shows of it, times left out."""
-    with PersisterDriver(coordinator.address) as persister:
-        for exchange in life_of_a_share_partition(group_id, topic_id):
-            persister.ask(exchange.step)
+    for exchange in life_of_a_share_partition(group_id, topic_id):
+        persister.ask(exchange.step)
     shown = format_state_topic(kafka, coordinator.state_topic)
     assert {record["key"]["type"] for record in shown} == {SNAPSHOT, UPDATE}
     records = [
@@ -37,10 +39,18 @@ def written_by(coordinator: Coordinator, kafka: str, group_id: str, topic_id: st
 
 
 def test_kafkas_formatter_shows_the_same_in_both_topics(
-    apache_kafka: Coordinator, holdfast: Coordinator, kafka: str, group_id: str, share_topic_id: str
+    persister_of: Callable[[Coordinator], PersisterDriver],
+    apache_kafka: Coordinator,
+    holdfast: Coordinator,
+    kafka: str,
+    group_id: str,
+    share_topic_id: str,
 ) -> None:
-    ours = written_by(holdfast, kafka, group_id, share_topic_id)
-    assert ours == written_by(apache_kafka, kafka, group_id, share_topic_id)
+    ours, theirs = (
+        written_by(persister_of(coordinator), coordinator, kafka, group_id, share_topic_id)
+        for coordinator in (holdfast, apache_kafka)
+    )
+    assert ours == theirs
     kinds = ["tombstone" if r["value"] is None else KINDS[r["key"]["type"]] for r in ours]
     assert kinds == [
         "snapshot",  # Initialize
