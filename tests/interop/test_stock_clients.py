@@ -76,3 +76,13 @@ async def test_a_consumer_that_came_by_mistake_fails_and_does_not_spin() -> None
         assert "InvalidRequestException" in said
         assert served.server.requests < 10
         assert served.reports == []
+
+
+async def test_a_share_consumer_that_came_by_mistake_fails_and_does_not_spin() -> None:
+    """It tells so when its first poll ends, and asks about twice in a second until then."""
+    async with serve() as served:
+        where = ("--bootstrap-server", served.address, "--topic", "orders", "--group", "g")
+        said = await run("consumer.ConsoleShareConsumer", *where, "--timeout-ms", "5000")
+        assert "InvalidRequestException" in said
+        assert served.server.requests < 40
+        assert served.reports == []
