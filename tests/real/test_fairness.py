@@ -5,6 +5,7 @@ RECORDS=1000000 makes the log so long (100,000 by default); `pytest -s` shows th
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from itertools import count
@@ -28,9 +29,23 @@ pytestmark = pytest.mark.real
 
 RECORDS = int(os.environ.get("RECORDS", "100000"))
 KEYS = 1_000
-#: Generous, for the machine is shared: what fails it is a load that keeps the loop to itself.
-P99_MAX_MS = 1_000.0
+#: The loop's thread may work so long before others have their turn; in time of the processor, for the machine is shared.
+TURN_P99_MAX_MS = 20.0
 WRITES_MIN = 10
+
+
+async def measure_turns(turns_ms: list[float]) -> None:
+    """Measure for how long the loop works in each of its turns."""
+    last_s = time.thread_time()
+    while True:
+        await asyncio.sleep(0)
+        now_s = time.thread_time()
+        turns_ms.append((now_s - last_s) * 1_000)
+        last_s = now_s
+
+
+def at_99_percent(values: list[float]) -> float:
+    return sorted(values)[len(values) * 99 // 100]
 
 
 def keys_of(log_partition_index: int, number: int, topic_id: bytes) -> list[SharePartitionKey]:
@@ -57,10 +72,12 @@ async def test_a_shard_answers_while_another_one_loads_a_long_log(kafka: str, ne
     node = RunningNode(make_settings(kafka, topic))
     held = node.node._shards.partitions
     times_ms: list[float] = []
+    turns_ms: list[float] = []
     try:
         await node.until(lambda: held() and held()[0].state is State.ACTIVE, "the short log is loaded")
         async with connect(node.address) as client:
             await client.initialize(key.group_id, orders, 0, 1, 0)
+            measuring = asyncio.create_task(measure_turns(turns_ms))
             while held()[1].state is State.LOADING:
                 offset = len(times_ms)
                 began_s = time.perf_counter()
@@ -68,17 +85,17 @@ async def test_a_shard_answers_while_another_one_loads_a_long_log(kafka: str, ne
                     key.group_id, orders, 0, 1, -1, offset, [StateBatch(offset, offset, ACKNOWLEDGED, 1)]
                 )
                 times_ms.append((time.perf_counter() - began_s) * 1_000)
+            measuring.cancel()
             await node.ready()
             assert len(times_ms) >= WRITES_MIN
             [_, long_log] = await client.admin("partitions")
     finally:
         await node.stop()
-    times_ms.sort()
-    p50_ms, p99_ms = times_ms[len(times_ms) // 2], times_ms[len(times_ms) * 99 // 100]
     print(
         f"\n{len(times_ms)} writes to one shard while another loaded {long_log['records_loaded']} records in "
-        f"{long_log['load_ms']} ms: p50 {p50_ms:.1f} ms, p99 {p99_ms:.1f} ms, longest {times_ms[-1]:.1f} ms"
+        f"{long_log['load_ms']} ms: p99 {at_99_percent(times_ms):.1f} ms, longest {max(times_ms):.1f} ms; the loop worked "
+        f"{at_99_percent(turns_ms):.2f} ms a turn at p99, {max(turns_ms):.2f} ms at most"
     )
     assert long_log["keys"] == KEYS
     assert long_log["records_loaded"] >= RECORDS
-    assert p99_ms < P99_MAX_MS
+    assert at_99_percent(turns_ms) < TURN_P99_MAX_MS
