@@ -66,7 +66,8 @@ def run_many(start: int, count: int, jobs: int) -> int:
             done += lives.lived
             counts += lives.counts
             for seed, text in lives.failures[: max(0, TOLD_MAX - len(failures))]:
-                print(f"\nseed {seed} fails: {text}\n  again: python -m tests.simulated --seed {seed} --trace")
+                again = f"  again: python -m tests.simulated --seed {seed} --trace"
+                print(f"\nseed {seed} fails: {text}\n{again}", flush=True)
             failures += lives.failures
             if sys.stderr.isatty():
                 print(f"\r{done}/{count}", end="", file=sys.stderr)
