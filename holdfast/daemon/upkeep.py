@@ -168,7 +168,7 @@ class Upkeep:
         if found.partition_count != topic.partition_count:
             self._distrust(
                 f"the topic {topic.name} has {found.partition_count} partitions and had {topic.partition_count}, so share "
-                f"partitions would be looked for in others; start this node again, and {_WAY_OUT}"
+                f"partitions would be looked for in others; copy the log to a new topic with the old number, and name it in state_topic"
             )
         elif found.topic_id != topic.topic_id:
             self._topic = found
