@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
-from time import sleep
+from signal import SIGINT, signal
+from threading import Event
 from typing import Any, Final
 
 import click
@@ -88,9 +89,11 @@ def dump(
     options = dict(split_assignment(text, "--kafka") for text in properties)
     reader = LogReader({**options, "bootstrap.servers": bootstrap_server}, topic)
     wanted = Wanted(partitions, from_offset, from_time)
+    is_interrupted = Event()
+    earlier_handler = signal(SIGINT, lambda *_: is_interrupted.set()) if follow else None
     try:
-        entries = (entry for entry in _entries(reader, wanted, follow) if not kinds or entry.kind in kinds)
-        counted = _Counted(islice(entries, limit))
+        read = _entries(reader, wanted, is_interrupted if follow else None)
+        counted = _Counted(islice((entry for entry in read if not kinds or entry.kind in kinds), limit))
         if as_json:
             for entry in counted:
                 click.echo(json.dumps(entry_data(entry), ensure_ascii=False))
@@ -99,6 +102,8 @@ def dump(
         void = f", of which {counted.void} do not count" if counted.void else ""
         say(f"{counted.total} records{void}.")
     finally:
+        if follow:
+            signal(SIGINT, earlier_handler)
         reader.close()
 
 
@@ -159,14 +164,11 @@ class _Counted:
             yield entry
 
 
-def _entries(reader: LogReader, wanted: Wanted, is_endless: bool) -> Iterator[LogEntry]:
+def _entries(reader: LogReader, wanted: Wanted, until: Event | None) -> Iterator[LogEntry]:
+    """Yield what lies in the log, and then what comes, until an interrupt: it is how following ends."""
     yield from reader.read(wanted)
-    try:
-        while is_endless:
-            sleep(_FOLLOW_EVERY_S)
-            yield from reader.read(wanted)
-    except KeyboardInterrupt:
-        return  # it is how following ends
+    while until is not None and not until.wait(_FOLLOW_EVERY_S):
+        yield from reader.read(wanted)
 
 
 def _print_tables(entries: Iterable[LogEntry], rows_per_table: int) -> None:

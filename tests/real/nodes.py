@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from holdfast.broker.properties import HOST, choose_ports
@@ -138,6 +138,12 @@ async def wait_until(condition: Callable[[], object], what: str, timeout_s: floa
 
 
 def topic_id_of(bootstrap_servers: str, topic: str) -> bytes:
-    """Return the id of a topic."""
+    """Return the id of a topic, which may have been made a moment ago."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    return to_bytes(admin.describe_topics(TopicCollection([topic]))[topic].result(timeout=30).topic_id)
+    deadline = time.monotonic() + WAIT_TIMEOUT_S
+    while True:
+        try:
+            return to_bytes(admin.describe_topics(TopicCollection([topic]))[topic].result(timeout=30).topic_id)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline:
+                raise
