@@ -26,6 +26,9 @@ BATCH_HEAD_BYTES = 61
 #: Errors after which the same batch may be sent again: nothing was appended, or a second copy is void.
 _RETRIABLE = STALE_LEADER | {-1, 2, 7, 19, 20}
 
+#: Taking the times of each batch would cost more than it tells, where batches hold a record or two.
+_BATCHES_PER_TIMING = 8
+
 #: In place of the id of a leader that is not known.
 NO_BROKER = -1
 
@@ -55,7 +58,7 @@ class SentBatch(NamedTuple):
     record_count: int
     first_header: bytes
     last_header: bytes
-    gathered_s: float  #: when its first record was handed over, by the loop's clock
+    gathered_s: float | None  #: when its first record was handed over, by the loop's clock; None: nobody takes its time
 
 
 class _Batch(NamedTuple):
@@ -219,11 +222,14 @@ class Appender:
             count += 1
         self._records -= count
         metrics = self._metrics
-        metrics.batch_linger_time.record((self._loop.time() - lane.gathered_s) * 1_000)
+        gathered_s: float | None = None
+        if metrics.batch_flush.value % _BATCHES_PER_TIMING == 0:
+            gathered_s = lane.gathered_s
+            metrics.batch_linger_time.record((self._loop.time() - gathered_s) * 1_000)
         metrics.batch_flush.value += 1
         metrics.records_appended.value += count
         data = bytes(builder.build())
-        sent = SentBatch(data[BATCH_HEAD_BYTES:], count, first_header, last_header, lane.gathered_s)
+        sent = SentBatch(data[BATCH_HEAD_BYTES:], count, first_header, last_header, gathered_s)
         lane.sent.append(sent)
         return _Batch(partition, data, sent, expires_s)
 

@@ -205,7 +205,8 @@ class KafkaLog:
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _met(self, sent: SentBatch) -> None:
-        self._metrics.event_purgatory_time.record((self._loop.time() - sent.gathered_s) * 1_000)
+        if sent.gathered_s is not None:
+            self._metrics.event_purgatory_time.record((self._loop.time() - sent.gathered_s) * 1_000)
 
     def _append_failed(self, partition: int, header: bytes, text: str) -> None:
         self._told().append_failed(partition, header, text)

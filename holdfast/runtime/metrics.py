@@ -330,10 +330,11 @@ class RuntimeMetrics:
         )
         self.event_purgatory_time = histogram(
             "event-purgatory-time-ms",
-            "Time from a record's hand-over until the tail met it, in ms; of the first record of each batch.",
+            "Time from a record's hand-over until the tail met it, in ms; of the first record of one batch in eight.",
         )
         self.batch_linger_time = histogram(
-            "batch-linger-time-ms", "Time from the first record of a batch to its sending, in ms."
+            "batch-linger-time-ms",
+            "Time from the first record of a batch to its sending, in ms; of one batch in eight.",
         )
         self.batch_flush_time = histogram("batch-flush-time-ms", "Time of a Produce request, in ms.")
         self.batch_flush = registry.meter("batch-flush", "Batches sent to brokers.")

@@ -104,7 +104,7 @@ async def test_our_own_batch_is_told_without_being_taken_apart(
     tail: Follower, brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
 ) -> None:
     ours = batch(5, [b"a", b"b"])
-    sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 2, b"h0", b"h1", 0))
+    sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 2, b"h0", b"h1", None))
     tail.follow(0, 3, 5)
     await answer(brokers, fetched([found(ours + batch(7, [b"a", b"b"]))]))
     assert told.lines == [
@@ -119,7 +119,7 @@ async def test_our_own_batch_that_is_not_taken_is_told_record_by_record(
     tail: Follower, brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
 ) -> None:
     ours = batch(5, [b"a", b"b"])
-    sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 2, b"h0", b"h1", 0))
+    sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 2, b"h0", b"h1", None))
     told.takes_own = False
     tail.follow(0, 3, 5)
     await answer(brokers, fetched([found(ours)]))
