@@ -210,6 +210,14 @@ async def test_a_broker_is_killed_and_comes_back(brokers: EmbeddedKafka, topic: 
             await playing.wait_answers()
 
 
+async def test_a_broker_is_restarted_in_good_order(brokers: EmbeddedKafka, topic: str, tmp_path: Path) -> None:
+    """It hands its log partitions over before it ends, so its connections tell of it first."""
+    async with scene(brokers, topic, tmp_path) as playing:
+        await asyncio.to_thread(brokers.restart, await playing.busiest())
+        await playing.wait_in_sync()
+        await playing.wait_answers()
+
+
 async def test_a_broker_falls_silent_and_wakes_up(brokers: EmbeddedKafka, topic: str, tmp_path: Path) -> None:
     async with scene(brokers, topic, tmp_path) as playing:
         victim = await playing.busiest()
