@@ -90,6 +90,8 @@ def show_checks(console: Console, checks: Sequence[Check]) -> None:
     console.print()
     for check in checks:
         console.print(f"[green]✓[/] {check.claim}" if check.holds else f"[bold red]✗ {check.claim}[/]")
+        for detail in check.details:
+            console.print(f"  {detail}", soft_wrap=True)
 
 
 def _show(console: Console, table: Table) -> None:

@@ -1,10 +1,11 @@
 """The work: a topic of orders, some of which fail a few times before they succeed, and some of which never do."""
 
 import json
+from functools import partial
 from random import Random
 from typing import Final, NamedTuple
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -34,15 +35,24 @@ class Order(NamedTuple):
         return Delivery(ACKNOWLEDGED, self.succeeds_at)
 
 
-def place_orders(
-    bootstrap_servers: str, topic: str, partitions: int, per_partition: int, seed: int
-) -> list[list[Order]]:
-    """Make the topic, produce the orders into it, and return them by partition in the order of their offsets."""
+#: Where orders lie: by partition, then by offset.
+Placed = list[dict[int, Order]]
+
+
+def place_orders(bootstrap_servers: str, topic: str, partitions: int, per_partition: int, seed: int) -> Placed:
+    """Make the topic, produce the orders into it, and return where Kafka says that each of them lies."""
     random = Random(seed)
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_KAFKA_TIMEOUT_S)
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "all"})
-    placed: list[list[Order]] = [[] for _ in range(partitions)]
+    # Without idempotence a batch that is tried again may land behind a later one, or twice.
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True})
+    placed: Placed = [{} for _ in range(partitions)]
+
+    def lies_at(order: Order, error: KafkaError | None, message: Message) -> None:
+        partition, offset = message.partition(), message.offset()
+        if error is None and partition is not None and offset is not None:
+            placed[partition][offset] = order
+
     for number in range(partitions * per_partition):
         order = Order(
             number,
@@ -50,9 +60,14 @@ def place_orders(
             random.randrange(100, 100_000),
             random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0],
         )
-        placed[number % partitions].append(order)
-        producer.produce(topic, json.dumps(order._asdict()), partition=number % partitions)
-    if producer.flush(_KAFKA_TIMEOUT_S):
+        producer.produce(
+            topic,
+            json.dumps(order._asdict()),
+            partition=number % partitions,
+            on_delivery=partial(lies_at, order),
+        )
+    producer.flush(_KAFKA_TIMEOUT_S)
+    if any(len(orders) != per_partition for orders in placed):
         raise TimeoutError(f"Kafka did not take all orders in {_KAFKA_TIMEOUT_S:.0f} s.")
     return placed
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from demo.orders import Order
+from demo.orders import Placed
 from demo.share_partition import Delivery, by_offset
 from demo.worker import GROUP, STATE_EPOCH, Ledger
 from holdfast.client import Client, ShareStateError
@@ -28,6 +28,7 @@ class Check(NamedTuple):
 
     claim: str
     holds: bool
+    details: Sequence[str] = ()  #: what differs, where it does not hold
 
 
 def read_log(bootstrap_servers: str, state_topic: str) -> LogStory:
@@ -51,13 +52,15 @@ def read_log(bootstrap_servers: str, state_topic: str) -> LogStory:
 
 
 async def judge(
-    client: Client, topic_id: bytes, orders: Sequence[Sequence[Order]], ledgers: Mapping[int, Ledger], story: LogStory
+    client: Client, topic_id: bytes, orders: Placed, ledgers: Mapping[int, Ledger], story: LogStory
 ) -> list[Check]:
     """Compare all there is; `ledgers` and `orders` are by partition."""
-    expected = {
-        partition: {offset: order.outcome() for offset, order in enumerate(placed)}
+    differing = [
+        f"order {order.number} (partition {partition}, offset {offset}): {order.outcome()} expected, {written} found"
         for partition, placed in enumerate(orders)
-    }
+        for offset, order in placed.items()
+        if (written := story.deliveries[partition].get(offset)) != order.outcome()
+    ]
     read_back, is_complete, is_fenced = True, True, False
     for partition, ledger in ledgers.items():
         found = await client.read(GROUP, topic_id, partition, leader_epoch=-1)
@@ -70,7 +73,7 @@ async def judge(
     except ShareStateError as refusal:
         is_fenced = refusal.name == "FENCED_LEADER_EPOCH"
     return [
-        Check("Every order was acknowledged, or archived where it never succeeds.", story.deliveries == expected),
+        Check("Every order was acknowledged, or archived where it never succeeds.", not differing, differing[:1]),
         Check("The state read back is what was answered, batch by batch.", read_back),
         Check("The daemon counts every order as finished.", is_complete),
         Check("A late write of the dead worker is refused (FENCED_LEADER_EPOCH).", is_fenced),
