@@ -14,6 +14,7 @@ from typing import Any, Final
 from holdfast.records.batches import StateBatch, make_batch
 from holdfast.records.errors import Undecodable
 from holdfast.records.keys import TOPIC_ID_SIZE, SharePartitionKey
+from holdfast.records.numbers import decode_numbers, encode_numbers
 from holdfast.records.single_object import PREFIX_SIZE, SingleObject, prefix_error
 from holdfast.records.values import Snapshot, Update, make_snapshot, make_update
 
@@ -25,21 +26,12 @@ KEY_PREFIX: Final = _KEY.prefix
 SNAPSHOT_PREFIX: Final = _SNAPSHOT.prefix
 UPDATE_PREFIX: Final = _UPDATE.prefix
 
-# A zigzag number as a varint is written 14 bits at a time: two bytes of which more follow, or the last one or two.
-_GROUP_COUNT: Final = 1 << 14
-_GROUP_MASK: Final = _GROUP_COUNT - 1
-_LAST = [bytes((z,) if z < 0x80 else (z & 0x7F | 0x80, z >> 7)) for z in range(_GROUP_COUNT)]
-_MORE = [bytes((z & 0x7F | 0x80, z >> 7 | 0x80)) for z in range(_GROUP_COUNT)]
-_UNZIGZAG = [z >> 1 ^ -(z & 1) for z in range(0x80)]
-# Longest varint read by hand; an offset that needs more bits than this is left to fastavro, and so is corruption.
-_SHIFT_MAX: Final = 49
-
 
 def encode_key(key: SharePartitionKey) -> bytes:
     """Return the bytes of a record's key."""
     group_id = key.group_id.encode()
     return b"".join(
-        (_encode_numbers((len(group_id),), _KEY.prefix), group_id, _encode_numbers((key.partition,), key.topic_id))
+        (encode_numbers((len(group_id),), _KEY.prefix), group_id, encode_numbers((key.partition,), key.topic_id))
     )
 
 
@@ -57,7 +49,7 @@ def decode_key(data: bytes) -> SharePartitionKey:
         and not size & 1
     ):
         topic = PREFIX_SIZE + 1 + (size >> 1)
-        numbers = _decode_numbers(data[topic + TOPIC_ID_SIZE :])
+        numbers = decode_numbers(data[topic + TOPIC_ID_SIZE :])
         if len(numbers) == 1:
             try:
                 group_id = data[PREFIX_SIZE + 1 : topic].decode()
@@ -72,12 +64,23 @@ def encode_value(value: Snapshot | Update) -> bytes:
     if type(value) is Update:
         numbers = [*value[:4]]
         _flatten(value[4], numbers)
-        return _encode_numbers(numbers, UPDATE_PREFIX)
+        return encode_numbers(numbers, UPDATE_PREFIX)
     assert type(value) is Snapshot
-    numbers = [*value[:7]]
-    _flatten(value[7], numbers)
-    numbers += value[8:]
-    return _encode_numbers(numbers, SNAPSHOT_PREFIX)
+    return encode_numbers(snapshot_numbers(value), SNAPSHOT_PREFIX)
+
+
+def snapshot_numbers(snapshot: Snapshot) -> list[int]:
+    """Return the numbers that the body of a snapshot consists of."""
+    numbers: list[int] = [*snapshot[:7]]
+    _flatten(snapshot[7], numbers)
+    numbers += snapshot[8:]
+    return numbers
+
+
+def snapshot_of_numbers(numbers: list[int]) -> Snapshot | None:
+    """Return the snapshot whose body these numbers are, or None when it is not written as `snapshot_numbers` does."""
+    batches = _unflatten(numbers[7:-2])
+    return None if batches is None else make_snapshot((*numbers[:7], batches, *numbers[-2:]))
 
 
 def decode_value(data: bytes) -> Snapshot | Update:
@@ -94,7 +97,7 @@ def decode_value(data: bytes) -> Snapshot | Update:
 
 
 def _decode_update(data: bytes) -> Update:
-    numbers = _decode_numbers(data[PREFIX_SIZE:])
+    numbers = decode_numbers(data[PREFIX_SIZE:])
     batches = _unflatten(numbers[4:])
     if batches is not None:
         return make_update((*numbers[:4], batches))
@@ -103,11 +106,12 @@ def _decode_update(data: bytes) -> Update:
 
 
 def _decode_snapshot(data: bytes) -> Snapshot:
-    numbers = _decode_numbers(data[PREFIX_SIZE:])
-    batches = _unflatten(numbers[7:-2])
-    if batches is not None:
-        return make_snapshot((*numbers[:7], batches, *numbers[-2:]))
-    fields = _SNAPSHOT.decode("value", data)
+    snapshot = snapshot_of_numbers(decode_numbers(data[PREFIX_SIZE:]))
+    return snapshot or snapshot_of_fields(_SNAPSHOT.decode("value", data))
+
+
+def snapshot_of_fields(fields: dict[str, Any]) -> Snapshot:
+    """Return the snapshot with the fields that fastavro read."""
     return Snapshot(**fields | {"state_batches": _batches(fields)})
 
 
@@ -138,34 +142,3 @@ def _unflatten(numbers: list[int]) -> tuple[StateBatch, ...] | None:
     if len(numbers) < 6 or numbers[0] * 4 + 2 != len(numbers) or numbers[-1]:
         return None
     return tuple(map(make_batch, zip(numbers[1:-1:4], numbers[2:-1:4], numbers[3:-1:4], numbers[4:-1:4], strict=True)))
-
-
-def _encode_numbers(numbers: Sequence[int], prefix: bytes = b"") -> bytes:
-    """Return `prefix` and Avro's form of ints and longs behind it, one after the other."""
-    parts = [prefix]
-    for number in numbers:
-        zigzag = number << 1 if number >= 0 else ~number << 1 | 1
-        while zigzag > _GROUP_MASK:
-            parts.append(_MORE[zigzag & _GROUP_MASK])
-            zigzag >>= 14
-        parts.append(_LAST[zigzag])
-    return b"".join(parts)
-
-
-def _decode_numbers(data: bytes) -> list[int]:
-    """Return the ints and longs that `data` consists of; nothing at all when one is cut short or very large."""
-    numbers = []
-    zigzag = shift = 0
-    for byte in data:
-        if byte > 0x7F:
-            zigzag |= (byte & 0x7F) << shift
-            shift += 7
-            if shift > _SHIFT_MAX:
-                return []
-        elif shift:
-            zigzag |= byte << shift
-            numbers.append(zigzag >> 1 ^ -(zigzag & 1))
-            zigzag = shift = 0
-        else:
-            numbers.append(_UNZIGZAG[byte])
-    return [] if shift else numbers
