@@ -1,0 +1,151 @@
+"""Which entries of the snapshot topic make up a log partition at an offset; for the daemon's load, its tail and the CLI.
+
+A manifest is good for a log that starts at L if of each share partition the entry with the highest covered offset in [L, O],
+deleted ones left out, agree with its count and its sum. What lies below the log start is looked at by nobody: after a cut every
+live share partition has a snapshot in the log again, and until the job has seen it no manifest agrees, which costs time only.
+
+Source: `tests/model`, rules of the manifests.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.records.errors import RecordError
+from holdfast.records.keys import SharePartitionKey
+from holdfast.records.snapshot_topic import (
+    DIGEST_MODULUS,
+    Entry,
+    EntryKey,
+    Manifest,
+    ManifestKey,
+    decode_entry,
+    decode_key,
+    decode_manifest,
+    digest,
+)
+
+
+class RawEntry(NamedTuple):
+    """Hold an entry as it lies in the snapshot topic."""
+
+    covered_offset: int
+    key_bytes: bytes
+    value_bytes: bytes
+
+
+class Disagreement(Exception):
+    """Say why the entries there are do not make up what a manifest says."""
+
+
+class SnapshotSet:
+    """Collect what one partition of the snapshot topic holds about one log partition of one state topic.
+
+    Args:
+        state_topic_id: 16 bytes; what is about another topic is counted and passed over.
+        log_partition: of the state topic.
+    """
+
+    def __init__(self, state_topic_id: bytes, log_partition: int) -> None:
+        self._state_topic_id = state_topic_id
+        self._log_partition = log_partition
+        #: Share partition to its entries by covered offset.
+        self._entries: dict[SharePartitionKey, dict[int, RawEntry]] = {}
+        self._manifests: dict[int, bytes] = {}
+        #: Records of the snapshot topic that are about another state topic or log partition, or that cannot be read.
+        self.foreign_records = 0
+        self.undecodable_records = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._entries.values()))
+
+    def add(self, key_bytes: bytes | None, value_bytes: bytes | None) -> EntryKey | ManifestKey | None:
+        """Take one record in the order of the topic; returns what it is about, None when it is passed over."""
+        try:
+            key = decode_key(key_bytes)
+        except RecordError:
+            self.undecodable_records += 1
+            return None
+        assert key_bytes is not None
+        if key.state_topic_id != self._state_topic_id:
+            self.foreign_records += 1
+            return None
+        if isinstance(key, EntryKey):
+            self._add_entry(key, key_bytes, value_bytes)
+        elif key.log_partition != self._log_partition:
+            self.foreign_records += 1
+            return None
+        elif value_bytes is None:
+            self._manifests.pop(key.covered_offset, None)
+        else:
+            self._manifests[key.covered_offset] = value_bytes
+        return key
+
+    def entries_of(self, key: SharePartitionKey) -> list[RawEntry]:
+        """Return the entries of a share partition, covered offsets ascending."""
+        return [entry for _, entry in sorted(self._entries.get(key, {}).items())]
+
+    def share_partitions(self) -> list[SharePartitionKey]:
+        """Return every share partition that has an entry."""
+        return list(self._entries)
+
+    def manifest_offsets(self) -> list[int]:
+        """Return the covered offsets of all manifests, highest first."""
+        return sorted(self._manifests, reverse=True)
+
+    def manifest(self, covered_offset: int) -> Manifest:
+        """Return one of the manifests.
+
+        Raises:
+            RecordError: it cannot be decoded.
+        """
+        return decode_manifest(self._manifests[covered_offset])
+
+    def select(self, covered_offset: int, log_start: int) -> dict[SharePartitionKey, RawEntry]:
+        """Return, per share partition, the entry with the highest covered offset in [`log_start`, `covered_offset`]."""
+        selected = {}
+        for key, entries in self._entries.items():
+            offsets = [offset for offset in entries if log_start <= offset <= covered_offset]
+            if offsets:
+                selected[key] = entries[max(offsets)]
+        return selected
+
+    def verify(self, covered_offset: int, log_start: int) -> dict[SharePartitionKey, Entry]:
+        """Return the live share partitions that the manifest at `covered_offset` stands for.
+
+        Raises:
+            Disagreement: count or sum differ, or something cannot be decoded; says which.
+        """
+        entries = {}
+        digest_sum = 0
+        try:
+            manifest = self.manifest(covered_offset)
+            for key, (_, key_bytes, value_bytes) in self.select(covered_offset, log_start).items():
+                entry = decode_entry(value_bytes)
+                if entry.snapshot is not None:
+                    entries[key] = entry
+                    digest_sum += digest(key_bytes, value_bytes)
+        except RecordError as error:
+            raise Disagreement(str(error)) from error
+        if len(entries) != manifest.live_count:
+            raise Disagreement(
+                f"{len(entries)} share partitions are live where the manifest counts {manifest.live_count}"
+            )
+        digest_sum %= DIGEST_MODULUS
+        if digest_sum != manifest.digest_sum:
+            raise Disagreement(
+                f"the entries add up to {digest_sum:032x} where the manifest says {manifest.digest_sum:032x}"
+            )
+        return entries
+
+    def _add_entry(self, key: EntryKey, key_bytes: bytes, value_bytes: bytes | None) -> None:
+        if value_bytes is not None:
+            self._entries.setdefault(key.key, {})[key.covered_offset] = RawEntry(
+                key.covered_offset, key_bytes, value_bytes
+            )
+            return
+        entries = self._entries.get(key.key)
+        if entries is not None:
+            entries.pop(key.covered_offset, None)
+            if not entries:
+                del self._entries[key.key]
