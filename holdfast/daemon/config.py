@@ -15,13 +15,15 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from holdfast.daemon.settings import Address, Component, Settings, is_secret
+from holdfast.daemon.declarations import Address, Component, Properties, is_secret
+from holdfast.daemon.settings import Settings
 
 ENVIRONMENT_PREFIX: Final = "HOLDFAST_"
 #: Variables that are read elsewhere and are no settings.
 RESERVED_VARIABLES: Final = frozenset({"HOLDFAST_CONFIG", "HOLDFAST_BOOTSTRAP", "HOLDFAST_CACHE"})
 
 _KAFKA = "kafka."
+_SPARK = "spark."
 _SHARE_COORDINATOR = "share.coordinator."
 
 _PRUNING = "compaction decides when to prune; see compaction_dead_share"
@@ -75,11 +77,12 @@ def _known_settings() -> Iterator[Known]:
     for attribute, field in Settings.model_fields.items():
         if not (isinstance(field.annotation, type) and issubclass(field.annotation, Component)):
             yield Known(attribute, "", attribute, field)
-        elif attribute != "kafka":
+        elif not issubclass(field.annotation, Properties):
+            prefix = field.annotation.name_prefix
             for inner, declared in field.annotation.model_fields.items():
                 extra = declared.json_schema_extra
-                name = str(extra["kafka"]) if isinstance(extra, dict) else inner
-                yield Known(name, attribute, inner, declared)
+                name = prefix + inner.replace("_", ".") if prefix else inner
+                yield Known(str(extra["kafka"]) if isinstance(extra, dict) else name, attribute, inner, declared)
 
 
 KNOWN: Final = {known.name: known for known in _known_settings()}
@@ -136,7 +139,18 @@ def describe(settings: Settings) -> dict[str, Any]:
         known.name: getattr(getattr(settings, known.component) if known.component else settings, known.attribute)
         for known in KNOWN.values()
     }
-    return values | {_KAFKA + name: value for name, value in settings.kafka.redacted().items()}
+    kafka = {_KAFKA + name: value for name, value in settings.kafka.redacted().items()}
+    return values | kafka | settings.spark.redacted()
+
+
+def to_flags(settings: Settings) -> dict[str, Any]:
+    """Return what `load_settings` takes as flags to give the same settings again, secrets among it."""
+    values = {name: value for name, value in describe(settings).items() if name in KNOWN}
+    return (
+        values
+        | {_KAFKA + name: value for name, value in settings.kafka.properties.items()}
+        | dict(settings.spark.properties)
+    )
 
 
 def expected(field: FieldInfo) -> str:
@@ -153,7 +167,12 @@ def expected(field: FieldInfo) -> str:
         return "a list of names"
     if any(rule in field.metadata for rule in get_args(Address)[1:]):
         return "host:port, as in 127.0.0.1:9492 or [::1]:9492"
-    return "1 to 249 letters, digits, dots, dashes or underscores"
+    rules = {
+        key: getattr(rule, key) for rule in field.metadata for key in ("min_length", "max_length") if hasattr(rule, key)
+    }
+    if any(getattr(rule, "pattern", None) for rule in field.metadata):
+        return f"{rules.get('min_length', 0)} to {rules['max_length']} letters, digits, dots, dashes or underscores"
+    return f"a text of {rules.get('min_length', 0)} to {rules['max_length']} characters" if rules else "a text"
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -196,7 +215,7 @@ def _canonical(path: str) -> str | None:
     table, _, rest = path.partition(".")
     if rest and (table in _TABLES or table == "kafka") and (rest in KNOWN or rest in MEANINGLESS):
         return rest
-    if path.startswith(_KAFKA) and not rest.startswith(_SHARE_COORDINATOR):
+    if path.startswith(_SPARK) or (path.startswith(_KAFKA) and not rest.startswith(_SHARE_COORDINATOR)):
         return path
     return None
 
@@ -206,7 +225,7 @@ def _suggest(path: str) -> str:
     for spelling in (path, path.rpartition(".")[2]):
         if near := get_close_matches(spelling, bare, n=1, cutoff=0.7):
             return f"did you mean {bare[near[0]]}?"
-    return f"properties of the Kafka client begin with {_KAFKA!r}."
+    return f"properties of the Kafka client begin with {_KAFKA!r}, those of Spark with {_SPARK!r}."
 
 
 def _from_environment(environment: Mapping[str, str], warnings: list[str]) -> dict[str, Given]:
@@ -230,13 +249,18 @@ def _from_environment(environment: Mapping[str, str], warnings: list[str]) -> di
 
 
 def _nest(given: Mapping[str, Given]) -> dict[str, Any]:
-    properties: dict[str, object] = {}
-    nested: dict[str, Any] = {"kafka": {"properties": properties}}
+    kafka: dict[str, object] = {}
+    spark: dict[str, object] = {}
+    nested: dict[str, Any] = {"kafka": {"properties": kafka}, "spark": {"properties": spark}}
     for name, (value, _) in given.items():
         known = KNOWN.get(name)
         if known is None:
             is_scalar = isinstance(value, (str, int, float))
-            properties[name.removeprefix(_KAFKA)] = _to_text(value) if is_scalar else value
+            text = _to_text(value) if is_scalar else value
+            if name.startswith(_SPARK):
+                spark[name] = text  # its properties begin with `spark.` themselves
+            else:
+                kafka[name.removeprefix(_KAFKA)] = text
         elif known.component:
             nested.setdefault(known.component, {})[known.attribute] = value
         else:
@@ -250,8 +274,8 @@ def _explain(detail: Any, given: Mapping[str, Given]) -> str:  # noqa: ANN401
     known = _BY_PLACE.get(place[:2]) or _BY_PLACE.get(place[:1])
     if known is not None:
         name, must = known.name, expected(known.field)
-    elif place[:2] == ("kafka", "properties") and len(place) > 2:
-        name, must = _KAFKA + place[2], "a text, a number, true or false"
+    elif place[1:2] == ("properties",) and len(place) > 2:
+        name, must = (_KAFKA if place[0] == "kafka" else "") + place[2], "a text, a number, true or false"
     else:
         return str(detail["msg"]).removeprefix("Value error, ") + "."
     value, origin = given.get(name, Given(None, "by default"))

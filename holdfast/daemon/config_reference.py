@@ -1,10 +1,12 @@
 """The page `docs/configuration.md`, written from the settings; `python -m holdfast.daemon.config_reference` prints it."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from holdfast.daemon.config import KNOWN, MEANINGLESS, Known, expected
-from holdfast.daemon.settings import OWNED_PROPERTIES, Component, Settings
+from holdfast.daemon.declarations import Component
+from holdfast.daemon.settings import OWNED_PROPERTIES, Settings
+from holdfast.daemon.snapshot_settings import OWNED_SPARK_PROPERTIES
 
 _HEAD = """\
 # Configuration
@@ -57,7 +59,11 @@ def _lines() -> Iterator[str]:
         yield f"## [{attribute}]\n"
         yield f"{(field.annotation.__doc__ or '').strip()}\n"
         if attribute == "kafka":
-            yield from _kafka()
+            yield "Any property of librdkafka as `kafka.<its name>`; `kafka.bootstrap.servers` is required."
+            yield from _refused({f"kafka.{name}": reason for name, reason in OWNED_PROPERTIES.items()})
+        elif attribute == "spark":
+            yield "Any property of Spark under its own name, as in `spark.executor.memory`; not from the environment."
+            yield from _refused(OWNED_SPARK_PROPERTIES)
         else:
             yield from _table(known for known in KNOWN.values() if known.component == attribute)
     yield "## Settings of Kafka's without effect\n"
@@ -84,13 +90,12 @@ def _default(known: Known) -> str:
     return f"`{value}`" if value not in ("", ()) else "none"
 
 
-def _kafka() -> Iterator[str]:
-    yield "Any property of librdkafka as `kafka.<its name>`; `kafka.bootstrap.servers` is required."
+def _refused(properties: Mapping[str, str]) -> Iterator[str]:
     yield "These are fixed by how the log works, and refused:\n"
     yield "| Name | Because |"
     yield "| --- | --- |"
-    for name, reason in OWNED_PROPERTIES.items():
-        yield f"| `kafka.{name}` | {reason} |"
+    for name, reason in properties.items():
+        yield f"| `{name}` | {reason} |"
     yield ""
 
 

@@ -12,7 +12,8 @@ from typing import IO, Any, Final
 
 import structlog
 
-from holdfast.daemon.settings import REDACTED, LoggingSettings, is_secret
+from holdfast.daemon.declarations import REDACTED, is_secret
+from holdfast.daemon.settings import LoggingSettings
 
 _log = structlog.get_logger(__name__)
 

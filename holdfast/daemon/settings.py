@@ -8,21 +8,24 @@ Each description says what the setting does, how it relates to others and, where
 Sources: Apache Kafka 4.3.1 `ShareCoordinatorConfig`, `SocketServerConfigs`.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import model_validator
 
-DEFAULT_PORT = 9492
-MIB = 1024 * 1024
-MINUTE_MS = 60_000
-
-#: The longest time any setting may name: a day. A bound that is never met is no bound.
-_DAY_MS = 24 * 60 * MINUTE_MS
-
-#: Endings and parts of names of client properties whose values are never shown.
-_SECRET_PARTS = ("password", "secret", "token", "jaas", "key.pem", "sasl.oauthbearer.config", "assertion")
-REDACTED = "(hidden)"
+from holdfast.daemon.declarations import (
+    DEFAULT_PORT,
+    MIB,
+    MINUTE_MS,
+    Address,
+    Component,
+    Names,
+    Properties,
+    count,
+    parse_address,
+    setting,
+    time_ms,
+)
+from holdfast.daemon.snapshot_settings import SnapshotSettings, SparkSettings
 
 #: Properties of the client that the log protocol fixes, and what to say instead.
 OWNED_PROPERTIES = {
@@ -42,61 +45,6 @@ OWNED_PROPERTIES = {
     "compression.type": "use share.coordinator.state.topic.compression.codec",
     "compression.codec": "use share.coordinator.state.topic.compression.codec",
 }
-
-
-def is_secret(name: str) -> bool:
-    """Tell whether the value of a client property must not be shown."""
-    return any(part in name for part in _SECRET_PARTS)
-
-
-def setting(default: Any, description: str, *, kafka: str | None = None, **bounds: Any) -> Any:  # noqa: ANN401
-    """Declare a setting; `kafka` is the name it has in Kafka, `bounds` are pydantic's (ge, le, gt, lt, min_length)."""
-    return Field(default, description=description, json_schema_extra={"kafka": kafka} if kafka else None, **bounds)
-
-
-def time_ms(default: int, description: str, *, kafka: str | None = None, minimum: int = 1) -> Any:  # noqa: ANN401
-    """Declare a time in ms, from `minimum` to a day."""
-    return setting(default, description, kafka=kafka, ge=minimum, le=_DAY_MS)
-
-
-def count(default: int, description: str, *, kafka: str | None = None, most: int = 2**31 - 1) -> Any:  # noqa: ANN401
-    """Declare a number of things or bytes, from 1 to `most`."""
-    return setting(default, description, kafka=kafka, ge=1, le=most)
-
-
-def _split(value: object) -> object:
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Split `host:port` (an IPv6 host in brackets) into host and port.
-
-    Raises:
-        ValueError: it is not of that form, or the port is not between 0 and 65535.
-    """
-    host, colon, port = text.rpartition(":")
-    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not (colon and host and port.isdecimal() and int(port) <= 65_535) or (":" in host and text[0] != "["):
-        raise ValueError(f"it must be host:port, as in 127.0.0.1:{DEFAULT_PORT} or [::1]:{DEFAULT_PORT}")
-    return host, int(port)
-
-
-def _check_address(text: str) -> str:
-    if text:
-        parse_address(text)
-    return text
-
-
-Address = Annotated[str, AfterValidator(_check_address)]
-
-
-class Component(BaseModel):
-    """The settings of one component."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class ListenerSettings(Component):
@@ -357,7 +305,14 @@ class CompactionSettings(Component):
     )
     reader_timeout_ms: int = time_ms(
         60 * MINUTE_MS,
-        "A reader of `log_readers` that stays silent for so long raises an alarm; it keeps holding the log.",
+        "A reader that stays silent for so long raises an alarm; it keeps holding the log.",
+    )
+    reader_drop_after_ms: int = setting(
+        0,
+        "A reader that stays silent for so long is dropped: the log is pruned past it until it commits again. "
+        "0: never; an admin can, with `holdfast readers drop`.",
+        ge=0,
+        le=30 * 24 * 60 * MINUTE_MS,
     )
 
 
@@ -420,14 +375,8 @@ class LoggingSettings(Component):
     )
 
 
-class KafkaSettings(Component):
-    """The Kafka cluster that holds the log."""
-
-    properties: Mapping[str, str] = Field(
-        default_factory=dict,
-        repr=False,
-        description="Any property of librdkafka under its own name, as in `kafka.bootstrap.servers`; passed to every client.",
-    )
+class KafkaSettings(Properties):
+    """The Kafka cluster that holds the log; properties of librdkafka, passed to every client."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -439,10 +388,6 @@ class KafkaSettings(Component):
                 "kafka.bootstrap.servers is not set; give the brokers to begin with, as host:port,host:port"
             )
         return self
-
-    def redacted(self) -> dict[str, str]:
-        """Return the properties fit to be shown: secrets are hidden by their name."""
-        return {name: REDACTED if is_secret(name) else value for name, value in self.properties.items()}
 
 
 class Settings(Component):
@@ -456,6 +401,8 @@ class Settings(Component):
     share: ShareSettings = ShareSettings()
     load: LoadSettings = LoadSettings()
     compaction: CompactionSettings = CompactionSettings()
+    snapshots: SnapshotSettings = SnapshotSettings()
+    spark: SparkSettings = SparkSettings()
     deleted_topics: DeletedTopicSettings = DeletedTopicSettings()
     metadata: MetadataSettings = MetadataSettings()
     shutdown: ShutdownSettings = ShutdownSettings()
@@ -467,4 +414,6 @@ class Settings(Component):
             raise ValueError(
                 "deleted_topic_grace_ms must be at least metadata_refresh_interval_ms, or one answer would decide"
             )
+        if self.snapshots.topic == self.log.state_topic:
+            raise ValueError("snapshots.topic is the state topic; the job needs a topic of its own to write to")
         return self

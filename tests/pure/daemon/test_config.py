@@ -1,5 +1,6 @@
 """Settings: sources, names, bounds, relations, and the page that documents them."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -7,15 +8,15 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from holdfast.daemon.config import KNOWN, MEANINGLESS, ConfigError, describe, expected, load_settings
+from holdfast.daemon.config import KNOWN, MEANINGLESS, ConfigError, describe, expected, load_settings, to_flags
 from holdfast.daemon.config_reference import render_reference
+from holdfast.daemon.declarations import Properties, parse_address
 from holdfast.daemon.settings import (
     OWNED_PROPERTIES,
     KafkaSettings,
     ListenerSettings,
     LogSettings,
     Settings,
-    parse_address,
 )
 
 BROKERS = {"kafka.bootstrap.servers": "broker:9092"}
@@ -93,6 +94,39 @@ def test_properties_of_the_client_are_passed_through_as_text(tmp_path: Path) -> 
     }
 
 
+def test_names_of_the_snapshots_have_dots_and_spark_has_its_own(tmp_path: Path) -> None:
+    settings = load_toml(
+        tmp_path,
+        """
+        [snapshots]
+        run = true
+        checkpoint.dir = "/var/lib/holdfast/checkpoint"
+        trigger.interval.ms = 500
+        [spark]
+        executor.memory = "4g"
+        dynamicAllocation.enabled = true
+        """,
+    )
+    assert settings.snapshots.run
+    assert settings.snapshots.checkpoint_dir == "/var/lib/holdfast/checkpoint"
+    assert settings.snapshots.trigger_interval_ms == 500
+    assert settings.spark.properties == {"spark.executor.memory": "4g", "spark.dynamicAllocation.enabled": "true"}
+    by_variable = load_settings(environment={"HOLDFAST_SNAPSHOTS_CHECKPOINT_DIR": "/c"}, flags=BROKERS)
+    assert by_variable.settings.snapshots.checkpoint_dir == "/c"
+
+
+def test_settings_written_as_flags_are_the_same_settings_again() -> None:
+    flags = {
+        "kafka.sasl.password": "open sesame",
+        "log_readers": "audit,spark",
+        "snapshots.checkpoint.dir": "/c",
+        "share.coordinator.write.timeout.ms": 7,
+        "spark.executor.memory": "4g",
+    }
+    settings = load_settings(flags=BROKERS | flags).settings
+    assert load_settings(flags=json.loads(json.dumps(to_flags(settings)))).settings == settings
+
+
 def test_the_environment_sets_names_of_kafka_and_of_the_client() -> None:
     settings = load_settings(
         environment={
@@ -124,7 +158,10 @@ def test_an_unknown_variable_is_a_warning_with_the_nearest_one() -> None:
         ("log.codecs", "log.codecs (as a flag) is no setting; did you mean codec?"),
         ("write_timeout_ms", "did you mean share.coordinator.write.timeout.ms?"),
         ("kafka.share.coordinator.treads", "did you mean share.coordinator.threads?"),
-        ("zebra", "zebra (as a flag) is no setting; properties of the Kafka client begin with 'kafka.'."),
+        (
+            "zebra",
+            "zebra (as a flag) is no setting; properties of the Kafka client begin with 'kafka.', those of Spark with 'spark.'.",
+        ),
     ],
 )
 def test_an_unknown_name_is_an_error_with_the_nearest_one(name: str, problem: str) -> None:
@@ -152,6 +189,11 @@ def test_an_unknown_name_is_an_error_with_the_nearest_one(name: str, problem: st
         ("log_readers", 5, "it must be a list of names."),
         ("listen", "9492", "listen is '9492' (as a flag); it must be host:port, as in 127.0.0.1:9492 or [::1]:9492."),
         ("listen", "", "it must be host:port"),
+        ("snapshots.topic", "a b", "it must be 0 to 249 letters, digits, dots, dashes or underscores."),
+        ("snapshots.group", "", "it must be a text of 1 to 249 characters."),
+        ("snapshots.master", 5, "it must be a text."),
+        ("snapshots.run", "maybe", "it must be true or false."),
+        ("spark.executor.memory", ["4g"], "it must be a text, a number, true or false."),
         ("state_topic", "a b", "it must be 1 to 249 letters, digits, dots, dashes or underscores."),
         ("kafka.debug", ["a"], "kafka.debug is ['a'] (as a flag); it must be a text, a number, true or false."),
     ],
@@ -182,6 +224,11 @@ def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
         ({"deleted_topic_grace_ms": 1_000}, "deleted_topic_grace_ms must be at least metadata_refresh_interval_ms"),
         ({"state_topic": "__share_group_state"}, "which a broker writes itself"),
         ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers is not set"),
+        ({"snapshots.run": True}, "snapshots.checkpoint.dir is not set"),
+        ({"snapshots.run": True, "snapshots.checkpoint.dir": "/c", "snapshots.topic": ""}, "snapshots.topic is empty"),
+        ({"snapshots.topic": "s", "state_topic": "s"}, "snapshots.topic is the state topic"),
+        ({"snapshots.restart.backoff.ms": 61_000}, "must be at most snapshots.restart.backoff.max.ms"),
+        ({"spark.master": "yarn"}, "spark.master cannot be set: use snapshots.master; remove it."),
         ({"kafka.linger.ms": 5}, "kafka.linger.ms cannot be set: use share.coordinator.append.linger.ms; remove it."),
     ],
 )
@@ -282,7 +329,7 @@ def _fields(component: str) -> list[str]:
     inner = getattr(annotation, "model_fields", None)
     if inner is None:
         return [component]
-    return [] if component == "kafka" else list(inner)
+    return [] if issubclass(annotation, Properties) else list(inner)  # type: ignore[arg-type] # a component is a class
 
 
 def test_the_documented_settings_are_the_real_ones() -> None:

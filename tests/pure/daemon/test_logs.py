@@ -9,8 +9,9 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
+from holdfast.daemon.declarations import REDACTED
 from holdfast.daemon.logs import ClientLines, configure_logging
-from holdfast.daemon.settings import REDACTED, LoggingSettings
+from holdfast.daemon.settings import LoggingSettings
 
 SECRET = "open sesame"
 

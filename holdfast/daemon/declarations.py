@@ -1,0 +1,85 @@
+"""How a setting is declared: its default, what it does, its bounds, and the names it may be given under."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+DEFAULT_PORT = 9492
+MIB = 1024 * 1024
+MINUTE_MS = 60_000
+
+#: The longest time any setting may name: a day. A bound that is never met is no bound.
+_DAY_MS = 24 * 60 * MINUTE_MS
+
+#: Endings and parts of names of client properties whose values are never shown.
+_SECRET_PARTS = ("password", "secret", "token", "jaas", "key.pem", "sasl.oauthbearer.config", "assertion")
+REDACTED = "(hidden)"
+
+
+def is_secret(name: str) -> bool:
+    """Tell whether the value of a client property must not be shown."""
+    return any(part in name for part in _SECRET_PARTS)
+
+
+def setting(default: Any, description: str, *, kafka: str | None = None, **bounds: Any) -> Any:  # noqa: ANN401
+    """Declare a setting; `kafka` is the name it has in Kafka, `bounds` are pydantic's (ge, le, gt, lt, min_length)."""
+    return Field(default, description=description, json_schema_extra={"kafka": kafka} if kafka else None, **bounds)
+
+
+def time_ms(default: int, description: str, *, kafka: str | None = None, minimum: int = 1) -> Any:  # noqa: ANN401
+    """Declare a time in ms, from `minimum` to a day."""
+    return setting(default, description, kafka=kafka, ge=minimum, le=_DAY_MS)
+
+
+def count(default: int, description: str, *, kafka: str | None = None, most: int = 2**31 - 1) -> Any:  # noqa: ANN401
+    """Declare a number of things or bytes, from 1 to `most`."""
+    return setting(default, description, kafka=kafka, ge=1, le=most)
+
+
+def _split(value: object) -> object:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Split `host:port` (an IPv6 host in brackets) into host and port.
+
+    Raises:
+        ValueError: it is not of that form, or the port is not between 0 and 65535.
+    """
+    host, colon, port = text.rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not (colon and host and port.isdecimal() and int(port) <= 65_535) or (":" in host and text[0] != "["):
+        raise ValueError(f"it must be host:port, as in 127.0.0.1:{DEFAULT_PORT} or [::1]:{DEFAULT_PORT}")
+    return host, int(port)
+
+
+def _check_address(text: str) -> str:
+    if text:
+        parse_address(text)
+    return text
+
+
+Address = Annotated[str, AfterValidator(_check_address)]
+
+
+class Component(BaseModel):
+    """The settings of one component."""
+
+    #: Where it is set, the name of each setting is this and its attribute, with dots: `snapshots.checkpoint.dir`.
+    name_prefix: ClassVar[str] = ""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class Properties(Component):
+    """What is passed on to a library under the library's own names."""
+
+    properties: Mapping[str, str] = Field(default_factory=dict, repr=False)
+
+    def redacted(self) -> dict[str, str]:
+        """Return the properties fit to be shown: secrets are hidden by their name."""
+        return {name: REDACTED if is_secret(name) else value for name, value in self.properties.items()}
