@@ -54,6 +54,8 @@ class Mark(NamedTuple):
     next_offset: int | None
     #: After the records folded.
     position: Position
+    #: Value of the newest checkpoint of that epoch; empty before the first.
+    checkpoint: bytes
     #: Of the last counting record folded; -1 before the first.
     covered_offset: int
     #: Of the last checkpoint by which an admin accepted the log as it was; -1: none.
@@ -66,7 +68,7 @@ class Mark(NamedTuple):
 
 
 #: Before the first record of a log that is complete from its start on.
-NEW: Final = Mark(None, START, -1, -1, 0, 0, 0)
+NEW: Final = Mark(None, START, b"", -1, -1, 0, 0, 0)
 
 
 class Held(NamedTuple):
@@ -175,13 +177,13 @@ class _Batch:
     # ---- reading ---------------------------------------------------------------------------------------------------
 
     def take(self, records: Iterable[RawRecord]) -> None:
-        next_offset, (owner_epoch, attempt_id, next_sequence), covered_offset = self._mark[:3]
+        next_offset, (owner_epoch, attempt_id, next_sequence), newest_checkpoint, covered_offset = self._mark[:4]
         for index, (offset, key, value, header) in enumerate(records):
             if offset != next_offset and next_offset is not None:
                 if offset < next_offset:
                     continue
                 self._begin_afresh(offset)
-                (owner_epoch, attempt_id, next_sequence), covered_offset = START, -1
+                (owner_epoch, attempt_id, next_sequence), newest_checkpoint, covered_offset = START, b"", -1
             next_offset = offset + 1
             if header is None or key is None:
                 self._void_records += 1
@@ -194,6 +196,7 @@ class _Batch:
                         Position(owner_epoch, attempt_id, next_sequence), record_epoch, sequence, checkpoint
                     )
                     if counts:
+                        newest_checkpoint = value or b""
                         covered_offset = offset
                         if checkpoint.reason is not None:
                             self._accept(offset)
@@ -210,6 +213,7 @@ class _Batch:
         self._mark = self._mark._replace(
             next_offset=next_offset,
             position=Position(owner_epoch, attempt_id, next_sequence),
+            checkpoint=newest_checkpoint,
             covered_offset=covered_offset,
         )
 
@@ -296,7 +300,7 @@ class _Batch:
         if waiting_count == 0 and mark.covered_offset > self._covered_before:
             manifest = encode_manifest(
                 ManifestKey(state_topic_id, log_partition, mark.covered_offset),
-                Manifest(partition_count, mark.position, live_count, digest_sum),
+                Manifest(partition_count, mark.position, mark.checkpoint, live_count, digest_sum),
             )
         return Folded(mark, entries, manifest, self._changes, self._void_records, self._skipped_records, self._cut_at)
 

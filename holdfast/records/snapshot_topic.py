@@ -65,6 +65,8 @@ class Manifest(NamedTuple):
     partition_count: int
     #: After the covered offset.
     position: Position
+    #: Value of the newest checkpoint of that epoch, which says who owns the log partition.
+    checkpoint: bytes
     live_count: int
     #: Of the entries of all live share partitions, modulo `DIGEST_MODULUS`.
     digest_sum: int
@@ -107,6 +109,7 @@ def encode_manifest(key: ManifestKey, manifest: Manifest) -> tuple[bytes, bytes]
             "owner_epoch": owner_epoch,
             "attempt_id": attempt_id,
             "next_sequence": next_sequence,
+            "checkpoint": manifest.checkpoint,
             "live_count": manifest.live_count,
             "digest_sum": manifest.digest_sum.to_bytes(DIGEST_SIZE, "big"),
         }
@@ -174,6 +177,7 @@ def decode_manifest(data: bytes) -> Manifest:
     return Manifest(
         fields["partition_count"],
         Position(fields["owner_epoch"], fields["attempt_id"], fields["next_sequence"]),
+        fields["checkpoint"],
         fields["live_count"],
         int.from_bytes(fields["digest_sum"], "big"),
     )

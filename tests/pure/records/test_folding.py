@@ -111,7 +111,10 @@ def test_every_manifest_stands_for_what_a_load_finds_at_its_offset(log: LogWrite
     for covered_offset in entries.manifest_offsets():
         position, states, _ = load(log.records[: covered_offset + 1])
         assert entries.verify(covered_offset, 0) == states
-        assert entries.manifest(covered_offset).position == position
+        manifest = entries.manifest(covered_offset)
+        assert manifest.position == position
+        owner = decode_checkpoint(manifest.checkpoint)
+        assert (owner.owner_epoch, owner.attempt_id) == position[:2]
 
 
 @given(logs(UNCUT), st.randoms(use_true_random=False))
@@ -156,7 +159,8 @@ def test_a_cut_log_is_loaded_from_its_newest_manifest(log: LogWriter, data: st.D
             continue
         # What a load holds that begins with it and reads on: a fold that goes on from this manifest.
         store = DictStore()
-        mark = Mark(covered_offset + 1, entries.manifest(covered_offset).position, covered_offset, -1, 0, 0, 0)
+        manifest = entries.manifest(covered_offset)
+        mark = Mark(covered_offset + 1, manifest.position, manifest.checkpoint, covered_offset, -1, 0, 0, 0)
         for raw in entries.select(covered_offset, log.log_start).values():
             key = decode_key(raw.key_bytes)
             assert isinstance(key, EntryKey)

@@ -42,6 +42,7 @@ manifests = st.builds(
     Manifest,
     int32s,
     st.builds(Position, int32s, topic_ids, int64s),
+    st.binary(max_size=80),
     int64s,
     st.integers(0, (1 << 128) - 1),
 )
@@ -115,7 +116,8 @@ def entry_of(key: SharePartitionKey, covered_offset: int, entry: Entry, topic: b
 
 def manifest_of(covered_offset: int, *live: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
     total = sum(digest(*entry) for entry in live) % snapshot_topic.DIGEST_MODULUS
-    return encode_manifest(ManifestKey(TOPIC, 0, covered_offset), Manifest(5, Position(1, TOPIC, 9), len(live), total))
+    manifest = Manifest(5, Position(1, TOPIC, 9), b"", len(live), total)
+    return encode_manifest(ManifestKey(TOPIC, 0, covered_offset), manifest)
 
 
 OLD = entry_of(ONE, 3, Entry(STATE, 0, 3))
