@@ -26,6 +26,7 @@ def land_all(m: Model, w: World) -> World:
 
 def settle(m: Model, w: World) -> None:
     """Faults stop, everything in flight lands: then a node that loads must become active (I4)."""
+    m.recover(w)
     if m.r.take_by != "anyone":
         agree(m, w)
     w = w._replace(left=w.left._replace(take=0))

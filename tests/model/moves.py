@@ -119,6 +119,9 @@ class Model(Protocol):
                 left = spend(w, "compact")._replace(snaps=(*w.snaps[:a], None, *w.snaps[a + 1 :]))
                 yield f"compaction drops s{a}", partial(World._make, left)
 
+    def recover(self, w: World) -> None:
+        """Check what must hold once faults have stopped; here there is nothing but what `settle` tries."""
+
     def fold(self, w: World, pos: int, rd: Reader) -> World:
         changed: dict[int, Snap] = {}
         for off in range(pos, w.hw):

@@ -13,7 +13,7 @@ What is abstracted, and why nothing is lost by it:
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 State = tuple[int, ...] | None
 
@@ -83,6 +83,11 @@ class Left(NamedTuple):
     start: int = 0  # a process starts anew, with a generation above some reading of the log
     join: int = 0  # membership gives the partition to a node, with a generation above all others
     force: int = 0  # an admin makes a node take the partition whoever may
+    kill: int = 0  # the job is killed before its batch is committed, and folds again from where that began
+    null: int = 0  # the owner removes a message of the snapshot topic
+    corrupt: int = 0  # a job writes an entry with wrong content
+    again: int = 0  # the state topic is deleted and made again under its name
+    unclean: int = 0  # a broker loses the last record below the watermark
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,10 @@ class Scope:
     lag: bool = True  # compaction never outruns a load in progress (min.compaction.lag and delete.retention hold)
     warm: bool = False  # a node may read ahead before it takes its checkpoint
     cold: bool = True  # a node may take its checkpoint before it has read anything
-    ignore: str = ""  # "I8": go on after it, to see what else it leads to
+    ignore: str = ""  # "I8", "I11": go on after it, to see what else it leads to
+    jobs: int = 1
+    direct: bool = False  # an append lands and is met at once, so that nothing is in flight
+    torn: bool = False  # a load reads the snapshot topic message by message
 
 
 class Rec(NamedTuple):
@@ -142,10 +150,52 @@ class ParkedRead(NamedTuple):
     read_index: int
 
 
+class Entry(NamedTuple):
+    """A message of the snapshot topic: the state of one key after the record at offset `covered`."""
+
+    topic: int  # id of the state topic
+    key: int
+    covered: int
+    val: State  # None: the entry says that the key is deleted
+    gone: bool = False  # a null: it only removes the entry
+
+
+class Manifest(NamedTuple):
+    """A message of the snapshot topic: the exact set of live keys, and a reader's position, after the record at `o`."""
+
+    topic: int
+    o: int
+    epoch: int
+    nonce: int
+    next: int
+    node: int
+    generation: int
+    live: frozenset[tuple[int, int, State]]  # the sum over (key, covered, content); its size is the count
+    gone: bool = False
+
+
+Message: TypeAlias = Entry | Manifest
+
+
+class Job(NamedTuple):
+    """The state of one compaction job."""
+
+    topic: int
+    pos: int  # -1: not yet known where the log starts
+    rd: Reader
+    waits: frozenset[int]  # keys with an update whose base was not met
+    covered: tuple[int, ...]  # per key: its last counting record
+    o: int  # the last counting record of all
+    complete_at: int  # from here on every live key has been met
+    remembered: frozenset[int]  # keys that the snapshot topic had when the job started afresh (rule "cleaned")
+    queue: tuple[Message, ...] = ()  # of the batch under way
+    saved: "Job | None" = None  # before the batch under way
+
+
 class Node(NamedTuple):
     """The memory of one node."""
 
-    st: str  # idle, scan (snapshot topic), read (log), active; start: only where a mutant asks for it late
+    st: str  # idle, own, scan (snapshot topic), pick, record, read (log), active; start: only in a mutant
     rd: Reader
     epoch: int = 0
     nonce: int = -1  # -1 while reading ahead for a warm hand-over
@@ -159,6 +209,9 @@ class Node(NamedTuple):
     pend: tuple[Parked, ...] = ()
     reads: tuple[ParkedRead, ...] = ()
     generation: int = 1
+    own: int = -1  # where its own checkpoint lies, as the delivery report says
+    seen: tuple[Message, ...] = ()  # read of the snapshot topic so far
+    base: Manifest | None = None  # what the load starts from
 
 
 class Snap(NamedTuple):
@@ -183,6 +236,10 @@ class World(NamedTuple):
     floor: int  # prefix that every later answer must reflect
     early: tuple[tuple[int, int], ...]  # (key, wid) answered before being in the log (mutant only)
     left: Left
+    topic_id: int = 0  # of the state topic
+    topic: tuple[Message | None, ...] = ()  # the snapshot topic with manifests
+    nulls: tuple[Message, ...] = ()  # removals in flight
+    jobs: tuple[Job, ...] = ()
 
 
 class Violation(Exception):
