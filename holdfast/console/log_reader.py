@@ -6,11 +6,11 @@ before it. Where the first record has no `hf` header, the topic is a broker's ow
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Message
 
+from holdfast.console.kafka_reader import KafkaReader
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.daemon.messages import header_of
 from holdfast.records.checkpoint import Checkpoint, decode_checkpoint, is_checkpoint_key
@@ -21,12 +21,6 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.reader import START, Position, step
 from holdfast.records.single_object import MARKER
 from holdfast.records.values import Noop, Snapshot, Update
-
-#: How long a broker may be silent before the log is given up.
-READ_TIMEOUT_S: Final = 30.0
-
-_POLL_S: Final = 0.1
-_MESSAGES_PER_POLL: Final = 1_000
 
 
 class LogEntry(NamedTuple):
@@ -115,41 +109,12 @@ class LogReader:
             topic: any state topic, in either codec.
         """
         self.topic = topic
+        self.kafka = KafkaReader(properties)
         self._readings: dict[int, Reading] = {}
-        self._consumer = Consumer(
-            {
-                "fetch.wait.max.ms": 20,
-                "log_level": 2,
-                **properties,
-                "group.id": "holdfast-console",  # asked for by the client; no group is joined
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "error",
-                "isolation.level": "read_uncommitted",
-                "allow.auto.create.topics": False,
-            }
-        )
 
     def close(self) -> None:
         """Let go of the brokers."""
-        self._consumer.close()
-
-    def partitions(self) -> list[int]:
-        """Return the topic's partitions.
-
-        Raises:
-            Failure: no broker answers, or the topic does not exist.
-        """
-        try:
-            found = self._consumer.list_topics(self.topic, timeout=READ_TIMEOUT_S).topics[self.topic]
-        except KafkaException as error:
-            raise _unreachable(error) from None
-        if found.error is not None:
-            raise Failure(
-                f"The topic {self.topic} cannot be read ({found.error.str()}); name a state topic of this cluster.",
-                Exit.NOT_FOUND,
-            )
-        return sorted(found.partitions)
+        self.kafka.close()
 
     def read(self, wanted: Wanted = Wanted()) -> Iterator[LogEntry]:  # noqa: B008
         """Yield what is wanted of the log as it is now, by partition and offset; a second call goes on where the first ended.
@@ -157,7 +122,7 @@ class LogReader:
         Raises:
             Failure: the topic or a partition does not exist, or the brokers are silent.
         """
-        existing = self.partitions()
+        existing = self.kafka.partitions(self.topic)
         if absent := sorted(set(wanted.partitions) - set(existing)):
             raise Failure(
                 f"The topic {self.topic} has no partition {absent[0]}; it has {existing[0]} to {existing[-1]}.",
@@ -173,43 +138,16 @@ class LogReader:
                 yield entry
 
     def _read_partition(self, partition: int, wanted: Wanted) -> Iterator[LogEntry]:
-        try:
-            start, end = self._consumer.get_watermark_offsets(
-                TopicPartition(self.topic, partition), timeout=READ_TIMEOUT_S
-            )
-        except KafkaException as error:
-            raise _unreachable(error) from None
+        start, end = self.kafka.bounds(self.topic, partition)
         reading = self._readings.setdefault(partition, Reading())
         if end <= max(start, reading.next_offset):
             return
-        self._consumer.assign([TopicPartition(self.topic, partition, reading.next_offset)])
-        silent_since_s = monotonic()
-        while True:
-            messages = self._consumer.consume(_MESSAGES_PER_POLL, timeout=_POLL_S)
-            if messages:
-                silent_since_s = monotonic()
-            elif monotonic() - silent_since_s > READ_TIMEOUT_S:
-                raise Failure(
-                    f"No broker gave the rest of {self.topic} partition {partition} in {READ_TIMEOUT_S:.0f} s; "
-                    "see whether it has a leader.",
-                    Exit.UNREACHABLE,
-                )
-            for message in messages:
-                problem, offset = message.error(), message.offset()
-                if problem is None:
-                    assert offset is not None
-                    is_wanted = offset >= wanted.from_offset and message.timestamp()[1] >= wanted.from_time_ms
-                    reading.next_offset = offset + 1
-                    if (entry := reading.meet(message, is_wanted)) is not None:
-                        yield entry
-                    if offset >= end - 1:
-                        return
-                elif problem.code() == KafkaError._PARTITION_EOF:
-                    # The last offsets may belong to control records, which no consumer is shown.
-                    reading.next_offset = end
-                    return
-                elif problem.fatal() or not problem.retriable():
-                    raise _unreachable(KafkaException(problem))
+        for offset, message in self.kafka.read(self.topic, partition, end, reading.next_offset):
+            is_wanted = offset >= wanted.from_offset and message.timestamp()[1] >= wanted.from_time_ms
+            reading.next_offset = offset + 1
+            if (entry := reading.meet(message, is_wanted)) is not None:
+                yield entry
+        reading.next_offset = end
 
 
 def _decode(
@@ -227,8 +165,3 @@ def _decode(
 def _known(number: int | None) -> int:
     assert number is not None, "a record met by a consumer has its place"
     return number
-
-
-def _unreachable(error: KafkaException) -> Failure:
-    cause: KafkaError = error.args[0]
-    return Failure(f"Kafka cannot be read ({cause.str()}); see --bootstrap-server.", Exit.UNREACHABLE)

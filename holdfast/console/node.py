@@ -160,6 +160,43 @@ def accept_deleted(reason: str, dry_run: bool, address: str) -> None:
     _decide(address, plan, dry_run, "topics-accept-deleted", reason=reason)
 
 
+@click.group(invoke_without_command=True)
+@json_option
+@address_option
+@click.pass_context
+def readers(context: click.Context, as_json: bool, address: str) -> None:
+    """Show who reads the log: consumer groups, past whose committed offsets it is not pruned.
+
+    Example: holdfast readers --json
+    """
+    if context.invoked_subcommand is not None:
+        return
+    told = admin(address, "readers")
+    if as_json:
+        print_json(told)
+        return
+    columns = ("group", "state", "behind", "still_ms")
+    print_table(
+        [name.replace("_", " ") for name in columns],
+        [[row[name] for name in columns] for row in told],
+        numbers=("behind", "still ms"),
+    )
+
+
+@readers.command("drop")
+@click.argument("group")
+@click.option("--reason", required=True, help="Why; it stands in a log line of the node.")
+@dry_run_option
+@address_option
+def drop_reader(group: str, reason: str, dry_run: bool, address: str) -> None:
+    """Prune the log past a reader that is gone; it is one again when it commits, or when the node restarts.
+
+    Example: holdfast readers drop audit --reason "it was switched off in May" --dry-run
+    """
+    plan = f"prune the log past the offsets that {group} has committed, so that it may miss records when it comes back"
+    _decide(address, plan, dry_run, "readers-drop", group=group, reason=reason)
+
+
 def _decide(address: str, plan: str, is_dry_run: bool, command: str, **arguments: object) -> None:
     say(f"The node at {address} will {plan}.")
     if is_dry_run:

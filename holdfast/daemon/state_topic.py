@@ -6,9 +6,8 @@ All functions but `ensure_state_topic` block while Kafka answers; run them in a 
 
 from asyncio import to_thread
 from collections.abc import Iterator, Mapping
-from struct import pack
 from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -17,7 +16,6 @@ from confluent_kafka import (
     KafkaException,
     TopicCollection,
     TopicPartition,
-    Uuid,
 )
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource  # the stubs of `admin` re-export none of these
@@ -26,7 +24,7 @@ from confluent_kafka.admin._topic import TopicDescription
 from confluent_kafka.cimpl import NewTopic
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from holdfast.daemon.messages import header_of
+from holdfast.daemon.messages import header_of, topic_id_bytes
 from holdfast.daemon.metadata_client import MetadataClient
 from holdfast.daemon.settings import LogSettings
 from holdfast.records.header import HEADER_NAME
@@ -146,7 +144,7 @@ def describe_state_topic(admin: AdminClient, settings: LogSettings) -> tuple[Sta
     config = {key: entry.value for key, entry in entries.items()}
     topic = StateTopic(
         name=name,
-        topic_id=to_bytes(described.topic_id),
+        topic_id=topic_id_bytes(described.topic_id),
         partition_count=len(described.partitions),
         replication_factor=min((len(partition.replicas) for partition in described.partitions), default=0),
         max_message_bytes=int(config["max.message.bytes"]),
@@ -283,10 +281,3 @@ def refuse_foreign_topic(properties: Mapping[str, str], topic: StateTopic, timeo
             f"Another program writes topic {topic.name}: its records have no `{HEADER_NAME}` header, as in partition "
             f"{foreign[0]}; name a topic of our own with state_topic."
         )
-
-
-def to_bytes(topic_id: Uuid) -> bytes:
-    """Return the 16 bytes of an id; librdkafka's text form is no help, for it uses another alphabet than Kafka's."""
-    halves: Any = topic_id  # the stubs lack its getters
-    high, low = halves.get_most_significant_bits(), halves.get_least_significant_bits()
-    return pack(">qq", high, low)

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from holdfast.broker.properties import HOST, choose_ports
 from holdfast.client import ClientError, ClientSettings, connect
-from holdfast.daemon.state_topic import to_bytes
+from holdfast.daemon.messages import topic_id_bytes
 
 #: Bounds of every wait, generous because tests share a small machine.
 START_TIMEOUT_S: Final = 90.0
@@ -143,7 +143,7 @@ def topic_id_of(bootstrap_servers: str, topic: str) -> bytes:
     deadline = time.monotonic() + WAIT_TIMEOUT_S
     while True:
         try:
-            return to_bytes(admin.describe_topics(TopicCollection([topic]))[topic].result(timeout=30).topic_id)
+            return topic_id_bytes(admin.describe_topics(TopicCollection([topic]))[topic].result(timeout=30).topic_id)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline:
                 raise

@@ -1,0 +1,185 @@
+"""Topics read partition by partition as they are now, by a consumer that joins no group and commits nothing."""
+
+from collections.abc import Iterator, Mapping
+from time import monotonic
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+
+from holdfast.console.outcomes import Exit, Failure
+from holdfast.daemon.messages import topic_id_bytes
+
+#: How long a broker may be silent before reading is given up.
+READ_TIMEOUT_S: Final = 30.0
+
+_POLL_S: Final = 0.1
+_MESSAGES_PER_POLL: Final = 1_000
+
+
+class Bounds(NamedTuple):
+    """What there is of a partition."""
+
+    start: int  #: offset of the first record
+    end: int  #: offset behind the last record
+
+
+class KafkaReader:
+    """Reads topics of one cluster; a context manager that lets go of the brokers at its end."""
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        """Connect lazily.
+
+        Args:
+            properties: librdkafka's; `bootstrap.servers` at least.
+        """
+        self._properties = {"log_level": 2, **properties}
+        self._consumer = Consumer(
+            {
+                "fetch.wait.max.ms": 20,
+                **self._properties,
+                "group.id": "holdfast-console",  # asked for by the client; no group is joined
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_uncommitted",
+                "allow.auto.create.topics": False,
+            }
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the brokers."""
+        self._consumer.close()
+
+    def partitions(self, topic: str) -> list[int]:
+        """Return the partitions of a topic.
+
+        Raises:
+            Failure: no broker answers, or the topic does not exist.
+        """
+        try:
+            found = self._consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic]
+        except KafkaException as error:
+            raise _unreachable(error) from None
+        if found.error is not None:
+            raise Failure(
+                f"The topic {topic} cannot be read ({found.error.str()}); name a topic of this cluster.",
+                Exit.NOT_FOUND,
+            )
+        return sorted(found.partitions)
+
+    def topic_ids(self) -> dict[str, bytes]:
+        """Return the ids of all topics by their names.
+
+        Raises:
+            Failure: no broker answers.
+        """
+        try:
+            names = list(self._consumer.list_topics(timeout=READ_TIMEOUT_S).topics)
+            described = self._admin().describe_topics(TopicCollection(names)) if names else {}
+            return {name: topic_id_bytes(future.result(READ_TIMEOUT_S).topic_id) for name, future in described.items()}
+        except KafkaException as error:
+            raise _unreachable(error) from None
+
+    def topic_id(self, topic: str) -> bytes:
+        """Return the 16 bytes of a topic's id.
+
+        Raises:
+            Failure: no broker answers, or the topic does not exist.
+        """
+        self.partitions(topic)
+        try:
+            described = self._admin().describe_topics(TopicCollection([topic]))[topic].result(READ_TIMEOUT_S)
+        except KafkaException as error:
+            raise _unreachable(error) from None
+        return topic_id_bytes(described.topic_id)
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """Return the offsets that a consumer group has committed, by partition of the topic.
+
+        Raises:
+            Failure: no broker answers.
+        """
+        asked = ConsumerGroupTopicPartitions(group)
+        try:
+            offsets = self._admin().list_consumer_group_offsets([asked])[group].result(READ_TIMEOUT_S)
+        except KafkaException as error:
+            raise _unreachable(error) from None
+        return {
+            each.partition: each.offset
+            for each in offsets.topic_partitions or ()
+            if each.topic == topic and each.offset >= 0
+        }
+
+    def bounds(self, topic: str, partition: int) -> Bounds:
+        """Return from where to where a partition goes.
+
+        Raises:
+            Failure: no broker answers.
+        """
+        try:
+            return Bounds(
+                *self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=READ_TIMEOUT_S)
+            )
+        except KafkaException as error:
+            raise _unreachable(error) from None
+
+    def read(
+        self, topic: str, partition: int, end: int, from_offset: int = OFFSET_BEGINNING
+    ) -> Iterator[tuple[int, Message]]:
+        """Yield offset and message of what lies below `end`, offsets ascending; what compaction removed is missing.
+
+        Raises:
+            Failure: the brokers are silent, or do not have it any more.
+        """
+        self._consumer.assign([TopicPartition(topic, partition, from_offset)])
+        silent_since_s = monotonic()
+        while True:
+            messages = self._consumer.consume(_MESSAGES_PER_POLL, timeout=_POLL_S)
+            if messages:
+                silent_since_s = monotonic()
+            elif monotonic() - silent_since_s > READ_TIMEOUT_S:
+                raise Failure(
+                    f"No broker gave the rest of {topic} partition {partition} in {READ_TIMEOUT_S:.0f} s; "
+                    "see whether it has a leader.",
+                    Exit.UNREACHABLE,
+                )
+            for message in messages:
+                problem, offset = message.error(), message.offset()
+                if problem is None:
+                    assert offset is not None, "a record met by a consumer has its place"
+                    if offset < end:
+                        yield offset, message
+                    if offset >= end - 1:
+                        return
+                elif problem.code() == KafkaError._PARTITION_EOF:
+                    # The last offsets may be gone, or belong to control records, which no consumer is shown.
+                    return
+                elif problem.fatal() or not problem.retriable():
+                    raise _unreachable(KafkaException(problem))
+
+    def _admin(self) -> AdminClient:
+        return AdminClient(self._properties)
+
+
+def _unreachable(error: KafkaException) -> Failure:
+    cause: KafkaError = error.args[0]
+    return Failure(f"Kafka cannot be read ({cause.str()}); see --bootstrap-server.", Exit.UNREACHABLE)
