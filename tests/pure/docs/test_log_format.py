@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.daemon.state_topic import FIXED_CONFIG
+from holdfast.records import avro
 from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.codec import Codec, decode_record, encode_record
@@ -22,6 +23,7 @@ from holdfast.records.keys import SharePartitionKey, format_key, java_string_has
 from holdfast.records.reader import START, step
 from holdfast.records.replay import ShareState, replay
 from holdfast.records.single_object import SingleObject
+from holdfast.records.snapshot_topic import DELETED, digest, encode_entry, encode_entry_key
 from holdfast.records.values import Snapshot, Update, Value
 from tests.pure.docs.pages import ROOT, code_behind, table
 from tests.pure.records.strategies import batch_lists
@@ -60,9 +62,17 @@ def test_the_worked_example_of_the_header() -> None:
 
 
 def test_the_fingerprints_are_those_of_the_schemas() -> None:
-    rows = {re.findall(r"\w+\.avsc", link)[0]: prefix.strip("`") for link, _, prefix in table(PAGE, "fingerprints")}
+    tables = table(PAGE, "fingerprints") + table(PAGE, "snapshot fingerprints")
+    rows = {re.findall(r"\w+\.avsc", link)[0]: prefix.strip("`") for link, _, prefix in tables}
     files = {file.name for file in (ROOT / "holdfast" / "records" / "schemas").glob("*.avsc")}
     assert rows == {name: SingleObject(name.removesuffix(".avsc")).prefix.hex() for name in files}
+
+
+def test_the_worked_example_of_the_digest() -> None:
+    key, value, summand = (cells[-1].strip("`") for cells in table(PAGE, "digest"))
+    key_bytes = encode_entry_key(bytes(16), avro.encode_key(KEY), 5)
+    assert (key, value) == (key_bytes.hex(), encode_entry(DELETED).hex())
+    assert summand == f"{digest(bytes.fromhex(key), bytes.fromhex(value)):032x}"
 
 
 def test_the_worked_bytes_of_kafkas_codec() -> None:
@@ -80,10 +90,15 @@ def test_the_tags_of_kafkas_codec() -> None:
 
 
 def test_the_fields_are_those_of_the_schemas() -> None:
-    for name, heading in (("share_checkpoint", "## Checkpoints"), ("share_snapshot", "## State")):
-        section = PAGE.split(f"\n{heading}\n")[1].split("\n## ")[0]
+    for names, opening in (
+        (("share_checkpoint",), "\n## Checkpoints\n"),
+        (("share_snapshot",), "\n## State\n"),
+        (("share_entry_key", "share_entry"), "\nAn **entry** is"),
+        (("share_manifest_key", "share_manifest"), "\nA **manifest** says"),
+    ):
+        section = re.split(r"\n## |\nThe covered offset|\nThe digest", PAGE.split(opening)[1])[0]
         cells = [line.strip("|").split(" | ")[0] for line in section.splitlines() if line.startswith("| `")]
-        fields = {field["name"] for field in SingleObject(name).schema["fields"]}
+        fields = {field["name"] for name in names for field in SingleObject(name).schema["fields"]}
         assert {field for cell in cells for field in re.findall(r"`(\w+)`", cell)} == fields
 
 
