@@ -49,6 +49,7 @@ for command in (
     node.status,
     node.partitions,
     node.topics,
+    node.readers,
     node.settings,
     node.metrics,
     broker,

@@ -51,6 +51,8 @@ class AdminCommands:
             "partitions-take": self._take,
             "partitions-accept": self._accept,
             "topics-accept-deleted": self._accept_deleted,
+            "readers": lambda _: self._shards.readers.describe(),
+            "readers-drop": self._drop_reader,
             "resolve-topic": self._resolve_topic,
         }
 
@@ -84,6 +86,13 @@ class AdminCommands:
             keys=alarm.key_count,
         )
         return f"the state of {len(alarm.topic_ids)} deleted topics ({alarm.key_count} share partitions) may go"
+
+    def _drop_reader(self, arguments: Arguments) -> str:
+        reason, group, readers = _reason(arguments), arguments.get("group"), self._shards.readers
+        if group not in readers.groups:
+            raise AdminError(f"No group {group!r} is registered; registered are {', '.join(readers.groups) or 'none'}.")
+        self._upkeep.drop_reader(str(group), reason)
+        return f"the log is pruned past {group} until it commits again"
 
     async def _resolve_topic(self, arguments: Arguments) -> dict[str, Any]:
         name = arguments.get("name")

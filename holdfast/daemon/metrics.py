@@ -29,6 +29,10 @@ class ShareMetrics:
         self.silent_readers = registry.counter(
             "silent-log-readers-total", "Times that a registered log reader fell silent for too long."
         )
+        self.dropped_readers = registry.counter(
+            "dropped-log-readers-total",
+            "Times that a registered log reader was dropped, by the setting or by an admin.",
+        )
         self.compaction_snapshots = registry.counter("compaction-snapshots-total", "Snapshots that compaction wrote.")
 
     def write_recorded(self, count: int) -> None:

@@ -1,12 +1,15 @@
 """The registered readers of the log: consumer groups whose committed offsets the log is not pruned past.
 
-A reader that has never committed holds the whole log; one that is silent for too long raises an alarm and keeps holding it.
+A reader that has never committed holds the whole log, unless it is registered from its first commit on only.
+One that is silent for too long raises an alarm and keeps holding the log, until an admin or a setting drops it: then it
+holds nothing before it commits again, and may find the log cut past it.
 What is not known yet, because nobody has looked, counts as never committed.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import Enum, auto
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -21,30 +24,56 @@ class Progress(NamedTuple):
     offset: int  #: the next record it will read; -1 where it never committed
 
 
+class Change(Enum):
+    """What becomes of a reader."""
+
+    SILENT = auto()  #: it has something to read and has not moved for too long
+    DROPPED = auto()  #: it holds the log no more, for it was silent for much too long
+    BACK = auto()  #: it was dropped, and committed again
+
+
 class LogReaders:
     """What the registered readers committed, as of the last look.
 
     Args:
         groups: the consumer groups that are registered.
+        from_first_commit: those of them that hold nothing before they have committed anything.
         timeout_ms: a reader that has something to read and has not moved for so long is silent.
+        drop_after_ms: one that has not moved for so long is dropped; 0 is never.
         clock_ms: monotonic.
-        alarm: told the group and for how many ms it has not moved, once each time it falls silent.
+        tell: takes what becomes of a reader, its group, and for how many ms it has not moved.
     """
 
     def __init__(
-        self, groups: Sequence[str], timeout_ms: int, clock_ms: Callable[[], int], alarm: Callable[[str, int], None]
+        self,
+        groups: Sequence[str],
+        timeout_ms: int,
+        clock_ms: Callable[[], int],
+        tell: Callable[[Change, str, int], None],
+        *,
+        from_first_commit: Collection[str] = (),
+        drop_after_ms: int = 0,
     ) -> None:
-        self.groups = tuple(groups)
-        self.silent: set[str] = set()  #: groups whose alarm was raised and that have not moved since
+        self.groups = tuple(dict.fromkeys(groups))
+        self._from_first_commit = frozenset(from_first_commit)
         self._timeout_ms = timeout_ms
+        self._drop_after_ms = drop_after_ms
         self._clock_ms = clock_ms
-        self._alarm = alarm
-        self._offsets: dict[str, Mapping[int, int]] = {group: {} for group in self.groups}
+        self._tell = tell
+        self._silent: set[str] = set()  #: groups whose alarm was raised and that have not moved since
+        self._dropped: set[str] = set()  #: groups that hold nothing before they commit again
+        #: by group; None where nobody has looked yet
+        self._offsets: dict[str, Mapping[int, int] | None] = dict.fromkeys(self.groups)
+        self._ends: Mapping[int, int] = {}
         self._moved_ms = dict.fromkeys(self.groups, clock_ms())
 
     def holding(self, partition: int, cut_offset: int) -> Progress | None:
         """Return the reader furthest behind that still needs records below the offset, or None."""
-        behind = [Progress(group, offsets.get(partition, _NOTHING)) for group, offsets in self._offsets.items()]
+        behind = [
+            Progress(group, (offsets or {}).get(partition, _NOTHING))
+            for group, offsets in self._offsets.items()
+            if self._holds(group, offsets)
+        ]
         slowest = min(behind, key=lambda progress: progress.offset, default=None)
         return slowest if slowest is not None and slowest.offset < cut_offset else None
 
@@ -53,16 +82,55 @@ class LogReaders:
 
         What a group does not say it has committed any more, it may read again from the start: that holds the log as well.
         """
-        now_ms = self._clock_ms()
+        now_ms, before = self._clock_ms(), self._offsets[group]
         has_read_all = all(offsets.get(partition, _NOTHING) >= end for partition, end in ends.items())
-        if has_read_all or offsets != self._offsets[group]:
+        if has_read_all or offsets != (before or {}):
             self._moved_ms[group] = now_ms
-            self.silent.discard(group)
-        self._offsets[group] = dict(offsets)
+            self._silent.discard(group)
+        self._offsets[group], self._ends = dict(offsets), dict(ends)
+        if group in self._dropped:
+            if before is not None and any(offset > before.get(place, _NOTHING) for place, offset in offsets.items()):
+                self._dropped.discard(group)
+                self._tell(Change.BACK, group, 0)
+            return
+        if not self._holds(group, offsets):
+            return
         silent_ms = now_ms - self._moved_ms[group]
-        if silent_ms >= self._timeout_ms and group not in self.silent:
-            self.silent.add(group)
-            self._alarm(group, silent_ms)
+        if silent_ms >= self._timeout_ms and group not in self._silent:
+            self._silent.add(group)
+            self._tell(Change.SILENT, group, silent_ms)
+        if self._drop_after_ms and silent_ms >= self._drop_after_ms:
+            self._dropped.add(group)
+            self._tell(Change.DROPPED, group, silent_ms)
+
+    def drop(self, group: str) -> None:
+        """Let a registered reader hold nothing before it commits again."""
+        assert group in self._offsets
+        self._dropped.add(group)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return every reader for people: its state, how far behind the active log partitions it is, and since when."""
+        now_ms = self._clock_ms()
+        return [
+            {
+                "group": group,
+                "state": self._state(group, offsets),
+                "behind": sum(max(0, end - max(0, (offsets or {}).get(place, 0))) for place, end in self._ends.items()),
+                "still_ms": now_ms - self._moved_ms[group],
+                "committed": {str(place): offset for place, offset in sorted((offsets or {}).items())},
+            }
+            for group, offsets in self._offsets.items()
+        ]
+
+    def _holds(self, group: str, offsets: Mapping[int, int] | None) -> bool:
+        return group not in self._dropped and bool(offsets or group not in self._from_first_commit)
+
+    def _state(self, group: str, offsets: Mapping[int, int] | None) -> str:
+        if group in self._dropped:
+            return "dropped"
+        if not offsets:
+            return "never committed" if self._holds(group, offsets) else "not started"
+        return "silent" if group in self._silent else "reading"
 
 
 class ReaderOffsets:

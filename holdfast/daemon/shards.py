@@ -70,7 +70,7 @@ class Shards:
         make_shell: Callable[..., CoordinatorShell] = CoordinatorShell,
     ) -> None:
         self.pruners: dict[int, Pruner] = {}
-        self.readers = LogReaders((), 1, lambda: 0, lambda _group, _silent_ms: None)
+        self.readers = LogReaders((), 1, lambda: 0, lambda *_: None)
         self._settings = settings
         self._metrics = metrics
         self._runtime_metrics = RuntimeMetrics(registry)

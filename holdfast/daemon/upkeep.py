@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from holdfast.daemon.cluster import MetadataImage, Refresh
 from holdfast.daemon.deleted_topics import CleanUp, CleanUpStopped, DeletedTopics
 from holdfast.daemon.metrics import ShareMetrics
-from holdfast.daemon.readers import LogReaders, ReaderOffsets
+from holdfast.daemon.readers import Change, LogReaders, ReaderOffsets
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.shard import ShareShard
 from holdfast.daemon.shards import Shards
@@ -67,6 +67,7 @@ class Upkeep:
         self._metrics = metrics
         self._registry = registry
         self._tasks: list[asyncio.Task[None]] = []
+        self._reader_problems: dict[str, str] = {}  #: by group; why the last look failed
 
     def start(
         self, topic: StateTopic, cluster_id: str, kafka: AdminClient, log_renewed: Callable[[StateTopic], None]
@@ -77,16 +78,9 @@ class Upkeep:
         self.deleted = DeletedTopics(settings.deleted_topics, cluster_id)
         self._every(settings.log.state_topic_check_interval_ms, lambda: self._check_topic(kafka))
         self._every(_ROLL_INTERVAL_MS, self._roll)
-        if settings.compaction.log_readers:
-            timeout_ms = settings.log.admin_timeout_ms
-            offsets = ReaderOffsets(kafka, topic.name, topic.partition_count, timeout_ms)
-            readers = LogReaders(
-                settings.compaction.log_readers,
-                settings.compaction.reader_timeout_ms,
-                self._shards.runtime.now_ms,
-                self._reader_is_silent,
-            )
-            self._shards.readers = readers
+        readers = self._shards.readers = self._make_readers()
+        if readers.groups:
+            offsets = ReaderOffsets(kafka, topic.name, topic.partition_count, settings.log.admin_timeout_ms)
             self._every(settings.compaction.compaction_check_interval_ms, lambda: self._look_up(readers, offsets))
 
     async def stop(self) -> None:
@@ -184,12 +178,48 @@ class Upkeep:
         if runtime.log_alarm is None or str(runtime.log_alarm) != problem:
             runtime.distrust_log(Alarm(problem))
 
+    def _make_readers(self) -> LogReaders:
+        """Return the readers that are registered: those an admin named, and the job that writes the snapshot topic.
+
+        A job that nobody runs holds nothing, and one that runs elsewhere is known by its commits.
+        """
+        snapshots, compaction = self._settings.snapshots, self._settings.compaction
+        job = (snapshots.group,) if snapshots.topic else ()
+        return LogReaders(
+            (*compaction.log_readers, *job),
+            compaction.reader_timeout_ms,
+            self._shards.runtime.now_ms,
+            self._reader_changed,
+            from_first_commit=() if snapshots.run else set(job) - set(compaction.log_readers),
+            drop_after_ms=compaction.reader_drop_after_ms,
+        )
+
     async def _look_up(self, readers: LogReaders, offsets: ReaderOffsets) -> None:
         for group in readers.groups:
-            found = await offsets.look_up(group)
+            try:
+                found = await offsets.look_up(group)
+            except KafkaException as failure:
+                problem = str(failure)
+                if self._reader_problems.get(group) != problem:
+                    self._reader_problems[group] = problem
+                    _log.warning("what a log reader has committed cannot be asked", reader=group, why=problem)
+                continue
+            self._reader_problems.pop(group, None)
             ends = {partition.index: partition.committed_offset for partition, _ in self._shards.active()}
             readers.learn(group, found, ends)
 
-    def _reader_is_silent(self, group: str, silent_ms: int) -> None:
-        _log.error("a registered log reader is silent and holds the log", reader=group, silent_ms=silent_ms)
-        self._metrics.silent_readers.value += 1
+    def drop_reader(self, group: str, reason: str) -> None:
+        """Let a registered reader hold the log no more before it commits again, because an admin says so."""
+        self._shards.readers.drop(group)
+        self._metrics.dropped_readers.value += 1
+        _log.warning("an admin drops a log reader, which holds the log no more", reader=group, reason=reason)
+
+    def _reader_changed(self, change: Change, group: str, silent_ms: int) -> None:
+        if change is Change.SILENT:
+            _log.error("a registered log reader is silent and holds the log", reader=group, silent_ms=silent_ms)
+            self._metrics.silent_readers.value += 1
+        elif change is Change.DROPPED:
+            _log.error("a silent log reader was dropped, and holds the log no more", reader=group, silent_ms=silent_ms)
+            self._metrics.dropped_readers.value += 1
+        else:
+            _log.warning("a dropped log reader has committed again, and holds the log again", reader=group)

@@ -39,6 +39,10 @@ class Node:
             "partitions-take": lambda _: "it is being taken",
             "partitions-accept": lambda _: "it goes on",
             "topics-accept-deleted": lambda _: "they may go",
+            "readers": lambda _: [
+                {"group": "audit", "state": "silent", "behind": 7, "still_ms": 3_600_000, "committed": {"0": 5}}
+            ],
+            "readers-drop": lambda _: "the log is pruned past audit until it commits again",
             "resolve-topic": _resolve,
         }
 

@@ -170,6 +170,7 @@ def test_partitions_are_listed_and_an_alarm_names_its_way_out(run: Run) -> None:
             ("partitions-accept", {"partition": 1, "reason": "restored"}),
         ),
         (("topics", "accept-deleted", "--reason", "closed"), ("topics-accept-deleted", {"reason": "closed"})),
+        (("readers", "drop", "audit", "--reason", "gone"), ("readers-drop", {"group": "audit", "reason": "gone"})),
     ],
 )
 def test_a_decision_is_announced_then_sent_and_with_dry_run_only_announced(
@@ -186,3 +187,8 @@ def test_settings_and_metrics_can_be_narrowed_down(run: Run) -> None:
     assert json.loads(run("metrics", "write", "--json").stdout) == {"write-total": 12, "parked-writes": 0}
     assert run("metrics", "total").stdout.split() == ["metric", "value", "write-total", "12"]
     assert json.loads(run("status", "--json").stdout)["is_ready"] is True
+
+
+def test_the_readers_of_the_log_are_listed(run: Run) -> None:
+    assert run("readers").stdout.splitlines()[1].split() == ["audit", "silent", "7", "3600000"]
+    assert json.loads(run("readers", "--json").stdout)[0]["committed"] == {"0": 5}

@@ -73,7 +73,7 @@ class PrunedNode:
         self.runtime.new_metadata_image(Image({TOPIC: 1_000_000}))
         self.log.start(self.runtime)
         self.readers = LogReaders(
-            readers, 5_000, lambda: self.now_ms, lambda group, silent_ms: self.alarms.append((group, silent_ms))
+            readers, 5_000, lambda: self.now_ms, lambda _, group, silent_ms: self.alarms.append((group, silent_ms))
         )
         self.runtime.load(0, generation)
         self.settle()

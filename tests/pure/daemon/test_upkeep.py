@@ -8,9 +8,11 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from structlog.testing import capture_logs
 
 from holdfast.daemon import upkeep as upkeep_module
+from holdfast.daemon.admin import AdminError
 from holdfast.daemon.admin_commands import AdminCommands
 from holdfast.daemon.cluster import MetadataImage, Refresh
 from holdfast.daemon.readers import LogReaders
@@ -347,6 +349,66 @@ async def test_a_topic_made_again_stops_the_shards_and_is_the_log_once_an_admin_
 # ---- the clockwork ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("flags", "holds", "holds_at_once"),
+    [
+        ({}, ["audit", "holdfast-compaction"], ["audit"]),
+        ({"snapshots.topic": ""}, ["audit"], ["audit"]),
+        (
+            {"snapshots.run": True, "snapshots.checkpoint.dir": "/checkpoint"},
+            ["audit", "holdfast-compaction"],
+            ["audit", "holdfast-compaction"],
+        ),
+        ({"log_readers": ["holdfast-compaction"]}, ["holdfast-compaction"], ["holdfast-compaction"]),
+    ],
+)
+async def test_the_job_that_writes_snapshots_is_a_reader_once_somebody_runs_it(
+    flags: dict[str, Any], holds: list[str], holds_at_once: list[str]
+) -> None:
+    world = await World(MemoryTopic(1), **({"log_readers": ["audit"]} | flags)).serve()
+    readers = world.shards.readers
+    assert list(readers.groups) == holds
+    assert [row["group"] for row in readers.describe() if row["state"] == "never committed"] == holds_at_once
+    await stopped(world)
+
+
+async def test_a_reader_that_cannot_be_asked_about_keeps_no_other_from_being_looked_up(world: World) -> None:
+    class Offsets:
+        async def look_up(self, group: str) -> dict[int, int]:
+            if group == "secret":
+                raise KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
+            return {0: 5}
+
+    readers = LogReaders(["secret", "audit"], 1_000, lambda: world.now_ms, world.upkeep._reader_changed)
+    with capture_logs() as lines:
+        for _ in range(2):
+            await world.upkeep._look_up(readers, Offsets())  # type: ignore[arg-type]
+    assert [(line["event"], line["reader"]) for line in lines] == [
+        ("what a log reader has committed cannot be asked", "secret")
+    ], "it is said once"
+    assert [row["state"] for row in readers.describe()] == ["never committed", "reading"]
+    await stopped(world)
+
+
+async def test_an_admin_drops_a_reader(world: World) -> None:
+    commands = AdminCommands(None, world.shards, world.upkeep).table()  # type: ignore[arg-type]
+    with pytest.raises(AdminError, match="No group 'audit' is registered; registered are holdfast-compaction"):
+        commands["readers-drop"]({"group": "audit", "reason": "gone"})
+    with pytest.raises(AdminError, match="`reason` is needed"):
+        commands["readers-drop"]({"group": "holdfast-compaction"})
+    readers = world.shards.readers
+    readers.learn("holdfast-compaction", {0: 1, 1: 1}, {0: 4, 1: 4})
+    assert readers.holding(0, 4) is not None
+    with capture_logs() as lines:
+        told = commands["readers-drop"]({"group": "holdfast-compaction", "reason": "switched off"})
+    assert told == "the log is pruned past holdfast-compaction until it commits again"
+    assert [(line["reader"], line["reason"]) for line in lines] == [("holdfast-compaction", "switched off")]
+    assert readers.holding(0, 4) is None
+    assert commands["readers"]({})[0]["state"] == "dropped"  # type: ignore[index]
+    assert world.series("dropped-log-readers") == {"dropped-log-readers-total": 1}
+    await stopped(world)
+
+
 async def test_work_that_fails_is_done_again(world: World) -> None:
     problems: list[Exception | None] = [ConnectionFailed("no broker"), RuntimeError("a bug"), None]
     done = asyncio.Event()
@@ -373,7 +435,7 @@ async def test_silent_readers_are_told_once_and_compared_with_the_logs_ends(worl
             return committed
 
     offsets = Offsets()
-    readers = LogReaders(["reader"], 1_000, lambda: world.now_ms, world.upkeep._reader_is_silent)
+    readers = LogReaders(["reader"], 1_000, lambda: world.now_ms, world.upkeep._reader_changed)
     with capture_logs() as lines:
         for _ in range(3):
             world.now_ms += 1_000
