@@ -1,0 +1,38 @@
+"""The history: Parquet files of every record that counted, for whoever asks about the past.
+
+    <history dir>/state_topic_id=<22 characters>/day=<UTC date>/batch_id=<job>-<number>/*.parquet
+
+A day is that of the record's timestamp in the log. A batch of a job is written beside, under a name that readers pass over
+(it begins with an underscore), and then renamed day by day; repeated, it replaces itself.
+A record is there once per job that folded it. A job that begins from nothing leaves out what is there already, so twice only if
+two jobs ran at once: a reader takes one row of each (state_topic_id, log_partition, offset), and any will do.
+"""
+
+from typing import Final
+
+#: Columns of the files and their types as Spark SQL names them, in this order. The directories add three more.
+COLUMNS: Final = {
+    "log_partition": "int",
+    "offset": "bigint",
+    #: When the log got the record, by the broker's clock.
+    "timestamp_ms": "bigint",
+    "owner_epoch": "int",
+    "sequence": "bigint",
+    #: One of `KINDS`.
+    "kind": "string",
+    "group_id": "string",
+    #: Unpadded base64url, 22 characters.
+    "topic_id": "string",
+    "partition": "int",
+    #: As they lie in the log, in either codec.
+    "key": "binary",
+    "value": "binary",
+}
+
+#: Columns that the names of directories hold, outermost first.
+DIRECTORIES: Final = ("state_topic_id", "day", "batch_id")
+
+SNAPSHOT: Final = "snapshot"
+UPDATE: Final = "update"
+TOMBSTONE: Final = "tombstone"
+KINDS: Final = (SNAPSHOT, UPDATE, TOMBSTONE)
