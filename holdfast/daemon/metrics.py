@@ -23,6 +23,9 @@ class ShareMetrics:
         self.state_topic_warnings = registry.gauge(
             "state-topic-warnings", "Settings of the state topic that put the log at risk; 0 is healthy."
         )
+        self.snapshot_topic_problems = registry.gauge(
+            "snapshot-topic-problems", "1 while the snapshot topic exists and is not fit to be used, else 0."
+        )
         self.deleted_topics_alarm = registry.gauge(
             "deleted-topics-alarm", "1 while the clean-up of deleted topics waits for an admin, else 0."
         )

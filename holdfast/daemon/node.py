@@ -172,6 +172,7 @@ class Node:
             for finding in findings:
                 _log.warning("the state topic weakens the log", finding=str(finding))
             metrics.state_topic_warnings.value = len(findings)
+            await self._unless_stopped(upkeep.look_at_snapshots(kafka, topic))
 
             self.view.cluster_id, self.view.state_topic = image.cluster_id, topic
             at_exit("shards", lambda: shards.stop(step_ms), 3 * step_ms)

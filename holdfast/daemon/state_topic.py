@@ -121,15 +121,14 @@ def make_state_topic(admin: AdminClient, settings: LogSettings) -> None:
         raise StateTopicError(f"The state topic {settings.state_topic} cannot be made: {cause.str()}.") from None
 
 
-def describe_state_topic(admin: AdminClient, settings: LogSettings) -> tuple[StateTopic, Mapping[str, str]]:
-    """Return the topic as the cluster describes it, with its configuration, broker defaults included.
+def describe_topic(admin: AdminClient, name: str, timeout_ms: int) -> tuple[StateTopic, Mapping[str, str]]:
+    """Return a topic as the cluster describes it, with its configuration, broker defaults included.
 
     Raises:
         TopicMissing: it does not exist.
         ConnectionFailed: no broker would describe it, which says nothing about it.
     """
-    name = settings.state_topic
-    timeout_s = settings.admin_timeout_ms / 1_000
+    timeout_s = timeout_ms / 1_000
     try:
         described: TopicDescription = admin.describe_topics(TopicCollection([name]), request_timeout=timeout_s)[
             name
@@ -140,7 +139,7 @@ def describe_state_topic(admin: AdminClient, settings: LogSettings) -> tuple[Sta
         cause: KafkaError = error.args[0]
         if cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise TopicMissing(f"There is no topic {name}.") from None
-        raise ConnectionFailed(f"the state topic {name} cannot be described: {cause.str()}") from None
+        raise ConnectionFailed(f"the topic {name} cannot be described: {cause.str()}") from None
     config = {key: entry.value for key, entry in entries.items()}
     topic = StateTopic(
         name=name,
@@ -152,16 +151,21 @@ def describe_state_topic(admin: AdminClient, settings: LogSettings) -> tuple[Sta
     return topic, config
 
 
+def command_to_alter(bootstrap_servers: str, topic: str, key: str, value: object) -> str:
+    """Return the command that changes a setting of a topic."""
+    return (
+        f"kafka-configs.sh --bootstrap-server {bootstrap_servers} --alter --entity-type topics "
+        f"--entity-name {topic} --add-config {key}={value}"
+    )
+
+
 def find_problems(
     topic: StateTopic, config: Mapping[str, str], settings: LogSettings, bootstrap_servers: str
 ) -> Iterator[Finding]:
     """Compare the topic as it is with what the log needs (fatal) and with what the settings say (warnings)."""
 
     def alter(key: str, value: object) -> str:
-        return (
-            f"kafka-configs.sh --bootstrap-server {bootstrap_servers} --alter --entity-type topics "
-            f"--entity-name {topic.name} --add-config {key}={value}"
-        )
+        return command_to_alter(bootstrap_servers, topic.name, key, value)
 
     for rules, is_fatal in ((_SAFETY, True), (_ADVICE, False)):
         for key, consequence in rules.items():
@@ -205,7 +209,7 @@ def check_state_topic(
         StateTopicError: it would lose state; names every fatal finding.
         ConnectionFailed: no broker would describe it.
     """
-    topic, config = describe_state_topic(admin, settings)
+    topic, config = describe_topic(admin, settings.state_topic, settings.admin_timeout_ms)
     findings = tuple(find_problems(topic, config, settings, bootstrap_servers))
     if fatal := [finding for finding in findings if finding.is_fatal]:
         raise StateTopicError("\n".join(map(str, fatal)))

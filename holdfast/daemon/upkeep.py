@@ -16,7 +16,8 @@ from holdfast.daemon.readers import Change, LogReaders, ReaderOffsets
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.shard import ShareShard
 from holdfast.daemon.shards import Shards
-from holdfast.daemon.state_topic import StateTopic, StateTopicError, check_state_topic
+from holdfast.daemon.snapshot_topic import SnapshotTopicError, check_snapshot_topic, ensure_snapshot_topic
+from holdfast.daemon.state_topic import StateTopic, StateTopicError, TopicMissing, check_state_topic
 from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.runtime.errors import Alarm, CoordinatorError
 from holdfast.runtime.machine import Decision
@@ -159,6 +160,7 @@ class Upkeep:
             self._distrust(str(unsafe))
             return
         self._metrics.state_topic_warnings.value = len(findings)
+        await self.look_at_snapshots(kafka, found)
         if found.partition_count != topic.partition_count:
             self._distrust(
                 f"the topic {topic.name} has {found.partition_count} partitions and had {topic.partition_count}, so share "
@@ -171,6 +173,24 @@ class Upkeep:
             self._distrust(f"the topic {topic.name} was made again, for its id changed; {_WAY_OUT}")
         else:
             runtime.trust_log()
+
+    async def look_at_snapshots(self, kafka: AdminClient, topic: StateTopic) -> bool:
+        """Look at the snapshot topic, which is made first where this node runs the job; returns whether it can be used."""
+        snapshots, bootstrap = self._settings.snapshots, self._settings.kafka.properties["bootstrap.servers"]
+        if not snapshots.topic:
+            return False
+        look = ensure_snapshot_topic if snapshots.run else check_snapshot_topic
+        problem = None
+        try:
+            for finding in await asyncio.to_thread(look, kafka, topic, snapshots, self._settings.log, bootstrap):
+                _log.warning("the snapshot topic could be better", finding=str(finding))
+        except TopicMissing:
+            return False
+        except (SnapshotTopicError, ConnectionFailed) as unfit:
+            problem = str(unfit)
+            _log.error("the snapshot topic is not fit", why=problem)
+        self._metrics.snapshot_topic_problems.value = int(problem is not None)
+        return problem is None
 
     def _distrust(self, problem: str) -> None:
         """Stop all shards because of a problem, once: what an admin accepted since goes on."""

@@ -19,7 +19,7 @@ from holdfast.daemon.state_topic import (
     FIXED_CONFIG,
     StateTopicError,
     TopicMissing,
-    describe_state_topic,
+    describe_topic,
     ensure_state_topic,
     refuse_foreign_topic,
 )
@@ -62,7 +62,7 @@ async def test_a_missing_topic_is_made_with_what_the_log_needs(
     assert made.max_message_bytes == 1_048_588
     (warning,) = findings
     assert "has one copy only" in str(warning)
-    _, config = describe_state_topic(admin, settings)
+    _, config = describe_topic(admin, settings.state_topic, 10_000)
     wanted = FIXED_CONFIG | {"segment.bytes": "104857600", "min.insync.replicas": "1"}
     assert {key: config[key] for key in wanted} == wanted
     again, _ = await ensure_state_topic(admin, metadata, settings, kafka)
@@ -92,7 +92,7 @@ async def test_more_copies_than_brokers_are_refused_by_name(
     with pytest.raises(StateTopicError, match=r"lower share\.coordinator\.state\.topic\.replication\.factor"):
         await ensure_state_topic(admin, metadata, settings, kafka)
     with pytest.raises(TopicMissing):
-        describe_state_topic(admin, settings)
+        describe_topic(admin, topic, 10_000)
 
 
 async def test_a_topic_that_would_lose_state_is_refused_and_the_command_mends_it(

@@ -16,7 +16,8 @@ from holdfast.daemon.admin import AdminError
 from holdfast.daemon.admin_commands import AdminCommands
 from holdfast.daemon.cluster import MetadataImage, Refresh
 from holdfast.daemon.readers import LogReaders
-from holdfast.daemon.state_topic import StateTopic, StateTopicError
+from holdfast.daemon.snapshot_topic import SnapshotTopicError
+from holdfast.daemon.state_topic import StateTopic, StateTopicError, TopicMissing
 from holdfast.daemon.upkeep import Upkeep
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.broker_connection import ConnectionFailed
@@ -239,6 +240,10 @@ class Check:
         return self.topic, self.findings
 
 
+def no_snapshot_topic(*_: object) -> tuple[str, ...]:
+    raise TopicMissing("There is no topic holdfast-share-snapshots.")
+
+
 @pytest.fixture
 async def world() -> World:
     return await filled({A: 1, B: 3})
@@ -248,6 +253,7 @@ async def world() -> World:
 def check(world: World, monkeypatch: pytest.MonkeyPatch) -> Check:
     check = Check(state_topic(world.topic))
     monkeypatch.setattr(upkeep_module, "check_state_topic", check)
+    monkeypatch.setattr(upkeep_module, "check_snapshot_topic", no_snapshot_topic)
     return check
 
 
@@ -344,6 +350,36 @@ async def test_a_topic_made_again_stops_the_shards_and_is_the_log_once_an_admin_
     assert states(successor) == [State.ACTIVE] * 2, "its checkpoints carry the new id"
     await stopped(world)
     await stopped(successor)
+
+
+# ---- the snapshot topic ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("found", "is_fit", "problems", "lines"),
+    [
+        ((), True, 0, []),
+        (("one copy",), True, 0, ["the snapshot topic could be better"]),
+        (TopicMissing("There is no topic x."), False, 0, []),
+        (SnapshotTopicError("cleanup.policy=delete"), False, 1, ["the snapshot topic is not fit"]),
+        (ConnectionFailed("no broker"), False, 1, ["the snapshot topic is not fit"]),
+    ],
+)
+async def test_a_snapshot_topic_that_is_not_fit_is_told_and_not_used(
+    world: World, monkeypatch: pytest.MonkeyPatch, found: Any, is_fit: bool, problems: int, lines: list[str]
+) -> None:
+    def look(*_: object) -> tuple[str, ...]:
+        if isinstance(found, Exception):
+            raise found
+        return found  # type: ignore[no-any-return] # a tuple otherwise
+
+    monkeypatch.setattr(upkeep_module, "check_snapshot_topic", look)
+    topic = state_topic(world.topic)
+    with capture_logs() as said:
+        assert await world.upkeep.look_at_snapshots(None, topic) is is_fit  # type: ignore[arg-type]
+    assert [line["event"] for line in said] == lines
+    assert world.series("snapshot-topic-problems") == {"snapshot-topic-problems": problems}
+    await stopped(world)
 
 
 # ---- the clockwork ---------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from holdfast.daemon.config import load_settings
 from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.node import Exit as NodeExit
 from holdfast.daemon.settings import LogSettings, ShutdownSettings
+from holdfast.daemon.snapshot_topic import find_snapshot_problems
 from holdfast.daemon.state_topic import FIXED_CONFIG, StateTopic, find_problems
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.follower import _read_error
@@ -123,6 +124,23 @@ def test_every_finding_about_the_topic_is_described(
         assert as_pattern(line).fullmatch(finding.problem)
         if finding.command:
             assert as_pattern(mending.split("`")[1]).fullmatch(finding.command)
+
+
+def test_every_finding_about_the_snapshot_topic_is_described() -> None:
+    fit = TOPIC._replace(name="snapshots", max_message_bytes=2 * TOPIC.max_message_bytes)
+    found: list[tuple[StateTopic, Mapping[str, str], bool]] = [
+        (fit, {"cleanup.policy": "delete"}, True),
+        (fit._replace(partition_count=1), {}, True),
+        (fit._replace(max_message_bytes=1_000_000), {}, True),
+        (fit._replace(replication_factor=1), {}, False),
+    ]
+    rows = table(PAGE, "snapshot topic findings")
+    for (line, mending), (topic, config, is_fatal) in zip(rows, found, strict=True):
+        (finding,) = find_snapshot_problems(topic, {"cleanup.policy": "compact", **config}, TOPIC, "kafka:9092")
+        assert finding.is_fatal is is_fatal
+        assert as_pattern(line.removesuffix(" (a warning)")).fullmatch(finding.problem)
+        assert not finding.command or as_pattern(mending.split("`")[1]).fullmatch(finding.command)
+    assert not list(find_snapshot_problems(fit, {"cleanup.policy": "compact"}, TOPIC, "kafka:9092"))
 
 
 # ---- systemd ---------------------------------------------------------------------------------------------------------
