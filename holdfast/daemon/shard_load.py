@@ -3,12 +3,16 @@
 Most of a log is dead: what a later snapshot or tombstone of the same key replaces is dropped unread, so a record costs about a microsecond
 while the log streams in, and only what is left is decoded. The fold goes in slices, so other shards get their turn.
 
+A load may begin with the entries of a snapshot topic: each of them stands for the records of its share partition up to some offset,
+and is decoded at the end as they are, if nothing later replaced it.
+
 One share partition may appear under several raw keys (Kafka's codec has one per record type, and a log may hold both codecs);
 they share one run, so its records stay in the order of the log.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import structlog
 
@@ -17,23 +21,36 @@ from holdfast.records.errors import RecordError
 from holdfast.records.keys import SharePartitionKey, format_key
 from holdfast.records.offsets import RedundantOffsetTracker
 from holdfast.records.replay import ShareState, fold_without_base, replay
+from holdfast.records.snapshot_topic import decode_entry
 from holdfast.records.values import Update
 from holdfast.runtime.errors import LoadFailed
 
 _log = structlog.get_logger(__name__)
 
 
-class _Run:
-    """The records of one share partition that still matter: a snapshot and the updates after it."""
+class Run:
+    """The records of one share partition that still matter: a snapshot or an entry, and the updates after it."""
 
-    __slots__ = ("key", "raw_keys", "records")
+    __slots__ = ("entry", "key", "raw_keys", "records")
 
-    def __init__(self, key: SharePartitionKey) -> None:
+    def __init__(self, key: SharePartitionKey, entry: bytes | None = None) -> None:
         self.key = key
+        #: value of the snapshot topic's entry that stands before all records; None: a snapshot does
+        self.entry = entry
         #: every raw key under which the share partition was met
         self.raw_keys: list[bytes] = []
         #: (raw key, raw value, offset), offsets ascending
         self.records: list[tuple[bytes, bytes, int]] = []
+
+
+class ShareBase(NamedTuple):
+    """What the entries of a snapshot topic say about a log partition up to an offset."""
+
+    offset: int
+    #: live share partitions, each with its entry
+    runs: dict[SharePartitionKey, Run]
+    #: of their newest snapshots, ascending
+    snapshot_offsets: list[tuple[SharePartitionKey, int]]
 
 
 class ShareLoad:
@@ -50,10 +67,10 @@ class ShareLoad:
         self._updates_per_snapshot = updates_per_snapshot
         self._is_foreign = is_foreign
         self._offsets = offsets
-        self._runs: dict[SharePartitionKey, _Run] = {}
+        self._runs: dict[SharePartitionKey, Run] = {}
         #: raw key to the run of its share partition; what lets a record be filed without decoding its key again
-        self._runs_by_raw_key: dict[bytes, _Run] = {}
-        self._waiting: deque[_Run] | None = None
+        self._runs_by_raw_key: dict[bytes, Run] = {}
+        self._waiting: deque[Run] | None = None
         #: records of a type this version does not know, and null updates; skipped
         self.skipped_records = 0
         #: records that could not be used and that an admin accepted to lose
@@ -64,6 +81,12 @@ class ShareLoad:
         self._skipped_kinds: set[Kind] = set()
         #: values with bytes behind their end, which Kafka ignores and so do we
         self.values_with_trailing_bytes = 0
+
+    def begin_with(self, base: ShareBase) -> None:
+        """Begin with a base, which is this load's own from now on."""
+        self._newest_offset = base.offset
+        self._runs = base.runs
+        self._offsets.begin_with(base.snapshot_offsets)
 
     def take(self, raw_key: bytes, raw_value: bytes | None, offset: int) -> None:
         """File one record.
@@ -82,6 +105,7 @@ class ShareLoad:
             run = self._runs_by_raw_key.get(raw_key) or self._find_run(raw_key)
             if not self._is_foreign:
                 run.records.clear()
+                run.entry = None
             run.records.append((raw_key, raw_value, offset))
             self._offsets.update(run.key, offset, is_tombstone=False)
         elif kind is Kind.TOMBSTONE:
@@ -128,18 +152,20 @@ class ShareLoad:
         """Tell whether `fold` has yielded everything."""
         return self._waiting is not None and not self._waiting
 
-    def _find_run(self, raw_key: bytes) -> _Run:
+    def _find_run(self, raw_key: bytes) -> Run:
         key = decode_key(raw_key)
         run = self._runs.get(key)
         if run is None:
-            run = self._runs[key] = _Run(key)
+            run = self._runs[key] = Run(key)
         run.raw_keys.append(raw_key)
         self._runs_by_raw_key[raw_key] = run
         return run
 
-    def _fold_run(self, run: _Run) -> ShareState | None:
+    def _fold_run(self, run: Run) -> ShareState | None:
         limit = self._updates_per_snapshot
         state: ShareState | None = None
+        if run.entry is not None:
+            state = self._decode_entry(run.key, run.entry)
         for raw_key, raw_value, offset in run.records:
             try:
                 value, trailing_bytes = decode_value(raw_key, raw_value)
@@ -157,6 +183,13 @@ class ShareLoad:
                     run.key, offset, "The update has no snapshot before it; the log was cut between the two."
                 )
         return state
+
+    def _decode_entry(self, key: SharePartitionKey, value: bytes) -> ShareState | None:
+        try:
+            snapshot, update_count, _ = decode_entry(value)
+        except RecordError as error:
+            raise LoadFailed(f"the entry of share partition {format_key(key)}: {error}") from error
+        return None if snapshot is None else ShareState(*snapshot, update_count)
 
     def _leave_out(self, key: SharePartitionKey, offset: int, reason: str, cause: RecordError | None = None) -> None:
         if offset > self._accepted_offset:

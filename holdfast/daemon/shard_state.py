@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from holdfast.daemon.shard_load import ShareLoad
+from holdfast.daemon.shard_load import ShareBase, ShareLoad
 from holdfast.records.codec import Codec, Kind, encode_key, value_encoder
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.offsets import RedundantOffsetTracker
@@ -96,6 +96,10 @@ class ShardState:
         self._load = ShareLoad(config.updates_per_snapshot, config.is_foreign, self.offsets)
 
     # ---- the state machine -----------------------------------------------------------------------------------------
+
+    def load_base(self, content: ShareBase) -> None:
+        """Begin to load with what the snapshot topic holds up to an offset, which is this shard's own from now on."""
+        self._load.begin_with(content)
 
     def load_record(self, key: bytes, value: bytes | None, offset: int) -> None:
         """Take one raw record that counts, in offset order.

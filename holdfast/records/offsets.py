@@ -9,7 +9,7 @@ Source: the offsets tracker of Apache Kafka 4.3.1, as recorded in the offsets ve
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from holdfast.records.keys import SharePartitionKey
 
@@ -25,6 +25,11 @@ class RedundantOffsetTracker:
 
     def __len__(self) -> int:
         return len(self._offsets)
+
+    def begin_with(self, offsets: Iterable[tuple[SharePartitionKey, int]]) -> None:
+        """Begin with live keys and the offsets of their newest snapshots, ascending, as if all had been told to `update`."""
+        self._offsets = OrderedDict(offsets)
+        self._needed = next(iter(self._offsets.values()), None)
 
     def update(self, key: SharePartitionKey, offset: int, is_tombstone: bool) -> None:
         """Take note of a snapshot or a tombstone of `key` at `offset`, which is above all offsets before."""

@@ -9,7 +9,8 @@ Source: `tests/model`, rules of the manifests.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Generator
+from typing import Final, NamedTuple
 
 from holdfast.records.errors import RecordError
 from holdfast.records.keys import SharePartitionKey
@@ -23,7 +24,13 @@ from holdfast.records.snapshot_topic import (
     decode_key,
     decode_manifest,
     digest,
+    is_live_entry,
 )
+
+#: Of an entry in memory, beside its bytes: the objects that hold it, and its share partition's.
+_OVERHEAD_BYTES: Final = 700
+#: Share partitions looked at in a third of a millisecond.
+_SLICE: Final = 200
 
 
 class RawEntry(NamedTuple):
@@ -47,11 +54,13 @@ class SnapshotSet:
     """
 
     def __init__(self, state_topic_id: bytes, log_partition: int) -> None:
-        self._state_topic_id = state_topic_id
+        self.state_topic_id = state_topic_id
         self._log_partition = log_partition
         #: Share partition to its entries by covered offset.
         self._entries: dict[SharePartitionKey, dict[int, RawEntry]] = {}
         self._manifests: dict[int, bytes] = {}
+        #: Estimate of the memory that the entries take.
+        self.size_bytes = 0
         #: Records of the snapshot topic that are about another state topic or log partition, or that cannot be read.
         self.foreign_records = 0
         self.undecodable_records = 0
@@ -67,7 +76,7 @@ class SnapshotSet:
             self.undecodable_records += 1
             return None
         assert key_bytes is not None
-        if key.state_topic_id != self._state_topic_id:
+        if key.state_topic_id != self.state_topic_id:
             self.foreign_records += 1
             return None
         if isinstance(key, EntryKey):
@@ -101,6 +110,36 @@ class SnapshotSet:
         """
         return decode_manifest(self._manifests[covered_offset])
 
+    def agree(self, covered_offset: int, log_start: int) -> Generator[None, None, dict[SharePartitionKey, RawEntry]]:
+        """Return the entries of the live share partitions that a manifest stands for, undecoded.
+
+        Yields now and then, so that whoever serves others at the same time can do so.
+
+        Raises:
+            Disagreement: count or sum differ, or something cannot be decoded; says which.
+        """
+        live = {}
+        digest_sum = 0
+        try:
+            manifest = self.manifest(covered_offset)
+            for number, (key, entries) in enumerate(list(self._entries.items())):
+                if number % _SLICE == _SLICE - 1:
+                    yield
+                newest = max((offset for offset in entries if log_start <= offset <= covered_offset), default=None)
+                if newest is not None and is_live_entry((entry := entries[newest]).value_bytes):
+                    live[key] = entry
+                    digest_sum += digest(entry.key_bytes, entry.value_bytes)
+        except RecordError as error:
+            raise Disagreement(str(error)) from error
+        if len(live) != manifest.live_count:
+            raise Disagreement(f"{len(live)} share partitions are live where the manifest counts {manifest.live_count}")
+        digest_sum %= DIGEST_MODULUS
+        if digest_sum != manifest.digest_sum:
+            raise Disagreement(
+                f"the entries add up to {digest_sum:032x} where the manifest says {manifest.digest_sum:032x}"
+            )
+        return live
+
     def select(self, covered_offset: int, log_start: int) -> dict[SharePartitionKey, RawEntry]:
         """Return, per share partition, the entry with the highest covered offset in [`log_start`, `covered_offset`]."""
         selected = {}
@@ -116,36 +155,33 @@ class SnapshotSet:
         Raises:
             Disagreement: count or sum differ, or something cannot be decoded; says which.
         """
-        entries = {}
-        digest_sum = 0
+        agreed = self.agree(covered_offset, log_start)
+        while True:
+            try:
+                next(agreed)
+            except StopIteration as end:
+                live: dict[SharePartitionKey, RawEntry] = end.value
+                break
         try:
-            manifest = self.manifest(covered_offset)
-            for key, (_, key_bytes, value_bytes) in self.select(covered_offset, log_start).items():
-                entry = decode_entry(value_bytes)
-                if entry.snapshot is not None:
-                    entries[key] = entry
-                    digest_sum += digest(key_bytes, value_bytes)
+            return {key: decode_entry(entry.value_bytes) for key, entry in live.items()}
         except RecordError as error:
             raise Disagreement(str(error)) from error
-        if len(entries) != manifest.live_count:
-            raise Disagreement(
-                f"{len(entries)} share partitions are live where the manifest counts {manifest.live_count}"
-            )
-        digest_sum %= DIGEST_MODULUS
-        if digest_sum != manifest.digest_sum:
-            raise Disagreement(
-                f"the entries add up to {digest_sum:032x} where the manifest says {manifest.digest_sum:032x}"
-            )
-        return entries
 
     def _add_entry(self, key: EntryKey, key_bytes: bytes, value_bytes: bytes | None) -> None:
-        if value_bytes is not None:
-            self._entries.setdefault(key.key, {})[key.covered_offset] = RawEntry(
-                key.covered_offset, key_bytes, value_bytes
-            )
-            return
         entries = self._entries.get(key.key)
-        if entries is not None:
-            entries.pop(key.covered_offset, None)
-            if not entries:
-                del self._entries[key.key]
+        if entries is None:
+            if value_bytes is None:
+                return
+            entries = self._entries[key.key] = {}
+        before = entries.pop(key.covered_offset, None)
+        if before is not None:
+            self.size_bytes -= _size_bytes(before)
+        if value_bytes is not None:
+            entry = entries[key.covered_offset] = RawEntry(key.covered_offset, key_bytes, value_bytes)
+            self.size_bytes += _size_bytes(entry)
+        elif not entries:
+            del self._entries[key.key]
+
+
+def _size_bytes(entry: RawEntry) -> int:
+    return len(entry.key_bytes) + len(entry.value_bytes) + _OVERHEAD_BYTES

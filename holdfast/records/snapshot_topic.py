@@ -166,6 +166,27 @@ def decode_entry(data: bytes) -> Entry:
     )
 
 
+def is_live_entry(data: bytes) -> bool:
+    """Tell from the first bytes of an entry whether its share partition lives.
+
+    Raises:
+        UnknownVersion: another schema.
+        Undecodable: cut short, no single object.
+    """
+    if len(data) <= PREFIX_SIZE or not data.startswith(_ENTRY.prefix):
+        raise prefix_error("value", data)
+    return data[PREFIX_SIZE] != 0
+
+
+def snapshot_offset_of(data: bytes) -> int:
+    """Return the snapshot offset of an entry, which is the last number in it, without decoding the rest."""
+    at = len(data) - 1
+    while at and data[at - 1] > 0x7F:
+        at -= 1
+    numbers = decode_numbers(data[at:])
+    return numbers[0] if numbers else decode_entry(data).snapshot_offset
+
+
 def decode_manifest(data: bytes) -> Manifest:
     """Return the manifest that a value holds.
 

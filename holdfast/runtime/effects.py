@@ -6,11 +6,35 @@ from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.states import State
 
 
-class StartReading(NamedTuple):
-    """Read the log of this partition from its start."""
+class AskLogStart(NamedTuple):
+    """Ask where the log of this partition starts."""
 
     partition: int
     instance: int
+
+
+class FindBase(NamedTuple):
+    """Look for something that the load of this partition may begin with."""
+
+    partition: int
+    instance: int
+    log_start: int
+
+
+class BaseJudged(NamedTuple):
+    """The log was compared with the base; `refusal` is empty, or says why the load starts over without it."""
+
+    partition: int
+    offset: int
+    refusal: str
+
+
+class StartReading(NamedTuple):
+    """Read the log of this partition, from its start or from an offset."""
+
+    partition: int
+    instance: int
+    from_offset: int = 0
 
 
 class StopReading(NamedTuple):
@@ -56,5 +80,15 @@ class Note(NamedTuple):
     fields: dict[str, object]
 
 
-PartitionEffect = StartReading | StopReading | ContinueLoad | StateChanged | Superseded | DeleteRecords
+PartitionEffect = (
+    AskLogStart
+    | FindBase
+    | BaseJudged
+    | StartReading
+    | StopReading
+    | ContinueLoad
+    | StateChanged
+    | Superseded
+    | DeleteRecords
+)
 Effect = PartitionEffect | Note

@@ -105,11 +105,15 @@ class KafkaLog:
 
     # ---- Log -------------------------------------------------------------------------------------------------------
 
-    def start_reading(self, partition: int, instance: int) -> None:
+    def start_reading(self, partition: int, instance: int, from_offset: int = 0) -> None:
         """See `Log.start_reading`."""
         self.stop_reading(partition)
         self._reading[partition] = instance
-        self._run(self._begin(partition, instance))
+        self._run(self._begin(partition, instance, from_offset))
+
+    def has_partition(self, partition: int) -> bool:
+        """Tell whether the topic had this partition, with a leader, when the brokers were last asked."""
+        return partition in self._brokers.leaders
 
     def stop_reading(self, partition: int) -> None:
         """See `Log.stop_reading`."""
@@ -117,6 +121,10 @@ class KafkaLog:
         self._tail.forget(partition)
         self._load.forget(partition)
         self._appender.forget(partition)
+
+    def ask_log_start(self, partition: int, instance: int) -> None:
+        """See `Log.ask_log_start`."""
+        self._run(self._answer_log_start(partition, instance))
 
     def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
         """See `Log.ask_latest_offsets`."""
@@ -137,7 +145,7 @@ class KafkaLog:
 
     # ---- offsets ---------------------------------------------------------------------------------------------------
 
-    async def _begin(self, partition: int, instance: int) -> None:
+    async def _begin(self, partition: int, instance: int, from_offset: int) -> None:
         bounds = []
         for which in (frames.EARLIEST, frames.LATEST):  # in this order, so that the end is never below the start
             found = await self._ask_offsets([partition], which)
@@ -149,10 +157,17 @@ class KafkaLog:
             bounds.append(found[partition])
         start, end = bounds
         self._told().read_started(partition, instance, start, end)
-        if start == end:
+        begin = max(start, from_offset)
+        if self._reading.get(partition) != instance:
+            return
+        if begin >= end:
             self._end_load(partition, instance, end)
         else:
-            self._load.follow(partition, instance, start, end)
+            self._load.follow(partition, instance, begin, end)
+
+    async def _answer_log_start(self, partition: int, instance: int) -> None:
+        found = await self._ask_offsets([partition], frames.EARLIEST)
+        self._told().log_start_found(partition, instance, found.get(partition))
 
     async def _answer_latest(self, round_number: int, partitions: list[int]) -> None:
         began_s = self._loop.time()

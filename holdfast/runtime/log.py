@@ -38,11 +38,17 @@ class Log(Protocol):
             AppendRefused: the record was not taken; it will never land.
         """
 
-    def start_reading(self, partition: int, instance: int) -> None:
-        """Read from the log's start and go on for ever; a second call starts over under the new instance."""
+    def start_reading(self, partition: int, instance: int, from_offset: int = 0) -> None:
+        """Read from an offset, or from the log's start where that is higher, and go on for ever.
+
+        A second call starts over under the new instance.
+        """
 
     def stop_reading(self, partition: int) -> None:
         """Read no more; what is under way of the earlier instance may still be told."""
+
+    def ask_log_start(self, partition: int, instance: int) -> None:
+        """Ask the broker where the log starts now."""
 
     def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
         """Ask the broker, from now on, for the offset behind the last record below the high watermark."""
@@ -83,6 +89,9 @@ class LogListener(Protocol):
 
     def producer_replaced(self, text: str) -> None:
         """Tell that whatever was handed over and not met may or may not land, in every partition."""
+
+    def log_start_found(self, partition: int, instance: int, log_start_offset: int | None) -> None:
+        """Answer `ask_log_start`; None where the broker did not say."""
 
     def latest_offsets(self, round_number: int, offsets: dict[int, int | None]) -> None:
         """Answer `ask_latest_offsets`; None where the broker did not say."""

@@ -165,10 +165,11 @@ class MemoryTopic:
 class _Reader:
     """How far one instance has been read."""
 
-    __slots__ = ("end_offset", "has_caught_up", "instance", "log", "position")
+    __slots__ = ("end_offset", "from_offset", "has_caught_up", "instance", "log", "position")
 
-    def __init__(self, instance: int) -> None:
+    def __init__(self, instance: int, from_offset: int) -> None:
         self.instance = instance
+        self.from_offset = from_offset
         self.log: MemoryPartition | None = None  #: None until reading began
         self.position = 0
         self.end_offset = 0
@@ -189,6 +190,7 @@ class MemoryLog:
         self._readers: dict[int, _Reader] = {}
         self._former: dict[int, _Reader] = {}  #: stopped, with one thing still under way to the listener
         self._asked: deque[tuple[int, list[int]]] = deque()
+        self._starts_asked: deque[tuple[int, int]] = deque()
         self._deletions: deque[tuple[int, MemoryPartition, int]] = deque()
         self._inbox: deque[Callable[[], None]] = deque()  #: known here, not yet told
 
@@ -200,6 +202,7 @@ class MemoryLog:
         """Lose the process: it is told nothing any more; what it handed over may still land."""
         self._listener = None
         self._asked.clear()
+        self._starts_asked.clear()
 
     def reads(self, partition: int) -> MemoryPartition | None:
         """Return what is being read, which after the topic was made again is not what it has now; None before reading began."""
@@ -219,16 +222,20 @@ class MemoryLog:
         number = self._appended[partition] = self._appended.get(partition, 0) + 1
         queue.append(Append(partition, key, value, header, self, number))
 
-    def start_reading(self, partition: int, instance: int) -> None:
+    def start_reading(self, partition: int, instance: int, from_offset: int = 0) -> None:
         """See `Log.start_reading`."""
         self.stop_reading(partition)
-        self._readers[partition] = _Reader(instance)
+        self._readers[partition] = _Reader(instance, from_offset)
 
     def stop_reading(self, partition: int) -> None:
         """See `Log.stop_reading`."""
         reader = self._readers.pop(partition, None)
         if reader is not None:
             self._former[partition] = reader
+
+    def ask_log_start(self, partition: int, instance: int) -> None:
+        """See `Log.ask_log_start`."""
+        self._starts_asked.append((partition, instance))
 
     def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
         """See `Log.ask_latest_offsets`."""
@@ -251,6 +258,8 @@ class MemoryLog:
             return
         if self._asked:
             found.append(Move("look up", self, -1, self.look_up))
+        if self._starts_asked:
+            found.append(Move("look up start", self, self._starts_asked[0][0], self.look_up_start))
         if self.is_frozen:
             return
         if self._inbox:
@@ -286,6 +295,12 @@ class MemoryLog:
         round_number, asked = self._asked.popleft()
         offsets = {index: self._topic.partitions[index].high_watermark if is_known else None for index in asked}
         self._later(lambda listener: listener.latest_offsets(round_number, offsets))
+
+    def look_up_start(self, *, is_known: bool = True) -> None:
+        """Find the answer to the oldest question for a log start, or that the broker does not say; it waits to be told."""
+        partition, instance = self._starts_asked.popleft()
+        offset = self._topic.partitions[partition].log_start_offset if is_known else None
+        self._later(lambda listener: listener.log_start_found(partition, instance, offset))
 
     def delete(self, *, is_refused: bool = False) -> None:
         """Carry out the oldest DeleteRecords, or refuse it; the outcome waits to be told."""
@@ -347,9 +362,10 @@ class MemoryLog:
 
     def _begin(self, partition: int, reader: _Reader) -> None:
         log = reader.log = self._topic.partitions[partition]
-        reader.position, reader.end_offset = log.log_start_offset, log.high_watermark
-        listener = self._told(partition, reader)
-        listener.read_started(partition, reader.instance, reader.position, reader.end_offset)
+        start, end = log.log_start_offset, log.high_watermark
+        # Whoever begins behind the end is told what comes next at the end, as in `kafka_log`.
+        reader.position, reader.end_offset = max(start, min(reader.from_offset, end)), end
+        self._told(partition, reader).read_started(partition, reader.instance, start, end)
 
     def _read(self, partition: int, reader: _Reader, records_max: int | None) -> None:
         assert reader.log is not None

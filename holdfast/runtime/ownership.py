@@ -49,6 +49,11 @@ class Ownership:
         self.sequence = 1
         return self.epoch
 
+    def begin_at(self, position: Position, checkpoint: Checkpoint, offset: int) -> None:
+        """Begin behind a record at an offset, whose epoch this checkpoint opened or renewed."""
+        self.position, self.winner, self.winner_offset = position, checkpoint, offset
+        self.generation_max = checkpoint.generation
+
     def judge(self, record: LogRecord) -> Verdict:
         """Put the next record of the log to the rule.
 

@@ -12,7 +12,19 @@ from collections.abc import Callable
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.errors import RecordError
 from holdfast.records.header import decode_header, encode_header
-from holdfast.runtime.effects import ContinueLoad, Effect, Note, StartReading, StateChanged, StopReading, Superseded
+from holdfast.runtime.base import Base
+from holdfast.runtime.effects import (
+    AskLogStart,
+    BaseJudged,
+    ContinueLoad,
+    Effect,
+    FindBase,
+    Note,
+    StartReading,
+    StateChanged,
+    StopReading,
+    Superseded,
+)
 from holdfast.runtime.errors import (
     Alarm,
     AppendRefused,
@@ -84,6 +96,9 @@ class PartitionLife:
         self.void_records = 0
         self.load_began_ms = 0
         self.load_ended_ms = 0
+        self.base_offset = -1  #: of the base that this load stands on; -1: it read the log from its start
+        self._base: Base | None = None  #: not yet compared with the log
+        self._is_reading = False
         self._progress_ms = 0
         self._is_folding = False
         self._check = LogCheck(self.index, self.config.log)
@@ -169,7 +184,9 @@ class PartitionLife:
             self._progress_ms = now_ms
             if end_offset < self.committed_offset and self.lost_from is None:
                 self.lost_from = end_offset
-            if self.lost_from is not None:
+            if self._base is not None and not start_offset <= self._base.offset < end_offset:
+                self._start_over(self._base.offset, "the log does not hold its offset", now_ms)
+            elif self.lost_from is not None:
                 self._check.meet_lost_end(self.lost_from, self.committed_offset)
 
     def caught_up(self, instance: int, next_offset: int, now_ms: int) -> None:
@@ -177,6 +194,9 @@ class PartitionLife:
         if instance == self.instance and self.state is State.LOADING and self.ownership.attempt_id is None:
             self.position = max(self.position, next_offset)
             self._progress_ms = now_ms
+            if self._base is not None:
+                self._start_over(self._base.offset, "no record lies at its offset", now_ms)
+                return
             self._claim(now_ms)
 
     def read_failed(self, instance: int, error: ReadError, now_ms: int) -> None:
@@ -196,12 +216,66 @@ class PartitionLife:
 
     def _start_load(self, now_ms: int) -> None:
         self._enter(State.LOADING)
+        self.retry_at_ms = None
+        self._begin_load(now_ms, now_ms)
+        if self._may_use_base():
+            self._effects.append(AskLogStart(self.index, self.instance))
+        else:
+            self._read_from(None)
+
+    def _begin_load(self, began_ms: int, now_ms: int) -> None:
         self._reset()
         self.instance += 1
-        self.retry_at_ms = None
-        self.load_began_ms = self._progress_ms = now_ms
+        self.load_began_ms, self._progress_ms = began_ms, now_ms
         self.machine = self._make_machine(self.index)
-        self._effects.append(StartReading(self.index, self.instance))
+
+    def _may_use_base(self) -> bool:
+        """Tell whether the log is as it always was; one that lost its end, or that an admin accepts, is read as a whole."""
+        return self._ports.has_bases and self._accept_reason is None and self.lost_from is None
+
+    def _read_from(self, base: Base | None) -> None:
+        self._base = base
+        self._is_reading = True
+        self._effects.append(StartReading(self.index, self.instance, 0 if base is None else base.offset))
+
+    def log_start_found(self, instance: int, log_start: int | None, now_ms: int) -> None:
+        """Look for a base, now that it is known which ones can be of use."""
+        if instance == self.instance and self.state is State.LOADING and not self._is_reading:
+            self._progress_ms = now_ms
+            if log_start is None:
+                self._read_from(None)
+            else:
+                self._effects.append(FindBase(self.index, self.instance, log_start))
+
+    def base_found(self, instance: int, base: Base | None, now_ms: int) -> None:
+        """Read the log from the base on, or from its start where there is none."""
+        if instance == self.instance and self.state is State.LOADING and not self._is_reading:
+            self._progress_ms = now_ms
+            self._read_from(base if self._may_use_base() else None)
+
+    def _stand_on(self, base: Base, record: LogRecord, now_ms: int) -> bool:
+        """Go on behind the base if the record at its offset is the one it names; returns whether it is."""
+        assert self.machine is not None
+        refusal = base.refusal(record)
+        if refusal:
+            self._start_over(base.offset, refusal, now_ms)
+            return False
+        self._base, self.base_offset = None, base.offset
+        self.position = base.offset + 1
+        self.bytes_met = (base.offset + 1 - self.log_start) * base.record_size_bytes
+        self.ownership.begin_at(base.position, base.checkpoint, base.offset)
+        self.machine.load_base(base.content)
+        if self._check.meet_checkpoint(base.checkpoint, base.offset):
+            self.machine.on_log_accepted()
+        return True
+
+    def _start_over(self, offset: int, refusal: str, now_ms: int) -> None:
+        """Load from the log's start, because a base cannot be used."""
+        self._note("warning", "load starts over without its base", base_offset=offset, why=refusal)
+        self._effects.append(BaseJudged(self.index, offset, refusal))
+        self._let_go()
+        self._begin_load(self.load_began_ms, now_ms)
+        self._read_from(None)
 
     def _claim(self, now_ms: int) -> None:
         ownership = self.ownership
@@ -262,6 +336,10 @@ class PartitionLife:
         assert machine is not None
         self._progress_ms = now_ms
         self.records_met += len(records)
+        if self._base is not None:
+            if not self._stand_on(self._base, records[0], now_ms):
+                return
+            records = records[1:]
         for record in records:
             offset, key, value, _ = record
             self.position = offset + 1
@@ -318,6 +396,9 @@ class PartitionLife:
                 return
             machine.on_loaded(self.image)
         except Exception as error:  # a bug in one machine fails its partition, never the loop
+            if self.base_offset >= 0:
+                self._start_over(self.base_offset, f"loading failed: {error!r}", now_ms)
+                return
             self.fail(error if isinstance(error, LoadFailed) else LoadFailed(f"loading failed: {error!r}"), now_ms)
             return
         self._is_folding = False
@@ -326,6 +407,8 @@ class PartitionLife:
         self._accept_reason = None
         self.is_alarmed = False
         self.load_ended_ms = now_ms
+        if self.base_offset >= 0:
+            self._effects.append(BaseJudged(self.index, self.base_offset, ""))
         self._backoff_ms = self.config.retry_backoff_ms
         self._note(
             "info",
@@ -334,6 +417,7 @@ class PartitionLife:
             records=self.records_met,
             void_records=self.void_records,
             load_ms=now_ms - self.load_began_ms,
+            **({"base_offset": self.base_offset} if self.base_offset >= 0 else {}),
         )
 
     def _check_load_progress(self, now_ms: int) -> None:
@@ -400,6 +484,9 @@ class PartitionLife:
         self.timers.cancel_all()
         for operation in self.parking.drain():
             self._reply(operation, outcome)
+        self._let_go()
+
+    def _let_go(self) -> None:
         machine, self.machine = self.machine, None
         if machine is not None:
             try:

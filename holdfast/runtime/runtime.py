@@ -11,10 +11,14 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from holdfast.records.checkpoint import Checkpoint
+from holdfast.runtime.base import Base, BaseFinder
 from holdfast.runtime.effects import (
+    AskLogStart,
+    BaseJudged,
     ContinueLoad,
     DeleteRecords,
     Effect,
+    FindBase,
     Note,
     PartitionEffect,
     StartReading,
@@ -64,6 +68,7 @@ class CoordinatorRuntime:
         write_timeout_ms: int = 5_000,
         slice_ms: int = 5,
         metrics: RuntimeMetrics | None = None,
+        bases: BaseFinder | None = None,
     ) -> None:
         self.partitions: dict[int, Partition] = {}
         self.config = config
@@ -74,9 +79,13 @@ class CoordinatorRuntime:
         self._make_machine = make_machine
         self._clock_ms = clock_ms
         self._slice_ms = slice_ms
+        self._bases = bases
         self.log_alarm: Alarm | None = None  #: why the log as a whole is not trusted; nothing is taken meanwhile
         metrics = metrics or RuntimeMetrics(Registry(clock_ms))
-        self._ports = Ports(log.append, self._request_read_index, random_bytes, jitter, lambda: self.log_alarm, metrics)
+        has_bases = bases is not None
+        self._ports = Ports(
+            log.append, self._request_read_index, random_bytes, jitter, lambda: self.log_alarm, metrics, has_bases
+        )
         self._effects: list[Effect] = []
         self._replies: list[tuple[Operation, object]] = []
         self._is_draining = False
@@ -235,6 +244,11 @@ class CoordinatorRuntime:
         self._drain()
         self._deadlines.clear()
 
+    def base_found(self, index: int, instance: int, base: Base | None) -> None:
+        """Learn what a load may begin with; None: nothing."""
+        held = self.partitions[index]
+        self._handle(held, "base found", held.base_found, instance, base)
+
     # ---- the log tells (LogListener) -------------------------------------------------------------------------------
 
     def read_started(self, partition: int, instance: int, start_offset: int, end_offset: int) -> None:
@@ -285,6 +299,11 @@ class CoordinatorRuntime:
         for partition in self.partitions.values():
             partition.append_failed(None, text, self._clock_ms())
         self._drain()
+
+    def log_start_found(self, partition: int, instance: int, log_start_offset: int | None) -> None:
+        """See `LogListener.log_start_found`."""
+        held = self.partitions[partition]
+        self._handle(held, "log start found", held.log_start_found, instance, log_start_offset)
 
     def latest_offsets(self, round_number: int, offsets: dict[int, int | None]) -> None:
         """See `LogListener.latest_offsets`."""
@@ -368,8 +387,16 @@ class CoordinatorRuntime:
 
     def _carry_out_one(self, effect: PartitionEffect, partition: Partition) -> None:
         match effect:
-            case StartReading(index, instance):
-                self._log.start_reading(index, instance)
+            case AskLogStart(index, instance):
+                self._log.ask_log_start(index, instance)
+            case FindBase(index, instance, log_start):
+                assert self._bases is not None
+                self._bases.find_base(index, instance, log_start)
+            case BaseJudged(index, offset, refusal):
+                assert self._bases is not None
+                self._bases.base_judged(index, offset, refusal)
+            case StartReading(index, instance, from_offset):
+                self._log.start_reading(index, instance, from_offset)
             case StopReading(index):
                 self._log.stop_reading(index)
             case ContinueLoad(index, instance):

@@ -41,3 +41,4 @@ class Ports(NamedTuple):
     jitter: Callable[[], float]  #: from 0 to 1
     log_alarm: Callable[[], Alarm | None]  #: why no partition of this log may be taken, if so
     metrics: RuntimeMetrics
+    has_bases: bool  #: whether there is somebody who knows bases for loads

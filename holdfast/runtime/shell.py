@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.records.checkpoint import Checkpoint
+from holdfast.runtime.base import BaseFinder
 from holdfast.runtime.kafka_log import KafkaLog, KafkaLogConfig
 from holdfast.runtime.machine import StateMachine
 from holdfast.runtime.metrics import Registry, RuntimeMetrics
@@ -66,6 +67,7 @@ class CoordinatorShell:
         tick_ms: int = 50,
         slice_ms: int = 5,
         metrics: RuntimeMetrics | None = None,
+        bases: BaseFinder | None = None,
     ) -> None:
         clock_ms = make_clock_ms()
         metrics = metrics or RuntimeMetrics(Registry(clock_ms))
@@ -84,6 +86,7 @@ class CoordinatorShell:
             write_timeout_ms=write_timeout_ms,
             slice_ms=slice_ms,
             metrics=metrics,
+            bases=bases,
         )
 
     async def start(self) -> None:

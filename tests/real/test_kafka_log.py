@@ -323,6 +323,9 @@ class Recorder:
     def read_failed(self, partition: int, instance: int, error: ReadError) -> None:
         self.failed.append(f"{partition} instance {instance}: {error.text}")
 
+    def log_start_found(self, partition: int, instance: int, log_start_offset: int | None) -> None:
+        """Nobody asks."""
+
     def latest_offsets(self, round_number: int, offsets: dict[int, int | None]) -> None:
         self.latest = offsets
 

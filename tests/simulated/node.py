@@ -320,6 +320,10 @@ class Node:
         if any(partition.state is State.ACTIVE for partition in serving):
             violate(Invariant.AMBIGUITY_FAILS, f"{self.name} goes on after its producer died")
 
+    def log_start_found(self, partition: int, instance: int, log_start_offset: int | None) -> None:
+        """See `LogListener.log_start_found`."""
+        self.runtime.log_start_found(partition, instance, log_start_offset)
+
     def latest_offsets(self, round_number: int, offsets: dict[int, int | None]) -> None:
         """See `LogListener.latest_offsets`."""
         self.runtime.latest_offsets(round_number, offsets)

@@ -78,6 +78,7 @@ class WatchedLog:
         self._on_append = on_append
         self.start_reading = log.start_reading
         self.stop_reading = log.stop_reading
+        self.ask_log_start = log.ask_log_start
         self.ask_latest_offsets = log.ask_latest_offsets
         self.delete_records = log.delete_records
 

@@ -31,6 +31,8 @@ from holdfast.records.snapshot_topic import (
     encode_entry,
     encode_entry_key,
     encode_manifest,
+    is_live_entry,
+    snapshot_offset_of,
 )
 from holdfast.records.values import Snapshot
 from tests.pure.records.strategies import int32s, int64s, keys, snapshots, topic_ids
@@ -78,6 +80,12 @@ def test_an_entry_is_read_back_also_by_fastavro(entry: Entry) -> None:
         state["state_batches"] = tuple(StateBatch(**batch) for batch in state["state_batches"])
         state = Snapshot(**state)
     assert Entry(state, **fields) == entry
+
+
+@given(entries)
+def test_what_is_peeked_of_an_entry_is_what_is_decoded(entry: Entry) -> None:
+    data = encode_entry(entry)
+    assert (is_live_entry(data), snapshot_offset_of(data)) == (entry.snapshot is not None, entry.snapshot_offset)
 
 
 @given(manifest_keys, manifests)

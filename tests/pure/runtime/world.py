@@ -344,12 +344,16 @@ class World:
         self.told.append(f"append {_describe(key, value, header)}" + _on(partition))
         self.topics[partition].flying.append(Flying(partition, key, value, header))
 
-    def start_reading(self, partition: int, instance: int) -> None:
-        self.told.append(f"start reading, instance {instance}" + _on(partition))
+    def start_reading(self, partition: int, instance: int, from_offset: int = 0) -> None:
+        where = f" from {from_offset}" if from_offset else ""
+        self.told.append(f"start reading{where}, instance {instance}" + _on(partition))
         self.topics[partition].instance = instance
 
     def stop_reading(self, partition: int) -> None:
         self.told.append("stop reading" + _on(partition))
+
+    def ask_log_start(self, partition: int, instance: int) -> None:
+        self.told.append("ask log start" + _on(partition))
 
     def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
         self.told.append(f"ask read index, round {round_number}: {partitions}")

@@ -1,0 +1,51 @@
+"""A head start of a load: what a state machine holds after one record of the log, found elsewhere.
+
+The log alone is the truth. A load that begins with a base reads the log from that very record on, and only if the record is the one
+that the base names does it go on behind it, as it would have from the log's start. Otherwise it starts over without a base.
+"""
+
+from typing import NamedTuple, Protocol
+
+from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
+from holdfast.records.errors import RecordError
+from holdfast.records.header import decode_header
+from holdfast.records.reader import Position
+from holdfast.runtime.log import LogRecord
+
+
+class Base(NamedTuple):
+    """What a load may begin with."""
+
+    offset: int  #: of the last record that counts and is held
+    position: Position  #: after it
+    checkpoint: Checkpoint  #: the newest of that epoch
+    content: object  #: for `StateMachine.load_base`
+    record_size_bytes: (
+        int  #: roughly, of one record below; the part of the log that is not read is known by its offsets only
+    )
+
+    def refusal(self, record: LogRecord) -> str:
+        """Return why the record at hand is not the one that the base ends with; empty if it is."""
+        owner_epoch, attempt_id, next_sequence = self.position
+        if record.offset != self.offset:
+            return "no record lies at its offset"
+        if record.header is None:
+            return "the record at its offset is another program's"
+        try:
+            if decode_header(record.header) != (owner_epoch, next_sequence - 1):
+                return "the record at its offset is another one"
+            if record.key == CHECKPOINT_KEY and decode_checkpoint(record.value or b"").attempt_id != attempt_id:
+                return "the checkpoint at its offset is another one"
+        except RecordError:
+            return "the record at its offset cannot be read"
+        return ""
+
+
+class BaseFinder(Protocol):
+    """Who knows bases."""
+
+    def find_base(self, partition: int, instance: int, log_start: int) -> None:
+        """Look for a base of a log that starts there, and tell the runtime by `base_found`, in bounded time."""
+
+    def base_judged(self, partition: int, offset: int, refusal: str) -> None:
+        """Learn what the log said to a base: empty, or why the load starts over without it."""
