@@ -13,6 +13,8 @@ import pytest
 import yaml  # type: ignore[import-untyped] # it ships no types
 
 from holdfast.console.outcomes import Exit
+from holdfast.daemon.compaction.metrics import JobMetrics
+from holdfast.daemon.compaction.progress import Progress
 from holdfast.daemon.config import load_settings
 from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.node import Exit as NodeExit
@@ -27,6 +29,7 @@ from holdfast.runtime.log_check import LogCheck
 from holdfast.runtime.metrics import Registry, RuntimeMetrics
 from holdfast.runtime.ownership import OWNER_EPOCH_MAX
 from holdfast.runtime.settings import LogIdentity
+from tests.pure.daemon.compaction.reports import batch
 from tests.pure.docs.pages import ROOT, as_pattern, table
 
 PAGE = (ROOT / "docs" / "operations.md").read_text()
@@ -38,6 +41,9 @@ PAGE = (ROOT / "docs" / "operations.md").read_text()
 def test_the_metrics_are_those_of_the_registry() -> None:
     registry = Registry(lambda: 0)
     RuntimeMetrics(registry)
+    progress, report = Progress(), batch()
+    progress.take(report)
+    JobMetrics(registry).take(report, progress)
     ShareMetrics(registry).watch_partition("topic", 0, lambda: 0, lambda: 0, lambda: (0, 0))
     rows = set()
     for (name, labels), instrument in registry._series.items():

@@ -1,0 +1,70 @@
+"""Lines that the job's process writes for people, said again by the node in its own form.
+
+Ours come as JSON and keep their level and fields; those of Spark's Java side keep their level; any other is for debugging,
+unless it goes on with one of Spark's, as a stack trace does. Only so many are said in a minute.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, Final
+
+LINES_PER_MINUTE_MAX: Final = 60
+_MINUTE_S: Final = 60.0
+_TEXT_MAX: Final = 1_000
+
+#: As Spark's log4j writes them: `26/11/21 11:30:00 WARN TaskSetManager: Lost task 0.0 in stage 1.0`.
+_SPARK_LINE: Final = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (TRACE|DEBUG|INFO|WARN|ERROR|FATAL) ([\w$.]+): (.*)")
+_SPARK_LEVELS: Final = {"WARN": "warning", "ERROR": "error", "FATAL": "error"}
+_OUR_LEVELS: Final = frozenset(("debug", "info", "warning", "error", "critical"))
+_DROPPED_FIELDS: Final = ("level", "event", "timestamp", "logger")
+
+
+class ChildLines:
+    """Says the lines of one child."""
+
+    def __init__(self, log: Any, clock_s: Callable[[], float] = monotonic) -> None:  # noqa: ANN401
+        """Say them through `log`, a logger of structlog."""
+        self._log = log
+        self._clock_s = clock_s
+        self._level = "debug"  #: of the last line of Spark's
+        self._minute_began_s = clock_s()
+        self._said = 0
+        self._left_out = 0
+
+    def __call__(self, line: str) -> None:
+        """Say one line, if the minute has not had its share."""
+        level, event, fields = self._parse(line.rstrip())
+        if not event:
+            return
+        if level != "debug":
+            now_s = self._clock_s()
+            if now_s - self._minute_began_s >= _MINUTE_S:
+                self._minute_began_s, self._said = now_s, 0
+            if self._said >= LINES_PER_MINUTE_MAX:
+                self._left_out += 1
+                return
+            self._said += 1
+            if self._left_out:
+                fields["left_out"], self._left_out = self._left_out, 0
+        getattr(self._log, level)(event, source="snapshot job", **fields)
+
+    def _parse(self, line: str) -> tuple[str, str, dict[str, Any]]:
+        """Return level, event and fields of a line."""
+        if line.startswith("{"):
+            try:
+                fields = json.loads(line)
+                level, event = str(fields["level"]), str(fields["event"])
+            except (ValueError, KeyError):
+                pass
+            else:
+                self._level = "debug"
+                ours = {str(name): value for name, value in fields.items() if name not in _DROPPED_FIELDS}
+                ours.pop("source", None)
+                return level if level in _OUR_LEVELS else "info", event, ours
+        if (found := _SPARK_LINE.fullmatch(line)) is not None:
+            level, logger, text = found.groups()
+            self._level = _SPARK_LEVELS.get(level, "debug")
+            return self._level, "Spark says", {"logger_of_spark": logger, "text": text[:_TEXT_MAX]}
+        return self._level, "Spark says" if line else "", {"text": line[:_TEXT_MAX]}

@@ -1,0 +1,150 @@
+"""The Spark job as a child process of a node: started, listened to, started again when it ends, and stopped with the node.
+
+The child's standard input carries the settings, one line, and stays open: when it ends, the node is gone, and so is the child.
+Its standard output carries a JSON object a line, a report of each batch; its standard error lines for people, ours and Spark's.
+All that the job does bears repetition, so it may be killed at any time.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from holdfast.daemon.compaction.child_lines import ChildLines
+from holdfast.daemon.compaction.metrics import JobMetrics
+from holdfast.daemon.compaction.progress import Progress, from_json
+from holdfast.daemon.config import to_flags
+from holdfast.daemon.settings import Settings
+
+_log = structlog.get_logger(__name__)
+
+COMMAND: Final = (sys.executable, "-m", "holdfast.cli", "compact", "--supervised")
+
+#: A report has some hundred bytes for each log partition; a longer line is cut.
+_LINE_BYTES_MAX: Final = 16 * 1024 * 1024
+_CHUNK_BYTES: Final = 64 * 1024
+_LAST_WORDS: Final = 5
+#: How long a killed child may take to be gone.
+_KILL_TIMEOUT_S: Final = 5.0
+
+
+class Supervisor:
+    """Runs the job for as long as it is started; which node does so is decided elsewhere."""
+
+    def __init__(self, settings: Settings, metrics: JobMetrics, command: Sequence[str] = COMMAND) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._command = command
+        self._process: Process | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_stopping = False
+
+    def start(self) -> None:
+        """Begin to run the job."""
+        assert self._task is None
+        self._task = asyncio.create_task(self._run(), name="holdfast-snapshot-job")
+
+    async def stop(self) -> bool:
+        """Stop the job; returns whether it finished its batch in time and did not have to be killed."""
+        task, self._task = self._task, None
+        if task is None:
+            return True
+        process = self._process
+        self._is_stopping = has_finished = True
+        if process is not None and process.returncode is None:
+            process.terminate()
+            try:
+                async with asyncio.timeout(self._settings.snapshots.stop_timeout_ms / 1_000):
+                    await process.wait()
+            except TimeoutError:
+                has_finished = False
+                _log.warning("the snapshot job did not stop in time and is killed; it will repeat its last batch")
+        task.cancel()
+        await asyncio.wait([task])
+        return has_finished
+
+    async def _run(self) -> None:
+        snapshots = self._settings.snapshots
+        backoff_ms = snapshots.restart_backoff_ms
+        while True:
+            progress, last_words = Progress(), deque[str](maxlen=_LAST_WORDS)
+            try:
+                code = await self._run_once(progress, last_words)
+            except OSError as error:
+                code = None
+                last_words.append(str(error))
+            if self._is_stopping:
+                return
+            if progress.totals.batches:
+                backoff_ms = snapshots.restart_backoff_ms
+            _log.error("the snapshot job ended", exit_code=code, last_words=list(last_words), again_in_ms=backoff_ms)
+            await asyncio.sleep(backoff_ms / 1_000)
+            backoff_ms = min(2 * backoff_ms, snapshots.restart_backoff_max_ms)
+            self._metrics.restarts.value += 1
+
+    async def _run_once(self, progress: Progress, last_words: deque[str]) -> int:
+        # A session of its own: neither Ctrl-C at the node's terminal nor its end by a signal to the group reaches the job.
+        process = self._process = await asyncio.create_subprocess_exec(
+            *self._command, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
+        )
+        _log.info("the snapshot job starts", pid=process.pid, master=self._settings.snapshots.master)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._metrics.running.value = 1
+        try:
+            process.stdin.write(json.dumps(to_flags(self._settings)).encode() + b"\n")
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._take_reports(process.stdout, progress))
+                group.create_task(_forward(process.stderr, last_words))
+            return await process.wait()
+        finally:
+            self._metrics.running.value = 0
+            await _kill(process)
+
+    async def _take_reports(self, stream: asyncio.StreamReader, progress: Progress) -> None:
+        async for line in _lines(stream):
+            try:
+                report = from_json(json.loads(line))
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                _log.warning("the snapshot job said what is no report", line=line[:300], why=repr(error))
+                continue
+            progress.take(report)
+            self._metrics.take(report, progress)
+
+
+async def _forward(stream: asyncio.StreamReader, last_words: deque[str]) -> None:
+    forward = ChildLines(_log)
+    async for line in _lines(stream):
+        last_words.append(line[:300])
+        forward(line)
+
+
+async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
+    """Yield the lines of a stream to its end; what exceeds the longest line is left out."""
+    rest = b""
+    while chunk := await stream.read(_CHUNK_BYTES):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.decode(errors="replace")
+        rest = rest[:_LINE_BYTES_MAX]
+    if rest:
+        yield rest.decode(errors="replace")
+
+
+async def _kill(process: Process) -> None:
+    """End a child and what it started; one that has ended already may have left some."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    if process.stdin is not None:
+        process.stdin.close()
+    async with asyncio.timeout(_KILL_TIMEOUT_S):
+        await asyncio.shield(process.wait())
