@@ -12,6 +12,7 @@ from holdfast.console import node
 from holdfast.console.broker import broker
 from holdfast.console.dump import dump
 from holdfast.console.options import split_assignment
+from holdfast.console.snapshots import snapshots
 from holdfast.console.state import find, state
 
 
@@ -46,6 +47,7 @@ for command in (
     state,
     find,
     dump,
+    snapshots,
     node.status,
     node.partitions,
     node.topics,

@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from holdfast.console.log_reader import LogEntry, LogReader, Wanted
-from holdfast.console.options import json_option, split_assignment
+from holdfast.console.options import json_option, kafka_options, kafka_properties
 from holdfast.console.output import batch_data, batch_text, print_table, say, time_text
 from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import Checkpoint
@@ -44,22 +44,7 @@ class TimeType(click.ParamType[int]):
 
 @click.command()
 @click.argument("topic")
-@click.option(
-    "--bootstrap-server",
-    envvar="HOLDFAST_BOOTSTRAP",
-    show_envvar=True,
-    default="127.0.0.1:9092",
-    show_default=True,
-    metavar="HOST:PORT,...",
-    help="Kafka brokers to begin with.",
-)
-@click.option(
-    "--kafka",
-    "properties",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A property of librdkafka, as in security.protocol=SASL_SSL.",
-)
+@kafka_options
 @click.option("--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this log partition.")
 @click.option("--from-offset", type=click.IntRange(min=0), default=0, help="Leave out the records before.")
 @click.option("--from-time", type=TimeType(), default=0, help="Leave out the records before (ISO 8601, or ms).")
@@ -86,8 +71,7 @@ def dump(
 
     Example: holdfast dump __holdfast_share_state --bootstrap-server 127.0.0.1:9092 --kind update --limit 20
     """
-    options = dict(split_assignment(text, "--kafka") for text in properties)
-    reader = LogReader({**options, "bootstrap.servers": bootstrap_server}, topic)
+    reader = LogReader(kafka_properties(bootstrap_server, properties), topic)
     wanted = Wanted(partitions, from_offset, from_time)
     is_interrupted = Event()
     earlier_handler = signal(SIGINT, lambda *_: is_interrupted.set()) if follow else None

@@ -1,6 +1,7 @@
 """Topics read partition by partition as they are now, by a consumer that joins no group and commits nothing."""
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -19,6 +20,8 @@ from confluent_kafka.admin import AdminClient
 
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.daemon.messages import topic_id_bytes
+from holdfast.records.errors import InvalidKey
+from holdfast.records.keys import parse_topic_id
 
 #: How long a broker may be silent before reading is given up.
 READ_TIMEOUT_S: Final = 30.0
@@ -86,19 +89,6 @@ class KafkaReader:
             )
         return sorted(found.partitions)
 
-    def topic_ids(self) -> dict[str, bytes]:
-        """Return the ids of all topics by their names.
-
-        Raises:
-            Failure: no broker answers.
-        """
-        try:
-            names = list(self._consumer.list_topics(timeout=READ_TIMEOUT_S).topics)
-            described = self._admin().describe_topics(TopicCollection(names)) if names else {}
-            return {name: topic_id_bytes(future.result(READ_TIMEOUT_S).topic_id) for name, future in described.items()}
-        except KafkaException as error:
-            raise _unreachable(error) from None
-
     def topic_id(self, topic: str) -> bytes:
         """Return the 16 bytes of a topic's id.
 
@@ -107,10 +97,26 @@ class KafkaReader:
         """
         self.partitions(topic)
         try:
-            described = self._admin().describe_topics(TopicCollection([topic]))[topic].result(READ_TIMEOUT_S)
+            described = self._admin.describe_topics(TopicCollection([topic]))[topic].result(READ_TIMEOUT_S)
         except KafkaException as error:
             raise _unreachable(error) from None
         return topic_id_bytes(described.topic_id)
+
+    def find_topic_id(self, name_or_id: str) -> bytes:
+        """Return the 16 bytes of a topic given by its name or its id; a name that could be an id is a name first.
+
+        Raises:
+            Failure: no broker answers, or it is neither.
+        """
+        try:
+            return self.topic_id(name_or_id)
+        except Failure as refusal:
+            if refusal.exit_code != Exit.NOT_FOUND:
+                raise
+            try:
+                return parse_topic_id(name_or_id)
+            except InvalidKey:
+                raise refusal from None
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """Return the offsets that a consumer group has committed, by partition of the topic.
@@ -120,7 +126,7 @@ class KafkaReader:
         """
         asked = ConsumerGroupTopicPartitions(group)
         try:
-            offsets = self._admin().list_consumer_group_offsets([asked])[group].result(READ_TIMEOUT_S)
+            offsets = self._admin.list_consumer_group_offsets([asked])[group].result(READ_TIMEOUT_S)
         except KafkaException as error:
             raise _unreachable(error) from None
         return {
@@ -176,6 +182,7 @@ class KafkaReader:
                 elif problem.fatal() or not problem.retriable():
                     raise _unreachable(KafkaException(problem))
 
+    @cached_property
     def _admin(self) -> AdminClient:
         return AdminClient(self._properties)
 

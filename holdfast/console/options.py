@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import click
@@ -27,6 +27,8 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 ADDRESS_DEFAULT: Final = "127.0.0.1:9492"
+STATE_TOPIC_DEFAULT: Final = "__holdfast_share_state"
+SNAPSHOT_TOPIC_DEFAULT: Final = "holdfast-share-snapshots"
 _SETTINGS: Final = ClientSettings(connect_timeout_ms=5_000, request_timeout_ms=60_000, attempts_max=3)
 
 _BATCH = re.compile(r"(\d+)(?:-(\d+))?:(\w+):(\d+)")
@@ -55,6 +57,41 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON f
 dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done, and do not do it.")
 
 
+def kafka_options(command: F) -> F:
+    """Add the options that name a Kafka cluster; the command gets `bootstrap_server` and `properties`."""
+    bootstrap = click.option(
+        "--bootstrap-server",
+        envvar="HOLDFAST_BOOTSTRAP",
+        show_envvar=True,
+        default="127.0.0.1:9092",
+        show_default=True,
+        metavar="HOST:PORT,...",
+        help="Kafka brokers to begin with.",
+    )
+    properties = click.option(
+        "--kafka",
+        "properties",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A property of librdkafka, as in security.protocol=SASL_SSL.",
+    )
+    return bootstrap(properties(command))
+
+
+def kafka_properties(bootstrap_server: str, properties: Sequence[str]) -> dict[str, str]:
+    """Return the properties of librdkafka that the options of `kafka_options` say.
+
+    Raises:
+        BadParameter: one is not NAME=VALUE.
+    """
+    return dict(split_assignment(text, "--kafka") for text in properties) | {"bootstrap.servers": bootstrap_server}
+
+
+state_topic_option = click.option(
+    "--state-topic", default=STATE_TOPIC_DEFAULT, show_default=True, metavar="TOPIC", help="The topic that is the log."
+)
+
+
 def share_partition_options(command: F) -> F:
     """Add the options that name a share partition."""
     group = click.option("--group", required=True, help="Id of the share group.")
@@ -73,6 +110,18 @@ def split_assignment(text: str, option: str) -> tuple[str, str]:
     if not equals or not name.strip():
         raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint=option)
     return name.strip(), value
+
+
+def split_key(text: str) -> tuple[str, str, int]:
+    """Return group, topic (a name or an id) and partition of `GROUP:TOPIC:PARTITION`.
+
+    Raises:
+        Failure: it is anything else.
+    """
+    pieces = text.rsplit(":", 2)
+    if len(pieces) < 3 or not pieces[0] or not pieces[2].isdecimal():
+        raise Failure(f"{text!r} is not GROUP:TOPIC:PARTITION, as in orders-workers:orders:0.", Exit.WRONG_USAGE)
+    return pieces[0], pieces[1], int(pieces[2])
 
 
 class BatchType(click.ParamType[StateBatch]):

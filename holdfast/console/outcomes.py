@@ -25,6 +25,7 @@ class Exit(IntEnum):
     SUPERSEDED = 4, "Another node took over what this daemon owned."
     UNREACHABLE = 5, "Nobody answers at the address."
     NOT_FOUND = 6, "There is no such topic, partition or share partition."
+    DIFFERENT = 7, "What was compared differs."
 
 
 class Failure(click.ClickException):

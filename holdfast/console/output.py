@@ -11,9 +11,13 @@ from rich.console import Console
 from rich.table import Table
 
 from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
+from holdfast.records.replay import ShareState
+from holdfast.records.values import Snapshot
 
 #: Delivery states by name, as Kafka calls them.
 STATE_NAMES = {AVAILABLE: "available", ACKNOWLEDGED: "acknowledged", ARCHIVED: "archived"}
+
+_BATCH_TEXT = "{first_offset}-{last_offset}:{delivery_state}:{delivery_count}"
 
 #: Width of a table that no terminal bounds.
 _FILE_WIDTH = 400
@@ -68,8 +72,23 @@ def batch_data(batch: StateBatch) -> dict[str, object]:
 
 def batch_text(batch: StateBatch) -> str:
     """Return a state batch in the form in which `holdfast state write --batch` takes it."""
-    state = STATE_NAMES.get(batch.delivery_state, batch.delivery_state)
-    return f"{batch.first_offset}-{batch.last_offset}:{state}:{batch.delivery_count}"
+    return _BATCH_TEXT.format(**batch_data(batch))
+
+
+def state_data(state: Snapshot | ShareState) -> dict[str, object]:
+    """Return the state of a share partition for JSON."""
+    fields = {name: value for name, value in state._asdict().items() if name in Snapshot._fields}
+    return fields | {"state_batches": [batch_data(batch) for batch in state.state_batches]}
+
+
+def state_facts(data: Mapping[str, Any]) -> dict[str, object]:
+    """Return what `state_data` gives as facts for people: times as text, batches in the form of `batch_text`."""
+    facts = {name: value for name, value in data.items() if name != "state_batches"}
+    facts |= {name: time_text(value) for name, value in facts.items() if name.endswith("_ms")}
+    batches = "\n".join(_BATCH_TEXT.format(**batch) for batch in data["state_batches"])
+    return {name.removesuffix("_ms").replace("_", " "): value for name, value in facts.items()} | {
+        "state batches": batches or None
+    }
 
 
 def time_text(timestamp_ms: int) -> str:

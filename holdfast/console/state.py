@@ -15,6 +15,7 @@ from holdfast.console.options import (
     find_topic_id,
     json_option,
     share_partition_options,
+    split_key,
 )
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.output import STATE_NAMES, batch_data, batch_text, print_facts, print_json, print_table, say
@@ -211,11 +212,8 @@ def find(keys: Sequence[str], as_json: bool, address: str) -> None:
 
 
 async def _parse_key(client: Client, text: str) -> SharePartitionKey:
-    pieces = text.rsplit(":", 2)
-    if len(pieces) < 3 or not pieces[0] or not pieces[2].isdecimal():
-        raise Failure(f"{text!r} is not GROUP:TOPIC:PARTITION, as in orders-workers:orders:0.", Exit.WRONG_USAGE)
-    group, topic, partition = pieces
-    return SharePartitionKey(group, await find_topic_id(client, topic), int(partition))
+    group, topic, partition = split_key(text)
+    return SharePartitionKey(group, await find_topic_id(client, topic), partition)
 
 
 def _call(address: str, named: tuple[str, str, int], call: Callable[[Client, bytes], Awaitable[T]]) -> T:
