@@ -1,7 +1,7 @@
-"""Apache Kafka's own jars, fetched once into a cache by the Ivy that PySpark ships.
+"""Jars, fetched once into a cache by the Ivy that PySpark ships: Apache Kafka itself, and Spark's connector to it.
 
-The cache holds one directory per Kafka version: the jars, and `bootstrap.checkpoint`, the part of a formatted storage
-directory that is the same for every cluster (its feature levels). It appears by a rename, so it is whole or absent.
+The cache holds one directory per version, which appears by a rename, so it is whole or absent. That of Kafka holds also
+`bootstrap.checkpoint`, the part of a formatted storage directory that is the same for every cluster (its feature levels).
 """
 
 import importlib.util
@@ -11,7 +11,8 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -28,9 +29,44 @@ LOG4J_VERSION = "2.25.4"
 JAVA_VERSION_MIN = 17
 BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 
-#: How many jars the dependencies above resolve to; only the progress bar rests on it.
-_JARS_EXPECTED = 92
+#: Of the connector; those that Spark 4.0 has not itself.
+SPARK_KAFKA_VERSION = "4.0.0"
+SPARK_KAFKA_CLIENTS_VERSION = "3.9.0"
+
 _PLAIN_PROGRESS_EVERY = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fetch:
+    """What Ivy is to fetch."""
+
+    title: str
+    #: Beside this module.
+    ivy_file: str
+    properties: Mapping[str, str]
+    #: How many jars come; only the progress bar rests on it.
+    jars_expected: int
+    megabytes: int
+    #: Without it, something went wrong.
+    main_jar: str
+
+
+_KAFKA = _Fetch(
+    title=f"Apache Kafka {KAFKA_VERSION}",
+    ivy_file="ivy.xml",
+    properties={"kafka.version": KAFKA_VERSION, "log4j.version": LOG4J_VERSION},
+    jars_expected=92,
+    megabytes=55,
+    main_jar=f"kafka_2.13-{KAFKA_VERSION}.jar",
+)
+_SPARK_KAFKA = _Fetch(
+    title=f"Spark's connector to Kafka {SPARK_KAFKA_VERSION}",
+    ivy_file="ivy-spark-kafka.xml",
+    properties={"spark.version": SPARK_KAFKA_VERSION, "kafka.version": SPARK_KAFKA_CLIENTS_VERSION},
+    jars_expected=4,
+    megabytes=11,
+    main_jar=f"spark-sql-kafka-0-10_2.13-{SPARK_KAFKA_VERSION}.jar",
+)
 
 
 class _FetchFailedError(BrokerError):
@@ -46,8 +82,8 @@ def cache_dir() -> Path:
     return Path.home() / ".cache" / "holdfast"
 
 
-def java() -> str:
-    """Return the path of a Java that Kafka runs on: `$JAVA_HOME/bin/java`, else the first `java` on the path.
+def java(needed_by: str = "The embedded Kafka") -> str:
+    """Return the path of a Java that Kafka and Spark run on: `$JAVA_HOME/bin/java`, else the first `java` on the path.
 
     Raises:
         BrokerError: Java is missing, does not run, or is too old.
@@ -56,11 +92,11 @@ def java() -> str:
     found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     if found is None:
         where = f"JAVA_HOME ({home}) has no bin/java" if home else "no java is on the path"
-        raise BrokerError(f"The embedded Kafka needs Java {JAVA_VERSION_MIN} or newer and {where}; {_java_fix()}.")
+        raise BrokerError(f"{needed_by} needs Java {JAVA_VERSION_MIN} or newer and {where}; {_java_fix()}.")
     version = _java_version(found)
     if version < JAVA_VERSION_MIN:
         raise BrokerError(
-            f"The embedded Kafka needs Java {JAVA_VERSION_MIN} or newer and {found} is {version}; {_java_fix()}."
+            f"{needed_by} needs Java {JAVA_VERSION_MIN} or newer and {found} is {version}; {_java_fix()}."
         )
     return found
 
@@ -93,24 +129,47 @@ def kafka_home(*, fetch_timeout_s: float = 900.0, fetch_attempts: int = 3) -> Pa
     Raises:
         BrokerError: Java or PySpark is missing, or every attempt failed.
     """
+
+    def make(home: Path, timeout_s: float) -> None:
+        _fetch(_KAFKA, home, timeout_s)
+        _make_bootstrap_checkpoint(home, home.with_name("formatted"))
+
+    return _cached(f"kafka-{KAFKA_VERSION}", make, fetch_timeout_s, fetch_attempts)
+
+
+def spark_kafka_jars(*, fetch_timeout_s: float = 900.0, fetch_attempts: int = 3) -> list[Path]:
+    """Return the jars with which Spark reads and writes Kafka, fetching them first if the cache has none.
+
+    Raises:
+        BrokerError: as `kafka_home`.
+    """
+
+    def make(home: Path, timeout_s: float) -> None:
+        _fetch(_SPARK_KAFKA, home, timeout_s)
+
+    home = _cached(f"spark-kafka-{SPARK_KAFKA_VERSION}", make, fetch_timeout_s, fetch_attempts)
+    return sorted(home.glob("*.jar"))
+
+
+def _cached(name: str, make: Callable[[Path, float], None], timeout_s: float, attempts: int) -> Path:
+    """Return a directory of the cache; `make` makes it if it is missing."""
     cache = cache_dir()
-    home = cache / f"kafka-{KAFKA_VERSION}"
+    home = cache / name
     if home.is_dir():
         return home
     cache.mkdir(parents=True, exist_ok=True)
-    with file_lock(cache / f"kafka-{KAFKA_VERSION}.lock", timeout_s=fetch_timeout_s):
+    with file_lock(cache / f"{name}.lock", timeout_s=timeout_s):
         if home.is_dir():
             return home
         for attempt in Retrying(
-            stop=stop_after_attempt(fetch_attempts),
+            stop=stop_after_attempt(attempts),
             wait=wait_exponential_jitter(initial=1, max=10),
             retry=retry_if_exception_type(_FetchFailedError),
             reraise=True,
         ):
             with attempt, tempfile.TemporaryDirectory(dir=cache, prefix="fetching-") as scratch:
-                fetched = Path(scratch) / home.name
-                _fetch(fetched, fetch_timeout_s)
-                _make_bootstrap_checkpoint(fetched, Path(scratch) / "formatted")
+                fetched = Path(scratch) / name
+                make(fetched, timeout_s)
                 fetched.rename(home)
     return home
 
@@ -138,19 +197,18 @@ def _ivy_jar() -> Path:
     found = sorted(jar for place in places or () for jar in Path(place, "jars").glob("ivy-*.jar"))
     if not found:
         raise BrokerError(
-            "Fetching Kafka's jars needs the Ivy that PySpark carries; install it with: pip install 'holdfast[spark]'."
+            "Fetching jars needs the Ivy that PySpark carries; install it with: pip install 'holdfast[spark]'."
         )
     return found[-1]
 
 
-def _fetch(target: Path, timeout_s: float) -> None:
+def _fetch(what: _Fetch, target: Path, timeout_s: float) -> None:
     """Let Ivy put all jars into `target`, showing progress on standard error."""
-    with resources.as_file(resources.files("holdfast.broker") / "ivy.xml") as ivy_file:
+    with resources.as_file(resources.files("holdfast.broker") / what.ivy_file) as ivy_file:
         # The classifier is part of the pattern because some artifacts differ in nothing else.
         command = [
             java(),
-            f"-Dkafka.version={KAFKA_VERSION}",
-            f"-Dlog4j.version={LOG4J_VERSION}",
+            *(f"-D{name}={value}" for name, value in what.properties.items()),
             *("-jar", str(_ivy_jar()), "-ivy", str(ivy_file)),
             *("-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]"),
         ]
@@ -159,34 +217,36 @@ def _fetch(target: Path, timeout_s: float) -> None:
             timer.start()
             try:
                 assert ivy.stdout is not None
-                problems = _follow(ivy.stdout)
+                problems = _follow(what, ivy.stdout)
             except BaseException:
                 ivy.kill()
                 raise
             finally:
                 timer.cancel()
-    if ivy.returncode != 0 or not (target / f"kafka_2.13-{KAFKA_VERSION}.jar").is_file():
+    if ivy.returncode != 0 or not (target / what.main_jar).is_file():
         why = problems[0] if problems else f"Ivy ended with status {ivy.returncode}"
-        raise _FetchFailedError(f"Kafka's jars could not be fetched ({why}); check the network, then try again.")
+        raise _FetchFailedError(
+            f"The jars of {what.title} could not be fetched ({why}); check the network, then try again."
+        )
 
 
-def _follow(lines: Iterator[str]) -> list[str]:
+def _follow(what: _Fetch, lines: Iterator[str]) -> list[str]:
     """Show how many jars have come; return what Ivy complained about, in order."""
     console = Console(stderr=True)
     problems: list[str] = []
     fetched = 0
-    title = f"Fetching Apache Kafka {KAFKA_VERSION}"
+    title = f"Fetching {what.title}"
     if not console.is_terminal:
-        console.print(f"{title}: about {_JARS_EXPECTED} jars, 55 MB, once")
+        console.print(f"{title}: about {what.jars_expected} jars, {what.megabytes} MB, once")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task(title, total=_JARS_EXPECTED)
+        task = progress.add_task(title, total=what.jars_expected)
         for line in lines:
             if "[SUCCESSFUL ]" in line:
                 fetched += 1
                 progress.update(task, completed=fetched)
                 if not console.is_terminal and fetched % _PLAIN_PROGRESS_EVERY == 0:
-                    console.print(f"{title}: {fetched} of about {_JARS_EXPECTED} jars")
+                    console.print(f"{title}: {fetched} of about {what.jars_expected} jars")
             elif "UNRESOLVED" in line or "[FAILED" in line or "ERROR" in line:
                 problems.append(line.strip(" \t\n:"))
     return problems

@@ -1,0 +1,72 @@
+"""Small files and whole directories on whatever file system Hadoop finds behind a path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+class Directory:
+    """A directory, local or behind any URI that Hadoop knows; a path without a scheme is a local one.
+
+    Args:
+        spark: whose Hadoop is used.
+        path: absolute path or URI.
+    """
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self._jvm: Any = spark.sparkContext._jvm
+        java_context: Any = spark.sparkContext._jsc
+        self.path = path.rstrip("/")
+        self._files: Any = self._path("").getFileSystem(java_context.hadoopConfiguration())
+
+    def exists(self, name: str = "") -> bool:
+        """Tell whether there is a file or directory of that name below this one."""
+        return bool(self._files.exists(self._path(name)))
+
+    def directories(self, name: str = "") -> list[str]:
+        """Return the names of the directories in one below this one, sorted; none when there is no such directory."""
+        if not self.exists(name):
+            return []
+        return sorted(
+            found.getPath().getName() for found in self._files.listStatus(self._path(name)) if found.isDirectory()
+        )
+
+    def remove(self, name: str = "") -> None:
+        """Remove a file or a directory with all in it, if there is one."""
+        self._files.delete(self._path(name), True)
+
+    def move(self, source: str, target: str) -> None:
+        """Give a directory below this one another name, in place of what has that name.
+
+        Raises:
+            OSError: the file system refuses.
+        """
+        self.remove(target)
+        self._files.mkdirs(self._path(target).getParent())
+        if not self._files.rename(self._path(source), self._path(target)):
+            raise OSError(f"{self.path}/{source} cannot be renamed to {target}.")
+
+    def read_text(self, name: str) -> str | None:
+        """Return what a file holds, None if there is none."""
+        if not self.exists(name):
+            return None
+        stream = self._files.open(self._path(name))
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a file; it appears whole or not at all."""
+        partial = f"_{name}.partial"
+        stream = self._files.create(self._path(partial), True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        self.move(partial, name)
+
+    def _path(self, name: str) -> Any:  # noqa: ANN401  # an object of the JVM
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self.path}/{name}" if name else self.path)
