@@ -9,9 +9,19 @@ import random
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from tests.model.manifest_scopes import (
+    ALSO_HOLDS,
+    BIG_MANIFESTS,
+    EARLY,
+    MANIFEST_MUTANTS,
+    MANIFEST_SCOPES,
+    UNSETTLED,
+)
+from tests.model.manifests import MANIFESTS, ManifestModel, ManifestRules
 from tests.model.moves import Model
 from tests.model.world import DESIGN, GENERATION, REPAIRED, VERSIONED, Left, Rec, Rules, Scope, Violation, World
 
@@ -116,9 +126,13 @@ def bfs(model: Model, limit_s: float, sample: int = 53) -> Result:
     return Result(len(parent), depth, time.monotonic() - began, True)
 
 
+#: What a step of a random walk is called that should be rare.
+FAULTS = ("crash", "lost", "fail-over", "starts as", "is killed", "loses its state", "wrongly", "made again")
+
+
 def weight(label: str) -> float:
     """Say how likely a step of a random walk is: faults are rarer than work."""
-    if "crash" in label or "lost" in label or "fail-over" in label or "starts as" in label:
+    if any(fault in label for fault in FAULTS):
         return 0.15
     return 0.5 if "checkpoint epoch" in label or "is given" in label or "by force" in label else 1
 
@@ -219,12 +233,14 @@ MUTANTS = {
 }
 
 
-NAMED_RULES = {
+NAMED_RULES: dict[str, Rules] = {
     "repaired": REPAIRED,
     "generation": GENERATION,
     "versioned": VERSIONED,
     "design": DESIGN,
     "barrier": replace(REPAIRED, read="barrier"),
+    "manifests": MANIFESTS,
+    "early": EARLY,
 }
 
 
@@ -233,11 +249,41 @@ def settle_every(rules: Rules, is_mutant: bool) -> int:
     return 1 if rules.take_by != "anyone" else 0 if is_mutant else 53
 
 
+def big(rules: Rules) -> Model:
+    """Make the model that the random walks go through."""
+    if isinstance(rules, ManifestRules):
+        return ManifestModel(rules, BIG_MANIFESTS)
+    return Model(rules, BIG_OWNERS if rules == GENERATION else BIG)
+
+
+def searches(rules: Rules, scopes: list[str] | None, mutants: bool) -> Iterator[tuple[str, str, Model, int, bool]]:
+    """Yield (name, scope, model, on one state in how many `settle` is tried, whether it must break)."""
+    if mutants:
+        for name, (mutant, scope) in MUTANTS.items():
+            yield name, scope, Model(mutant, SCOPES[scope]), settle_every(mutant, is_mutant=True), True
+        for name, (broken, scope, breaks) in MANIFEST_MUTANTS.items():
+            model = ManifestModel(broken, MANIFEST_SCOPES[scope])
+            yield name, scope, model, manifest_settle_every(scope, breaks), True
+        for name, (also, scope) in ALSO_HOLDS.items():
+            yield name, scope, ManifestModel(also, MANIFEST_SCOPES[scope]), 53, False
+    elif isinstance(rules, ManifestRules):
+        for scope in scopes or MANIFEST_SCOPES:
+            yield scope, scope, ManifestModel(rules, MANIFEST_SCOPES[scope]), manifest_settle_every(scope), False
+    else:
+        for scope in scopes or SCOPES:
+            yield scope, scope, Model(rules, SCOPES[scope]), settle_every(rules, is_mutant=False), False
+
+
+def manifest_settle_every(scope: str, breaks: str = "") -> int:
+    """Say the same for a scope of the manifests, where mutants of liveness, too, are to have a shortest trace."""
+    return 0 if scope in UNSETTLED or breaks == "I11" else 1 if breaks else 53
+
+
 def main() -> int:
     """Run the searches or walks the command line asks for; returns the exit code."""
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--rules", choices=sorted(NAMED_RULES), default="repaired")
-    p.add_argument("--scope", choices=sorted(SCOPES), action="append", help="exhaustive search of these (default: all)")
+    p.add_argument("--scope", action="append", help="exhaustive search of these (default: all)")
     p.add_argument("--seconds", type=float, default=60, help="limit for each search")
     p.add_argument("--mutants", action="store_true", help="show that each broken rule is caught, with a shortest trace")
     p.add_argument("--traces", action="store_true", help="with --mutants: print the traces")
@@ -248,23 +294,22 @@ def main() -> int:
     if a.walk:
         began, total = time.monotonic(), 0
         for seed in range(a.walk):
-            bad, labels, _ = walk(Model(rules, BIG_OWNERS if a.rules == "generation" else BIG), seed)
+            bad, labels, _ = walk(big(rules), seed)
             total += len(labels)
             if bad:
                 failed += 1
                 print(f"seed {seed}: {bad} after {len(labels)} steps")
         print(f"{a.walk} walks, {total} steps, {failed} failed, {time.monotonic() - began:.0f} s")
         return failed > 0
-    todo = [(name, *m) for name, m in MUTANTS.items()] if a.mutants else [(s, rules, s) for s in a.scope or SCOPES]
-    for name, r, scope in todo:
-        out = bfs(Model(r, SCOPES[scope]), a.seconds, sample=settle_every(r, a.mutants))
-        failed += bool(out.broken) != a.mutants
+    for name, scope, model, sample, must_break in searches(rules, a.scope, a.mutants):
+        out = bfs(model, a.seconds, sample)
+        failed += bool(out.broken) != must_break
         print(
             f"{name:48} {scope:9} {out.states:8} states depth {out.depth:2} {out.seconds:5.0f} s "
             f"{'' if out.complete else '(not finished) '}{out.broken or 'ok'}",
             flush=True,
         )
-        if out.broken and (a.traces or not a.mutants):
+        if out.broken and (a.traces or not must_break):
             print("".join(f"    {n:2}. {t}\n" for n, t in enumerate(out.trace, 1)), end="")
     return failed > 0
 

@@ -33,17 +33,21 @@ class ManifestRules(Rules):
     order: str = "entries"  # a batch writes its entries first | "manifest"
     waiting: bool = False  # a manifest is written although a key waits for its base
     # Where a job that starts afresh may write manifests: from the end of the log, "asked after" it knows the start |
-    # "asked before" | "never" asked: anywhere.
+    # "asked before" | "checkpoint": once it has met a second one that counts | "never" asked: anywhere.
     complete: str = "asked after"
+    says: str = (
+        "log"  # a manifest says what the whole log says at O | "load": what a load from the log's start has there
+    )
     below_start: str = "ignored"  # entries covered below the log start | "used" | "cleaned": used, the job cleans up
     below_own: bool = True  # only manifests with O < own checkpoint
     start: str = "at"  # log start <= O | "after": log start <= O + 1 | "any"
     start_asked: str = "after"  # the snapshot topic was read | "before"
     over_cut: str = "afresh"  # a job behind the log start starts again | "go on": from there
     tombstones: bool = True  # a deleted key becomes an entry
-    # The owner removes entries below the log start, and those that another of their key supersedes at the older of the
-    # two newest verified manifests | "needed": all at or below the newest verified O that neither needs | "any": those
-    # above it too.
+    # The owner removes entries below the log start, and those that a newer one of their key, covered at or below the
+    # older of the two newest verified manifests, has "superseded" | "early": a newer one wherever it is covered |
+    # "needed": all at or below the newest verified O that neither manifest needs | "ordered": the same, but a deleted
+    # entry only after the older ones of its key | "any": all that neither needs, those above O too.
     nulls: str = "superseded"
     job_topic: bool = True  # the job compares the topic id, and starts afresh in a topic made again
 
@@ -75,7 +79,8 @@ class ManifestModel(Model):
             waits=frozenset(),
             covered=(-1,) * self.s.keys,
             o=-1,
-            complete_at=0 if self.m.complete == "never" else w.hw,
+            complete_at=w.hw if "asked" in self.m.complete else 0,
+            checkpoints=2 if w.start == 0 or self.m.complete != "checkpoint" else 0,
             remembered=remembered if self.m.below_start == "cleaned" else frozenset(),
         )
 
@@ -86,7 +91,7 @@ class ManifestModel(Model):
     def fold_batch(self, w: World, x: int, hi: int) -> World:
         """Fold the log up to `hi`: an entry for each key that changed, then a manifest if the fold is complete."""
         j = w.jobs[x]
-        rd, waits, covered, o = j.rd, set(j.waits), list(j.covered), j.o
+        rd, waits, covered, o, checkpoints = j.rd, set(j.waits), list(j.covered), j.o, j.checkpoints
         entries: dict[int, Entry] = {}
         for off in range(j.pos, hi):
             rec, before = w.log[off], rd
@@ -95,6 +100,7 @@ class ManifestModel(Model):
                 continue
             o = off
             if (k := rec.key) < 0:
+                checkpoints += 1
                 continue
             if rec.kind == "D" and before.kv[k] is None:
                 waits.add(k)
@@ -106,7 +112,7 @@ class ManifestModel(Model):
             entries[k] for k in sorted(entries) if self.m.tombstones or entries[k].val is not None
         )
         remembered = j.remembered
-        if o >= 0 and hi >= j.complete_at and (self.m.waiting or not waits):
+        if o >= 0 and hi >= j.complete_at and checkpoints >= 2 and (self.m.waiting or not waits):
             queue += tuple(Entry(w.topic_id, k, o, None) for k in sorted(remembered) if covered[k] < 0)
             remembered = frozenset()
             live = frozenset((k, covered[k], kv) for k, kv in enumerate(rd.kv) if kv is not None)
@@ -114,17 +120,30 @@ class ManifestModel(Model):
             queue = (manifest, *queue) if self.m.order == "manifest" else (*queue, manifest)
         for message in queue:
             self.check_true(w, message)
-        done = Job(j.topic, hi, rd, frozenset(waits), tuple(covered), o, j.complete_at, remembered, queue, j)
-        return self.put_job(w, x, done._replace(saved=j._replace(saved=None)))
+        saved = j._replace(saved=None)
+        done = Job(
+            j.topic,
+            hi,
+            rd,
+            frozenset(waits),
+            tuple(covered),
+            o,
+            j.complete_at,
+            min(checkpoints, 2),
+            remembered,
+            queue,
+            saved,
+        )
+        return self.put_job(w, x, done)
 
     def check_true(self, w: World, message: Message) -> None:
         """What a job says of the log must be so in the log that was never pruned (I11)."""
-        if self.s.ignore == "I11":
-            return
         readers, counts = self.truth(w.log)
         if isinstance(message, Entry):
             if readers[message.covered + 1].kv[message.key] != message.val:
                 raise Violation("I11 an entry says what the log does not say")
+            return
+        if self.m.says == "load":
             return
         rd = readers[message.o + 1]
         live = frozenset(
@@ -186,27 +205,57 @@ class ManifestModel(Model):
         mine = [m for m in view if isinstance(m, Manifest) and (m.topic == topic_id or not self.m.manifest_topic)]
         return sorted(mine, key=lambda m: -m.o)
 
-    def removable(self, w: World) -> Iterator[Message]:
-        """Yield what the owner may remove: nothing that the two newest verified manifests or later ones need."""
+    def newest_verified(self, w: World) -> list[Manifest]:
+        """Give the two newest manifests that a load could use now."""
         view = self.view(w.topic)
-        good = [
+        return [
             m
             for m in self.manifests(view, w.topic_id)
             if m.o >= w.start and self.verified(view, m, w.topic_id, w.start) is not None
         ][:2]
+
+    def removable(self, w: World) -> Iterator[Message]:
+        """Yield what the owner may remove: nothing that the two newest verified manifests or later ones need."""
+        view = self.view(w.topic)
+        good = self.newest_verified(w)
         needed = {need for m in good for need in m.live}
         for x in view:
             if self.m.entry_topic and x.topic != w.topic_id:
                 yield x
-            elif isinstance(x, Manifest):
+                continue
+            if isinstance(x, Manifest):
                 if x.o < w.start or (len(good) == 2 and x.o < good[1].o):
                     yield x
-            elif self.m.nulls == "superseded":
-                later = [e.covered for e in view if isinstance(e, Entry) and e.topic == x.topic and e.key == x.key]
-                if x.covered < w.start or (good and any(x.covered < y <= good[-1].o for y in later)):
-                    yield x
-            elif good and (x.key, x.covered, x.val) not in needed and (self.m.nulls == "any" or x.covered <= good[0].o):
+                continue
+            others = [e.covered for e in view if isinstance(e, Entry) and (e.topic, e.key) == (x.topic, x.key)]
+            superseded = any(x.covered < y and (self.m.nulls == "early" or y <= good[-1].o) for y in others if good)
+            unneeded = bool(good) and (x.key, x.covered, x.val) not in needed
+            at_or_below = bool(good) and x.covered <= good[0].o
+            oldest = x.covered == min(others)
+            if {
+                "superseded": x.covered < w.start or superseded,
+                "early": x.covered < w.start or superseded,
+                "needed": at_or_below and unneeded,
+                "ordered": at_or_below and unneeded and (x.val is not None or oldest),
+                "any": unneeded,
+            }[self.m.nulls]:
                 yield x
+
+    def ask_removal(self, w: World, message: Message) -> World:
+        """Send a removal: what either of the two newest verified manifests needs must stay."""
+        null = message._replace(gone=True)
+        self.check_kept(w, null, self.newest_verified(w))
+        return spend(w, "null")._replace(nulls=(*w.nulls, null))
+
+    def remove(self, w: World, a: int) -> World:
+        """Let a removal land, however late: what the newest verified manifest needs must stay."""
+        self.check_kept(w, w.nulls[a], self.newest_verified(w)[:1])
+        return w._replace(topic=(*w.topic, w.nulls[a]), nulls=w.nulls[:a] + w.nulls[a + 1 :])
+
+    def check_kept(self, w: World, null: Message, manifests: list[Manifest]) -> None:
+        view = self.view((*w.topic, null))
+        if any(self.verified(view, m, w.topic_id, w.start) is None for m in manifests if m._replace(gone=True) != null):
+            raise Violation("I9 the owner removes what a manifest in use needs")
 
     # ---- the load --------------------------------------------------------------------------------------------------
     def begin(self, w: World, n: Node) -> Node:
@@ -269,6 +318,8 @@ class ManifestModel(Model):
                 return self.whole(w, n)
             rec = w.log[n.pos]
             if (rec.epoch, rec.seq) != (n.base.epoch, n.base.next - 1):
+                return self.whole(w, n)
+            if rec.kind == "C" and rec.nonce != n.base.nonce:
                 return self.whole(w, n)
         self.fast_loads += 1
         return n._replace(st="read", pos=n.pos + 1)
@@ -337,11 +388,9 @@ class ManifestModel(Model):
             yield from self.job_moves(w, x, j)
         if w.left.null and any(n.st == "active" for n in w.nodes):
             for message in self.removable(w):
-                asked = spend(w, "null")._replace(nulls=(*w.nulls, message._replace(gone=True)))
-                yield f"the owner removes {message}", partial(World._make, asked)
+                yield f"the owner removes {message}", partial(self.ask_removal, w, message)
         for a, null in enumerate(w.nulls):
-            landed = w._replace(topic=(*w.topic, null), nulls=w.nulls[:a] + w.nulls[a + 1 :])
-            yield f"lands: {null}", partial(World._make, landed)
+            yield f"lands: {null}", partial(self.remove, w, a)
         if w.left.compact:
             yield from self.compactions(w)
 
@@ -396,10 +445,12 @@ class ManifestModel(Model):
                 w = self.write_next(w, 0)
         counts = self.truth(w.log)[1]
         last = max((o for o in range(w.start, w.hw) if counts[o]), default=None)
-        if last is None:
+        if last is None or self.m.complete == "checkpoint":
             return
         view = self.view(w.topic)
-        newest = next(iter(self.manifests(view, w.topic_id)), None)
+        newest = max(
+            (m for m in view if isinstance(m, Manifest) and m.topic == w.topic_id), key=lambda m: m.o, default=None
+        )
         if not newest or newest.o != last:
             raise Violation("I9 the job wrote no manifest for the end of the log")
         if self.verified(view, newest, w.topic_id, w.start) is None:

@@ -102,7 +102,7 @@ class Scope:
     lag: bool = True  # compaction never outruns a load in progress (min.compaction.lag and delete.retention hold)
     warm: bool = False  # a node may read ahead before it takes its checkpoint
     cold: bool = True  # a node may take its checkpoint before it has read anything
-    ignore: str = ""  # "I8", "I11": go on after it, to see what else it leads to
+    ignore: str = ""  # "I8": go on after it, to see what else it leads to
     jobs: int = 1
     direct: bool = False  # an append lands and is met at once, so that nothing is in flight
     torn: bool = False  # a load reads the snapshot topic message by message
@@ -187,6 +187,7 @@ class Job(NamedTuple):
     covered: tuple[int, ...]  # per key: its last counting record
     o: int  # the last counting record of all
     complete_at: int  # from here on every live key has been met
+    checkpoints: int  # that count, met so far (rule "checkpoint")
     remembered: frozenset[int]  # keys that the snapshot topic had when the job started afresh (rule "cleaned")
     queue: tuple[Message, ...] = ()  # of the batch under way
     saved: "Job | None" = None  # before the batch under way
