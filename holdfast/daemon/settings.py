@@ -188,7 +188,10 @@ class LogSettings(Component):
     fetch_partition_bytes_max: int = setting(
         MIB, "What one fetch brings of one log partition. At most fetch_bytes_max.", ge=16 * 1024, le=1024 * MIB
     )
-    fetch_wait_ms: int = time_ms(100, "How long a broker may hold a fetch of the log that finds nothing new.")
+    fetch_wait_ms: int = time_ms(
+        100,
+        "How long a broker may hold a fetch of the log that finds nothing new; the longest time between two fetches.",
+    )
     produce_requests_in_flight_max: int = count(
         4, "Produce requests under way to one broker, each on a connection of its own.", most=100
     )

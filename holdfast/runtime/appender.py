@@ -87,12 +87,24 @@ class Appender:
         self,
         config: AppenderConfig,
         brokers: Brokers,
+        landed: Callable[[int, SentBatch, int], None],
         failed: Callable[[int, bytes, str], None],
         clock_ms: Callable[[], int],
         metrics: RuntimeMetrics | None = None,
     ) -> None:
+        """Prepare; a connection is opened with the first batch for its broker.
+
+        Args:
+            config: bounds.
+            brokers: who leads what.
+            landed: told (partition, batch, base offset) when a leader says where a batch lies, below the high watermark.
+            failed: told (partition, first header, why) when a batch is given up; it may still land.
+            clock_ms: gives records their time.
+            metrics: what is counted and timed.
+        """
         self._config = config
         self._brokers = brokers
+        self._landed = landed
         self._failed = failed
         self._clock_ms = clock_ms
         self._metrics = metrics or RuntimeMetrics(Registry(clock_ms))
@@ -257,18 +269,23 @@ class Appender:
             self._retry(batches, str(failure))
             return
         self._metrics.batch_flush_time.record((self._loop.time() - began_s) * 1_000)
-        errors = {produced.partition: produced for produced in answer if produced.error_code}
-        again = []
-        for batch in batches:
-            error = errors.get(batch.partition)
-            if error is None:
-                self._go_on(batch.partition)
-            elif error.error_code in _RETRIABLE:
-                again.append(batch)
+        by_partition = {batch.partition: batch for batch in batches}
+        again: dict[int, list[_Batch]] = {}
+        for partition, error_code, base_offset, message in answer:
+            batch = by_partition.pop(partition, None)
+            if batch is None:
+                continue
+            if not error_code:
+                self._landed(partition, batch.sent, base_offset)
+                self._go_on(partition)
+            elif error_code in _RETRIABLE:
+                again.setdefault(error_code, []).append(batch)
             else:
-                self._give_up(batch, f"the broker answered error {error.error_code} {error.message}")
-        if again:
-            self._retry(again, f"the broker answered error {errors[again[0].partition].error_code}")
+                self._give_up(batch, f"the broker answered error {error_code} {message}")
+        for error_code, refused in again.items():
+            self._retry(refused, f"the broker answered error {error_code}")
+        if by_partition:
+            self._retry([*by_partition.values()], "the broker's answer leaves it out")
 
     async def _send_again(self, batches: list[_Batch]) -> None:
         """Send batches again where they are led now, after a pause."""

@@ -2,6 +2,8 @@
 
 Two of them work for a node: one for loads, which end where the log ended, and one for tails, which don't; so no load stands before a tail.
 A batch that equals, byte for byte, the oldest one we sent and have not met is told as ours without being taken apart.
+A leader that says where a batch of ours lies, below the high watermark, says what lies there.
+Where the tail stands just there, the batch is met without a fetch; so while ours land, brokers are asked once in a while what others wrote.
 Everything else is decoded and told in slices of bounded size; between slices the rest of the node has its turn.
 
 Source: KIP-227 (fetch sessions), KIP-320 (truncation); record batch format, magic 2.
@@ -37,7 +39,7 @@ _SESSION_LOST = frozenset({70, 71, 106})
 class FollowerConfig(NamedTuple):
     """Bounds of a follower."""
 
-    wait_ms: int  #: how long a broker may hold an empty fetch
+    wait_ms: int  #: how long a broker may hold an empty fetch; the longest time between two
     bytes_max: int
     partition_bytes_max: int
     slice_records_max: int  #: decoded records told at a time
@@ -90,6 +92,7 @@ class Follower:
         self._sent = sent
         self._followed: dict[int, _Followed] = {}
         self._sessions: dict[int, _Session] = {}
+        self._landings = 0  #: batches of ours that were met without a fetch
         self._search: asyncio.Task[None] | None = None  #: for leaders of partitions that have none now
         brokers.on_change(self._share_out)
 
@@ -102,6 +105,43 @@ class Follower:
         """Follow a partition no more."""
         if self._followed.pop(partition, None) is not None:
             self._share_out()
+
+    def landed(self, partition: int, batch: SentBatch, base_offset: int) -> None:
+        """Learn where a batch of ours lies, below the high watermark; it is met now if nothing lies between."""
+        followed, waiting = self._followed.get(partition), self._sent(partition)
+        if followed is None:
+            return
+        if (
+            waiting
+            and waiting[0] is batch
+            and base_offset == followed.offset
+            and self._listener().own_records_read(
+                partition, followed.instance, base_offset, batch.record_count, batch.first_header
+            )
+        ):
+            self._met(waiting.popleft())
+            followed.offset = base_offset + batch.record_count
+            followed.last_epoch = -1
+            self._landings += 1
+        elif not any(sent is batch for sent in waiting):
+            return  # a fetch was faster
+        elif base_offset < followed.offset:
+            self.forget(partition)
+            text = f"what was written now lies at offset {base_offset}, below {followed.offset}: the log was truncated"
+            self._listener().read_failed(partition, followed.instance, ReadError(text, is_alarm=True))
+        else:
+            self._fetch_soon(partition)
+
+    def reach(self, partition: int, offset: int) -> None:
+        """Fetch soon what lies below an offset, unless that is told with batches of ours which are on their way."""
+        followed = self._followed.get(partition)
+        if followed is not None and followed.offset < offset and not self._sent(partition):
+            self._fetch_soon(partition)
+
+    def _fetch_soon(self, partition: int) -> None:
+        session = self._sessions.get(self._brokers.leaders.get(partition, (-1, -1))[0])
+        if session is not None:
+            session.changed.set()
 
     async def close(self) -> None:
         """Stop every session."""
@@ -160,6 +200,9 @@ class Follower:
             if stop > end:
                 break
             base_offset, last_offset = head[0], head[0] + head[6]
+            if last_offset < followed.offset:  # met when it landed, while this fetch was under way
+                at = stop
+                continue
             sent = self._sent(partition)
             if (
                 sent
@@ -199,7 +242,8 @@ class _Session:
 
     def __init__(self, follower: Follower, broker_id: int) -> None:
         self.wanted: dict[int, _Followed] = {}
-        self.changed = asyncio.Event()
+        self.changed = asyncio.Event()  #: there is something to be fetched that the last fetch did not ask for
+        self._landings = 0  #: that the follower had counted when this session looked last
         self._follower = follower
         self._broker_id = broker_id
         self._session_id = 0
@@ -217,8 +261,9 @@ class _Session:
                 await self.changed.wait()
                 continue
             try:
+                wait_ms = await self._pause()
                 connection = await follower._brokers.connection(self._broker_id, follower._purpose)
-                is_stale = await self._fetch(connection)
+                is_stale = await self._fetch(connection, wait_ms)
             except ConnectionFailed:
                 is_stale = True
                 self._forget_session()
@@ -231,9 +276,24 @@ class _Session:
             if is_stale:
                 await follower.ask_leaders()
 
-    async def _fetch(self, connection: BrokerConnection) -> bool:
+    async def _pause(self) -> int:
+        """Wait while a fetch would only bring what is met without one; returns how long the broker may hold the next one."""
+        follower = self._follower
+        if follower._landings == self._landings:
+            return follower._config.wait_ms
+        self._landings = follower._landings
+        try:
+            async with asyncio.timeout(follower._config.wait_ms / 1_000):
+                await self.changed.wait()
+        except TimeoutError:
+            # A fetch that a broker holds is looked at with every batch that lands.
+            return 0
+        return follower._config.wait_ms
+
+    async def _fetch(self, connection: BrokerConnection, wait_ms: int) -> bool:
         """Fetch once and tell what came; returns whether the leaders should be asked for anew."""
         follower, config = self._follower, self._follower._config
+        self.changed.clear()
         forgotten = [partition for partition in self._known if partition not in self.wanted]
         targets = []
         for partition, followed in self.wanted.items():
@@ -246,7 +306,7 @@ class _Session:
         body = frames.encode_fetch(
             follower._brokers.topic,
             (self._session_id, self._epoch),
-            config.wait_ms,
+            wait_ms,
             config.bytes_max,
             config.partition_bytes_max,
             targets,

@@ -32,6 +32,7 @@ class Produced(NamedTuple):
 
     partition: int
     error_code: int
+    base_offset: int  #: of its first record; with error 0 all of it is below the high watermark
     message: str
 
 
@@ -88,14 +89,14 @@ def decode_produced(data: bytes) -> list[Produced]:
     at += 4
     found = []
     for _ in range(count):
-        partition, error_code, _, _, _ = _PRODUCED.unpack_from(data, at)
+        partition, error_code, base_offset, _, _ = _PRODUCED.unpack_from(data, at)
         at += _PRODUCED.size
         (errors,) = _INT32.unpack_from(data, at)
         at += 4
         for _ in range(errors):
             _, at = _nullable(data, at + 4)
         message, at = _nullable(data, at)
-        found.append(Produced(partition, error_code, message))
+        found.append(Produced(partition, error_code, base_offset, message))
     return found
 
 

@@ -75,6 +75,7 @@ class KafkaLog:
                 requests_in_flight_max=config.append_requests_in_flight_max,
             ),
             self._brokers,
+            self._landed,
             self._append_failed,
             clock_ms,
             self._metrics,
@@ -174,6 +175,8 @@ class KafkaLog:
         found = await self._ask_offsets(partitions, frames.LATEST)
         self._metrics.read_index_time.record((self._loop.time() - began_s) * 1_000)
         self._told().latest_offsets(round_number, {partition: found.get(partition) for partition in partitions})
+        for partition, offset in found.items():
+            self._tail.reach(partition, offset)
 
     async def _ask_offsets(self, partitions: list[int], which: int) -> dict[int, int]:
         """Ask each partition's leader; a partition without an answer is left out, and the leaders are asked for anew."""
@@ -222,6 +225,9 @@ class KafkaLog:
     def _met(self, sent: SentBatch) -> None:
         if sent.gathered_s is not None:
             self._metrics.event_purgatory_time.record((self._loop.time() - sent.gathered_s) * 1_000)
+
+    def _landed(self, partition: int, batch: SentBatch, base_offset: int) -> None:
+        self._tail.landed(partition, batch, base_offset)
 
     def _append_failed(self, partition: int, header: bytes, text: str) -> None:
         self._told().append_failed(partition, header, text)

@@ -109,15 +109,16 @@ class FakeConnection:
         return await self._brokers.answer(self._broker_id, api_key, body)
 
 
-def produced(body: bytes, error_code: int = 0) -> bytes:
-    """Return the answer that gives every partition of a Produce request the same error code."""
+def produced(body: bytes, error_code: int = 0, base_offset: int = 0) -> bytes:
+    """Return the answer that gives every partition of a Produce request the same error code and base offset."""
     at = body.index(b"\x00\x05topic") + 7
     count = int.from_bytes(body[at : at + 4], "big")
     parts = [(1).to_bytes(4, "big"), b"\x00\x05topic", count.to_bytes(4, "big")]
     at += 4
     for _ in range(count):
         size = int.from_bytes(body[at + 4 : at + 8], "big")
-        parts += [body[at : at + 4], error_code.to_bytes(2, "big"), bytes(24), bytes(4), b"\xff\xff"]
+        parts += [body[at : at + 4], error_code.to_bytes(2, "big"), base_offset.to_bytes(8, "big")]
+        parts += [bytes(16), bytes(4), b"\xff\xff"]
         at += 8 + size
     return b"".join(parts) + bytes(4)
 
@@ -157,6 +158,12 @@ def targets_of(body: bytes) -> tuple[tuple[int, int], dict[int, int], list[int]]
     asked: dict[int, int] = {part.partition: part.fetch_offset for topic in request.topics for part in topic.partitions}
     forgotten: list[int] = [index for topic in request.forgotten_topics_data for index in topic.partitions]
     return (request.session_id, request.session_epoch), asked, forgotten
+
+
+def wait_ms_of(body: bytes) -> int:
+    """Return how long a Fetch may be held."""
+    request, _ = entity_reader(FetchRequest)(body, 0)
+    return int(request.max_wait.total_seconds() * 1_000)
 
 
 def batch(base_offset: int, values: Sequence[bytes], *, header: bytes = b"h", attributes: int = 0) -> bytes:

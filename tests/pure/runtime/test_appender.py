@@ -7,7 +7,7 @@ import pytest
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]
 
 from holdfast.runtime import kafka_frames as frames
-from holdfast.runtime.appender import Appender, AppenderConfig
+from holdfast.runtime.appender import Appender, AppenderConfig, SentBatch
 from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.runtime.errors import AppendRefused
 from tests.pure.runtime.fake_brokers import FakeBrokers, produced, wait_until
@@ -17,6 +17,7 @@ CONFIG = AppenderConfig(
 )
 
 Failures = list[tuple[int, bytes]]
+Landings = list[tuple[int, bytes, int]]
 
 
 @pytest.fixture
@@ -30,11 +31,19 @@ def failures() -> Failures:
 
 
 @pytest.fixture
-async def appender(brokers: FakeBrokers, failures: Failures) -> AsyncIterator[Appender]:
+def landings() -> Landings:
+    return []
+
+
+@pytest.fixture
+async def appender(brokers: FakeBrokers, landings: Landings, failures: Failures) -> AsyncIterator[Appender]:
+    def landed(partition: int, batch: SentBatch, base_offset: int) -> None:
+        landings.append((partition, batch.first_header, base_offset))
+
     def failed(partition: int, header: bytes, _: str) -> None:
         failures.append((partition, header))
 
-    appender = Appender(CONFIG, brokers, failed, lambda: 1_000)  # type: ignore[arg-type]
+    appender = Appender(CONFIG, brokers, landed, failed, lambda: 1_000)  # type: ignore[arg-type]
     yield appender
     await appender.close(1)
 
@@ -110,6 +119,30 @@ async def test_too_many_records_are_refused_until_some_were_sent(appender: Appen
     assert not refused.value.is_too_large
     await brokers.wait_requests(1)
     appender.append(1, b"k", b"v", b"h")
+
+
+async def test_where_a_batch_landed_is_told_once_it_is_known(
+    appender: Appender, brokers: FakeBrokers, landings: Landings
+) -> None:
+    brokers.answers.append(lambda body: produced(body, 7, 5))
+    brokers.always = lambda body: produced(body, 0, 6)
+    appender.append(0, b"k", b"1", b"h1")
+    appender.append(0, b"k", b"2", b"h2")
+    await wait_until(lambda: bool(landings))
+    assert landings == [(0, b"h1", 6)]
+
+
+async def test_batch_that_an_answer_leaves_out_is_sent_again(
+    appender: Appender, brokers: FakeBrokers, landings: Landings
+) -> None:
+    def leave_out(body: bytes) -> bytes:
+        return produced(body).replace(b"\x00\x05topic\x00\x00\x00\x01", b"\x00\x05topic\x00\x00\x00\x00")
+
+    brokers.answers.append(leave_out)
+    appender.append(0, b"k", b"1", b"h1")
+    await wait_until(lambda: bool(landings))
+    assert brokers.requests[0] == brokers.requests[1]
+    assert landings == [(0, b"h1", 0)]
 
 
 @pytest.mark.parametrize("error_code", [6, 7, 19, 20])
@@ -201,7 +234,7 @@ async def test_answer_that_cannot_be_read_is_as_good_as_none(
 
 async def test_partitions_gather_while_every_connection_to_their_broker_is_busy() -> None:
     brokers = FakeBrokers(dict.fromkeys(range(4), 1))
-    appender = Appender(CONFIG, brokers, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
+    appender = Appender(CONFIG, brokers, lambda *_: None, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
     brokers.hold()
     for partition in range(2):
         appender.append(partition, b"k", b"1", b"h")
@@ -216,7 +249,8 @@ async def test_partitions_gather_while_every_connection_to_their_broker_is_busy(
 
 async def test_request_is_bounded_in_bytes() -> None:
     brokers = FakeBrokers(dict.fromkeys(range(3), 1))
-    appender = Appender(replace(CONFIG, request_bytes_max=1), brokers, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
+    config = replace(CONFIG, request_bytes_max=1)
+    appender = Appender(config, brokers, lambda *_: None, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
     for partition in range(3):
         appender.append(partition, b"k", b"1", b"h")
     assert await appender.close(5)

@@ -10,7 +10,7 @@ from holdfast.runtime.appender import BATCH_HEAD_BYTES, SentBatch
 from holdfast.runtime.follower import Follower, FollowerConfig
 from holdfast.runtime.kafka_frames import Fetched
 from holdfast.runtime.log import LogRecord, ReadError
-from tests.pure.runtime.fake_brokers import FakeBrokers, batch, fetched, targets_of, wait_until
+from tests.pure.runtime.fake_brokers import FakeBrokers, batch, fetched, targets_of, wait_ms_of, wait_until
 
 
 class Told:
@@ -125,6 +125,113 @@ async def test_our_own_batch_that_is_not_taken_is_told_record_by_record(
     await answer(brokers, fetched([found(ours)]))
     assert told.lines == ["0 instance 3: 5 a, 6 b", "0 instance 3: stands at 7"]
     assert not sent, "it was met all the same"
+
+
+async def test_batch_that_landed_where_the_tail_stands_is_met_without_a_fetch(
+    tail: Follower, brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
+) -> None:
+    ours = batch(5, [b"a", b"b"])
+    sent += [SentBatch(ours[BATCH_HEAD_BYTES:], 2, b"h0", b"h1", None), SentBatch(b"next", 1, b"h2", b"h2", None)]
+    tail.follow(0, 3, 5)
+    await brokers.wait_requests(1)
+    tail.landed(0, sent[0], 5)
+    tail.landed(0, sent[0], 7)
+    assert told.lines == ["0 instance 3: 2 own from 5", "0 instance 3: 1 own from 7"]
+    assert not sent
+    await answer(brokers, fetched([found(ours)]))
+    assert told.lines[2:] == [], "a fetch that brings it once more tells nothing"
+    assert targets_of(brokers.requests[1][2])[1] == {0: 8}
+
+
+async def test_batch_that_landed_further_on_waits_for_what_lies_between(
+    tail: Follower, brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
+) -> None:
+    """What lies between may be the checkpoint of a newer owner."""
+    ours = batch(6, [b"a"])
+    sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 1, b"h0", b"h0", None))
+    tail.follow(0, 3, 5)
+    await brokers.wait_requests(1)
+    tail.landed(0, sent[0], 6)
+    assert told.lines == []
+    await answer(brokers, fetched([found(batch(5, [b"rival"], header=b"rival ") + ours)]))
+    assert told.lines == ["0 instance 3: 5 rival", "0 instance 3: stands at 6", "0 instance 3: 1 own from 6"]
+
+
+async def test_batch_that_landed_and_is_not_taken_is_told_record_by_record(
+    tail: Follower, brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
+) -> None:
+    ours = batch(5, [b"a"])
+    sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 1, b"h0", b"h0", None))
+    told.takes_own = False
+    tail.follow(0, 3, 5)
+    await brokers.wait_requests(1)
+    tail.landed(0, sent[0], 5)
+    await answer(brokers, fetched([found(ours)]))
+    assert told.lines == ["0 instance 3: 5 a", "0 instance 3: stands at 6"]
+
+
+async def test_batch_that_a_fetch_met_first_or_that_was_forgotten_lands_unheard(
+    tail: Follower, brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
+) -> None:
+    ours = batch(5, [b"a"])
+    met = SentBatch(ours[BATCH_HEAD_BYTES:], 1, b"h0", b"h0", None)
+    sent.append(met)
+    tail.follow(0, 3, 5)
+    await answer(brokers, fetched([found(ours)]))
+    tail.landed(0, met, 5)
+    tail.landed(1, met, 5)
+    assert told.lines == ["0 instance 3: 1 own from 5"]
+
+
+async def test_batch_that_landed_below_what_was_read_tells_of_a_truncated_log(
+    tail: Follower, brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
+) -> None:
+    sent.append(SentBatch(b"ours", 1, b"h0", b"h0", None))
+    tail.follow(0, 3, 5)
+    tail.follow(1, 4, 0)
+    await brokers.wait_requests(1)
+    tail.landed(0, sent[0], 4)
+    assert told.lines == ["0 instance 3: alarm, what was written now lies at offset 4, below 5: the log was truncated"]
+    await answer(brokers, fetched([]))
+    assert targets_of(brokers.requests[1][2])[2] == [0]
+
+
+async def test_while_batches_land_a_fetch_waits_for_its_time_and_no_broker_holds_it(
+    tail: Follower, brokers: FakeBrokers, sent: deque[SentBatch]
+) -> None:
+    tail.follow(0, 3, 5)
+    await brokers.wait_requests(1)
+    land(tail, sent, 5)
+    await answer(brokers, fetched([]), fetched([]))
+    assert [targets_of(body)[1] for _, _, body in brokers.requests] == [{0: 5}, {0: 6}, {}]
+    assert [wait_ms_of(body) for _, _, body in brokers.requests] == [10, 0, 10]
+
+
+async def test_while_batches_land_what_an_answer_rests_on_is_fetched_at_once(
+    brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
+) -> None:
+    config = FollowerConfig(wait_ms=60_000, bytes_max=10_000, partition_bytes_max=1_000, slice_records_max=2)
+    tail = Follower("tail", config, brokers, lambda: told, lambda _: sent, told.ended)  # type: ignore[arg-type,return-value]
+    tail.follow(0, 3, 5)
+    await brokers.wait_requests(1)
+    land(tail, sent, 5)
+    brokers.answer_one()
+    for offset in (5, 6):
+        tail.reach(0, offset)
+    sent.append(SentBatch(b"on its way", 1, b"h", b"h", None))
+    tail.reach(0, 7)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(brokers.requests) == 1
+    sent.clear()
+    tail.reach(0, 7)
+    await brokers.wait_requests(2)
+    await tail.close()
+
+
+def land(tail: Follower, sent: deque[SentBatch], offset: int) -> None:
+    sent.append(SentBatch(b"ours", 1, b"h", b"h", None))
+    tail.landed(0, sent[0], offset)
 
 
 async def test_control_batch_only_moves_the_place(tail: Follower, brokers: FakeBrokers, told: Told) -> None:

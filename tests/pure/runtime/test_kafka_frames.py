@@ -81,7 +81,7 @@ def test_produce_response(parts: list[tuple[int, int, str | None, int]]) -> None
         throttle_time=datetime.timedelta(0),
     )
     assert frames.decode_produced(write(response)) == [
-        Produced(index, code, message or "") for index, code, message, _ in parts
+        Produced(index, code, 5, message or "") for index, code, message, _ in parts
     ]
 
 
