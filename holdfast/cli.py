@@ -10,7 +10,9 @@ import click
 
 from holdfast.console import node
 from holdfast.console.broker import broker
+from holdfast.console.compact import compact
 from holdfast.console.dump import dump
+from holdfast.console.history import diff, history
 from holdfast.console.options import split_assignment
 from holdfast.console.snapshots import snapshots
 from holdfast.console.state import find, state
@@ -48,6 +50,8 @@ for command in (
     find,
     dump,
     snapshots,
+    history,
+    diff,
     node.status,
     node.partitions,
     node.topics,
@@ -55,6 +59,7 @@ for command in (
     node.settings,
     node.metrics,
     broker,
+    compact,
 ):
     main.add_command(command)
 

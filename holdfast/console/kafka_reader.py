@@ -129,11 +129,10 @@ class KafkaReader:
             offsets = self._admin.list_consumer_group_offsets([asked])[group].result(READ_TIMEOUT_S)
         except KafkaException as error:
             raise _unreachable(error) from None
-        return {
-            each.partition: each.offset
-            for each in offsets.topic_partitions or ()
-            if each.topic == topic and each.offset >= 0
-        }
+        found = offsets.topic_partitions or ()
+        if errors := [each.error for each in found if each.error is not None]:
+            raise _unreachable(KafkaException(errors[0]))
+        return {each.partition: each.offset for each in found if each.topic == topic and each.offset >= 0}
 
     def bounds(self, topic: str, partition: int) -> Bounds:
         """Return from where to where a partition goes.

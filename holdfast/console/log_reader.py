@@ -5,7 +5,7 @@ A log partition is read from its start, whatever part of it is wanted, because w
 before it. Where the first record has no `hf` header, the topic is a broker's own, and every record counts.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Message
@@ -115,6 +115,17 @@ class LogReader:
     def close(self) -> None:
         """Let go of the brokers."""
         self.kafka.close()
+
+    def begin(self, partitions: Iterable[int]) -> dict[int, int]:
+        """Return where log partitions start; `read` begins there, and says so if that was cut off in between.
+
+        Raises:
+            Failure: no broker answers.
+        """
+        starts = {partition: self.kafka.bounds(self.topic, partition).start for partition in partitions}
+        for partition, start in starts.items():
+            self._readings.setdefault(partition, Reading()).next_offset = start
+        return starts
 
     def read(self, wanted: Wanted = Wanted()) -> Iterator[LogEntry]:  # noqa: B008
         """Yield what is wanted of the log as it is now, by partition and offset; a second call goes on where the first ended.

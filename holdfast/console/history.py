@@ -1,0 +1,383 @@
+"""`holdfast history` and `holdfast diff`: the past of share partitions, from the history and the log behind it."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from signal import SIGINT, signal
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from holdfast.console.dump import TimeType
+from holdfast.console.history_states import Change, Known, OffsetStory, StatesAt, Status, Step, Wanted, after
+from holdfast.console.log_reader import LogReader
+from holdfast.console.options import (
+    STATE_TOPIC_DEFAULT,
+    json_option,
+    kafka_options,
+    kafka_properties,
+    state_topic_option,
+)
+from holdfast.console.outcomes import Exit, Failure
+from holdfast.console.output import (
+    print_facts,
+    print_json,
+    print_table,
+    say,
+    state_data,
+    state_facts,
+    time_text,
+)
+from holdfast.records.errors import InvalidKey
+from holdfast.records.keys import SharePartitionKey, format_key, format_topic_id, parse_topic_id
+
+if TYPE_CHECKING:
+    from holdfast.console.history_log import HistoryLog
+
+_STATE_COLUMNS = (
+    "share partition",
+    "changed",
+    "log offset",
+    "status",
+    "state epoch",
+    "leader epoch",
+    "start",
+    "complete",
+    "batches",
+)
+_STATE_NUMBERS = ("log offset", "state epoch", "leader epoch", "start", "complete")
+_STEP_COLUMNS = ("time", "log partition", "log offset", "what became of it", "deliveries")
+_STEP_NUMBERS = ("log partition", "log offset", "deliveries")
+_DIFF_COLUMNS = ("share partition", "what", "start", "complete", "state epoch", "leader epoch", "changes")
+_BATCHES_SHOWN: Final = 8
+_FOLLOW_EVERY_S: Final = 0.2
+
+
+class Past(NamedTuple):
+    """What a command reads, and of whom."""
+
+    log: "HistoryLog"
+    wanted: Wanted
+    begin_ms: int | None  #: time of the first change in the history
+    has_tail: bool  #: whether the log is read as well
+
+    def warn_before_begin(self, time_ms: int | None) -> None:
+        """Say that a time lies before all that is known."""
+        if self.begin_ms is None:
+            say("The history is empty so far.")
+        elif time_ms is not None and time_ms < self.begin_ms:
+            say(f"The history begins at {time_text(self.begin_ms)}; what was before is not known.")
+
+
+def _asking_the_past(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the arguments and options that name share partitions, history and log; the command gets `past` in their place."""
+
+    @click.argument("topic", required=False)
+    @click.argument("partition", type=click.IntRange(min=0), required=False)
+    @click.option(
+        "--history-dir",
+        envvar="HOLDFAST_SNAPSHOTS_HISTORY_DIR",
+        show_envvar=True,
+        required=True,
+        metavar="PATH_OR_URI",
+        help="Where the job writes the history: its `snapshots.history.dir`.",
+    )
+    @click.option(
+        "--job-group",
+        envvar="HOLDFAST_SNAPSHOTS_GROUP",
+        show_envvar=True,
+        default="holdfast-compaction",
+        show_default=True,
+        metavar="GROUP",
+        help="Consumer group of the job, which says how far it is.",
+    )
+    @click.option(
+        "--no-log",
+        is_flag=True,
+        help="Read the history only, and do without Kafka; topics are then named by their ids.",
+    )
+    @kafka_options
+    @state_topic_option
+    @wraps(command)
+    def with_past(
+        group: str | None,
+        topic: str | None,
+        partition: int | None,
+        history_dir: str,
+        job_group: str,
+        no_log: bool,
+        bootstrap_server: str,
+        properties: Sequence[str],
+        state_topic: str,
+        **arguments: Any,  # noqa: ANN401
+    ) -> None:
+        try:
+            from holdfast.console.history_files import HistoryFiles
+            from holdfast.console.history_log import HistoryLog
+        except ImportError:
+            raise Failure("The history is read with pyarrow; install it with: pip install 'holdfast[spark]'") from None
+        with ExitStack() as stack:
+            log = None
+            if no_log:
+                # The default name looks like an id.
+                state_topic_id = None if state_topic == STATE_TOPIC_DEFAULT else _id_of(state_topic)
+                topic_id = _id_of(topic)
+            else:
+                log = LogReader(kafka_properties(bootstrap_server, properties), state_topic)
+                stack.callback(log.close)
+                topic_id = None if topic is None else log.kafka.find_topic_id(topic)
+                state_topic_id = log.kafka.topic_id(state_topic)
+            if topic is not None and topic_id is None:
+                raise Failure(
+                    f"{topic!r} is no topic id, and only Kafka knows names: leave --no-log out.", Exit.WRONG_USAGE
+                )
+            files = HistoryFiles(history_dir, state_topic_id)
+            past = Past(
+                HistoryLog(files, log, job_group), Wanted(group, topic_id, partition), files.begin_ms(), log is not None
+            )
+            command(past=past, **arguments)
+
+    return with_past
+
+
+@click.command()
+@click.argument("group")
+@click.option("--at", "at_ms", type=TimeType(), help="As it was then (ISO 8601, or ms); otherwise as it is now.")
+@click.option(
+    "--offset",
+    type=click.IntRange(min=0),
+    help="What happened to this offset of the topic partition, change by change.",
+)
+@click.option("--follow", is_flag=True, help="Go on with what comes, until interrupted.")
+@json_option
+@_asking_the_past
+def history(at_ms: int | None, offset: int | None, follow: bool, as_json: bool, past: Past) -> None:
+    """Show the state of share partitions at an instant, or what happened to one offset of one of them.
+
+    GROUP [TOPIC [PARTITION]] says of which; TOPIC is a name or an id.
+    What is no more in the log is taken from the history that the Spark job writes.
+    It shows what the log holds, which may include writes whose caller saw a time-out.
+    With --follow and --json each change is a line.
+
+    Example: holdfast history orders-workers orders 0 --at 2026-01-31T12:00:00Z --history-dir /var/lib/holdfast/history
+    """
+    if follow and (at_ms is not None or not past.has_tail):
+        raise Failure("--follow goes with neither --at nor --no-log.", Exit.WRONG_USAGE)
+    if offset is not None and past.wanted.partition is None:
+        raise Failure("--offset is one of a topic partition; name GROUP, TOPIC and PARTITION.", Exit.WRONG_USAGE)
+    past.warn_before_begin(at_ms)
+    if offset is not None:
+        _tell_story(past, OffsetStory(offset), at_ms, follow, as_json)
+    else:
+        _tell_states(past, at_ms, follow, as_json)
+
+
+@click.command()
+@click.argument("group", required=False)
+@click.option("--from", "from_ms", type=TimeType(), required=True, help="The earlier time (ISO 8601, or ms).")
+@click.option("--to", "to_ms", type=TimeType(), help="The later time; otherwise now.")
+@json_option
+@_asking_the_past
+def diff(from_ms: int, to_ms: int | None, as_json: bool, past: Past) -> None:
+    """Show what changed between two times, by share partition; with GROUP [TOPIC [PARTITION]] only there.
+
+    Example: holdfast diff orders-workers --from 2026-01-31T12:00:00Z --to 2026-01-31T13:00:00Z --history-dir /var/lib/holdfast/history
+    """
+    if to_ms is not None and to_ms < from_ms:
+        raise Failure("--to lies before --from.", Exit.WRONG_USAGE)
+    past.warn_before_begin(from_ms)
+    earlier, later = StatesAt(from_ms), StatesAt(to_ms)
+    changes: dict[SharePartitionKey, int] = {}
+    for change in past.log.changes(past.wanted, to_ms):
+        earlier.meet(change)
+        later.meet(change)
+        if isinstance(change, Change) and from_ms < change.timestamp_ms <= (to_ms or change.timestamp_ms):
+            changes[change.key] = changes.get(change.key, 0) + 1
+    was_there = set(earlier.unknown())
+    rows = []
+    for key, known in sorted(later.known.items()):
+        before = earlier.known.get(key)
+        if before is not None and (before.status, before.state) == (known.status, known.state):
+            continue
+        rows.append(
+            {
+                **_key_data(key),
+                "what": _what(before, known, key in was_there),
+                "changes": changes.get(key, 0),
+                "from": _known_data(before),
+                "to": _known_data(known),
+            }
+        )
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(_DIFF_COLUMNS, map(_diff_row, rows), numbers=("changes",))
+    say(f"{len(rows)} share partitions differ.")
+
+
+# ---- states ----------------------------------------------------------------------------------------------------------
+
+
+def _tell_states(past: Past, at_ms: int | None, follow: bool, as_json: bool) -> None:
+    states = StatesAt(at_ms)
+    for change in past.log.changes(past.wanted, at_ms):
+        states.meet(change)
+    found = [_key_data(key) | _known_data(known) for key, known in sorted(states.known.items())]
+    found += [_key_data(key) | _known_data(None) for key in sorted(states.unknown())]
+    if not found:
+        raise Failure("Nothing is known of such a share partition at that time.", Exit.NOT_FOUND)
+    _print_states(found, past.wanted.partition is not None, follow, as_json)
+    if follow:
+        _print_changes(past, states.known, as_json)
+
+
+def _print_states(found: Sequence[dict[str, Any]], is_one: bool, as_lines: bool, as_json: bool) -> None:
+    if as_json:
+        _print_lines(found) if as_lines else print_json(found)
+    elif is_one and not as_lines:
+        (data,) = found
+        place = {name: data[name] for name in ("share_partition", "status", "log_partition", "log_offset")}
+        print_facts({name.replace("_", " "): value for name, value in place.items()} | {"changed": _time(data)})
+        if data["state"] is not None:
+            print_facts(state_facts(data["state"]))
+    else:
+        print_table(_STATE_COLUMNS, map(_state_row, found), numbers=_STATE_NUMBERS)
+
+
+def _print_changes(past: Past, known: dict[SharePartitionKey, Known], as_json: bool) -> None:
+    for change in _coming(past):
+        known[change.key] = after(known.get(change.key), change)
+        _print_states([_key_data(change.key) | _known_data(known[change.key])], False, True, as_json)
+
+
+# ---- the story of an offset ------------------------------------------------------------------------------------------
+
+
+def _tell_story(past: Past, story: OffsetStory, at_ms: int | None, follow: bool, as_json: bool) -> None:
+    steps = [
+        step
+        for change in past.log.changes(past.wanted, at_ms)
+        for step in story.meet(change)
+        if at_ms is None or step.change.timestamp_ms <= at_ms
+    ]
+    _print_steps(steps, follow, as_json)
+    if follow:
+        for change in _coming(past):
+            _print_steps(list(story.meet(change)), True, as_json)
+    elif not steps:
+        raise Failure("Nothing is known of such a share partition at that time.", Exit.NOT_FOUND)
+
+
+def _print_steps(steps: Sequence[Step], as_lines: bool, as_json: bool) -> None:
+    if as_json:
+        data = [
+            {
+                "timestamp_ms": change.timestamp_ms,
+                "log_partition": change.log_partition,
+                "log_offset": change.offset,
+                "became": text,
+                "delivery_count": count,
+            }
+            for change, text, count in steps
+        ]
+        _print_lines(data) if as_lines else print_json(data)
+    elif steps:
+        rows = [
+            (time_text(change.timestamp_ms), change.log_partition, change.offset, text, count)
+            for change, text, count in steps
+        ]
+        print_table(_STEP_COLUMNS, rows, numbers=_STEP_NUMBERS)
+
+
+# ---- what both need --------------------------------------------------------------------------------------------------
+
+
+def _coming(past: Past) -> Iterator[Change]:
+    """Yield what comes, until an interrupt: it is how following ends."""
+    with _interrupt() as is_interrupted:
+        while not is_interrupted.wait(_FOLLOW_EVERY_S):
+            yield from past.log.new_changes(past.wanted)
+
+
+@contextmanager
+def _interrupt() -> Iterator[Event]:
+    is_interrupted = Event()
+    earlier_handler = signal(SIGINT, lambda *_: is_interrupted.set())
+    try:
+        yield is_interrupted
+    finally:
+        signal(SIGINT, earlier_handler)
+
+
+def _print_lines(data: Iterable[dict[str, Any]]) -> None:
+    for line in data:
+        click.echo(json.dumps(line, ensure_ascii=False))
+
+
+def _id_of(text: str | None) -> bytes | None:
+    try:
+        return None if text is None else parse_topic_id(text)
+    except InvalidKey:
+        return None
+
+
+def _key_data(key: SharePartitionKey) -> dict[str, Any]:
+    return {
+        "share_partition": format_key(key),
+        "group_id": key.group_id,
+        "topic_id": format_topic_id(key.topic_id),
+        "partition": key.partition,
+    }
+
+
+def _known_data(known: Known | None) -> dict[str, Any]:
+    if known is None:
+        return dict.fromkeys(("log_partition", "log_offset", "timestamp_ms", "state")) | {
+            "status": Status.UNKNOWN.value
+        }
+    return {
+        "log_partition": known.log_partition,
+        "log_offset": known.offset,
+        "timestamp_ms": known.timestamp_ms,
+        "status": known.status.value,
+        "state": None if known.state is None else state_data(known.state),
+    }
+
+
+def _time(data: dict[str, Any]) -> str | None:
+    return None if data["timestamp_ms"] is None else time_text(data["timestamp_ms"])
+
+
+def _state_row(data: dict[str, Any]) -> tuple[object, ...]:
+    state = data["state"]
+    fields: tuple[object, ...] = (None,) * 5
+    if state is not None:
+        texts = state_facts(state)["state batches"]
+        batches = str(texts).split("\n") if texts else []
+        more = len(batches) - _BATCHES_SHOWN
+        text = ", ".join(batches[:_BATCHES_SHOWN]) + (f", and {more} batches more" if more > 0 else "")
+        numbers = ("state_epoch", "leader_epoch", "start_offset", "delivery_complete_count")
+        fields = (*(state[name] for name in numbers), text or None)
+    return data["share_partition"], _time(data), data["log_offset"], data["status"], *fields
+
+
+def _what(before: Known | None, known: Known, was_there: bool) -> str:
+    if known.status is Status.DELETED:
+        return "deleted"
+    if (before is None and not was_there) or (before is not None and before.status is Status.DELETED):
+        return "created"
+    return "changed"
+
+
+def _diff_row(row: dict[str, Any]) -> tuple[object, ...]:
+    names = ("start_offset", "delivery_complete_count", "state_epoch", "leader_epoch")
+
+    def values(name: str) -> str:
+        earlier, later = (
+            "-" if state is None else str(state[name]) for state in (row["from"]["state"], row["to"]["state"])
+        )
+        return earlier if earlier == later else f"{earlier} → {later}"
+
+    return row["share_partition"], row["what"], *map(values, names), row["changes"]

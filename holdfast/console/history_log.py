@@ -1,0 +1,85 @@
+"""All that is known of the changes of one state topic: the history up to where the log starts, and the log from there on."""
+
+from collections.abc import Iterator
+
+from holdfast.console import log_reader
+from holdfast.console.history_files import HistoryFiles
+from holdfast.console.history_states import Change, Gap, Wanted
+from holdfast.console.log_reader import LogReader
+from holdfast.console.output import say
+from holdfast.records.keys import SharePartitionKey, log_partition
+from holdfast.records.values import Snapshot, Update
+
+_KINDS = ("snapshot", "update", "tombstone")
+
+
+class HistoryLog:
+    """Changes, the past ones and those to come.
+
+    Each is told of once: below the start of a log partition the history is asked, and the log itself from there on.
+    """
+
+    def __init__(self, files: HistoryFiles, log: LogReader | None, group: str) -> None:
+        """Name the sources.
+
+        Args:
+            files: the history.
+            log: the log; None: the history must do.
+            group: consumer group of the job that writes the history, whose committed offsets say how far it is.
+        """
+        self._files = files
+        self._log = log
+        self._group = group
+
+    def changes(self, wanted: Wanted, until_ms: int | None = None) -> Iterator[Change | Gap]:
+        """Yield what is wanted; the changes of one log partition come in the order of their offsets.
+
+        Args:
+            wanted: of which share partitions.
+            until_ms: what is a day later may be left out; None: nothing may.
+
+        Raises:
+            Failure: history or log cannot be read.
+        """
+        starts = {} if self._log is None else self._log.begin(self._partitions(self._log, wanted))
+        newest: dict[int, int] = {}
+        for change in self._files.changes(wanted, until_ms):
+            if change.log_partition not in starts or change.offset < starts[change.log_partition]:
+                newest[change.log_partition] = change.offset
+                yield change
+        if self._log is None:
+            return
+        folded = self._log.kafka.committed(self._group, self._log.topic)
+        for partition, offset in newest.items():
+            start, end = starts.get(partition, 0), folded.get(partition, offset + 1)
+            if end < start:
+                say(
+                    f"Log partition {partition}: the history ends before offset {end}, and the log starts at {start}; "
+                    "what was between is lost, and what is not in the log again may have been deleted."
+                )
+                yield Gap(partition)
+        yield from self.new_changes(wanted)
+
+    def new_changes(self, wanted: Wanted) -> Iterator[Change]:
+        """Yield what the log has got since the last time.
+
+        Raises:
+            Failure: the log cannot be read.
+        """
+        assert self._log is not None, "only a log has something new"
+        for entry in self._log.read(log_reader.Wanted(self._partitions(self._log, wanted))):
+            if not entry.counts:
+                continue
+            if entry.problem is not None:
+                say(f"Log partition {entry.partition}, offset {entry.offset}: {entry.problem}")
+            if entry.kind in _KINDS and entry.key is not None and wanted.includes(entry.key):
+                value = entry.value if isinstance(entry.value, Snapshot | Update) else None
+                yield Change(entry.partition, entry.offset, entry.timestamp_ms, entry.key, value)
+
+    def _partitions(self, log: LogReader, wanted: Wanted) -> list[int]:
+        """Return the log partitions that can hold what is wanted."""
+        partitions = log.kafka.partitions(log.topic)
+        group_id, topic_id, partition = wanted
+        if group_id is None or topic_id is None or partition is None:
+            return partitions
+        return [log_partition(SharePartitionKey(group_id, topic_id, partition), len(partitions))]

@@ -1,0 +1,176 @@
+"""Changes of share partitions, in the order of the log, turned into answers: the state at an instant, the story of an offset.
+
+An instant is a time; the state at it is the one after the newest change that is no later, and all changes before that one,
+for the clock of a broker may be set back, though by no more than a day.
+"""
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import Final, NamedTuple
+
+from holdfast.console.output import STATE_NAMES
+from holdfast.records.keys import SharePartitionKey
+from holdfast.records.replay import ShareState, replay
+from holdfast.records.values import Snapshot, Value
+
+#: Never reached: what is counted of updates is not shown.
+_UPDATES_MAX: Final = 1 << 31
+
+#: The most by which the clock of a broker is set back.
+DAY_MS: Final = 86_400_000
+
+
+class Wanted(NamedTuple):
+    """Which share partitions to tell of; None means any."""
+
+    group_id: str | None = None
+    topic_id: bytes | None = None
+    partition: int | None = None
+
+    def includes(self, key: SharePartitionKey) -> bool:
+        """Tell whether a share partition is among them."""
+        return all(wanted in (None, given) for wanted, given in zip(self, key, strict=True))
+
+
+class Change(NamedTuple):
+    """One record of the log that counts and is about a share partition."""
+
+    log_partition: int
+    offset: int
+    timestamp_ms: int
+    key: SharePartitionKey
+    value: Value  #: None: a tombstone
+
+
+class Gap(NamedTuple):
+    """Say that changes of a log partition, before the ones that follow, are known to nobody."""
+
+    log_partition: int
+
+
+class Status(Enum):
+    """What is known of a share partition."""
+
+    LIVE = "live"
+    DELETED = "deleted"
+    #: It was there, but no snapshot of it was met.
+    UNKNOWN = "unknown"
+    #: As it was before a gap; it may have changed, or be deleted.
+    UNCERTAIN = "uncertain"
+
+
+class Known(NamedTuple):
+    """A share partition at an instant."""
+
+    status: Status
+    state: ShareState | None  #: None where it is deleted or unknown
+    log_partition: int
+    offset: int  #: of its newest change; -1: that one is not known
+    timestamp_ms: int  #: of the same
+
+
+class StatesAt:
+    """Folds changes into the states of all share partitions at an instant."""
+
+    def __init__(self, time_ms: int | None) -> None:
+        """Begin with nothing.
+
+        Args:
+            time_ms: the instant, in milliseconds since 1970; None: the end of all changes.
+        """
+        self.known: dict[SharePartitionKey, Known] = {}
+        self._time_ms = time_ms
+        #: By log partition: what is later than the instant, until something follows that is not.
+        self._later: dict[int, list[Change | Gap]] = {}
+        #: Whether a share partition whose first change is later than the instant was there before.
+        self._was_there: dict[SharePartitionKey, bool] = {}
+
+    def meet(self, change: Change | Gap) -> None:
+        """Take the next change; those of one log partition come in the order of their offsets."""
+        if self._time_ms is not None:
+            if isinstance(change, Gap):
+                self._later.setdefault(change.log_partition, []).append(change)
+                return
+            if change.timestamp_ms > self._time_ms:
+                if change.key not in self.known:
+                    is_first = isinstance(change.value, Snapshot) and change.value.snapshot_epoch == 0
+                    self._was_there.setdefault(change.key, not is_first)
+                if change.timestamp_ms <= self._time_ms + DAY_MS:
+                    self._later.setdefault(change.log_partition, []).append(change)
+                return
+        for earlier in self._later.pop(change.log_partition, ()):
+            self._apply(earlier)
+        self._apply(change)
+
+    def unknown(self) -> list[SharePartitionKey]:
+        """Return the share partitions that were there at the instant, as a later change shows, in a state that nobody knows."""
+        return [key for key, was_there in self._was_there.items() if was_there and key not in self.known]
+
+    def _apply(self, change: Change | Gap) -> None:
+        if isinstance(change, Gap):
+            self.known |= {
+                key: known._replace(status=Status.UNCERTAIN)
+                for key, known in self.known.items()
+                if known.log_partition == change.log_partition and known.status is not Status.DELETED
+            }
+            return
+        before = self.known.get(change.key)
+        self.known[change.key] = after(before, change)
+
+
+def after(before: Known | None, change: Change) -> Known:
+    """Return what is known of a share partition after its next change."""
+    place = change.log_partition, change.offset, change.timestamp_ms
+    if change.value is None:
+        return Known(Status.DELETED, None, *place)
+    if isinstance(change.value, Snapshot):
+        # A snapshot behind a gap says all there is to know.
+        base = before.state if before is not None and before.status is Status.LIVE else None
+        return Known(Status.LIVE, replay(base, change.value, _UPDATES_MAX), *place)
+    if before is None or before.state is None:
+        return Known(Status.UNKNOWN, None, *place)
+    return Known(before.status, replay(before.state, change.value, _UPDATES_MAX), *place)
+
+
+class Step(NamedTuple):
+    """What became of one offset of the user's topic partition by a change."""
+
+    change: Change
+    text: str  #: acknowledged, archived, available, or what else there is to say
+    delivery_count: int | None  #: None: nobody got it yet, or that is not known
+
+
+class OffsetStory:
+    """Tells what happened to one offset of a share partition."""
+
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+        self._known: Known | None = None
+        self._said: tuple[str, int | None] | None = None
+
+    def meet(self, change: Change | Gap) -> Iterator[Step]:
+        """Take the next change of the share partition; yields a step if it did something to the offset."""
+        if isinstance(change, Gap):
+            if self._known is not None:
+                self._known = self._known._replace(status=Status.UNCERTAIN)
+            return
+        self._known = after(self._known, change)
+        said = self._say(self._known)
+        if said != self._said:
+            self._said = said
+            yield Step(change, *said)
+
+    def _say(self, known: Known) -> tuple[str, int | None]:
+        state = known.state
+        if state is None:
+            return ("share partition deleted" if known.status is Status.DELETED else "unknown"), None
+        if self._offset < state.start_offset:
+            # What it was last is known only from the steps before.
+            before = self._said or ("", None)
+            if before[0].startswith("below the start offset"):
+                return before
+            return f"below the start offset{f', {before[0]} before' if before[1] is not None else ''}", before[1]
+        for batch in state.state_batches:
+            if batch.first_offset <= self._offset <= batch.last_offset:
+                return str(STATE_NAMES.get(batch.delivery_state, batch.delivery_state)), batch.delivery_count
+        return "not delivered", None

@@ -1,0 +1,65 @@
+"""A history as the Spark job writes it, written with pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from holdfast.daemon.compaction import history
+from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
+from holdfast.records.codec import Kind, decode_key, peek_kind
+from holdfast.records.folding import RawRecord
+from holdfast.records.header import decode_header
+from holdfast.records.keys import format_topic_id
+from holdfast.records.reader import START, step
+
+_TYPES: Final = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string(), "binary": pa.binary()}
+_SCHEMA: Final = pa.schema([(name, _TYPES[kind]) for name, kind in history.COLUMNS.items()])
+_KINDS: Final = {Kind.SNAPSHOT: history.SNAPSHOT, Kind.UPDATE: history.UPDATE, Kind.TOMBSTONE: history.TOMBSTONE}
+
+
+class Stamped(NamedTuple):
+    """A record of the log and when the broker says that it came."""
+
+    record: RawRecord
+    timestamp_ms: int
+
+
+def rows_of(log_partition: int, records: Iterable[Stamped]) -> list[dict[str, Any]]:
+    """Return the rows of a log that begins with these records."""
+    rows = []
+    position = START
+    for (offset, key, value, header), timestamp_ms in records:
+        if header is None or key is None:
+            continue
+        owner_epoch, sequence = decode_header(header)
+        checkpoint = decode_checkpoint(value or b"") if key == CHECKPOINT_KEY else None
+        position, counts = step(position, owner_epoch, sequence, checkpoint)
+        kind = _KINDS.get(peek_kind(key, value))
+        if not counts or kind is None:
+            continue
+        share_partition = decode_key(key)
+        place = (log_partition, offset, timestamp_ms, owner_epoch, sequence, kind)
+        group_id, topic_id, partition = share_partition
+        cells = (*place, group_id, format_topic_id(topic_id), partition, key, value)
+        rows.append(dict(zip(history.COLUMNS, cells, strict=True)))
+    return rows
+
+
+def write_batch(directory: Path, state_topic_id: bytes, batch_id: str, rows: Iterable[dict[str, Any]]) -> None:
+    """Write rows as one batch of a job."""
+    root = directory / f"state_topic_id={format_topic_id(state_topic_id)}"
+    for day, of_day in groupby(sorted(rows, key=day_of), key=day_of):
+        target = root / f"day={day}" / f"batch_id={batch_id}"
+        target.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(list(of_day), schema=_SCHEMA), target / "part-0.parquet")
+
+
+def day_of(row: dict[str, Any]) -> str:
+    return datetime.fromtimestamp(row["timestamp_ms"] / 1_000, UTC).date().isoformat()

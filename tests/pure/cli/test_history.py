@@ -1,0 +1,343 @@
+"""The past is told from the history: the state at an instant, the story of an offset, and what changed in between."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.cli import main
+from holdfast.console.history_files import HistoryFiles
+from holdfast.console.history_states import DAY_MS, Change, Gap, Known, OffsetStory, StatesAt, Status, Wanted
+from holdfast.console.outcomes import Exit, Failure
+from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
+from holdfast.records.codec import Codec, decode_value, encode_record
+from holdfast.records.folding import RawRecord
+from holdfast.records.header import encode_header
+from holdfast.records.keys import SharePartitionKey, format_key, format_topic_id, parse_topic_id
+from holdfast.records.replay import ShareState, replay
+from holdfast.records.values import Snapshot, Update, Value
+from tests.pure.cli.history_writer import Stamped, rows_of, write_batch
+from tests.pure.records.logs import KEYS, STATE_TOPIC_ID, LogWriter, logs
+
+LOG_PARTITION = 3
+#: 2026-01-31T23:59:00Z, so that logs go over midnight.
+BEGIN_MS = 1_769_903_940_000
+UNCUT = ("write", "write", "write", "snapshot", "delete", "take", "refresh", "gap", "zombie", "foreign", "unknown")
+
+
+def stamp(log: LogWriter, random: Random) -> list[Stamped]:
+    """Give each record a time; the clock is set back now and then."""
+    stamped, now_ms = [], BEGIN_MS
+    for record in log.records:
+        now_ms += random.choice((0, 1_000, 20_000, 20_000, -30_000))
+        stamped.append(Stamped(record, now_ms))
+    return stamped
+
+
+def changes_of(rows: Sequence[dict[str, Any]]) -> list[Change]:
+    return [
+        Change(
+            row["log_partition"],
+            row["offset"],
+            row["timestamp_ms"],
+            SharePartitionKey(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"]),
+            None if row["value"] is None else decode_value(row["key"], row["value"])[0],
+        )
+        for row in rows
+    ]
+
+
+def write_history(directory: Path, rows: list[dict[str, Any]], random: Random) -> None:
+    """Write rows as two jobs might: in batches of any size, some of them by both."""
+    for job in ("a", "b"):
+        left = rows if job == "a" else rows[random.randint(0, len(rows)) :]
+        number = 0
+        while left:
+            size = random.randint(1, 8)
+            batch, left = left[:size], left[size:]
+            write_batch(directory, STATE_TOPIC_ID, f"{job}-{number}", random.sample(batch, len(batch)))
+            number += 1
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+@given(logs(UNCUT), st.sampled_from((None, *KEYS)), st.randoms(use_true_random=False))
+def test_each_change_is_told_once_and_in_order_however_the_files_were_written(
+    log: LogWriter, key: SharePartitionKey | None, random: Random
+) -> None:
+    rows = rows_of(LOG_PARTITION, stamp(log, random))
+    with TemporaryDirectory() as directory:
+        write_history(Path(directory), rows, random)
+        if rows:
+            wanted = Wanted() if key is None else Wanted(*key)
+            found = list(HistoryFiles(directory, STATE_TOPIC_ID).changes(wanted))
+            assert found == [change for change in changes_of(rows) if wanted.includes(change.key)]
+
+
+def test_a_repeated_batch_replaces_itself_and_what_is_being_written_is_not_seen(tmp_path: Path) -> None:
+    rows = rows_of(LOG_PARTITION, stamp(LogWriter(Random(1)), Random(1)))
+    log = LogWriter(Random(1))
+    for _ in range(9):
+        log.do("write")
+    rows = rows_of(LOG_PARTITION, stamp(log, Random(1)))
+    for batch_id in ("a-0", "a-0"):
+        write_batch(tmp_path, STATE_TOPIC_ID, batch_id, rows)
+    root = tmp_path / f"state_topic_id={format_topic_id(STATE_TOPIC_ID)}"
+    (root / "_a-1" / "day=2026-02-01").mkdir(parents=True)
+    (root / "_a-1" / "day=2026-02-01" / "part-0.parquet").write_bytes(b"half a file")
+    files = HistoryFiles(str(tmp_path), None)
+    assert list(files.changes(Wanted())) == changes_of(rows)
+    assert files.begin_ms() == min(row["timestamp_ms"] for row in rows)
+
+
+def test_days_that_are_much_later_are_not_read(tmp_path: Path) -> None:
+    log = LogWriter(Random(1))
+    for _ in range(9):
+        log.do("write")
+    rows = rows_of(LOG_PARTITION, stamp(log, Random(1)))
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-0", rows)
+    later = tmp_path / f"state_topic_id={format_topic_id(STATE_TOPIC_ID)}" / "day=2026-02-03" / "batch_id=a-1"
+    later.mkdir(parents=True)
+    (later / "part-0.parquet").write_bytes(b"no file that can be read")
+    files = HistoryFiles(str(tmp_path), STATE_TOPIC_ID)
+    assert list(files.changes(Wanted(), rows[-1]["timestamp_ms"])) == changes_of(rows)
+    with pytest.raises(Failure, match="cannot be read"):
+        list(files.changes(Wanted()))
+
+
+def test_a_history_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match=r"snapshots\.history\.dir"):
+        HistoryFiles(str(tmp_path / "nowhere"), STATE_TOPIC_ID)
+    with pytest.raises(Failure, match="has nothing about this state topic"):
+        HistoryFiles(str(tmp_path), STATE_TOPIC_ID)
+    with pytest.raises(Failure, match="cannot be read"):
+        HistoryFiles("gopher://host/path", STATE_TOPIC_ID)
+    for topic_id in (bytes(16), STATE_TOPIC_ID):
+        (tmp_path / f"state_topic_id={format_topic_id(topic_id)}").mkdir()
+    assert HistoryFiles(tmp_path.as_uri(), STATE_TOPIC_ID).begin_ms() is None
+    with pytest.raises(Failure, match="is of 2 state topics"):
+        HistoryFiles(str(tmp_path), None)
+
+
+# ---- states ----------------------------------------------------------------------------------------------------------
+
+
+def replay_all(changes: Sequence[Change]) -> dict[SharePartitionKey, ShareState]:
+    states: dict[SharePartitionKey, ShareState] = {}
+    for change in changes:
+        state = replay(states.pop(change.key, None), change.value, 1 << 31)
+        if state is not None:
+            states[change.key] = state
+    return states
+
+
+def live(known: dict[SharePartitionKey, Known]) -> dict[SharePartitionKey, ShareState | None]:
+    return {key: each.state for key, each in known.items() if each.status is Status.LIVE}
+
+
+@given(logs(UNCUT), st.integers(-60, 300), st.randoms(use_true_random=False))
+def test_the_state_at_an_instant_is_that_after_the_newest_change_no_later(
+    log: LogWriter, after_s: int, random: Random
+) -> None:
+    changes = changes_of(rows_of(LOG_PARTITION, stamp(log, random)))
+    time_ms = BEGIN_MS + after_s * 1_000
+    for instant_ms in (None, time_ms):
+        states = StatesAt(instant_ms)
+        for change in changes:
+            states.meet(change)
+        newest = max(
+            (index for index, change in enumerate(changes) if instant_ms is None or change.timestamp_ms <= instant_ms),
+            default=-1,
+        )
+        assert live(states.known) == replay_all(changes[: newest + 1])
+
+
+KEY = KEYS[0]
+SNAPSHOT = Snapshot(0, 1, 0, 100, -1, 5, 5, (StateBatch(100, 109, AVAILABLE, 1),), 0, 1)
+UPDATE = Update(0, -1, 105, 0, (StateBatch(105, 106, ACKNOWLEDGED, 2),))
+
+
+def change(offset: int, value: Value, key: SharePartitionKey = KEY, time_ms: int = 0) -> Change:
+    return Change(LOG_PARTITION, offset, time_ms or BEGIN_MS + offset, key, value)
+
+
+def test_what_was_before_the_history_is_unknown_until_a_snapshot() -> None:
+    states = StatesAt(None)
+    states.meet(change(1, UPDATE))
+    assert states.known[KEY] == Known(Status.UNKNOWN, None, LOG_PARTITION, 1, BEGIN_MS + 1)
+    states.meet(change(2, SNAPSHOT))
+    assert states.known[KEY].status is Status.LIVE
+
+    earlier = StatesAt(BEGIN_MS)
+    for index, value in enumerate((SNAPSHOT, SNAPSHOT._replace(snapshot_epoch=1), UPDATE, None)):
+        earlier.meet(change(index + 1, value, KEYS[index], BEGIN_MS + DAY_MS + index + 1))
+    assert (earlier.known, earlier.unknown()) == ({}, list(KEYS[1:]))
+
+
+def test_behind_a_gap_only_what_is_met_again_is_certain() -> None:
+    states = StatesAt(None)
+    for index, key in enumerate(KEYS[:3]):
+        states.meet(change(index, SNAPSHOT, key))
+    states.meet(change(3, None, KEYS[2]))
+    states.meet(Gap(LOG_PARTITION + 1))
+    assert {known.status for known in states.known.values()} == {Status.LIVE, Status.DELETED}
+    states.meet(Gap(LOG_PARTITION))
+    states.meet(change(8, SNAPSHOT, KEYS[1]))
+    states.meet(change(9, UPDATE, KEYS[0]))
+    assert [states.known[key].status for key in KEYS[:3]] == [Status.UNCERTAIN, Status.LIVE, Status.DELETED]
+    before = StatesAt(BEGIN_MS)
+    before.meet(change(0, SNAPSHOT))
+    before.meet(Gap(LOG_PARTITION))
+    before.meet(change(9, UPDATE))
+    assert before.known[KEY].status is Status.LIVE
+
+
+def story(offset: int, *values: Value) -> Iterator[tuple[int, str, int | None]]:
+    told = OffsetStory(offset)
+    for index, value in enumerate(values):
+        for step in told.meet(change(index, value)):
+            yield step.change.offset, step.text, step.delivery_count
+
+
+def test_the_story_of_an_offset() -> None:
+    again = Update(0, -1, -1, 0, (StateBatch(104, 106, AVAILABLE, 3),))
+    values = (SNAPSHOT, UPDATE, UPDATE, again, Update(0, -1, 107, 0, ()), UPDATE._replace(start_offset=-1), None)
+    assert list(story(105, *values)) == [
+        (0, "available", 1),
+        (1, "acknowledged", 2),
+        (3, "available", 3),
+        (4, "below the start offset, available before", 3),
+        (6, "share partition deleted", None),
+    ]
+    assert list(story(110, SNAPSHOT)) == [(0, "not delivered", None)]
+    assert list(story(99, SNAPSHOT)) == [(0, "below the start offset", None)]
+    assert list(story(105, UPDATE, SNAPSHOT)) == [(0, "unknown", None), (1, "available", 1)]
+
+
+# ---- commands --------------------------------------------------------------------------------------------------------
+
+
+def record(offset: int, value: Value, key: SharePartitionKey = KEY) -> RawRecord:
+    return RawRecord(offset, *encode_record(Codec.AVRO, key, value), encode_header(1, offset))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Give a history in which one share partition is written and another one is deleted, a minute between each two changes."""
+    log = LogWriter(Random(1))
+    other = KEY._replace(partition=7)
+    values: list[tuple[Value, SharePartitionKey]] = [
+        (SNAPSHOT, KEY),
+        (SNAPSHOT._replace(start_offset=0, state_batches=()), other),
+        (UPDATE, KEY),
+        (None, other),
+    ]
+    records = [*log.records, *(record(index + 1, *each) for index, each in enumerate(values))]
+    rows = rows_of(0, [Stamped(each, BEGIN_MS + each.offset * 60_000) for each in records])
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-0", rows[:2])
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-1", rows[2:])
+    return tmp_path
+
+
+def run(directory: Path, *arguments: str) -> Result:
+    result = CliRunner().invoke(main, [*arguments, "--no-log", "--history-dir", str(directory)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), "a traceback reached the user"
+    return result
+
+
+TOPIC = format_topic_id(KEY.topic_id)
+
+
+def at(minute: int) -> str:
+    return str(BEGIN_MS + minute * 60_000)
+
+
+def test_the_state_of_a_group_at_an_instant(directory: Path) -> None:
+    def told(*arguments: str) -> list[tuple[Any, ...]]:
+        result = run(directory, "history", KEY.group_id, *arguments, "--json")
+        assert result.exit_code == Exit.DONE, result.stderr
+        return [
+            (row["partition"], row["status"], row["log_offset"], (row["state"] or {}).get("start_offset"))
+            for row in json.loads(result.stdout)
+        ]
+
+    assert told("--at", at(1)) == [(KEY.partition, "live", 1, 100)]
+    assert told("--at", "2026-02-01T00:01:30") == [(KEY.partition, "live", 1, 100), (7, "live", 2, 0)]
+    assert told() == [(KEY.partition, "live", 3, 105), (7, "deleted", 4, None)]
+    assert told(TOPIC, "7", "--at", at(3)) == [(7, "live", 2, 0)]
+    table = run(directory, "history", KEY.group_id).stdout.splitlines()
+    assert table[1].split() == [
+        *(format_key(KEY), "2026-02-01T00:02:00.000Z", "3", "live", "1", "0", "105", "0"),
+        *("105-106:acknowledged:2,", "107-109:available:1"),
+    ]
+    one = [
+        line.split() for line in run(directory, "history", KEY.group_id, TOPIC, str(KEY.partition)).stdout.splitlines()
+    ]
+    assert ["status", "live"] in one
+    assert ["start", "offset", "105"] in one
+    assert ["write", "timestamp", "1970-01-01T00:00:00.005Z"] in one
+
+
+def test_what_happened_to_an_offset(directory: Path) -> None:
+    named = ("history", KEY.group_id, TOPIC, str(KEY.partition), "--offset", "105")
+    told = json.loads(run(directory, *named, "--json").stdout)
+    assert told == [
+        {
+            "timestamp_ms": BEGIN_MS + 60_000,
+            "log_partition": 0,
+            "log_offset": 1,
+            "became": "available",
+            "delivery_count": 1,
+        },
+        {
+            "timestamp_ms": BEGIN_MS + 180_000,
+            "log_partition": 0,
+            "log_offset": 3,
+            "became": "acknowledged",
+            "delivery_count": 2,
+        },
+    ]
+    assert run(directory, *named, "--at", at(2)).stdout.splitlines()[1].split() == [
+        *("2026-02-01T00:00:00.000Z", "0", "1", "available", "1")
+    ]
+
+
+def test_what_changed_between_two_times(directory: Path) -> None:
+    told = json.loads(run(directory, "diff", "--from", at(1), "--to", at(3), "--json").stdout)
+    assert [(row["partition"], row["what"], row["changes"]) for row in told] == [
+        (KEY.partition, "changed", 1),
+        (7, "created", 1),
+    ]
+    assert told[0]["from"]["state"]["start_offset"] == 100
+    assert told[0]["to"]["state"]["start_offset"] == 105
+    table = run(directory, "diff", KEY.group_id, "--from", at(2)).stdout.splitlines()
+    assert table[1].split() == [format_key(KEY), "changed", "100", "→", "105", "-1", "→", "0", "1", "0", "1"]
+    assert table[2].split()[1:] == ["deleted", "0", "→", "-", "-1", "→", "-", "1", "→", "-", "0", "→", "-", "1"]
+
+
+def test_what_is_asked_wrongly_or_in_vain_is_said(directory: Path) -> None:
+    def failed(*arguments: str) -> tuple[int, str]:
+        result = run(directory, *arguments)
+        return result.exit_code, result.stderr
+
+    early = failed("history", KEY.group_id, "--at", at(-9))
+    assert early[0] == Exit.NOT_FOUND
+    assert early[1].startswith("The history begins at 2026-02-01T00:00:00.000Z; what was before is not known.\n")
+    assert failed("history", "nobody")[0] == Exit.NOT_FOUND
+    assert failed("history", KEY.group_id, "--offset", "5")[0] == Exit.WRONG_USAGE
+    assert failed("history", KEY.group_id, "--follow")[0] == Exit.WRONG_USAGE
+    assert failed("history", KEY.group_id, "orders") == (
+        Exit.WRONG_USAGE,
+        "Error: 'orders' is no topic id, and only Kafka knows names: leave --no-log out.\n",
+    )
+    assert failed("diff", "--from", at(2), "--to", at(1))[0] == Exit.WRONG_USAGE
