@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.contenders import Contender, HoldfastNode, KafkaCoordinator
+from benchmarks.folded import CompactedHoldfast, FastHoldfast
 from benchmarks.history import History
 from benchmarks.load import run_loads
 from benchmarks.machine import describe
@@ -21,6 +22,11 @@ from benchmarks.suites import FULL, QUICK, Effort, run_requests
 
 SUITES: Final = {"rf1": 1, "rf3": 3, "load": 1}
 CONTENDERS: Final[dict[str, type[Contender]]] = {"kafka": KafkaCoordinator, "holdfast": HoldfastNode}
+#: Of the load suite alone.
+LOADERS: Final[dict[str, type[Contender]]] = {
+    "holdfast-compacted": CompactedHoldfast,
+    "holdfast-fast": FastHoldfast,
+}
 RESULTS: Final = Path(__file__).with_name("results")
 README: Final = Path(__file__).with_name("README.md")
 
@@ -33,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a short run that is printed only; its numbers say little")
     parser.add_argument("--only", choices=SUITES, action="append", help="these suites (default: all)")
-    parser.add_argument("--contender", choices=CONTENDERS, action="append", help="these contenders (default: both)")
+    parser.add_argument("--contender", choices={**CONTENDERS, **LOADERS}, action="append", help="these (default: all)")
     parser.add_argument("--repeats", type=int, help="runs of each workload (default: 5, quick: 1)")
     parser.add_argument("--seconds", type=float, help="length of a run (default: 5, quick: 2)")
     options = parser.parse_args(arguments)
@@ -46,7 +52,8 @@ def main(arguments: Sequence[str]) -> int:
     )
     about = describe(shlex.join(["python", "-m", "benchmarks", *arguments]))
     for suite in options.only or SUITES:
-        contenders = [CONTENDERS[name]() for name in options.contender or CONTENDERS]
+        known = CONTENDERS | (LOADERS if suite == "load" else {})
+        contenders = [known[name]() for name in options.contender or known if name in known]
         if suite == "load":
             history = History(updates=_QUICK_UPDATES) if options.quick else History()
             runs = run_loads(contenders, history, effort.repeats, _say)

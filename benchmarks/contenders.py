@@ -61,6 +61,9 @@ class Contender(Protocol):
     def process_ids(self) -> list[int]:
         """The processes that it consists of, but for those of the log it writes to."""
 
+    def prepare(self) -> None:
+        """Make its way from the history to the state shorter, if it has one; it does not run meanwhile."""
+
     def loads(self) -> list[PartitionLoad]:
         """Return the loads since its last start that have ended so far."""
 
@@ -107,6 +110,9 @@ class KafkaCoordinator:
         """None beside the brokers."""
         return []
 
+    def prepare(self) -> None:
+        """Read the whole log."""
+
     def loads(self) -> list[PartitionLoad]:
         """Return what the first broker's log says; needs the log settings of the load benchmark."""
         assert self._kafka is not None
@@ -133,6 +139,7 @@ class HoldfastNode:
         self._process: subprocess.Popen[bytes] | None = None
         self._directory = Path()
         self._port = 0
+        self.settings = {"state_topic": self.state_topic, "snapshots.topic": ""}  #: beside those that every run has
 
     def start(self, kafka: EmbeddedKafka) -> None:
         """Start the daemon and wait until it listens.
@@ -172,6 +179,9 @@ class HoldfastNode:
         """The daemon."""
         return [self._process.pid] if self._process else []
 
+    def prepare(self) -> None:
+        """Read the whole log."""
+
     def loads(self) -> list[PartitionLoad]:
         """Return what the daemon's log says."""
         return [
@@ -202,6 +212,7 @@ class HoldfastNode:
             "listen": f"127.0.0.1:{self._port}",
             "share.coordinator.state.topic.replication.factor": str(copies),
             "share.coordinator.state.topic.min.isr": str(min(2, copies)),
+            **self.settings,
         }
         flags = [flag for name, value in settings.items() for flag in ("--set", f"{name}={value}")]
         with (self._directory / "holdfast.log").open("wb") as log:

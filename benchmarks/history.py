@@ -34,7 +34,7 @@ class History:
     """How much is written."""
 
     updates: int = 2_000_000
-    keys: int = 1_024
+    keys: int = 20_000
     updates_per_snapshot: int = 500
     group_id: str = "load"
 

@@ -14,6 +14,8 @@ from benchmarks.suites import Say
 
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.load.properties")
 _LOAD_TIMEOUT_S: Final = 300.0
+#: Contenders that read every record of the history.
+WHOLE: Final = ("kafka", "holdfast")
 
 
 def run_loads(contenders: Sequence[Contender], history: History, repeats: int, say: Say) -> list[dict[str, Any]]:
@@ -32,6 +34,7 @@ def run_loads(contenders: Sequence[Contender], history: History, repeats: int, s
                 find_keys(contender.address, topic_id, 1, "first")  # The state topic is there now.
                 contender.halt()
                 records[contender.name] = _write(contender, kafka.bootstrap_servers, history, topic_id)
+                contender.prepare()
                 say(f"load: {records[contender.name]:,} records lie in {contender.state_topic}")
             for repeat in range(repeats):
                 for contender in contenders:
@@ -43,7 +46,7 @@ def run_loads(contenders: Sequence[Contender], history: History, repeats: int, s
                     contender.halt()
                     runs.append(run)
                     say(
-                        f"load {repeat + 1} {contender.name:9} {run['records']:,} records in {run['seconds']:.2f} s: "
+                        f"load {repeat + 1} {contender.name:18} {run['records']:,} records in {run['seconds']:.2f} s: "
                         f"{run['records_per_s']:,.0f} records/s"
                     )
         finally:
@@ -67,7 +70,7 @@ def _measure(contender: Contender, written: int) -> dict[str, Any]:
 
     loads = wait_until(f"The load of {contender.name}", all_loads, _LOAD_TIMEOUT_S)
     records = sum(load.records for load in loads)
-    if records < written:
+    if records < written and contender.name in WHOLE:
         raise BenchmarkError(f"{contender.name} loaded {records} of {written} records.")
     seconds = max(load.ended_s for load in loads) - min(load.began_s for load in loads)
     return {
@@ -76,6 +79,7 @@ def _measure(contender: Contender, written: int) -> dict[str, Any]:
         "keys": 1,
         "connections": 1,
         "records": written,
+        "records_read": records,
         "seconds": seconds,
         "records_per_s": written / seconds,
     }

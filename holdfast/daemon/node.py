@@ -29,6 +29,7 @@ from holdfast.daemon.server import CannotListen, Server
 from holdfast.daemon.service import ShareService
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.shards import Shards
+from holdfast.daemon.snapshots import Snapshots
 from holdfast.daemon.state_topic import StateTopic, StateTopicError, ensure_state_topic, refuse_foreign_topic
 from holdfast.daemon.topic_gate import TopicGate
 from holdfast.daemon.upkeep import Upkeep
@@ -176,7 +177,8 @@ class Node:
 
             self.view.cluster_id, self.view.state_topic = image.cluster_id, topic
             at_exit("shards", lambda: shards.stop(step_ms), 3 * step_ms)
-            await self._unless_stopped(shards.start(topic, image.cluster_id, options))
+            snapshots = Snapshots(settings, options, self.registry) if settings.snapshots.topic else None
+            await self._unless_stopped(shards.start(topic, image.cluster_id, options, snapshots))
             upkeep.start(topic, image.cluster_id, kafka, self._log_renewed)
             at_exit("upkeep", upkeep.stop)
             service.start_up(topic.partition_count)

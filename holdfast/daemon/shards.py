@@ -12,6 +12,7 @@ from holdfast.daemon.pruning import Pruner
 from holdfast.daemon.readers import LogReaders
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.shard import ShardConfig, ShareShard
+from holdfast.daemon.snapshots import Snapshots
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.codec import Codec
 from holdfast.records.keys import format_key
@@ -79,6 +80,7 @@ class Shards:
         self._make_shell = make_shell
         self._shell: CoordinatorShell | None = None
         self._topic: StateTopicView | None = None
+        self._snapshots: Snapshots | None = None
         self._image: object = None
         self._to_load: deque[int] = deque()
         self._until_timed = _REQUESTS_PER_TIMING
@@ -87,14 +89,20 @@ class Shards:
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
-    async def start(self, topic: StateTopicView, cluster_id: str, connection: ConnectionOptions) -> None:
-        """Connect to the log; nothing is loaded yet.
+    async def start(
+        self,
+        topic: StateTopicView,
+        cluster_id: str,
+        connection: ConnectionOptions,
+        snapshots: Snapshots | None = None,
+    ) -> None:
+        """Connect to the log, and to the snapshots that loads may begin with; nothing is loaded yet.
 
         Raises:
             ConnectionFailed: no broker answered.
         """
         settings, log = self._settings, self._settings.log
-        self._topic = topic
+        self._topic, self._snapshots = topic, snapshots
         share = ShardConfig(
             updates_per_snapshot=settings.share.snapshot_update_records_per_snapshot,
             state_batches_max=state_batches_max(topic.max_message_bytes),
@@ -133,9 +141,12 @@ class Shards:
             tick_ms=settings.load.tick_ms,
             slice_ms=settings.load.slice_ms,
             metrics=self._runtime_metrics,
+            bases=None if snapshots is None else snapshots.follower,
         )
         self.runtime.new_metadata_image(self._image)
         await self._shell.start()
+        if snapshots is not None:
+            await snapshots.start(self.runtime)
 
     def load_all(self) -> None:
         """Take every log partition, a bounded number at a time."""
@@ -145,7 +156,8 @@ class Shards:
 
     async def stop(self, timeout_ms: int) -> bool:
         """Give every partition up and let go of the log; returns whether all of it ended in time."""
-        return self._shell is None or await self._shell.stop(timeout_ms / 1_000)
+        is_stopped = self._shell is None or await self._shell.stop(timeout_ms / 1_000)
+        return (self._snapshots is None or await self._snapshots.stop(timeout_ms / 1_000)) and is_stopped
 
     @property
     def runtime(self) -> CoordinatorRuntime:
@@ -252,6 +264,8 @@ class Shards:
             self._metrics.forget_partition(index)
             if state is State.FAILED:
                 metrics.loads_failed.value += not partition.load_ended_ms
+        if self._snapshots is not None:
+            self._snapshots.partition_changed(partition)
         if state is not State.LOADING:
             self._load_next()
         assert self._topic is not None
@@ -287,6 +301,8 @@ class Shards:
     def ticked(self) -> None:
         """Let every pruner do its next step; a bug in one is not another's."""
         now_ms = self.runtime.now_ms()
+        if self._snapshots is not None:
+            self._snapshots.tick()
         for index, pruner in self.pruners.items():
             try:
                 pruner.tick(now_ms)

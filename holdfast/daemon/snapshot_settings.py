@@ -4,7 +4,7 @@ from typing import Final, Self
 
 from pydantic import model_validator
 
-from holdfast.daemon.declarations import MINUTE_MS, Component, Properties, count, setting, time_ms
+from holdfast.daemon.declarations import MIB, MINUTE_MS, Component, Properties, count, setting, time_ms
 
 #: Properties of Spark that the job fixes, and what to say instead.
 OWNED_SPARK_PROPERTIES: Final = {
@@ -38,6 +38,19 @@ class SnapshotSettings(Component):
         "like those of `log_readers`, from its first commit on, or from the start where `snapshots.run` is true.",
         min_length=1,
         max_length=249,
+    )
+    read_timeout_ms: int = time_ms(
+        30_000, "How long a load waits for the snapshot topic; then it reads the whole log.", minimum=100
+    )
+    read_bytes_max: int = setting(
+        512 * MIB,
+        "Memory for what a node keeps of the snapshot topic; partitions that would take more load from the log alone. "
+        "About a kilobyte for a share partition.",
+        ge=MIB,
+        le=1024 * 1024 * MIB,
+    )
+    fetch_wait_ms: int = time_ms(
+        500, "How long a broker may hold a fetch of the snapshot topic that finds nothing new."
     )
     run: bool = setting(
         False,

@@ -19,6 +19,7 @@ from holdfast.daemon.config import load_settings
 from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.node import Exit as NodeExit
 from holdfast.daemon.settings import LogSettings, ShutdownSettings
+from holdfast.daemon.snapshot_metrics import SnapshotMetrics
 from holdfast.daemon.snapshot_topic import find_snapshot_problems
 from holdfast.daemon.state_topic import FIXED_CONFIG, StateTopic, find_problems
 from holdfast.records.checkpoint import Checkpoint
@@ -45,6 +46,7 @@ def test_the_metrics_are_those_of_the_registry() -> None:
     progress.take(report)
     JobMetrics(registry).take(report, progress)
     ShareMetrics(registry).watch_partition("topic", 0, lambda: 0, lambda: 0, lambda: (0, 0))
+    SnapshotMetrics(registry)
     rows = set()
     for (name, labels), instrument in registry._series.items():
         of = f" {{{', '.join(label for label, _ in labels)}}}" if labels else ""

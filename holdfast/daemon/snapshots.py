@@ -1,0 +1,86 @@
+"""The snapshot topic as a node has it: a log of its own, followed for the partitions that load or serve here."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from holdfast.daemon.settings import Settings
+from holdfast.daemon.snapshot_follower import Bounds, SnapshotFollower
+from holdfast.daemon.snapshot_metrics import SnapshotMetrics
+from holdfast.runtime.base import Base
+from holdfast.runtime.broker_connection import ConnectionOptions
+from holdfast.runtime.kafka_log import KafkaLog, KafkaLogConfig
+from holdfast.runtime.metrics import Registry
+from holdfast.runtime.partition import Partition
+from holdfast.runtime.runtime import CoordinatorRuntime
+from holdfast.runtime.settings import LogIdentity
+from holdfast.runtime.states import State
+
+
+def _clock_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+class Snapshots:
+    """Starts and stops the follower of the snapshot topic, and gives it its turns."""
+
+    def __init__(self, settings: Settings, connection: ConnectionOptions, registry: Registry) -> None:
+        """Prepare; `start` connects. Needs a running event loop."""
+        log, snapshots = settings.log, settings.snapshots
+        self._runtime: CoordinatorRuntime | None = None
+        self._log = KafkaLog(
+            KafkaLogConfig(
+                topic=snapshots.topic,
+                connection=connection,
+                client=dict(settings.kafka.properties),
+                fetch_wait_ms=snapshots.fetch_wait_ms,
+                slice_records_max=log.read_batch_records_max,
+                fetch_bytes_max=log.fetch_bytes_max,
+                fetch_partition_bytes_max=log.fetch_partition_bytes_max,
+                request_timeout_ms=log.admin_timeout_ms,
+            ),
+            _clock_ms,
+        )
+        self._loop = asyncio.get_running_loop()
+        self.follower = SnapshotFollower(
+            self._log,
+            Bounds(snapshots.read_timeout_ms, snapshots.read_bytes_max, settings.load.slice_ms),
+            SnapshotMetrics(registry),
+            _clock_ms,
+            self._continue_soon,
+            self._identity,
+            self._answer,
+        )
+
+    async def start(self, runtime: CoordinatorRuntime) -> None:
+        """Connect, and answer the loads of this runtime from now on.
+
+        Raises:
+            ConnectionFailed: no broker answered.
+        """
+        self._runtime = runtime
+        await self._log.start(self.follower)
+
+    async def stop(self, timeout_s: float) -> bool:
+        """Let go of the topic; returns whether that was done in time."""
+        return await self._log.close(timeout_s)
+
+    def partition_changed(self, partition: Partition) -> None:
+        """Follow no more what is not to be loaded again."""
+        if partition.state is State.CLOSED:
+            self.follower.forget(partition.index)
+
+    def tick(self) -> None:
+        """Do what is due."""
+        self.follower.tick(_clock_ms())
+
+    def _continue_soon(self, task: Callable[[], None]) -> None:
+        self._loop.call_soon(task)
+
+    def _identity(self) -> LogIdentity:
+        assert self._runtime is not None
+        return self._runtime.config.log
+
+    def _answer(self, partition: int, instance: int, base: Base | None) -> None:
+        assert self._runtime is not None
+        self._runtime.base_found(partition, instance, base)
