@@ -1,4 +1,4 @@
-"""Lines that the job's process writes for people, said again by the node in its own form.
+"""Lines that the processes of the job write for people, said again in our own form.
 
 Ours come as JSON and keep their level and fields; those of Spark's Java side keep their level; any other is for debugging,
 unless it goes on with one of Spark's, as a stack trace does. Only so many are said in a minute.
@@ -16,13 +16,15 @@ _TEXT_MAX: Final = 1_000
 
 #: As Spark's log4j writes them: `26/11/21 11:30:00 WARN TaskSetManager: Lost task 0.0 in stage 1.0`.
 _SPARK_LINE: Final = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (TRACE|DEBUG|INFO|WARN|ERROR|FATAL) ([\w$.]+): (.*)")
+#: What a stack trace of Java consists of.
+_STACK_TRACE: Final = re.compile(r"\s|Caused by: |[\w.$]+(Exception|Error)\b")
 _SPARK_LEVELS: Final = {"WARN": "warning", "ERROR": "error", "FATAL": "error"}
 _OUR_LEVELS: Final = frozenset(("debug", "info", "warning", "error", "critical"))
 _DROPPED_FIELDS: Final = ("level", "event", "timestamp", "logger")
 
 
 class ChildLines:
-    """Says the lines of one child."""
+    """Says the lines of one stream."""
 
     def __init__(self, log: Any, clock_s: Callable[[], float] = monotonic) -> None:  # noqa: ANN401
         """Say them through `log`, a logger of structlog."""
@@ -48,7 +50,7 @@ class ChildLines:
             self._said += 1
             if self._left_out:
                 fields["left_out"], self._left_out = self._left_out, 0
-        getattr(self._log, level)(event, source="snapshot job", **fields)
+        getattr(self._log, level)(event, **fields)
 
     def _parse(self, line: str) -> tuple[str, str, dict[str, Any]]:
         """Return level, event and fields of a line."""
@@ -61,10 +63,11 @@ class ChildLines:
             else:
                 self._level = "debug"
                 ours = {str(name): value for name, value in fields.items() if name not in _DROPPED_FIELDS}
-                ours.pop("source", None)
                 return level if level in _OUR_LEVELS else "info", event, ours
         if (found := _SPARK_LINE.fullmatch(line)) is not None:
             level, logger, text = found.groups()
             self._level = _SPARK_LEVELS.get(level, "debug")
             return self._level, "Spark says", {"logger_of_spark": logger, "text": text[:_TEXT_MAX]}
+        if _STACK_TRACE.match(line) is None:
+            self._level = "debug"
         return self._level, "Spark says" if line else "", {"text": line[:_TEXT_MAX]}

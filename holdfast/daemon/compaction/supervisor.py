@@ -122,7 +122,7 @@ class Supervisor:
 
 
 async def _forward(stream: asyncio.StreamReader, last_words: deque[str]) -> None:
-    forward = ChildLines(_log)
+    forward = ChildLines(_log.bind(source="snapshot job"))
     async for line in _lines(stream):
         last_words.append(line[:300])
         forward(line)

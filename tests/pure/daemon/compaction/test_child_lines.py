@@ -24,7 +24,6 @@ def test_our_lines_keep_level_and_fields() -> None:
         "event": "a log partition stands still",
         "log_level": "error",
         "partition": 3,
-        "source": "snapshot job",
     }
 
 
@@ -34,6 +33,7 @@ def test_sparks_lines_keep_their_level_and_a_stack_trace_belongs_to_its_line() -
         "26/11/21 11:30:00 WARN TaskSetManager: Lost task 0.0",
         "java.lang.IllegalStateException: no",
         "\tat org.apache.Spark",
+        "Starting Streaming worker.",
         "26/11/21 11:30:00 INFO Utils: fine",
         "",
         '{"not": "ours"}',
@@ -43,6 +43,7 @@ def test_sparks_lines_keep_their_level_and_a_stack_trace_belongs_to_its_line() -
         ("warning", "Lost task 0.0"),
         ("warning", "java.lang.IllegalStateException: no"),
         ("warning", "\tat org.apache.Spark"),
+        ("debug", "Starting Streaming worker."),
         ("debug", "fine"),
         ("debug", '{"not": "ours"}'),
     ]

@@ -161,3 +161,4 @@ async def test_the_childs_lines_are_the_nodes(tmp_path: Path) -> None:
     careful = next(line for line in lines if line["event"] == "careful")
     assert careful["log_level"] == "warning"
     assert careful["partition"] == 3
+    assert careful["source"] == "snapshot job"

@@ -1,0 +1,298 @@
+"""The snapshot job in this process, from its settings to its end, and what it shows meanwhile."""
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Final, TypeAlias
+
+import click
+import structlog
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from rich.console import Console
+from rich.live import Live
+
+from holdfast.broker import BrokerError
+from holdfast.broker.jars import java
+from holdfast.console.compact_view import line_of, view_of
+from holdfast.console.outcomes import Exit, Failure
+from holdfast.daemon.compaction.child_lines import ChildLines
+from holdfast.daemon.compaction.config import CompactionConfig
+from holdfast.daemon.compaction.errors import CompactionError
+from holdfast.daemon.compaction.progress import Progress, to_json
+from holdfast.daemon.compaction.py_files import write_py_files
+from holdfast.daemon.compaction.report import BatchReport
+from holdfast.daemon.config import ConfigError, load_settings
+from holdfast.daemon.logs import configure_logging
+from holdfast.daemon.settings import Settings
+from holdfast.daemon.snapshot_topic import SnapshotTopicError, ensure_snapshot_topic
+from holdfast.daemon.state_topic import TopicMissing, describe_topic
+from holdfast.runtime.broker_connection import ConnectionFailed
+
+__all__ = [
+    "compact_until_stopped",
+    "json_lines",
+    "lines",
+    "settings_of",
+    "settings_of_the_node",
+    "terminal",
+    "write_py_files",
+]
+
+_log = structlog.get_logger(__name__)
+
+#: Modules that come with the extra, and what their packages are called.
+_PACKAGES: Final = {"pyspark": "pyspark", "pandas": "pandas", "pyarrow": "pyarrow", "google.protobuf": "protobuf"}
+
+_STDERR: Final = 2
+
+Show: TypeAlias = Callable[[BatchReport, Progress], None]
+#: Gives what shows each batch, for as long as the job runs, and configures where log lines go.
+Output: TypeAlias = Callable[[Settings], AbstractContextManager[Show]]
+
+
+def settings_of(config: Path | None, flags: Mapping[str, object]) -> Settings:
+    """Return the settings from all sources.
+
+    Raises:
+        Failure: one is wrong.
+    """
+    try:
+        return load_settings(config, os.environ, flags).settings
+    except ConfigError as error:
+        raise Failure(str(error), Exit.WRONG_USAGE) from None
+
+
+def settings_of_the_node(stream: IO[bytes]) -> Settings:
+    """Return the settings that a node wrote, and end this process when the node is gone: when the stream ends.
+
+    Whatever the job does then bears repetition, and another one may begin any moment.
+    """
+    settings = load_settings(flags=json.loads(stream.readline()) | {"log_format": "json"}).settings
+
+    def watch() -> None:
+        stream.read()
+        os._exit(Exit.FAILED)
+
+    threading.Thread(target=watch, name="watch-the-node", daemon=True).start()
+    return settings
+
+
+def compact_until_stopped(settings: Settings, *, once: bool, output: Output) -> None:
+    """Run the job until it is told to stop or, with `once`, has come to the log's end.
+
+    Raises:
+        Failure: something is missing, wrong or broken.
+    """
+    config = _config_of(settings)
+    with output(settings) as show:
+        _check_environment()
+        _ensure_topic(settings)
+        from holdfast.daemon.compaction.job import run
+
+        progress = Progress()
+
+        def on_progress(report: BatchReport) -> None:
+            _tell(report, progress)
+            progress.take(report)
+            show(report, progress)
+
+        with _with_py_files(config) as complete:
+            _in_thread(lambda stop: run(complete, once=once, on_progress=on_progress, stop=stop))
+
+
+# ---- what it needs ---------------------------------------------------------------------------------------------------
+
+
+def _config_of(settings: Settings) -> CompactionConfig:
+    snapshots, properties = settings.snapshots, dict(settings.kafka.properties)
+    if not snapshots.checkpoint_dir:
+        raise Failure("snapshots.checkpoint.dir is not set; name a directory for the job's state.", Exit.WRONG_USAGE)
+    if not snapshots.topic:
+        raise Failure("snapshots.topic is empty; name a topic for the job to write to.", Exit.WRONG_USAGE)
+    return CompactionConfig(
+        bootstrap_servers=properties.pop("bootstrap.servers"),
+        kafka_properties=properties,
+        state_topic=settings.log.state_topic,
+        snapshot_topic=snapshots.topic,
+        group=snapshots.group,
+        checkpoint_dir=_absolute(snapshots.checkpoint_dir),
+        history_dir=_absolute(snapshots.history_dir),
+        # `spark-submit` has started Java already, and told it where to compute.
+        master=None if "PYSPARK_GATEWAY_PORT" in os.environ else snapshots.master,
+        spark_properties=dict(settings.spark.properties),
+        state_partitions=snapshots.state_partitions,
+        offsets_per_trigger_max=snapshots.offsets_per_trigger_max,
+        trigger_interval_ms=snapshots.trigger_interval_ms,
+        admin_timeout_ms=settings.log.admin_timeout_ms,
+    )
+
+
+def _absolute(place: str) -> str:
+    return place if not place or "://" in place else str(Path(place).absolute())
+
+
+def _check_environment() -> None:
+    absent = [package for module, package in _PACKAGES.items() if not _is_installed(module)]
+    if absent:
+        raise Failure(
+            f"The snapshot job needs {', '.join(absent)}, not installed here; "
+            "install what it needs with: pip install 'holdfast[spark]'.",
+            Exit.REFUSED_TO_START,
+        )
+    try:
+        java("The snapshot job")
+    except BrokerError as error:
+        raise Failure(str(error), Exit.REFUSED_TO_START) from None
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _ensure_topic(settings: Settings) -> None:
+    log, bootstrap = settings.log, settings.kafka.properties["bootstrap.servers"]
+    try:
+        admin = AdminClient(dict(settings.kafka.properties))
+        state, _ = describe_topic(admin, log.state_topic, log.admin_timeout_ms)
+        for finding in ensure_snapshot_topic(admin, state, settings.snapshots, log, bootstrap):
+            _log.warning("the snapshot topic could be better", finding=str(finding))
+    except TopicMissing as missing:
+        raise Failure(f"{missing} A node makes it when it starts; see state_topic.", Exit.NOT_FOUND) from None
+    except SnapshotTopicError as unfit:
+        raise Failure(str(unfit), Exit.REFUSED_TO_START) from None
+    except ConnectionFailed as error:
+        raise Failure(f"Kafka cannot be reached: {error}; see kafka.bootstrap.servers.", Exit.UNREACHABLE) from None
+    except KafkaException as error:
+        raise Failure(f"The Kafka client refused its settings: {error.args[0].str()}.", Exit.WRONG_USAGE) from None
+
+
+@contextmanager
+def _with_py_files(config: CompactionConfig) -> Iterator[CompactionConfig]:
+    """Give a config with which Spark's workers on other machines get our code."""
+    is_at_hand = config.master is None or config.master.startswith("local")
+    if is_at_hand or "spark.submit.pyFiles" in config.spark_properties:
+        yield config
+        return
+    with tempfile.TemporaryDirectory(prefix="holdfast-py-files-") as directory:
+        path = Path(directory) / "holdfast.zip"
+        write_py_files(path)
+        yield replace(config, spark_properties={**config.spark_properties, "spark.submit.pyFiles": str(path)})
+
+
+# ---- running it ------------------------------------------------------------------------------------------------------
+
+
+def _in_thread(job: Callable[[threading.Event], None]) -> None:
+    """Run the job in a thread, so that signals reach us and not Spark, which would end the batch at the first.
+
+    Raises:
+        Failure: the job cannot go on.
+    """
+    stop, failures = threading.Event(), list[BaseException]()
+
+    def work() -> None:
+        try:
+            job(stop)
+        except BaseException as failure:
+            failures.append(failure)
+
+    def ask_to_stop(number: int, _: object) -> None:
+        # The second signal finds the default action restored and ends the process at once.
+        signal.signal(number, signal.SIG_DFL)
+        stop.set()
+
+    earlier = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        thread = threading.Thread(target=work, name="holdfast-compaction")
+        thread.start()
+        thread.join()
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+    for failure in failures:
+        if isinstance(failure, (CompactionError, BrokerError, ConfigError)):
+            raise Failure(str(failure)) from None
+        raise failure
+
+
+def _tell(report: BatchReport, progress: Progress) -> None:
+    """Say what an admin should know of a batch, once."""
+    known = {partition.log_partition for partition in progress.stopped}
+    for partition in report.partitions:
+        if partition.cut_at is not None:
+            _log.warning(
+                "the log was cut past the job, which begins this log partition afresh",
+                log_partition=partition.log_partition,
+                offset=partition.cut_at,
+            )
+        if partition.stopped_reason is not None and partition.log_partition not in known:
+            _log.error(
+                "a log partition stands still for the job, which cannot read on; upgrade the job",
+                log_partition=partition.log_partition,
+                offset=partition.stopped_offset,
+                why=partition.stopped_reason,
+            )
+
+
+# ---- what it shows ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def json_lines(settings: Settings) -> Iterator[Show]:
+    """Print each report as a line of JSON; lines of Spark's go to standard error as they are."""
+    configure_logging(settings.logging)
+    yield lambda report, _: click.echo(json.dumps(to_json(report)))
+
+
+@contextmanager
+def lines(settings: Settings) -> Iterator[Show]:
+    """Print a line of text for each batch."""
+    with _lines_of_spark(settings) as stderr:
+        configure_logging(settings.logging, stderr)
+        yield lambda report, progress: click.echo(line_of(report, progress))
+
+
+@contextmanager
+def terminal(settings: Settings) -> Iterator[Show]:
+    """Keep a table up to date on the terminal; log lines scroll above it."""
+    console = Console()
+    with Live(view_of(Progress()), console=console, auto_refresh=False, redirect_stdout=False) as live:
+        # `Live` has put a stream in the place of stderr that prints above the table.
+        configure_logging(settings.logging.model_copy(update={"log_format": "console"}), sys.stderr)
+        with _lines_of_spark(settings):
+            yield lambda _, progress: live.update(view_of(progress), refresh=True)
+
+
+@contextmanager
+def _lines_of_spark(settings: Settings) -> Iterator[IO[str]]:
+    """Give standard error, while what Spark's processes write to it comes out as log lines of ours."""
+    reader, writer = os.pipe()
+    forward = ChildLines(_log)
+
+    def pump() -> None:
+        with os.fdopen(reader, errors="replace") as pipe:
+            for line in pipe:
+                forward(line)
+
+    with os.fdopen(os.dup(_STDERR), "w", buffering=1) as stderr:
+        os.dup2(writer, _STDERR)
+        os.close(writer)
+        # Java keeps its end open until this process is gone, so nobody waits for the last line.
+        threading.Thread(target=pump, name="lines-of-spark", daemon=True).start()
+        try:
+            yield stderr
+        finally:
+            os.dup2(stderr.fileno(), _STDERR)
+            configure_logging(settings.logging)
