@@ -20,7 +20,8 @@ make_decision: Callable[[tuple[tuple[tuple[Any, Any], ...], object, bool]], Deci
 class StateMachine(Protocol):
     """The state behind one log partition.
 
-    Every instance sees load_base? → load_record* → finish_load → on_loaded → (replay, committed, revert, images)* → on_unloaded, and nothing after.
+    Every instance sees load_base? → load_record* → finish_load → on_loaded → (replay, committed, revert, images)* →
+    on_unloaded, and nothing after.
     Decisions are made by operations, which look at the machine and change nothing; only `replay` changes state.
     """
 
