@@ -87,6 +87,8 @@ def make_session(config: CompactionConfig) -> SparkSession:
         if config.master.startswith("local"):
             properties["spark.driver.memory"] = "2g"
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            # Nobody else has to reach this driver.
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     properties |= config.spark_properties
     if config.master is not None and "spark.jars.packages" not in properties:
         properties["spark.jars"] = ",".join(map(str, spark_kafka_jars()))
