@@ -20,6 +20,8 @@ from holdfast.daemon.admin_commands import AdminCommands
 from holdfast.daemon.apis import APIS, ApiHandler
 from holdfast.daemon.cluster import ClusterMetadata
 from holdfast.daemon.cluster_view import Node as NodeAddress
+from holdfast.daemon.compaction.metrics import JobMetrics
+from holdfast.daemon.compaction.supervisor import Supervisor
 from holdfast.daemon.config import ConfigError
 from holdfast.daemon.kafka_connection import connection_options
 from holdfast.daemon.logs import ClientLines
@@ -185,6 +187,11 @@ class Node:
             shards.load_all()
             at_exit("requests in flight", lambda: _drained(server, drain_ms), drain_ms + step_ms)
             stack.callback(service.shut_down)
+            if settings.snapshots.run:
+                # One node runs the job. A node that stops because another took over ends its own.
+                job = Supervisor(settings, JobMetrics(self.registry))
+                job.start()
+                at_exit("snapshot job", job.stop, settings.snapshots.stop_timeout_ms + step_ms)
             yield
             _log.info("stopping")
 

@@ -52,24 +52,22 @@ class Supervisor:
         assert self._task is None
         self._task = asyncio.create_task(self._run(), name="holdfast-snapshot-job")
 
-    async def stop(self) -> bool:
-        """Stop the job; returns whether it finished its batch in time and did not have to be killed."""
+    async def stop(self) -> None:
+        """Let the job finish its batch, and end it when that takes too long."""
         task, self._task = self._task, None
         if task is None:
-            return True
+            return
         process = self._process
-        self._is_stopping = has_finished = True
+        self._is_stopping = True
         if process is not None and process.returncode is None:
             process.terminate()
             try:
                 async with asyncio.timeout(self._settings.snapshots.stop_timeout_ms / 1_000):
                     await process.wait()
             except TimeoutError:
-                has_finished = False
                 _log.warning("the snapshot job did not stop in time and is killed; it will repeat its last batch")
         task.cancel()
         await asyncio.wait([task])
-        return has_finished
 
     async def _run(self) -> None:
         snapshots = self._settings.snapshots
