@@ -8,16 +8,12 @@ those wait no longer than `read_timeout_ms`.
 from collections.abc import Callable, Generator
 from typing import Final, NamedTuple, Protocol
 
-import structlog
-
 from holdfast.daemon.fast_load import NoBase, Refusal, choose_base
 from holdfast.daemon.snapshot_metrics import SnapshotMetrics
 from holdfast.records.snapshot_set import SnapshotSet
 from holdfast.runtime.base import Base
 from holdfast.runtime.log import LogRecord, ReadError
 from holdfast.runtime.settings import LogIdentity
-
-_log = structlog.get_logger(__name__)
 
 #: Why no snapshot is used is told at this level where it is no reason to worry.
 _LEVELS: Final = {Refusal.MISSING: "debug", Refusal.EMPTY: "info"}
@@ -74,6 +70,7 @@ class SnapshotFollower:
         metrics: SnapshotMetrics,
         clock_ms: Callable[[], int],
         continue_soon: Callable[[Callable[[], None]], None],
+        note: Callable[[str, str, dict[str, object]], None],
         identity: Callable[[], LogIdentity],
         answer: Callable[[int, int, Base | None], None],
     ) -> None:
@@ -85,6 +82,7 @@ class SnapshotFollower:
             metrics: what is counted.
             clock_ms: any clock that never goes back.
             continue_soon: runs a task after what already waits on the event loop.
+            note: writes a log line (level, event, fields).
             identity: tells which log the loads are of; it changes when the state topic is made again.
             answer: is told (log partition, instance, base or None), as `CoordinatorRuntime.base_found` is.
         """
@@ -93,6 +91,7 @@ class SnapshotFollower:
         self._metrics = metrics
         self._clock_ms = clock_ms
         self._continue_soon = continue_soon
+        self._note = note
         self._identity = identity
         self._answer = answer
         self._followed: dict[int, _Followed] = {}
@@ -246,6 +245,6 @@ class SnapshotFollower:
 
     def _refuse(self, partition: int, question: _Question, refusal: Refusal, text: str) -> None:
         self._metrics.refusals[refusal].value += 1
-        tell = getattr(_log, _LEVELS.get(refusal, "warning"))
-        tell("a load reads the whole log", partition=partition, reason=refusal.value, why=text)
+        fields: dict[str, object] = {"partition": partition, "reason": refusal.value, "why": text}
+        self._note(_LEVELS.get(refusal, "warning"), "load reads the whole log", fields)
         self._answer(partition, question.instance, None)

@@ -4,6 +4,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
+import structlog
+
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.snapshot_follower import Bounds, SnapshotFollower
 from holdfast.daemon.snapshot_metrics import SnapshotMetrics
@@ -16,9 +18,15 @@ from holdfast.runtime.runtime import CoordinatorRuntime
 from holdfast.runtime.settings import LogIdentity
 from holdfast.runtime.states import State
 
+_log = structlog.get_logger(__name__)
+
 
 def _clock_ms() -> int:
     return time.monotonic_ns() // 1_000_000
+
+
+def _note(level: str, event: str, fields: dict[str, object]) -> None:
+    getattr(_log, level)(event, **fields)
 
 
 class Snapshots:
@@ -48,6 +56,7 @@ class Snapshots:
             SnapshotMetrics(registry),
             _clock_ms,
             self._continue_soon,
+            _note,
             self._identity,
             self._answer,
         )

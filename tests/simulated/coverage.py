@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+from holdfast.daemon.fast_load import Refusal
 from tests.simulated.faults import FAULTS
 
+#: They need more memory, or another number of partitions, than any life has.
+NEVER = (Refusal.TOO_LARGE, Refusal.FOREIGN)
 #: Below so many lives chance may leave something out.
 LIVES_MIN = 500
 
@@ -61,6 +64,12 @@ EXPECTED = (
     "reading fails",
     "alarm while reading",
     "note: load stalls",
+    "batch folded",
+    "batch behind a cut",
+    "fast load",
+    "base: loaded",
+    "base: the log does not hold its offset",
+    *(f"no base: {refusal.value}" for refusal in Refusal if refusal not in NEVER),
 )
 
 #: Seen once in some hundred lives.

@@ -9,6 +9,7 @@ from holdfast.runtime.errors import Alarm
 from holdfast.runtime.memory_log import MemoryLog
 from tests.simulated.node import Node
 from tests.simulated.requests import CleanUp
+from tests.simulated.snapshots import Snapshots
 
 if TYPE_CHECKING:
     from tests.simulated.life import Life
@@ -205,6 +206,18 @@ def _clean_up(life: Life, node: Node) -> bool:
     return True
 
 
+def _snapshots(fault: Callable[[Snapshots], bool]) -> Callable[[Life, Node], bool]:
+    return lambda life, node: life.world.snapshots is not None and fault(life.world.snapshots)
+
+
+def _fail_reading_snapshots(life: Life, node: Node) -> bool:
+    index = _partition(life)
+    if not node.is_running or node.snapshot_log is None or node.snapshot_log.reads(index) is None:
+        return False
+    node.snapshot_log.fail_reading(index)
+    return True
+
+
 FAULTS: dict[str, Callable[[Life, Node], bool]] = {
     "crash": _crash,
     "freeze": _freeze,
@@ -231,4 +244,12 @@ FAULTS: dict[str, Callable[[Life, Node], bool]] = {
     "clean-up": _clean_up,
     "log distrusted": _distrust,
     "new metadata image": _new_image,
+    "job killed": _snapshots(Snapshots.kill_job),
+    "state of a job lost": _snapshots(Snapshots.lose_job_state),
+    "snapshot topic compacted": _snapshots(Snapshots.compact),
+    "entry corrupted": _snapshots(Snapshots.corrupt),
+    "manifest forged": _snapshots(Snapshots.forge),
+    "snapshot topic scribbled on": _snapshots(Snapshots.scribble),
+    "snapshot topic unknown": _snapshots(Snapshots.vanish),
+    "reading of snapshots failed": _fail_reading_snapshots,
 }

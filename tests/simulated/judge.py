@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.daemon.operations import ShareOperation
+from holdfast.daemon.shard import ShareShard
 from holdfast.records.header import decode_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState, replay
 from holdfast.runtime.errors import CoordinatorError, NotAvailable, OperationFailed, RecordTooLarge
+from holdfast.runtime.ownership import Ownership, Verdict
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.states import State
 from tests.simulated.expect import explains
@@ -39,6 +41,8 @@ def check_loaded(node: Node, shard: WatchedShard) -> None:
     wanted = truth.contents(end)
     found = {key: shard.newest(key) for key in shard.newest_states()}
     if found == wanted:
+        if partition.base_offset >= 0:
+            _check_fast_load(node, partition, shard, truth, end)
         return
     for key in {*found, *wanted}:
         if found.get(key) == wanted.get(key):
@@ -47,6 +51,21 @@ def check_loaded(node: Node, shard: WatchedShard) -> None:
             if offset < end and any(content(state) == found.get(key) for state in _earlier(truth, key, offset)):
                 violate(Invariant.ANSWERED_WRITES_STAY, f"the write at {offset} is not in the load of {where}")
     violate(Invariant.LOAD_IS_COMPLETE, f"{where}: {found} in place of {wanted}")
+
+
+def _check_fast_load(node: Node, partition: Partition, shard: WatchedShard, truth: Truth, end: int) -> None:
+    node.world.count("fast load")
+    whole, ownership = ShareShard(shard.config), Ownership()
+    for offset in range(partition.log_start, end):
+        record = truth.log.records[offset]
+        if offset not in truth.log.holes and ownership.judge(record) is Verdict.DATA:
+            whole.load_record(record.key or b"", record.value, offset)
+    whole.finish_load(lambda: False)
+    wanted = (dict(whole.states_at(0)), whole.summarize(), ownership.position)
+    found = (dict(shard.states_at(0)), shard.summarize(), partition.ownership.position)
+    if found != wanted:
+        where = f"{node.name}/{partition.index} from {partition.base_offset}"
+        violate(Invariant.FAST_LOAD_IS_A_WHOLE_LOAD, f"{where}: {found} in place of {wanted}")
 
 
 def _earlier(truth: Truth, key: SharePartitionKey, offset: int) -> list[ShareState | None]:

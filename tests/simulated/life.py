@@ -40,6 +40,7 @@ class Life:
         self.faults = [] if random.random() < 0.05 else faults
         self.laggard = random.choice(("a", "b", None, None, None))  #: a node that hardly reads
         self.deletions_refused = 0  #: how many of the next are
+        self.is_calm = False  #: jobs begin nothing more
         self.accepted: set[int] = set()  #: log partitions that an admin accepted
         #: kinds of moves that take long in this life
         self.slow = {random.choice(SLOW) for _ in range(random.randrange(3))}
@@ -56,11 +57,16 @@ class Life:
         if self.is_free_of_faults:
             self.world.count("life without faults")
         if self.random.random() < 0.6:
+            self.is_calm = True
             self._run_until_quiet()
+            self.is_calm = False
         for _ in range(self.steps):
             self._step()
         self._calm_down()
         self._close()
+        for node in (*self.world.former, *self.world.nodes):
+            for refusal, counter in node.snapshot_metrics.refusals.items():
+                self.world.counts[f"no base: {refusal.value}"] += counter.value
         return self.world.counts
 
     # ---- faults ----------------------------------------------------------------------------------------------------
@@ -111,13 +117,21 @@ class Life:
 
     def _moves(self) -> list[tuple[str, Node | None, int, Callable[[], None]]]:
         """Return all that may happen next without a fault: (kind, node touched, log partition, call)."""
+        snapshots = self.world.snapshots
         by_log: dict[MemoryLog, Node] = {node.log: node for node in self.world.nodes}
         found: list[tuple[str, Node | None, int, Callable[[], None]]] = [
             (move.kind, by_log.get(move.log) if move.log is not None else None, move.partition, move.make)
             for move in self.world.topic.moves()
         ]
+        if snapshots is not None:
+            found += [("snapshots commit", None, move.partition, move.make) for move in snapshots.commits()]
+            found += [(kind, None, -1, make) for kind, make in snapshots.job_moves(may_begin=not self.is_calm)]
         for node in self.world.nodes:
             if node.is_running:
+                if node.snapshot_log is not None and snapshots is not None:
+                    own: list[Move] = []
+                    node.snapshot_log.add_moves(own)
+                    found += [(f"snapshots {move.kind}", node, move.partition, move.make) for move in own]
                 if node.tasks:
                     found.append(("go on", node, -1, lambda node=node: node.tasks.popleft()()))  # type: ignore[misc]
                 if node.views:
@@ -181,6 +195,7 @@ class Life:
         world = self.world
         world.step += 1
         self._say("calm")
+        self.is_calm = True
         for node in list(world.nodes):
             node.log.is_frozen = False
             node.log.queue_records_max = UNBOUNDED

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 
 from holdfast.daemon.pruning import Phase, Pruner
 from holdfast.daemon.service import ShareService
+from holdfast.daemon.snapshot_follower import Bounds, SnapshotFollower
+from holdfast.daemon.snapshot_metrics import SnapshotMetrics
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint
 from holdfast.records.header import decode_header
 from holdfast.records.results import StateRequest, StateResponse
 from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.log import LogRecord, ReadError
 from holdfast.runtime.machine import Operation, StateMachine
-from holdfast.runtime.memory_log import Append
+from holdfast.runtime.memory_log import Append, MemoryLog
+from holdfast.runtime.metrics import Registry
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.runtime import CoordinatorRuntime
 from holdfast.runtime.settings import PartitionConfig
@@ -30,7 +33,9 @@ from tests.simulated.stand_ins import (
     Image,
     NoMetrics,
     NoReaders,
+    WatchedBases,
     WatchedLog,
+    WatchedSnapshotTopic,
 )
 
 if TYPE_CHECKING:
@@ -81,6 +86,9 @@ class Node:
             load_stall_ms=5_000,
             append_stall_ms=APPEND_STALL_MS,
         )
+        self.snapshot_log = None if world.snapshots is None else world.snapshots.open_log()
+        self.snapshot_metrics = SnapshotMetrics(Registry(world.clock_ms))
+        self.follower = None if self.snapshot_log is None else self._make_follower(self.snapshot_log)
         self.runtime = CoordinatorRuntime(
             config,
             WatchedLog(self.log, self._appended),
@@ -90,6 +98,7 @@ class Node:
             world.random_bytes,
             world.random.random,
             slice_ms=world.slice_ms,
+            bases=self.follower and WatchedBases(self.follower, world.count),
         )
         self.log.start(self)
         self.service = ShareService(self, NoMetrics(), world.clock_ms)
@@ -98,6 +107,22 @@ class Node:
         self.learn_image()
         self.pruners: dict[int, Pruner] = {}
         self.shards: dict[int, WatchedShard] = {}
+
+    def _make_follower(self, log: MemoryLog) -> SnapshotFollower:
+        snapshots = self.world.snapshots
+        assert snapshots is not None
+        follower = SnapshotFollower(
+            WatchedSnapshotTopic(log, snapshots),
+            Bounds(read_timeout_ms=2_000, bytes_max=1 << 24, slice_ms=self.world.slice_ms),
+            self.snapshot_metrics,
+            self.world.clock_ms,
+            self.continue_soon,
+            self.note,
+            lambda: self.runtime.config.log,
+            lambda partition, instance, base: self.runtime.base_found(partition, instance, base),
+        )
+        log.start(follower)
+        return follower
 
     @property
     def is_running(self) -> bool:
@@ -173,6 +198,8 @@ class Node:
         """Let the clock tick, then see that nothing is overdue."""
         now_ms = self.world.now_ms
         self.runtime.tick()
+        if self.follower is not None:
+            self.follower.tick(now_ms)
         for index, partition in self.runtime.partitions.items():
             if self.world.is_compacting:
                 self._prune(index, partition)
@@ -201,6 +228,8 @@ class Node:
         """Lose the process and all that it held."""
         self.is_dead = True
         self.log.crash()
+        if self.snapshot_log is not None:
+            self.snapshot_log.crash()
 
     def close(self) -> None:
         """Shut down in order; requests that come after it are refused."""
@@ -255,6 +284,8 @@ class Node:
             self.world.count(f"{before} -> {after}")
             if after not in LEGAL[before]:
                 violate(Invariant.LEGAL_TRANSITIONS, f"{before} -> {after} at {self.name}/{index}")
+        if partition.state is State.CLOSED and self.follower is not None:
+            self.follower.forget(index)
         if partition.state is State.ACTIVE:
             if self.runtime.log_alarm is not None:
                 violate(Invariant.DISTRUSTED_IS_NOT_SERVED, f"{self.name}/{index} serves: {self.runtime.log_alarm}")

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from holdfast.daemon.pruning import Pruner
 from holdfast.daemon.settings import CompactionSettings
+from holdfast.daemon.snapshot_follower import SnapshotFollower
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.memory_log import Append, MemoryLog
 from holdfast.runtime.ownership import Ownership, Verdict
+
+if TYPE_CHECKING:
+    from tests.simulated.snapshots import Snapshots
 
 COMPACTION = CompactionSettings(
     compaction_dead_share=0.05,
@@ -68,6 +73,33 @@ class CountingOwnership(Ownership):
         verdict = super().judge(record)
         self._counts[f"verdict: {verdict.value}"] += 1
         return verdict
+
+
+class WatchedSnapshotTopic:
+    """The log of the snapshot topic of a node, which may know of no such topic."""
+
+    def __init__(self, log: MemoryLog, snapshots: Snapshots) -> None:
+        self._snapshots = snapshots
+        self.start_reading = log.start_reading
+        self.stop_reading = log.stop_reading
+
+    def has_partition(self, partition: int) -> bool:
+        """Tell whether the topic is known."""
+        return not self._snapshots.is_missing
+
+
+class WatchedBases:
+    """The real finder of bases, whose success is counted."""
+
+    def __init__(self, follower: SnapshotFollower, count: Callable[[str], None]) -> None:
+        self.find_base = follower.find_base
+        self._follower = follower
+        self._count = count
+
+    def base_judged(self, partition: int, offset: int, refusal: str) -> None:
+        """Count what the log said."""
+        self._count(f"base: {refusal.split(':')[0] or 'loaded'}")
+        self._follower.base_judged(partition, offset, refusal)
 
 
 class WatchedLog:

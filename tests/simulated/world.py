@@ -16,6 +16,7 @@ from holdfast.runtime.memory_log import Append, MemoryPartition, MemoryTopic
 from tests.simulated.invariants import Invariant, violate
 from tests.simulated.machine import WatchedOperation, WatchedShard
 from tests.simulated.node import Node
+from tests.simulated.snapshots import Snapshots
 from tests.simulated.truth import Content, Truth
 
 UNBOUNDED = 100_000
@@ -58,6 +59,8 @@ class World:
         self._sent: dict[Append, Sent] = {}
         self._keys: dict[bytes, SharePartitionKey] = {}
         self._meet_topic()
+        #: none in half of all lives
+        self.snapshots = Snapshots(self, random) if random.random() < 0.5 else None
 
     # ---- what the processes are given ------------------------------------------------------------------------------
 
