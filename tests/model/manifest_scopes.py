@@ -43,6 +43,7 @@ MANIFEST_SCOPES = {
     "nulls": Scope(Left(take=2, write=2, delete=1, stop=1, job=3, null=2), nodes=1, direct=True, warm=True, cold=False),
     "nullkill": Scope(Left(take=2, write=2, delete=1, stop=1, job=3, kill=1, null=1), nodes=1, direct=True),
     "again": Scope(Left(take=3, write=3, stop=1, refresh=1, job=2, again=1), nodes=1, direct=True),
+    "againnull": Scope(Left(take=2, write=2, job=2, again=1, null=1), nodes=1, direct=True),
     "keys": Scope(Left(take=2, write=2, delete=1, stop=1, job=2), nodes=1, keys=2, direct=True),
     "unclean": Scope(Left(take=3, write=2, job=1, unclean=1), nodes=1, direct=True),
 }
@@ -88,7 +89,8 @@ MANIFEST_MUTANTS = {
     "entries above O used": (unlike(above=True), "batches", "I4"),
     "record at O not read": (unlike(record=False), "unclean", "I5"),
     "no topic id in manifests": (unlike(manifest_topic=False), "again", "I4"),
-    "no topic id in entries": (unlike(entry_topic=False), "again", "I9"),
+    "no topic id in entries": (unlike(entry_topic="none"), "again", "I9"),
+    "topic id not in the keys": (unlike(entry_topic="value"), "againnull", "I9"),
     "job goes on in a topic made again": (unlike(job_topic=False), "again", "I11"),
     "next sequence not carried": (unlike(carry="sequence"), "gap", "I4"),
     "attempt id not carried": (unlike(carry="attempt"), "cut", "I4"),
@@ -114,6 +116,7 @@ MANIFEST_MUTANTS = {
 ALSO_HOLDS = {
     "no count": (unlike(count=False), "corrupt"),
     "manifest before its entries": (unlike(order="manifest"), "batches"),
+    "record at O not read": (unlike(record=False), "cutone"),
     "log start not compared": (unlike(start="any"), "cutone"),
     "log start may be O + 1": (unlike(start="after"), "cutone"),
     "log start asked before the topic": (unlike(start_asked="before"), "cutone"),

@@ -26,7 +26,10 @@ class ManifestRules(Rules):
     above: bool = False  # entries above O are used too
     record: bool = True  # the log record at O is read and compared
     manifest_topic: bool = True  # manifests of another topic id are ignored
-    entry_topic: bool = True  # entries carry the topic id in their key, and those of another one are ignored
+    entry_topic: str = (
+        "key"  # entries carry the topic id, and those of another one are ignored | "value": not in their key
+    )
+    # | "none": not at all
     carry: str = (
         "all"  # the position after O: "all" | "sequence": without the next sequence | "attempt": without its id
     )
@@ -167,7 +170,7 @@ class ManifestModel(Model):
     # ---- the snapshot topic ----------------------------------------------------------------------------------------
     def identity(self, message: Message) -> tuple[object, ...]:
         """Give the message key: what compaction keeps one of."""
-        topic = message.topic if self.m.entry_topic else 0
+        topic = message.topic if self.m.entry_topic == "key" else 0
         if isinstance(message, Entry):
             return ("entry", topic, message.key, message.covered)
         return ("manifest", topic, message.o)
@@ -178,7 +181,7 @@ class ManifestModel(Model):
         return [x for x in last.values() if not x.gone]
 
     def is_of(self, e: Entry, topic_id: int) -> bool:
-        return e.topic == topic_id or not self.m.entry_topic
+        return e.topic == topic_id or self.m.entry_topic == "none"
 
     def verified(self, view: list[Message], m: Manifest, topic_id: int, start: int) -> tuple[State, ...] | None:
         """Give the state that the entries make at the manifest's O, if it is the set that the manifest speaks of."""
@@ -220,7 +223,7 @@ class ManifestModel(Model):
         good = self.newest_verified(w)
         needed = {need for m in good for need in m.live}
         for x in view:
-            if self.m.entry_topic and x.topic != w.topic_id:
+            if self.m.entry_topic != "none" and x.topic != w.topic_id:
                 yield x
                 continue
             if isinstance(x, Manifest):
