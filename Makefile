@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS)
 KILLING := tests/real/test_kill.py tests/real/test_freeze.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt lint type contracts vectors pure sim model real interop soak bench docs clean
+.PHONY: help demo test check fmt lint type contracts vectors pure sim model real interop soak bench docs zip clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -68,15 +68,19 @@ soak: $(READY) ## the long forms: many lives, every scope of the model, twenty k
 	$(BIN)/python -m tests.simulated --seeds 10000
 	$(BIN)/python -m tests.simulated.mutants
 	$(BIN)/python -m tests.model.checker
+	$(BIN)/python -m tests.model.checker --rules manifests
 	$(BIN)/python -m tests.model.checker --mutants
 	KILLS=20 $(BIN)/python -m pytest --capture=no $(KILLING)
 
 bench: $(READY) ## Holdfast and Apache Kafka's share coordinator, side by side
 	$(BIN)/python -m benchmarks
 
+zip: $(READY) ## our code as a zip for Spark's workers, build/holdfast.zip
+	$(BIN)/python -m holdfast.cli compact --write-py-files build/holdfast.zip
+
 docs: $(READY) ## write the pages that are made from the code
 	$(BIN)/python -m holdfast.daemon.config_reference > docs/configuration.md
 	$(BIN)/python -m holdfast.cli_reference > docs/cli.md
 
 clean: ## remove the environment and every cache in this directory
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache holdfast.egg-info
+	rm -rf build .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache holdfast.egg-info

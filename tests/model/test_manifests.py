@@ -7,7 +7,7 @@ from tests.model.manifest_scopes import ALSO_HOLDS, EARLY, MANIFEST_MUTANTS, MAN
 from tests.model.manifests import MANIFESTS, ManifestModel, ManifestRules
 
 #: Far above what one search takes; a search that meets it counts as failed.
-SEARCH_S_MAX = 120.0
+SEARCH_S_MAX = 300.0
 
 #: Scope to the states of its complete search: a count that differs means that the model has changed.
 COMPLETE = {
