@@ -1,4 +1,5 @@
 # A node and nothing else: docker build --tag holdfast .
+# With Java and Spark, for the snapshot job, and as the image of Spark's executors: docker build --target spark --tag holdfast-spark .
 # Settings come from the environment; docs/operations.md has the rest.
 
 FROM python:3.11-slim AS build
@@ -10,7 +11,27 @@ COPY pyproject.toml README.md LICENSE ./
 COPY holdfast holdfast
 RUN /opt/holdfast/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps .
 
-FROM python:3.11-slim
+FROM build AS build-spark
+COPY deploy/requirements-spark.lock deploy/
+RUN /opt/holdfast/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes --requirement deploy/requirements-spark.lock
+
+FROM python:3.11-slim AS spark
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends default-jre-headless procps \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --system --uid 10001 --create-home --home-dir /var/lib/holdfast --shell /usr/sbin/nologin holdfast
+COPY --from=build-spark /opt/holdfast /opt/holdfast
+# Spark's connector to Kafka is fetched into the cache when the job first starts.
+ENV PATH=/opt/holdfast/bin:$PATH HOLDFAST_LISTEN=0.0.0.0:9492 HOLDFAST_CACHE=/var/lib/holdfast/cache \
+    HOLDFAST_SNAPSHOTS_CHECKPOINT_DIR=/var/lib/holdfast/checkpoint HOLDFAST_SNAPSHOTS_HISTORY_DIR=/var/lib/holdfast/history
+USER 10001
+VOLUME /var/lib/holdfast
+EXPOSE 9492
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["holdfast", "status"]
+ENTRYPOINT ["holdfast"]
+CMD ["serve"]
+
+FROM python:3.11-slim AS node
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin holdfast
 COPY --from=build /opt/holdfast /opt/holdfast
 # A container is reached from outside, under a name that only its operator knows: HOLDFAST_ADVERTISED_LISTENER has no default.

@@ -65,8 +65,10 @@ def settings_of(config: Path | None, flags: Mapping[str, object]) -> Settings:
     Raises:
         Failure: one is wrong.
     """
+    # It listens nowhere, so what the environment of a node says about that must not be asked to fit.
+    nowhere = {"listen": "127.0.0.1:0"}
     try:
-        return load_settings(config, os.environ, flags).settings
+        return load_settings(config, os.environ, nowhere | dict(flags)).settings
     except ConfigError as error:
         raise Failure(str(error), Exit.WRONG_USAGE) from None
 
@@ -93,6 +95,9 @@ def compact_until_stopped(settings: Settings, *, once: bool, output: Output) -> 
         Failure: something is missing, wrong or broken.
     """
     config = _config_of(settings)
+    # PySpark asks the environment for it, whatever its properties say.
+    python = config.spark_properties.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON", sys.executable)
+    os.environ["PYSPARK_PYTHON"] = python
     with output(settings) as show:
         _check_environment()
         _ensure_topic(settings)

@@ -61,6 +61,8 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> Callable[[Job], list[Any]]:
         monkeypatch.setattr(compacting, "_ensure_topic", lambda _: None)
         return called
 
+    monkeypatch.setenv("PYSPARK_PYTHON", "")  # to be put back in the end
+    monkeypatch.delenv("PYSPARK_PYTHON")
     return put
 
 
@@ -148,6 +150,19 @@ def test_workers_on_other_machines_get_our_code(spark: Callable[[Job], list[Any]
     assert Path(called[0][0].spark_properties["spark.submit.pyFiles"]).name == "holdfast.zip"
     compact("--master", "spark://elsewhere:7077", **{"spark.submit.pyFiles": "hdfs://nn/holdfast.zip"})
     assert called[1][0].spark_properties == {"spark.submit.pyFiles": "hdfs://nn/holdfast.zip"}
+
+
+def test_workers_run_the_python_that_spark_is_told_or_else_this_one(
+    spark: Callable[[Job], list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark(lambda *_: None)
+    compact()
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    compact()
+    assert os.environ["PYSPARK_PYTHON"] == "/opt/python"
+    compact(**{"spark.pyspark.python": "./python/bin/python"})
+    assert os.environ["PYSPARK_PYTHON"] == "./python/bin/python"
 
 
 def test_under_spark_submit_the_master_is_known_already(

@@ -15,7 +15,10 @@ PAGES = sorted(
     if not any(part.startswith(".") or part == "node_modules" for part in page.relative_to(ROOT).parts)
 )
 #: The pages that are written by hand for users.
-GUIDES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("protocol", "log-format", "operations"))]
+GUIDES = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("protocol", "log-format", "operations", "spark")),
+]
 
 _LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
 _CODE_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

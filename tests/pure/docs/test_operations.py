@@ -216,7 +216,7 @@ def test_the_image_is_built_from_files_that_exist_and_are_not_ignored() -> None:
     for name in copied:
         assert (ROOT / name).exists()
         assert f"!{name}" in ignored
-    assert re.findall(r"^USER (.*)$", dockerfile, re.MULTILINE) == ["10001"]
+    assert re.findall(r"^USER (.*)$", dockerfile, re.MULTILINE) == ["10001", "10001"]
 
 
 # ---- locks and hooks -------------------------------------------------------------------------------------------------

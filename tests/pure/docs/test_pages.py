@@ -22,6 +22,8 @@ OTHER_NAMES = {
     "cleanup.policy",
     "compression.type",
     "isolation.level",
+    "again_in_ms",
+    "last_words",
     "max.message.bytes",
     "message.timestamp.type",
     "min.insync.replicas",
@@ -95,13 +97,15 @@ def test_settings_exist(page: Path) -> None:
         name = span.partition(" = ")[0].partition("=")[0]
         if (
             SETTING_LIKE.fullmatch(name)
-            and not name.startswith("kafka.")
+            and not name.startswith(("kafka.", "spark."))
             and name.rpartition(".")[2] not in FILE_ENDINGS
         ):
             assert name in known, f"{name_of(page)} names `{name}`, which is no setting"
     for block in code_blocks(text, "console"):
         for name in re.findall(r"--set (\S+?)=", block):
-            assert name in known or name.startswith("kafka."), f"{name_of(page)} sets {name}, which is no setting"
+            assert name in known or name.startswith(("kafka.", "spark.")), (
+                f"{name_of(page)} sets {name}, which is no setting"
+            )
     variables = (
         RESERVED_VARIABLES
         | {"HOLDFAST_ADDRESS", "HOLDFAST_KAFKA_BOOTSTRAP_SERVERS"}

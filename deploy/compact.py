@@ -1,0 +1,7 @@
+"""What `spark-submit` runs: the snapshot job, with the options of `holdfast compact`; docs/spark.md says how."""
+
+import sys
+
+from holdfast.cli import main
+
+main(["compact", *sys.argv[1:]])
