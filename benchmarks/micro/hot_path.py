@@ -60,11 +60,14 @@ class ListLog:
         """Take a record."""
         self._appended.setdefault(partition, []).append(LogRecord(-1, key, value, header))
 
-    def start_reading(self, partition: int, instance: int) -> None:
+    def start_reading(self, partition: int, instance: int, from_offset: int = 0) -> None:
         """Remember that a load began."""
         self.started.append((partition, instance))
 
     def stop_reading(self, partition: int) -> None:
+        """Nothing is read."""
+
+    def ask_log_start(self, partition: int, instance: int) -> None:
         """Nothing is read."""
 
     def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:

@@ -9,12 +9,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: ignore[import-untyped]  # it ships no types
 
 from holdfast.records.header import HEADER_NAME
 from holdfast.runtime import kafka_frames as frames
+from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed
 from holdfast.runtime.brokers import STALE_LEADER, Brokers
 from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.metrics import Registry, RuntimeMetrics
@@ -31,6 +33,9 @@ _BATCHES_PER_TIMING = 8
 
 #: In place of the id of a leader that is not known.
 NO_BROKER = -1
+
+#: In place of the number of a connection: the one for batches that are sent again, which are never kept waiting.
+_AGAIN = -1
 
 Record = tuple[bytes, bytes | None, bytes]  # key, value, `hf` header
 
@@ -113,6 +118,9 @@ class Appender:
         self._waiting: set[int] = set()  #: partitions with gathered records and no batch under way
         self._records = 0
         self._is_flush_due = False
+        self._is_closed = False
+        self._under_way = 0  #: requests without an answer
+        self._progress = asyncio.Event()  #: something that was under way ended
         self._tasks: set[asyncio.Task[None]] = set()
         self._free_connections: dict[int, list[int]] = {}  #: of each broker, the last one used on top
 
@@ -161,15 +169,17 @@ class Appender:
     async def close(self, timeout_s: float) -> bool:
         """Send what was gathered and wait for what is under way; returns whether all of it was answered in time."""
         self._flush()
-        ends_s = self._loop.time() + timeout_s
-        while (self._tasks or self._waiting) and self._loop.time() < ends_s:
-            if self._tasks:
-                await asyncio.wait(self._tasks, timeout=ends_s - self._loop.time())
-            else:
-                await asyncio.sleep(0)  # a request ended, and the next one is about to begin
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._under_way or self._tasks or self._waiting:
+                    self._progress.clear()
+                    await self._progress.wait()
+        except TimeoutError:
+            pass
+        self._is_closed = True
         for task in self._tasks:
             task.cancel()
-        return not self._tasks and not self._waiting
+        return not (self._under_way or self._tasks or self._waiting)
 
     def _flush_soon(self) -> None:
         self._is_flush_due = True
@@ -208,13 +218,7 @@ class Appender:
             room -= len(batch.data)
             batches.append(batch)
         if batches:
-            self._run(self._send_and_free(broker_id, connections.pop(), batches))
-
-    async def _send_and_free(self, broker_id: int, connection: int, batches: list[_Batch]) -> None:
-        await self._send(broker_id, f"produce-{connection}", batches)
-        self._free_connections[broker_id].append(connection)
-        if self._waiting and not self._is_flush_due:
-            self._flush_soon()
+            self._send(broker_id, connections.pop(), batches)
 
     def _build(self, partition: int, lane: _Lane, expires_s: float) -> _Batch:
         now_ms = self._clock_ms()
@@ -248,27 +252,66 @@ class Appender:
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work, name="holdfast-produce")
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._end_task)
 
-    async def _send(self, broker_id: int, purpose: str, batches: list[_Batch]) -> None:
-        api, version = frames.PRODUCE
-        began_s = self._loop.time()
+    def _end_task(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        self._progress.set()
+
+    def _send(self, broker_id: int, number: int, batches: list[_Batch]) -> None:
+        """Send batches on one of the connections to a broker; it is free again when they are answered."""
+        connection = self._brokers.open_connection(broker_id, _purpose(number))
+        if connection is None:
+            self._run(self._open_and_send(broker_id, number, batches))
+        else:
+            self._send_on(connection, broker_id, number, batches)
+
+    async def _open_and_send(self, broker_id: int, number: int, batches: list[_Batch]) -> None:
         try:
-            connection = self._brokers.open_connection(broker_id, purpose)
-            if connection is None:
-                connection = await self._brokers.connection(broker_id, purpose)
-            body = frames.encode_produce(
-                self._brokers.topic,
-                self._config.message_timeout_ms,
-                [(batch.partition, batch.data) for batch in batches],
-            )
-            answer = frames.decode_produced(await connection.exchange(api, version, body))
-        except (
-            Exception
-        ) as failure:  # an answer that cannot be read too: a second copy is void, so it may be sent again
+            connection = await self._brokers.connection(broker_id, _purpose(number))
+        except Exception as failure:
+            self._free(broker_id, number)
             self._retry(batches, str(failure))
-            return
-        self._metrics.batch_flush_time.record((self._loop.time() - began_s) * 1_000)
+        else:
+            self._send_on(connection, broker_id, number, batches)
+
+    def _send_on(self, connection: BrokerConnection, broker_id: int, number: int, batches: list[_Batch]) -> None:
+        api, version = frames.PRODUCE
+        body = frames.encode_produce(
+            self._brokers.topic,
+            self._config.message_timeout_ms,
+            [(batch.partition, batch.data) for batch in batches],
+        )
+        self._under_way += 1
+        connection.send(api, version, body, partial(self._answered, broker_id, number, batches, self._loop.time()))
+
+    def _free(self, broker_id: int, number: int) -> None:
+        if number != _AGAIN:
+            self._free_connections[broker_id].append(number)
+        if self._waiting and not self._is_flush_due:
+            self._flush_soon()
+
+    def _answered(
+        self, broker_id: int, number: int, batches: list[_Batch], began_s: float, outcome: bytes | ConnectionFailed
+    ) -> None:
+        self._under_way -= 1
+        self._progress.set()
+        try:
+            if isinstance(outcome, ConnectionFailed):
+                self._retry(batches, str(outcome))
+                return
+            try:
+                answer = frames.decode_produced(outcome)
+            except Exception as failure:  # as good as none: a second copy is void, so it may be sent again
+                self._retry(batches, str(failure))
+                return
+            self._metrics.batch_flush_time.record((self._loop.time() - began_s) * 1_000)
+            self._settle(batches, answer)
+        finally:
+            self._free(broker_id, number)
+
+    def _settle(self, batches: list[_Batch], answer: list[frames.Produced]) -> None:
+        """Tell what became of each batch, and send again what may be."""
         by_partition = {batch.partition: batch for batch in batches}
         again: dict[int, list[_Batch]] = {}
         for partition, error_code, base_offset, message in answer:
@@ -299,9 +342,11 @@ class Appender:
         for batch in batches:
             by_broker.setdefault(self._brokers.leaders.get(batch.partition, (NO_BROKER, -1))[0], []).append(batch)
         for broker_id, led in by_broker.items():
-            self._run(self._send(broker_id, "produce-again", led))
+            self._send(broker_id, _AGAIN, led)
 
     def _retry(self, batches: list[_Batch], why: str) -> None:
+        if self._is_closed:
+            return
         now_s = self._loop.time()
         again = []
         for batch in batches:
@@ -324,3 +369,7 @@ class Appender:
             self._waiting.add(partition)
             if not self._is_flush_due:
                 self._flush_soon()
+
+
+def _purpose(number: int) -> str:
+    return "produce-again" if number == _AGAIN else f"produce-{number}"

@@ -1,25 +1,34 @@
 """One open connection to one Kafka broker, for the requests that the log makes itself.
 
-aiokafka connects and does TLS and SASL; the bytes of requests and answers are the caller's.
+aiokafka connects and does TLS and SASL, then its transport is taken over; the bytes of requests and answers are the caller's.
 """
 
+import asyncio
 import ssl
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from io import BytesIO
+from functools import partial
 from struct import Struct
-from typing import Any, Self
+from typing import NamedTuple, Self
 
 from aiokafka.conn import AIOKafkaConnection  # type: ignore[import-untyped]  # it ships no types
 from aiokafka.errors import KafkaError  # type: ignore[import-untyped]  # as above
 
 Address = tuple[str, int]
 
-_REQUEST_HEAD = Struct(">hhih")
+#: length, API key, version, correlation id, length of the client id
+_REQUEST_HEAD = Struct(">ihhih")
+#: length, correlation id
+_ANSWER_HEAD = Struct(">ii")
 
 
 class ConnectionFailed(Exception):
     """A broker could not be reached, hung up, or answered what cannot be read; another try may succeed."""
+
+
+#: Takes the body of an answer, or why none came; then whether the broker acted is not known.
+Answered = Callable[[bytes | ConnectionFailed], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +42,50 @@ class ConnectionOptions:
     client_id: str = "holdfast"
 
 
-class BrokerConnection:
+class _Request(NamedTuple):
+    """A request that waits for its answer."""
+
+    correlation_id: int
+    has_tags: bool  #: whether the answer's header ends with tagged fields
+    expires_s: float
+    answered: Answered
+
+
+class BrokerConnection(asyncio.Protocol):
     """Requests go out in the order of the calls and are answered in that order."""
 
-    def __init__(self, inner: AIOKafkaConnection) -> None:
-        self._inner = inner
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        let_go: Callable[[], object],
+        address: Address,
+        client_id: str,
+        versions: Mapping[int, tuple[int, int]],
+        timeout_ms: int,
+    ) -> None:
+        """Take over a transport whose broker has let us in and answered all that was asked.
+
+        Args:
+            transport: to the broker; its protocol is to be set by the caller.
+            let_go: closes it.
+            address: of the broker, for people.
+            client_id: what we call ourselves.
+            versions: lowest and highest version of each API that the broker speaks.
+            timeout_ms: bounds every answer.
+        """
+        self.is_open = True  #: requests can still be sent
+        self._transport = transport
+        self._let_go = let_go
+        self._address = f"{address[0]}:{address[1]}"
+        self._client_id = client_id.encode()
+        self._versions = versions
+        self._timeout_ms = timeout_ms
+        self._loop = asyncio.get_running_loop()
+        self._correlation_id = 0
+        self._waiting: deque[_Request] = deque()
+        self._watch: asyncio.TimerHandle | None = None  #: runs while requests wait
+        self._buffer = bytearray()  #: the beginning of an answer
+        self._bytes_needed = 0  #: how long the buffer must be before another look at it is worth while
 
     @classmethod
     async def open(cls, address: Address, options: ConnectionOptions, timeout_ms: int) -> Self:
@@ -57,18 +105,37 @@ class BrokerConnection:
             **options.sasl,
         )
         try:
-            await inner.connect()
+            _, writer = await inner.connect()
         except (OSError, KafkaError) as error:
             raise ConnectionFailed(f"{host}:{port} cannot be reached: {_tell(error)}") from error
         except BaseException:
             inner.close()
             raise
-        return cls(inner)
+        transport = writer.transport
+        connection = cls(transport, inner.close, address, options.client_id, inner._versions, timeout_ms)
+        # What aiokafka does for each request, in two tasks and a stream, costs several times the request itself.
+        transport.set_protocol(connection)
+        return connection
 
-    @property
-    def is_open(self) -> bool:
-        """Tell whether requests can still be sent."""
-        return bool(self._inner.connected())
+    def send(self, api_key: int, version: int, body: bytes, answered: Answered, *, is_flexible: bool = False) -> None:
+        """Send one request; `answered` takes the body of its answer or why none came, once, maybe before this returns."""
+        lowest, highest = self._versions.get(api_key, (0, -1))
+        if not self.is_open:
+            answered(ConnectionFailed(f"{self._address} was hung up on"))
+            return
+        if not lowest <= version <= highest:
+            answered(ConnectionFailed(f"the broker does not speak version {version} of API {api_key}"))
+            return
+        self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
+        name = self._client_id
+        tags = b"\x00" if is_flexible else b""
+        size = _REQUEST_HEAD.size - 4 + len(name) + len(tags) + len(body)
+        head = _REQUEST_HEAD.pack(size, api_key, version, correlation_id, len(name))
+        expires_s = self._loop.time() + self._timeout_ms / 1_000
+        self._waiting.append(_Request(correlation_id, is_flexible, expires_s, answered))
+        if self._watch is None:
+            self._watch = self._loop.call_at(expires_s, self._close_overdue)
+        self._transport.write(b"".join((head, name, tags, body)))
 
     async def exchange(self, api_key: int, version: int, body: bytes, *, is_flexible: bool = False) -> bytes:
         """Send one request and return the body of its answer; both without their headers.
@@ -76,65 +143,79 @@ class BrokerConnection:
         Raises:
             ConnectionFailed: no answer in time, or the connection broke; whether the broker acted is not known.
         """
-        try:
-            answer: bytes = await self._inner.send(_Bytes(api_key, version, body, is_flexible))
-        except (OSError, KafkaError) as error:
-            if isinstance(error, TimeoutError):
-                self._inner.close()  # answers come in order: behind one that does not come, no other will
-            raise ConnectionFailed(f"{self._inner.host}:{self._inner.port} did not answer: {_tell(error)}") from error
-        return answer
+        answer: asyncio.Future[bytes] = self._loop.create_future()
+        self.send(api_key, version, body, partial(_resolve, answer), is_flexible=is_flexible)
+        return await answer
 
     def close(self) -> None:
         """Hang up; requests under way fail."""
-        self._inner.close()
+        self._fail("it was hung up on")
+
+    # What asyncio calls.
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes, and hand over the answers that are whole."""
+        buffer = self._buffer
+        if buffer:
+            buffer += data
+            if len(buffer) < self._bytes_needed:
+                return
+            data = bytes(buffer)
+            buffer.clear()
+        start, end = 0, len(data)
+        while end - start >= _ANSWER_HEAD.size:
+            size, correlation_id = _ANSWER_HEAD.unpack_from(data, start)
+            stop = start + 4 + size
+            if not self._waiting or correlation_id != self._waiting[0].correlation_id or size < 4:
+                self._fail("it answered something else")
+                return
+            if stop > end:
+                self._bytes_needed = stop - start
+                break
+            request = self._waiting.popleft()
+            # Brokers send no tags in the head of an answer.
+            request.answered(data[start + _ANSWER_HEAD.size + request.has_tags : stop])
+            start = stop
+        else:
+            self._bytes_needed = _ANSWER_HEAD.size
+        if start < end:
+            buffer += data[start:]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail what is under way."""
+        self._fail(_tell(exc) if exc else "it hung up")
+
+    # Inside.
+
+    def _close_overdue(self) -> None:
+        self._watch = None
+        if not self._waiting:
+            return
+        expires_s = self._waiting[0].expires_s
+        if expires_s > self._loop.time():
+            self._watch = self._loop.call_at(expires_s, self._close_overdue)
+        else:  # answers come in order: behind one that does not come, no other will
+            self._fail(f"no answer within {self._timeout_ms} ms")
+
+    def _fail(self, why: str) -> None:
+        if not self.is_open:
+            return
+        self.is_open = False
+        if self._watch is not None:
+            self._watch.cancel()
+        self._let_go()
+        waiting, self._waiting = self._waiting, deque()
+        for request in waiting:
+            request.answered(ConnectionFailed(f"{self._address} did not answer: {why}"))
 
 
-class _Bytes:
-    """What aiokafka's connection wants to know of a request."""
-
-    def __init__(self, api_key: int, version: int, body: bytes, is_flexible: bool) -> None:
-        self._api_key = api_key
-        self._version = version
-        self._body = body
-        self._tags = b"\x00" if is_flexible else b""
-        self._correlation_id = 0
-        self._client_id = b""
-        self.RESPONSE_TYPE = self  #: asked to `decode` the answer
-
-    def prepare(self, versions: Mapping[int, tuple[int, int]]) -> Self:
-        lowest, highest = versions.get(self._api_key, (0, -1))
-        if not lowest <= self._version <= highest:
-            raise ConnectionFailed(f"the broker does not speak version {self._version} of API {self._api_key}")
-        return self
-
-    def build_request_header(self, correlation_id: int, client_id: str) -> "_Head":
-        name = client_id.encode()
-        head = _REQUEST_HEAD.pack(self._api_key, self._version, correlation_id, len(name))
-        return _Head(head + name + self._tags, correlation_id)
-
-    def encode(self) -> bytes:
-        return self._body
-
-    def parse_response_header(self, buffer: BytesIO) -> "_Head":
-        correlation_id = int.from_bytes(buffer.read(4), "big")
-        if self._tags:
-            buffer.read(1)
-        return _Head(b"", correlation_id)
-
-    def decode(self, buffer: BytesIO) -> bytes:
-        return buffer.read()
-
-
-class _Head:
-    def __init__(self, data: bytes, correlation_id: int) -> None:
-        self._data = data
-        self.correlation_id = correlation_id
-
-    def encode(self) -> bytes:
-        return self._data
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        raise AttributeError(name)
+def _resolve(answer: "asyncio.Future[bytes]", outcome: bytes | ConnectionFailed) -> None:
+    if answer.done():
+        return
+    if isinstance(outcome, ConnectionFailed):
+        answer.set_exception(outcome)
+    else:
+        answer.set_result(outcome)
 
 
 def _tell(error: BaseException) -> str:

@@ -15,6 +15,7 @@ from kio.serial import entity_reader, entity_writer
 
 from holdfast.records.header import HEADER_NAME
 from holdfast.runtime import kafka_frames as frames
+from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.runtime.kafka_frames import Fetched
 
 WAIT_S = 5.0
@@ -45,6 +46,7 @@ class FakeBrokers:
         self.requests: list[tuple[int, int, bytes]] = []  #: (broker, API, body)
         self.answers: deque[Answer] = deque()
         self.always: Answer = produced
+        self.asking: list[asyncio.Task[None]] = []
         self._is_held = False
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._listeners: list[Callable[[], None]] = []
@@ -102,6 +104,20 @@ class FakeConnection:
     def __init__(self, brokers: FakeBrokers, broker_id: int) -> None:
         self._brokers = brokers
         self._broker_id = broker_id
+
+    def send(
+        self, api_key: int, version: int, body: bytes, answered: Callable[[bytes | ConnectionFailed], None]
+    ) -> None:
+        """Ask, and hand over the answer."""
+
+        async def ask() -> None:
+            try:
+                outcome: bytes | ConnectionFailed = await self.exchange(api_key, version, body)
+            except ConnectionFailed as failure:
+                outcome = failure
+            answered(outcome)
+
+        self._brokers.asking.append(asyncio.ensure_future(ask()))
 
     async def exchange(self, api_key: int, version: int, body: bytes, *, is_flexible: bool = False) -> bytes:
         """Ask, and wait for the answer."""

@@ -138,22 +138,3 @@ async def test_when_no_broker_tells_who_leads_each_says_why(monkeypatch: pytest.
     with pytest.raises(ConnectionFailed, match=r"^refused; unpack"):
         await place.brokers.refresh()
     assert place.brokers.leaders == {}
-
-
-async def test_a_connection_on_which_an_answer_does_not_come_is_not_used_again() -> None:
-    class Silent:
-        host, port, is_open = "host", 1, True
-
-        async def send(self, request: object) -> bytes:
-            raise TimeoutError
-
-        def close(self) -> None:
-            self.is_open = False
-
-        def connected(self) -> bool:
-            return self.is_open
-
-    connection = BrokerConnection(Silent())
-    with pytest.raises(ConnectionFailed, match="host:1 did not answer: TimeoutError"):
-        await connection.exchange(0, 8, b"")
-    assert not connection.is_open

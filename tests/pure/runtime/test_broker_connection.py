@@ -1,0 +1,148 @@
+"""One connection to a broker: answers in any pieces, each handed to its request; and every way in which none comes."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed
+from tests.pure.runtime.fake_brokers import wait_until
+
+PRODUCE, FETCH = (0, 8), (1, 12)
+
+
+class Socket:
+    """Stands in for the transport; keeps what was written."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.is_closed = False
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+async def socket() -> Socket:
+    return Socket()
+
+
+def make_connection(socket: Socket, timeout_ms: int = 10_000) -> BrokerConnection:
+    versions = {0: (3, 11), 1: (4, 13)}
+    return BrokerConnection(socket, socket.close, ("host", 9092), "me", versions, timeout_ms)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def connection(socket: Socket) -> BrokerConnection:
+    return make_connection(socket)
+
+
+def answer(correlation_id: int, body: bytes, tags: bytes = b"") -> bytes:
+    payload = correlation_id.to_bytes(4, "big") + tags + body
+    return len(payload).to_bytes(4, "big") + payload
+
+
+Outcome = bytes | ConnectionFailed
+
+
+def ask(connection: BrokerConnection, told: list[Outcome], *, is_flexible: bool = False) -> None:
+    connection.send(*(FETCH if is_flexible else PRODUCE), b"body", told.append, is_flexible=is_flexible)
+
+
+async def test_request_has_its_head(connection: BrokerConnection, socket: Socket) -> None:
+    connection.send(*PRODUCE, b"body", lambda _: None)
+    connection.send(*FETCH, b"body", lambda _: None, is_flexible=True)
+    assert socket.written == [
+        b"\0\0\0\x10\0\0\0\x08\0\0\0\x01\0\x02mebody",
+        b"\0\0\0\x11\0\x01\0\x0c\0\0\0\x02\0\x02me\0body",
+    ]
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 8, 9, 17, 18, 1_000])
+async def test_answers_in_pieces_of_any_size(connection: BrokerConnection, size: int) -> None:
+    told: list[Outcome] = []
+    for is_flexible in (False, True, False, False):
+        ask(connection, told, is_flexible=is_flexible)
+    data = answer(1, b"first") + answer(2, b"second" * 20, b"\0") + answer(3, b"") + answer(4, b"last")
+    for start in range(0, len(data), size):
+        connection.data_received(data[start : start + size])
+    assert told == [b"first", b"second" * 20, b"", b"last"]
+    assert connection.is_open
+
+
+async def test_exchange_returns_the_answer(connection: BrokerConnection) -> None:
+    asked = asyncio.ensure_future(connection.exchange(*PRODUCE, b"body"))
+    await asyncio.sleep(0)
+    connection.data_received(answer(1, b"done"))
+    assert await asked == b"done"
+
+
+async def test_answer_to_whoever_waits_no_more_is_dropped(connection: BrokerConnection) -> None:
+    asked = asyncio.ensure_future(connection.exchange(*PRODUCE, b"body"))
+    await asyncio.sleep(0)
+    asked.cancel()
+    await asyncio.wait([asked])
+    told: list[Outcome] = []
+    ask(connection, told)
+    connection.data_received(answer(1, b"late") + answer(2, b"next"))
+    assert told == [b"next"]
+
+
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [
+        (lambda connection: connection.close(), "it was hung up on"),
+        (lambda connection: connection.connection_lost(None), "it hung up"),
+        (lambda connection: connection.connection_lost(OSError("broken pipe")), "broken pipe"),
+        (lambda connection: connection.data_received(answer(7, b"")), "it answered something else"),
+        (lambda connection: connection.data_received(b"\0\0\0\0\0\0\0\x01"), "it answered something else"),
+    ],
+    ids=["close", "end", "error", "other answer", "no answer"],
+)
+async def test_whatever_ends_a_connection_fails_what_is_under_way(
+    connection: BrokerConnection, socket: Socket, end: Callable[[BrokerConnection], None], why: str
+) -> None:
+    told: list[Outcome] = []
+    asked = asyncio.ensure_future(connection.exchange(*PRODUCE, b"body"))
+    await asyncio.sleep(0)
+    ask(connection, told)
+    end(connection)
+    with pytest.raises(ConnectionFailed, match=f"^host:9092 did not answer: {why}$"):
+        await asked
+    assert [str(outcome) for outcome in told] == [f"host:9092 did not answer: {why}"]
+    assert socket.is_closed
+    assert not connection.is_open
+    written = len(socket.written)
+    ask(connection, told)
+    assert str(told[1]) == "host:9092 was hung up on"
+    assert len(socket.written) == written
+
+
+async def test_answer_that_nobody_waits_for_ends_a_connection(connection: BrokerConnection) -> None:
+    connection.data_received(answer(1, b""))
+    assert not connection.is_open
+
+
+async def test_a_connection_on_which_an_answer_does_not_come_is_not_used_again(socket: Socket) -> None:
+    """The time of each request counts, though one timer serves them all."""
+    connection = make_connection(socket, 20)
+    told: list[Outcome] = []
+    ask(connection, told)
+    connection.data_received(answer(1, b"in time"))
+    ask(connection, told)
+    await wait_until(lambda: len(told) == 2)
+    assert str(told[1]) == "host:9092 did not answer: no answer within 20 ms"
+    assert not connection.is_open
+
+
+async def test_version_that_the_broker_does_not_speak_is_not_asked(
+    connection: BrokerConnection, socket: Socket
+) -> None:
+    for api_key in (0, 2):
+        with pytest.raises(ConnectionFailed, match=f"does not speak version 12 of API {api_key}"):
+            await connection.exchange(api_key, 12, b"")
+    assert socket.written == []
+    assert connection.is_open
