@@ -26,6 +26,8 @@ class CompactionConfig:
     #: Parts of the job's state; what a checkpoint directory was made with stays.
     state_partitions: int = 8
     offsets_per_trigger_max: int = 1_000_000
+    #: Keys and values of one batch; where records are large, batches take in fewer.
+    bytes_per_trigger_max: int = 256 << 20
     trigger_interval_ms: int = 10_000
     admin_timeout_ms: int = 10_000
     #: How often the state topic is looked at while nothing happens.

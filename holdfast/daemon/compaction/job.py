@@ -17,11 +17,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.broker.jars import spark_kafka_jars
 from holdfast.daemon.compaction.config import CompactionConfig
-from holdfast.daemon.compaction.errors import CompactionError, TopicMadeAgain
+from holdfast.daemon.compaction.errors import CompactionError
 from holdfast.daemon.compaction.files import Directory
 from holdfast.daemon.compaction.folding_processor import INPUT_COLUMNS, OUTPUT, FoldingProcessor
 from holdfast.daemon.compaction.history_writer import HistoryWriter
 from holdfast.daemon.compaction.java_properties import to_java
+from holdfast.daemon.compaction.pace import Pace
 from holdfast.daemon.compaction.report import BatchReport
 from holdfast.daemon.compaction.sink import Sink
 from holdfast.daemon.compaction.topics import Topics
@@ -37,8 +38,8 @@ _POLL_S: Final = 1
 _log = structlog.get_logger(__name__)
 
 
-class _Stopping(Exception):
-    """A batch that would begin after the stop does not."""
+class _Ending(Exception):
+    """A batch that would begin when the query is to end does not."""
 
 
 def run(
@@ -55,12 +56,12 @@ def run(
     Raises:
         CompactionError: the job cannot go on; the text says why.
     """
-    stop = stop or Event()
     topics = Topics(config)
     spark = make_session(config)
     try:
-        while not stop.is_set() and not _run_query(spark, config, topics, once, on_progress, stop):
-            _log.warning("state_topic_made_again", state_topic=config.state_topic)
+        job = _Job(spark, config, topics, once, on_progress, stop or Event())
+        while not job.run_query():
+            pass
     finally:
         spark.stop()
         topics.close()
@@ -98,7 +99,7 @@ def make_session(config: CompactionConfig) -> SparkSession:
     return builder.getOrCreate()
 
 
-def read_log(spark: SparkSession, config: CompactionConfig) -> DataFrame:
+def read_log(spark: SparkSession, config: CompactionConfig, records_per_batch: int) -> DataFrame:
     """Return the stream of all records of the state topic, with the columns that the fold needs."""
     options = {f"kafka.{name}": value for name, value in to_java(config.kafka_properties).items()} | {
         "kafka.bootstrap.servers": config.bootstrap_servers,
@@ -108,7 +109,7 @@ def read_log(spark: SparkSession, config: CompactionConfig) -> DataFrame:
         # The log is cut at its start as a matter of course; the fold sees each cut by itself.
         "failOnDataLoss": "false",
         "includeHeaders": "true",
-        "maxOffsetsPerTrigger": str(config.offsets_per_trigger_max),
+        "maxOffsetsPerTrigger": str(records_per_batch),
     }
     own_headers = f.filter("headers", lambda header: header.key == HEADER_NAME)
     return (
@@ -129,85 +130,114 @@ def fold_log(records: DataFrame, processor: FoldingProcessor) -> DataFrame:
     )
 
 
-def _run_query(
-    spark: SparkSession,
-    config: CompactionConfig,
-    topics: Topics,
-    once: bool,
-    on_progress: Callable[[BatchReport], None] | None,
-    stop: Event,
-) -> bool:
-    """Fold the state topic that there is; returns whether all is done, False when the topic is another one by now."""
-    topic = topics.describe(config.state_topic)
-    while topic is None:
-        if once or stop.wait(config.topic_check_interval_ms / 1_000):
-            raise CompactionError(f"There is no topic {config.state_topic}.")
-        topic = topics.describe(config.state_topic)
-    state_topic_id, partition_count = topic
-    own = Directory(spark, f"{config.checkpoint_dir.rstrip('/')}/{format_topic_id(state_topic_id)}/v{_STATE_VERSION}")
-    if own.exists(_STOPPED_FILE):
-        # Spark has read past the record that stopped the fold, so only from the log's start can it come back to it.
-        own.remove()
-    # Asked after the start of the log was there to be read: see `Sink`.
-    ends = topics.ends(partition_count)
-    has_history = bool(config.history_dir)
-    sink = Sink(
-        config,
-        topics,
-        state_topic_id=state_topic_id,
-        partition_count=partition_count,
-        ends=ends,
-        history_writer=HistoryWriter(spark, config.history_dir, state_topic_id, own) if has_history else None,
-        on_stopped=lambda: own.write_text(_STOPPED_FILE, ""),
-        on_progress=on_progress,
-    )
-    failures: list[Exception] = []
+class _Job:
+    """Run one query after the other, until all is done."""
 
-    def write(batch: DataFrame, batch_id: int) -> None:
-        try:
-            if stop.is_set():
-                raise _Stopping
-            sink.write(batch, batch_id)
-        except Exception as error:
-            failures.append(error)
-            raise
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: CompactionConfig,
+        topics: Topics,
+        once: bool,
+        on_progress: Callable[[BatchReport], None] | None,
+        stop: Event,
+    ) -> None:
+        self._spark = spark
+        self._config = config
+        self._topics = topics
+        self._once = once
+        self._on_progress = on_progress
+        self._stop = stop
+        self._pace = Pace(config.offsets_per_trigger_max, config.bytes_per_trigger_max)
+        #: Of the topic that the last query read.
+        self._state_topic_id = b""
 
-    processor = FoldingProcessor(state_topic_id, partition_count, has_history)
-    trigger = {"availableNow": True} if once else {"processingTime": f"{config.trigger_interval_ms} milliseconds"}
-    query = (
-        fold_log(read_log(spark, config), processor)
-        .writeStream.foreachBatch(write)
-        .option("checkpointLocation", f"{own.path}/query")
-        .trigger(**trigger)
-        .start()
-    )
-    try:
-        return _await_end(query, config, topics, state_topic_id, stop)
-    except StreamingQueryException as error:
-        if stop.is_set():
+    def run_query(self) -> bool:
+        """Fold the state topic that there is; returns whether all is done, False when another query is to go on."""
+        topic = self._find_topic()
+        if topic is None:
             return True
-        if (failures and isinstance(failures[-1], TopicMadeAgain)) or topics.describe(config.state_topic) != topic:
-            return False
-        raise failures[-1] if failures else CompactionError(f"The query ended: {error}") from error
-    finally:
-        query.stop()
+        state_topic_id, partition_count = topic
+        config = self._config
+        name = f"{format_topic_id(state_topic_id)}/v{_STATE_VERSION}"
+        own = Directory(self._spark, f"{config.checkpoint_dir.rstrip('/')}/{name}")
+        if state_topic_id != self._state_topic_id and own.exists(_STOPPED_FILE):
+            # Spark has read past the record that stopped the fold, so only from the log's start can it come back to it.
+            own.remove()
+        self._state_topic_id = state_topic_id
+        writer = HistoryWriter(self._spark, config.history_dir, state_topic_id, own) if config.history_dir else None
+        sink = Sink(
+            config,
+            self._topics,
+            state_topic_id=state_topic_id,
+            partition_count=partition_count,
+            history_writer=writer,
+            on_stopped=lambda: own.write_text(_STOPPED_FILE, ""),
+        )
+        is_paced_anew = Event()
+        failures: list[Exception] = []
 
+        def write(batch: DataFrame, batch_id: int) -> None:
+            try:
+                if self._stop.is_set() or is_paced_anew.is_set():
+                    raise _Ending
+                report = sink.write(batch, batch_id)
+                if self._on_progress is not None:
+                    self._on_progress(report)
+                if self._pace.adapt(report):
+                    is_paced_anew.set()
+            except Exception as error:
+                failures.append(error)
+                raise
 
-def _await_end(
-    query: StreamingQuery, config: CompactionConfig, topics: Topics, state_topic_id: bytes, stop: Event
-) -> bool:
-    """Wait until the query ends or is to end; returns False when the state topic is another one.
+        processor = FoldingProcessor(state_topic_id, partition_count, writer is not None)
+        interval = f"{config.trigger_interval_ms} milliseconds"
+        query = (
+            fold_log(read_log(self._spark, config, self._pace.records), processor)
+            .writeStream.foreachBatch(write)
+            .option("checkpointLocation", f"{own.path}/query")
+            .trigger(**{"availableNow": True} if self._once else {"processingTime": interval})
+            .start()
+        )
+        try:
+            return self._await_end(query, is_paced_anew)
+        except StreamingQueryException as error:
+            if not (failures and isinstance(failures[-1], _Ending)) and self._is_same_topic():
+                raise failures[-1] if failures else CompactionError(f"The query ended: {error}") from error
+            return self._stop.is_set()
+        finally:
+            query.stop()
 
-    Raises:
-        StreamingQueryException: the query failed.
-    """
-    asked_at = monotonic()
-    while not query.awaitTermination(_POLL_S):
-        if stop.is_set() and not query.status["isTriggerActive"]:
-            break
-        if monotonic() - asked_at > config.topic_check_interval_ms / 1_000:
-            topic = topics.describe(config.state_topic)
-            if topic is None or topic[0] != state_topic_id:
-                return False
-            asked_at = monotonic()
-    return True
+    def _find_topic(self) -> tuple[bytes, int] | None:
+        """Return id and number of partitions of the state topic, None when the job is stopped before there is one."""
+        while not self._stop.is_set():
+            topic = self._topics.describe(self._config.state_topic)
+            if topic is not None:
+                return topic
+            if self._once:
+                raise CompactionError(f"There is no topic {self._config.state_topic}.")
+            self._stop.wait(self._config.topic_check_interval_ms / 1_000)
+        return None
+
+    def _is_same_topic(self) -> bool:
+        topic = self._topics.describe(self._config.state_topic)
+        is_same = topic is not None and topic[0] == self._state_topic_id
+        if not is_same:
+            _log.warning("state_topic_made_again", state_topic=self._config.state_topic)
+        return is_same
+
+    def _await_end(self, query: StreamingQuery, is_paced_anew: Event) -> bool:
+        """Wait until the query ends, or is to end and is between two batches; returns whether all is done.
+
+        Raises:
+            StreamingQueryException: the query failed.
+        """
+        asked_at = monotonic()
+        while not query.awaitTermination(_POLL_S):
+            if not query.status["isTriggerActive"] and (self._stop.is_set() or is_paced_anew.is_set()):
+                return self._stop.is_set()
+            if monotonic() - asked_at > self._config.topic_check_interval_ms / 1_000:
+                if not self._is_same_topic():
+                    return False
+                asked_at = monotonic()
+        return True

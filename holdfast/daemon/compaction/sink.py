@@ -7,7 +7,7 @@ The batch is computed once, by the first step, and kept while the others use it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from time import perf_counter
 from typing import Final
 
@@ -38,10 +38,8 @@ class Sink:
     Args:
         state_topic_id: of the topic that is folded.
         partition_count: its number of partitions.
-        ends: end of each log partition, asked after the start of the log was there to be read.
         history_writer: None: no history is kept.
         on_stopped: called with the batch's reports when the fold of a log partition stands still.
-        on_progress: called at the end of each batch.
     """
 
     def __init__(
@@ -51,31 +49,29 @@ class Sink:
         *,
         state_topic_id: bytes,
         partition_count: int,
-        ends: Mapping[int, int],
         history_writer: HistoryWriter | None,
         on_stopped: Callable[[], None],
-        on_progress: Callable[[BatchReport], None] | None,
     ) -> None:
         self._config = config
         self._topics = topics
         self._state_topic_id = state_topic_id
         self._partition_count = partition_count
-        #: Before a fold has come so far, a live share partition may be missing from it.
-        self._complete_at = dict(ends)
+        #: End of each log partition, asked after the offset from which it is folded was the log's start. Before a fold has
+        #: come so far, a share partition may be missing from it whose newest snapshot lies behind.
+        self._complete_at = topics.ends(partition_count)
         #: Log partitions with updates whose base is not in the log.
         self._incomplete: set[int] = set()
         self._next_offsets: dict[int, int] = {}
         self._history_writer = history_writer
         self._on_stopped = on_stopped
-        self._on_progress = on_progress
         self._kafka_options = {f"kafka.{name}": value for name, value in to_java(config.kafka_properties).items()} | {
             "kafka.bootstrap.servers": config.bootstrap_servers,
             "kafka.max.request.size": str(_REQUEST_BYTES_MAX),
             "topic": config.snapshot_topic,
         }
 
-    def write(self, batch: DataFrame, batch_id: int) -> None:
-        """Write one batch.
+    def write(self, batch: DataFrame, batch_id: int) -> BatchReport:
+        """Write one batch, and report it.
 
         Raises:
             TopicMadeAgain: the state topic is another one by now; nothing was written.
@@ -118,29 +114,26 @@ class Sink:
         ends = self._topics.ends(self._partition_count)
         for report in reports:
             self._next_offsets[report.log_partition] = report.next_offset
-        if self._on_progress is not None:
-            self._on_progress(
-                BatchReport(
-                    batch_id=batch_id,
-                    state_topic_id=format_topic_id(self._state_topic_id),
-                    duration_ms=(perf_counter() - began) * 1_000,
-                    fold_ms=(folded - began) * 1_000,
-                    snapshots_ms=(written - folded) * 1_000,
-                    history_ms=(kept - written) * 1_000,
-                    records=sum(report.records for report in reports),
-                    bytes_in=total["bytes_in"],
-                    bytes_out=total["bytes_out"],
-                    entries=total["entries"],
-                    manifests=len(manifests),
-                    history_rows=total["history_rows"] if self._history_writer is not None else 0,
-                    lag={
-                        log_partition: max(0, end - self._next_offsets[log_partition])
-                        for log_partition, end in ends.items()
-                        if log_partition in self._next_offsets
-                    },
-                    partitions=reports,
-                )
-            )
+        return BatchReport(
+            batch_id=batch_id,
+            state_topic_id=format_topic_id(self._state_topic_id),
+            duration_ms=(perf_counter() - began) * 1_000,
+            fold_ms=(folded - began) * 1_000,
+            snapshots_ms=(written - folded) * 1_000,
+            history_ms=(kept - written) * 1_000,
+            records=sum(report.records for report in reports),
+            bytes_in=total["bytes_in"],
+            bytes_out=total["bytes_out"],
+            entries=total["entries"],
+            manifests=len(manifests),
+            history_rows=total["history_rows"] if self._history_writer is not None else 0,
+            lag={
+                log_partition: max(0, end - self._next_offsets[log_partition])
+                for log_partition, end in ends.items()
+                if log_partition in self._next_offsets
+            },
+            partitions=reports,
+        )
 
     def _complete(self, reports: Iterable[PartitionReport]) -> set[int]:
         """Return the log partitions whose fold has come so far that no live share partition can be missing."""
@@ -150,7 +143,7 @@ class Sink:
             self._complete_at.update((log_partition, ends[log_partition]) for log_partition in cut)
         complete = set()
         for report in reports:
-            if report.next_offset >= self._complete_at.get(report.log_partition, 0):
+            if report.next_offset >= self._complete_at[report.log_partition]:
                 complete.add(report.log_partition)
                 if report.waiting_count and report.log_partition not in self._incomplete:
                     self._incomplete.add(report.log_partition)
