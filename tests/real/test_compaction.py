@@ -1,0 +1,181 @@
+"""The Spark job on a real broker: what it writes is what a load of the log finds."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from holdfast.daemon.compaction.errors import CompactionError
+from holdfast.daemon.compaction.files import Directory
+from holdfast.daemon.compaction.history_writer import HistoryWriter
+from holdfast.daemon.compaction.job import run
+from holdfast.daemon.compaction.report import BatchReport
+from holdfast.daemon.compaction.topics import Topics
+from holdfast.records.codec import peek_kind
+from holdfast.records.header import encode_header
+from tests.pure.records.test_folding import load
+from tests.real.folded_logs import FoldedLogs
+from tests.real.shared_kafka import NewTopicFactory
+
+pytestmark = [
+    pytest.mark.real,
+    # PySpark leaves its sockets and those of its workers to the garbage collector.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
+]
+
+LogsFactory = Callable[..., FoldedLogs]
+
+
+@pytest.fixture
+def new_logs(kafka: str, new_topic: NewTopicFactory, tmp_path: Path) -> LogsFactory:
+    """Give a function that makes topics with so many partitions, and logs for them."""
+
+    def create(count: int) -> FoldedLogs:
+        return FoldedLogs(kafka, new_topic(count), new_topic(count, cleanup_policy="compact"), tmp_path, count)
+
+    return create
+
+
+def assert_as_loaded(logs: FoldedLogs) -> None:
+    """The newest manifest of each log partition stands for what a load of the log finds at its end."""
+    for log, entries in zip(logs.logs, logs.snapshots(), strict=True):
+        position, states, _ = load(log.kept())
+        newest = entries.manifest_offsets()[0]
+        assert entries.verify(newest, log.log_start) == states
+        assert entries.manifest(newest).position == position
+    assert logs.committed() == [len(log.records) for log in logs.logs]
+
+
+def assert_history_holds_each_change_once(logs: FoldedLogs) -> None:
+    history = logs.history()
+    for number, log in enumerate(logs.logs):
+        rows = history[number]
+        assert [row["offset"] for row in rows] == load(log.records)[2]
+        for row in rows:
+            _, key, value, header = log.records[row["offset"]]
+            assert (row["key"], row["value"]) == (key, value)
+            assert encode_header(row["owner_epoch"], row["sequence"]) == header
+            assert row["kind"] == peek_kind(key, value).name.lower()
+
+
+def test_snapshots_and_history_hold_what_a_load_finds_across_batches_restarts_and_lost_state(
+    new_logs: LogsFactory,
+) -> None:
+    logs = new_logs(3)
+    logs.grow(200)
+    reports = logs.fold()
+    assert len(reports) > 1
+    assert [report.manifests for report in reports[:-1]] == [0] * (len(reports) - 1), "before the fold was complete"
+    assert_as_loaded(logs)
+
+    logs.grow(50)
+    (report,) = logs.fold()
+    assert report.batch_id == len(reports), "it went on from its checkpoint"
+    assert report.lag == dict.fromkeys(range(3), 0)
+    assert_as_loaded(logs)
+
+    shutil.rmtree(logs.config.checkpoint_dir)
+    logs.grow(20)
+    assert logs.fold()[0].batch_id == 0
+    assert_as_loaded(logs)
+    assert_history_holds_each_change_once(logs)
+
+
+def test_a_cut_log_is_folded_from_its_start(new_logs: LogsFactory) -> None:
+    """Whether the job had read what was cut, was behind the cut, or had nothing."""
+    logs = new_logs(2)
+    logs.grow(100)
+    logs.fold()
+    logs.grow(20)
+    logs.cut()
+    logs.grow(5)
+    (report,) = logs.fold()
+    assert [partition.cut_at for partition in report.partitions] == [log.log_start for log in logs.logs]
+    assert_as_loaded(logs)
+
+    logs.cut()
+    shutil.rmtree(logs.config.checkpoint_dir)
+    logs.fold()
+    assert_as_loaded(logs)
+
+
+def test_a_batch_that_dies_between_any_two_steps_is_repeated_and_nothing_is_there_twice(
+    new_logs: LogsFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = new_logs(2)
+    logs.grow(30)
+    logs.fold()
+    for step_class, step in ((Topics, "write"), (HistoryWriter, "write"), (Directory, "move"), (Topics, "commit")):
+        logs.grow(10)
+        with monkeypatch.context() as patch:
+            patch.setattr(step_class, step, die)
+            with pytest.raises(CompactionError, match="killed here"):
+                logs.fold()
+        logs.fold()
+        assert_as_loaded(logs)
+    assert_history_holds_each_change_once(logs)
+
+
+def die(*_: object) -> None:
+    raise CompactionError("killed here")
+
+
+def test_a_record_that_cannot_be_decoded_stops_its_log_partition_alone_until_the_job_starts_again(
+    new_logs: LogsFactory,
+) -> None:
+    logs = new_logs(2)
+    logs.grow(20)
+    logs.fold()
+    offset = logs.break_one(0)
+    logs.grow(20)
+    (report,) = logs.fold()
+    stopped = next(partition for partition in report.partitions if partition.log_partition == 0)
+    assert stopped.stopped_offset == offset
+    assert stopped.stopped_reason is not None
+    assert f"Offset {offset} " in stopped.stopped_reason
+    assert logs.committed() == [offset, len(logs.logs[1].records)]
+    assert logs.snapshots()[0].manifest_offsets()[0] < offset <= logs.snapshots()[1].manifest_offsets()[0]
+
+    logs.mend_one(0)
+    logs.grow(5)
+    logs.fold()
+    assert_as_loaded(logs)
+    assert_history_holds_each_change_once(logs)
+
+
+def test_two_jobs_at_once_agree(new_logs: LogsFactory, tmp_path: Path) -> None:
+    logs = new_logs(2)
+    other = replace(logs.config, checkpoint_dir=str(tmp_path / "other"), offsets_per_trigger_max=100)
+    logs.grow(40)
+    logs.fold()
+    logs.grow(20)
+    logs.fold(other)
+    logs.fold()
+    assert_as_loaded(logs)
+
+
+def test_a_state_topic_that_is_made_again_is_folded_from_nothing(new_logs: LogsFactory) -> None:
+    """While the job runs, which then ends its query and begins another one."""
+    logs = new_logs(1)
+    logs.grow(30)
+    stop = Event()
+    reports: list[BatchReport] = []
+
+    def on_progress(report: BatchReport) -> None:
+        reports.append(report)
+        if len({told.state_topic_id for told in reports}) == 2 and report.lag == {0: 0}:
+            stop.set()
+        elif len(reports) == 1:
+            logs.make_again()
+            logs.grow(10)
+
+    config = replace(logs.config, topic_check_interval_ms=200)
+    run(config, once=False, on_progress=on_progress, stop=stop)
+    assert_as_loaded(logs)
