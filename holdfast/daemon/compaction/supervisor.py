@@ -50,6 +50,7 @@ class Supervisor:
     def start(self) -> None:
         """Begin to run the job."""
         assert self._task is None
+        self._is_stopping = False
         self._task = asyncio.create_task(self._run(), name="holdfast-snapshot-job")
 
     async def stop(self) -> None:

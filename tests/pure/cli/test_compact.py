@@ -199,6 +199,21 @@ def test_a_batch_is_a_line_for_people_or_a_report_for_programs(spark: Callable[[
     assert events[1]["why"] == "version 9"
 
 
+def test_on_a_terminal_a_table_follows_the_run_and_lines_stand_above_it(
+    spark: Callable[[Job], list[Any]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    def job(on_progress: Callable[[BatchReport], None], _: Event) -> None:
+        on_progress(batch(partition(3, cut_at=4)))
+        os.write(2, b"26/11/21 11:30:00 INFO Spark: chatter\n")
+
+    spark(job)
+    compacting.compact_until_stopped(compacting.settings_of(None, SETTINGS), once=True, output=compacting.terminal)
+    shown, said = capfd.readouterr()
+    assert "compaction ratio 5.0" in shown
+    assert "the log was cut past the job" in shown + said
+    assert "chatter" not in shown + said
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_the_batch_finish(spark: Callable[[Job], list[Any]], number: signal.Signals) -> None:
     before = signal.getsignal(number)

@@ -130,8 +130,11 @@ async def test_a_stop_lets_the_child_finish(tmp_path: Path) -> None:
         await until(lambda: world.metric("records-total") == 100)
         await world.supervisor.stop()
         await world.supervisor.stop()  # finds nothing to do
-    assert world.lives.read_text().splitlines()[1] == "finished"
-    assert [line["event"] for line in lines] == ["the snapshot job starts"]
+        world.supervisor.start()
+        await until(lambda: world.metric("records-total") == 200)
+        await world.supervisor.stop()
+    assert world.lives.read_text().splitlines()[1::2] == ["finished", "finished"]
+    assert [line["event"] for line in lines] == ["the snapshot job starts"] * 2
 
 
 async def test_a_child_that_does_not_stop_in_time_is_killed_with_what_it_started(tmp_path: Path) -> None:
