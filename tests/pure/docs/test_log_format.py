@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.daemon.compaction.history import COLUMNS, DIRECTORIES
 from holdfast.daemon.state_topic import FIXED_CONFIG
 from holdfast.records import avro
 from holdfast.records.batches import StateBatch
@@ -107,6 +108,12 @@ def test_the_topic_settings_are_those_it_is_made_with() -> None:
     rows = dict(re.findall(r"^\| `([\w.]+)` \| `([^`]+)`", section, re.MULTILINE))
     assert {name: rows.pop(name) for name in FIXED_CONFIG} == FIXED_CONFIG
     assert rows.keys() == {"segment.bytes", "min.insync.replicas"}
+
+
+def test_the_columns_of_the_history_are_those_of_the_job() -> None:
+    rows = [(name, kind) for name, kind, _ in table(PAGE, "history")]
+    assert rows == [(f"`{name}`", kind) for name, kind in COLUMNS.items()]
+    assert all(f"/{name}=" in PAGE for name in DIRECTORIES)
 
 
 # ---- code ------------------------------------------------------------------------------------------------------------
