@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from time import perf_counter
 from typing import Final
 
@@ -81,7 +82,7 @@ class Sink:
         batch.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             rows = batch.where(f.col("kind").isin(REPORT, MANIFEST)).select("log_partition", "kind", "key", "value")
-            found = rows.collect()
+            found = sorted(rows.collect(), key=attrgetter("log_partition"))
             folded = perf_counter()
             # What was read before this was read from the topic that it still is, for ids are never used again.
             described = self._topics.describe(self._config.state_topic)
