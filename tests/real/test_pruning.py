@@ -97,3 +97,26 @@ async def test_a_registered_reader_holds_the_log_until_it_commits(kafka: str, to
             silences = [line for line in lines if line["event"] == silent]
             counted = (await node.client.admin("metrics"))["silent-log-readers-total"]
     assert len(silences) == counted <= 3, "once for each silence, not for each look"
+
+
+async def test_a_job_that_has_committed_holds_the_log_until_an_admin_drops_it(
+    kafka: str, topic: str, orders: bytes
+) -> None:
+    job = f"job-of-{topic}"
+    settings = make_settings(kafka, topic, **(SETTINGS | {"snapshots.group": job, "reader_timeout_ms": 60_000}))
+    async with running(settings) as node:
+        (reader,) = await node.client.admin("readers")
+        assert (reader["group"], reader["state"]) == (job, "not started")
+        await node.client.initialize(GROUP, orders, 0, 1, 0)
+        consumer = Consumer({"bootstrap.servers": kafka, "group.id": job, "enable.auto.commit": False})
+        consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+        consumer.close()
+        readers = node.node._shards.readers
+        await node.until(lambda: readers.describe()[0]["state"] == "reading", "the job is a reader")
+        await fill(node, orders)
+        named = f"reader {job} stands at 1 and the cut would be at "
+        row = await node.until_partition(0, lambda row: str(row["why_not_pruned"]).startswith(named), named)
+        assert row["log_start"] == 0
+        await node.client.admin("readers-drop", group=job, reason="nobody runs it any more")
+        cut_offset = int(row["why_not_pruned"].rpartition(" ")[2])
+        await node.until_partition(0, lambda row: row["log_start"] >= cut_offset, "a cut")
