@@ -193,6 +193,8 @@ def _with_py_files(config: CompactionConfig) -> Iterator[CompactionConfig]:
     with tempfile.TemporaryDirectory(prefix="holdfast-py-files-") as directory:
         path = Path(directory) / "holdfast.zip"
         write_py_files(path)
+        # Executors get it from Spark; the Python that Spark runs beside the driver for a moment, from the environment.
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(path), os.environ.get("PYTHONPATH"))))
         yield replace(config, spark_properties={**config.spark_properties, "spark.submit.pyFiles": str(path)})
 
 

@@ -63,6 +63,7 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> Callable[[Job], list[Any]]:
 
     monkeypatch.setenv("PYSPARK_PYTHON", "")  # to be put back in the end
     monkeypatch.delenv("PYSPARK_PYTHON")
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
     return put
 
 
@@ -147,7 +148,9 @@ def test_settings_reach_the_job(spark: Callable[[Job], list[Any]]) -> None:
 def test_workers_on_other_machines_get_our_code(spark: Callable[[Job], list[Any]]) -> None:
     called = spark(lambda *_: None)
     compact("--master", "spark://elsewhere:7077")
-    assert Path(called[0][0].spark_properties["spark.submit.pyFiles"]).name == "holdfast.zip"
+    path = called[0][0].spark_properties["spark.submit.pyFiles"]
+    assert Path(path).name == "holdfast.zip"
+    assert os.environ["PYTHONPATH"] == f"{path}:/elsewhere"
     compact("--master", "spark://elsewhere:7077", **{"spark.submit.pyFiles": "hdfs://nn/holdfast.zip"})
     assert called[1][0].spark_properties == {"spark.submit.pyFiles": "hdfs://nn/holdfast.zip"}
 
