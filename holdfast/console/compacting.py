@@ -95,9 +95,10 @@ def compact_until_stopped(settings: Settings, *, once: bool, output: Output) -> 
         Failure: something is missing, wrong or broken.
     """
     config = _config_of(settings)
-    # PySpark asks the environment for it, whatever its properties say.
-    python = config.spark_properties.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON", sys.executable)
-    os.environ["PYSPARK_PYTHON"] = python
+    if config.master is not None:
+        # PySpark asks the environment for it, whatever its properties say.
+        python = config.spark_properties.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON", sys.executable)
+        os.environ["PYSPARK_PYTHON"] = python
     with output(settings) as show:
         _check_environment()
         _ensure_topic(settings)

@@ -175,6 +175,7 @@ def test_under_spark_submit_the_master_is_known_already(
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     compact()
     assert called[0][0].master is None
+    assert "PYSPARK_PYTHON" not in os.environ
 
 
 def test_a_batch_is_a_line_for_people_or_a_report_for_programs(spark: Callable[[Job], list[Any]]) -> None:
