@@ -5,16 +5,20 @@ The topic is read as the log is, by a `Log` of its own, so a slow or silent brok
 those wait no longer than `read_timeout_ms`.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.daemon.fast_load import NoBase, Refusal, choose_base
 from holdfast.daemon.snapshot_metrics import SnapshotMetrics
+from holdfast.daemon.snapshot_tail import SnapshotOwner, Tail
 from holdfast.records.snapshot_set import SnapshotSet
 from holdfast.runtime.base import Base
 from holdfast.runtime.log import LogRecord, ReadError
+from holdfast.runtime.partition import Partition
 from holdfast.runtime.settings import LogIdentity
+from holdfast.runtime.states import State
 
+_RETRY_MS: Final = 30_000
 #: Why no snapshot is used is told at this level where it is no reason to worry.
 _LEVELS: Final = {Refusal.MISSING: "debug", Refusal.EMPTY: "info"}
 
@@ -51,13 +55,14 @@ class _Question(NamedTuple):
 class _Followed:
     """One partition of the snapshot topic."""
 
-    __slots__ = ("entries", "instance", "is_at_end", "question")
+    __slots__ = ("entries", "instance", "is_at_end", "question", "tail")
 
     def __init__(self, entries: SnapshotSet, instance: int) -> None:
         self.entries = entries
         self.instance = instance
         self.is_at_end = False  #: the end it had when reading began is reached
         self.question: _Question | None = None
+        self.tail = Tail()
 
 
 class SnapshotFollower:
@@ -73,6 +78,8 @@ class SnapshotFollower:
         note: Callable[[str, str, dict[str, object]], None],
         identity: Callable[[], LogIdentity],
         answer: Callable[[int, int, Base | None], None],
+        partitions: Callable[[], Mapping[int, Partition]],
+        owner: SnapshotOwner,
     ) -> None:
         """Prepare; nothing is read before the first load.
 
@@ -85,6 +92,8 @@ class SnapshotFollower:
             note: writes a log line (level, event, fields).
             identity: tells which log the loads are of; it changes when the state topic is made again.
             answer: is told (log partition, instance, base or None), as `CoordinatorRuntime.base_found` is.
+            partitions: gives the log partitions that this node holds, in any state.
+            owner: does what is due where they serve.
         """
         self._topic = topic
         self._bounds = bounds
@@ -94,7 +103,11 @@ class SnapshotFollower:
         self._note = note
         self._identity = identity
         self._answer = answer
+        self._partitions = partitions
+        self._owner = owner
         self._followed: dict[int, _Followed] = {}
+        self._too_large: set[int] = set()  #: not to be followed again
+        self._retry_at_ms = 0  #: when partitions that serve and are not followed are looked for
         self._instances = 0
 
     # ---- loads ask (BaseFinder) --------------------------------------------------------------------------------------
@@ -130,13 +143,27 @@ class SnapshotFollower:
             self._topic.stop_reading(partition)
 
     def tick(self, now_ms: int) -> None:
-        """Let no load wait too long."""
+        """Let no load wait too long, and let the owner of what serves here do its work."""
         for partition, followed in list(self._followed.items()):
             question = followed.question
             if question is not None and now_ms >= question.deadline_ms:
                 followed.question = None
                 text = f"the snapshot topic could not be read within {self._bounds.read_timeout_ms} ms"
                 self._refuse(partition, question, Refusal.LATE, text)
+        if now_ms >= self._retry_at_ms:
+            self._retry_at_ms = now_ms + _RETRY_MS
+            self._follow_what_serves()
+        held = self._partitions()
+        at_end = [(index, each) for index, each in self._followed.items() if each.is_at_end and index in held]
+        if at_end:
+            first = now_ms % len(at_end)  # none of them is always the last
+            self._owner.tick((each.tail, each.entries, held[index]) for index, each in at_end[first:] + at_end[:first])
+
+    def _follow_what_serves(self) -> None:
+        """Follow partitions whose topic could not be read when they were loaded."""
+        for index, partition in self._partitions().items():
+            if partition.state is State.ACTIVE and index not in self._followed and index not in self._too_large:
+                self._follow(index)
 
     # ---- the snapshot topic tells (LogListener) --------------------------------------------------------------------
 
@@ -148,11 +175,17 @@ class SnapshotFollower:
         followed = self._told(partition, instance)
         if followed is None:
             return
-        add = followed.entries.add
+        entries, tail = followed.entries, followed.tail
         for _, key, value, _ in records:
-            add(key, value)
+            foreign_records = entries.foreign_records
+            about = entries.add(key, value)
+            if followed.is_at_end:
+                tail.met(about, value)
+            elif entries.foreign_records > foreign_records and key is not None and value is not None:
+                tail.foreign.append(key)
         if sum(each.entries.size_bytes for each in self._followed.values()) > self._bounds.bytes_max:
             text = f"more than {self._bounds.bytes_max} bytes would have to be kept in memory"
+            self._too_large.add(partition)
             self._give_up(partition, followed, Refusal.TOO_LARGE, text)
 
     def own_records_read(
@@ -168,7 +201,7 @@ class SnapshotFollower:
         """See `LogListener.caught_up`."""
         followed = self._told(partition, instance)
         if followed is not None:
-            followed.is_at_end = True
+            followed.is_at_end = followed.tail.is_due = True
             if followed.question is not None:
                 self._choose(partition, followed, followed.question)
 

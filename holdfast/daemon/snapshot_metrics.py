@@ -17,3 +17,16 @@ class SnapshotMetrics:
             )
             for refusal in Refusal
         }
+        self.divergences = registry.counter(
+            "snapshot-divergences-total", "Snapshots that say something else than the state of their owner."
+        )
+        self.divergence_alarm = registry.gauge(
+            "snapshot-divergence-alarm", "1 since the first divergence that this process has seen, else 0."
+        )
+        self.manifests_verified = registry.counter(
+            "snapshot-manifests-verified-total", "Manifests that agreed with their entries when their owner looked."
+        )
+        self.manifests_disagreeing = registry.counter("snapshot-manifests-disagreeing-total", "Manifests that did not.")
+        self.removals = registry.counter(
+            "snapshot-removals-total", "Messages of the snapshot topic that an owner removed because nobody needs them."
+        )

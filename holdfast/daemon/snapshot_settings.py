@@ -49,6 +49,11 @@ class SnapshotSettings(Component):
         ge=MIB,
         le=1024 * 1024 * MIB,
     )
+    removals_per_second_max: int = count(
+        1_000,
+        "Messages of the snapshot topic that nobody needs any more and that a node removes in a second.",
+        most=1_000_000,
+    )
     fetch_wait_ms: int = time_ms(
         500, "How long a broker may hold a fetch of the snapshot topic that finds nothing new."
     )

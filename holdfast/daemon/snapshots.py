@@ -2,13 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
+from confluent_kafka import Producer
 
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.snapshot_follower import Bounds, SnapshotFollower
 from holdfast.daemon.snapshot_metrics import SnapshotMetrics
+from holdfast.daemon.snapshot_tail import Duties, SnapshotOwner
 from holdfast.runtime.base import Base
 from holdfast.runtime.broker_connection import ConnectionOptions
 from holdfast.runtime.kafka_log import KafkaLog, KafkaLogConfig
@@ -49,16 +51,23 @@ class Snapshots:
             ),
             _clock_ms,
         )
+        metrics = SnapshotMetrics(registry)
+        duties = Duties(self._remove, snapshots.removals_per_second_max, settings.load.slice_ms, _note)
+        self._topic = snapshots.topic
+        self._properties = dict(settings.kafka.properties)
+        self._producer: Producer | None = None  #: none before the first removal
         self._loop = asyncio.get_running_loop()
         self.follower = SnapshotFollower(
             self._log,
             Bounds(snapshots.read_timeout_ms, snapshots.read_bytes_max, settings.load.slice_ms),
-            SnapshotMetrics(registry),
+            metrics,
             _clock_ms,
             self._continue_soon,
             _note,
             self._identity,
             self._answer,
+            self._partitions,
+            SnapshotOwner(duties, metrics, _clock_ms),
         )
 
     async def start(self, runtime: CoordinatorRuntime) -> None:
@@ -72,6 +81,8 @@ class Snapshots:
 
     async def stop(self, timeout_s: float) -> bool:
         """Let go of the topic; returns whether that was done in time."""
+        if self._producer is not None:
+            self._producer.purge()  # what is not removed now is found again by the next owner
         return await self._log.close(timeout_s)
 
     def partition_changed(self, partition: Partition) -> None:
@@ -82,6 +93,21 @@ class Snapshots:
     def tick(self) -> None:
         """Do what is due."""
         self.follower.tick(_clock_ms())
+        if self._producer is not None:
+            self._producer.poll(0)
+
+    def _remove(self, partition: int, key: bytes) -> bool:
+        if self._producer is None:
+            self._producer = Producer({**self._properties, "log_level": 3, "linger.ms": 100})
+        try:
+            self._producer.produce(self._topic, None, key, partition)
+        except BufferError:
+            return False
+        return True
+
+    def _partitions(self) -> Mapping[int, Partition]:
+        assert self._runtime is not None
+        return self._runtime.partitions
 
     def _continue_soon(self, task: Callable[[], None]) -> None:
         self._loop.call_soon(task)

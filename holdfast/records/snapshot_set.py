@@ -9,7 +9,7 @@ Source: `tests/model`, rules of the manifests.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from holdfast.records.errors import RecordError
@@ -24,6 +24,7 @@ from holdfast.records.snapshot_topic import (
     decode_key,
     decode_manifest,
     digest,
+    encode_manifest_key,
     is_live_entry,
 )
 
@@ -93,6 +94,35 @@ class SnapshotSet:
     def entries_of(self, key: SharePartitionKey) -> list[RawEntry]:
         """Return the entries of a share partition, covered offsets ascending."""
         return [entry for _, entry in sorted(self._entries.get(key, {}).items())]
+
+    def entry(self, key: EntryKey) -> bytes | None:
+        """Return the value of one entry, None if there is none."""
+        entry = self._entries.get(key.key, {}).get(key.covered_offset)
+        return None if entry is None else entry.value_bytes
+
+    def removable(self, log_start: int, verified: Sequence[int]) -> Iterator[bytes | None]:
+        """Yield the keys of what an owner may remove, which is dead for ever; None now and then, for others to have their turn.
+
+        That are entries and manifests below the log start, manifests older than the two newest verified ones, and entries with
+        a later one at or below the older of these. The newest entry of a share partition stays, also one that says deleted.
+
+        Args:
+            log_start: may be an earlier one than that of now.
+            verified: covered offsets of the newest manifests that agree, newest first.
+
+        Source: `removable` in tests/model/manifests.py.
+        """
+        oldest = verified[:2][-1] if verified else -1
+        for offset in sorted(self._manifests):
+            if offset < log_start or (len(verified) > 1 and offset < oldest):
+                yield encode_manifest_key(ManifestKey(self.state_topic_id, self._log_partition, offset))
+        for number, entries in enumerate(list(self._entries.values())):
+            if number % _SLICE == _SLICE - 1:
+                yield None
+            newest = max((offset for offset in entries if offset <= oldest), default=-1)
+            for offset in sorted(entries):
+                if offset < log_start or offset < newest:
+                    yield entries[offset].key_bytes
 
     def share_partitions(self) -> list[SharePartitionKey]:
         """Return every share partition that has an entry."""

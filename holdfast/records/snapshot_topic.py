@@ -100,10 +100,15 @@ def encode_entry(entry: Entry) -> bytes:
     return encode_numbers([*numbers, entry.update_count, entry.snapshot_offset], _ENTRY.prefix)
 
 
+def encode_manifest_key(key: ManifestKey) -> bytes:
+    """Return the key of a manifest."""
+    return _MANIFEST_KEY.encode(key._asdict())
+
+
 def encode_manifest(key: ManifestKey, manifest: Manifest) -> tuple[bytes, bytes]:
     """Return the key and the value of a manifest, whose position has an attempt id."""
     owner_epoch, attempt_id, next_sequence = manifest.position
-    return _MANIFEST_KEY.encode(key._asdict()), _MANIFEST.encode(
+    return encode_manifest_key(key), _MANIFEST.encode(
         {
             "partition_count": manifest.partition_count,
             "owner_epoch": owner_epoch,

@@ -9,6 +9,8 @@ from tests.simulated.faults import FAULTS
 
 #: They need more memory, or another number of partitions, than any life has.
 NEVER = (Refusal.TOO_LARGE, Refusal.FOREIGN)
+RARELY = ("disagreement", "unreadable", "undecodable")
+_NO_BASE = "no base: "
 #: Below so many lives chance may leave something out.
 LIVES_MIN = 500
 
@@ -65,16 +67,25 @@ EXPECTED = (
     "alarm while reading",
     "note: load stalls",
     "batch folded",
-    "batch behind a cut",
+    "removal",
+    "removal lands",
+    "manifest verified by its owner",
     "fast load",
     "base: loaded",
     "base: the log does not hold its offset",
-    *(f"no base: {refusal.value}" for refusal in Refusal if refusal not in NEVER),
+    *(_NO_BASE + refusal.value for refusal in Refusal if refusal not in NEVER and refusal.value not in RARELY),
 )
 
 #: Seen once in some hundred lives.
 RARE_LIVES_MIN = 5_000
-RARE = ("miss", "late lose", "own records refused")
+RARE = (
+    "miss",
+    "late lose",
+    "own records refused",
+    "batch behind a cut",
+    "divergence",
+    *(_NO_BASE + name for name in RARELY),
+)
 
 
 def missing(counts: Counter[str], lives: int) -> list[str]:

@@ -67,6 +67,10 @@ class Life:
         for node in (*self.world.former, *self.world.nodes):
             for refusal, counter in node.snapshot_metrics.refusals.items():
                 self.world.counts[f"no base: {refusal.value}"] += counter.value
+            self.world.counts["manifest verified by its owner"] += node.snapshot_metrics.manifests_verified.value
+            self.world.counts["divergence"] += node.snapshot_metrics.divergences.value
+        if self.world.counts["divergence"] and not self.world.counts["fault: entry corrupted"]:
+            violate(Invariant.NO_FALSE_DIVERGENCE, f"{self.world.counts['divergence']} were told")
         return self.world.counts
 
     # ---- faults ----------------------------------------------------------------------------------------------------

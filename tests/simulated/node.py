@@ -11,6 +11,7 @@ from holdfast.daemon.pruning import Phase, Pruner
 from holdfast.daemon.service import ShareService
 from holdfast.daemon.snapshot_follower import Bounds, SnapshotFollower
 from holdfast.daemon.snapshot_metrics import SnapshotMetrics
+from holdfast.daemon.snapshot_tail import Duties, SnapshotOwner
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint
 from holdfast.records.header import decode_header
 from holdfast.records.results import StateRequest, StateResponse
@@ -111,6 +112,7 @@ class Node:
     def _make_follower(self, log: MemoryLog) -> SnapshotFollower:
         snapshots = self.world.snapshots
         assert snapshots is not None
+        duties = Duties(snapshots.remove, 1_000, 1, self.note)
         follower = SnapshotFollower(
             WatchedSnapshotTopic(log, snapshots),
             Bounds(read_timeout_ms=2_000, bytes_max=1 << 24, slice_ms=self.world.slice_ms),
@@ -120,6 +122,8 @@ class Node:
             self.note,
             lambda: self.runtime.config.log,
             lambda partition, instance, base: self.runtime.base_found(partition, instance, base),
+            lambda: self.runtime.partitions,
+            SnapshotOwner(duties, self.snapshot_metrics, self.world.clock_ms),
         )
         log.start(follower)
         return follower

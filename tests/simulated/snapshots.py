@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.records.errors import RecordError
 from holdfast.records.folding import NEW, Held, Mark, RawRecord, fold
+from holdfast.records.snapshot_set import Disagreement, SnapshotSet
 from holdfast.records.snapshot_topic import (
     EntryKey,
     ManifestKey,
@@ -18,7 +19,8 @@ from holdfast.records.snapshot_topic import (
     encode_entry,
     encode_manifest,
 )
-from holdfast.runtime.memory_log import MemoryLog, MemoryTopic, Move
+from holdfast.runtime.memory_log import MemoryLog, MemoryPartition, MemoryTopic, Move
+from tests.simulated.invariants import Invariant, violate
 
 if TYPE_CHECKING:
     from tests.simulated.world import World
@@ -109,6 +111,7 @@ class Snapshots:
         self.topic = MemoryTopic(len(world.topic.partitions), MESSAGE_BYTES_MAX)
         self.jobs = [Job(world, self.topic) for _ in range(random.choice(JOBS))]
         self.is_missing = False
+        self.removals: deque[tuple[int, bytes]] = deque()
 
     def open_log(self) -> MemoryLog:
         """Return the log of one more process."""
@@ -123,6 +126,8 @@ class Snapshots:
     def job_moves(self, *, may_begin: bool) -> list[tuple[str, Callable[[], None]]]:
         """Return what the jobs may do next."""
         moves: list[tuple[str, Callable[[], None]]] = []
+        if self.removals:
+            moves.append(("removal lands", self._land_removal))
         for job in self.jobs:
             if job.queue:
                 moves.append(("job writes", job.write))
@@ -135,6 +140,40 @@ class Snapshots:
     def _fold(self, job: Job) -> None:
         index = self._random.randrange(len(self.topic.partitions))
         job.fold(index, self._random.choice((1, 3, 10, 1_000)))
+
+    def remove(self, index: int, key: bytes) -> bool:
+        """Let a removal by an owner be on its way, from which it may be lost."""
+        self._world.count("removal")
+        self._check_dead(index, key)
+        if self._random.random() < 0.9:
+            self.removals.append((index, key))
+        return True
+
+    def _check_dead(self, index: int, key: bytes) -> None:
+        world = self._world
+        log = world.topic.partitions[index]
+        entries = SnapshotSet(world.topic.identity.topic_id, index)
+        partition = self.topic.partitions[index]
+        for record in partition.records:
+            if record.offset not in partition.holes:
+                entries.add(record.key, record.value)
+        good = [
+            at for at in entries.manifest_offsets() if at >= log.log_start_offset and self._agrees(entries, at, log)
+        ]
+        entries.add(key, None)
+        if good and not (good[0] in entries.manifest_offsets() and self._agrees(entries, good[0], log)):
+            violate(Invariant.REMOVED_IS_DEAD, f"{decode_key(key)} was needed by the manifest at {good[0]}")
+
+    def _agrees(self, entries: SnapshotSet, covered_offset: int, log: MemoryPartition) -> bool:
+        try:
+            entries.verify(covered_offset, log.log_start_offset)
+        except Disagreement:
+            return False
+        return True
+
+    def _land_removal(self) -> None:
+        index, key = self.removals.popleft()
+        self.topic.write_foreign(index, key, None, None)
 
     # ---- faults ----------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from holdfast.console.outcomes import Exit
 from holdfast.daemon.compaction.metrics import JobMetrics
 from holdfast.daemon.compaction.progress import Progress
 from holdfast.daemon.config import load_settings
+from holdfast.daemon.fast_load import Refusal
 from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.node import Exit as NodeExit
 from holdfast.daemon.settings import LogSettings, ShutdownSettings
@@ -52,6 +53,10 @@ def test_the_metrics_are_those_of_the_registry() -> None:
         of = f" {{{', '.join(label for label, _ in labels)}}}" if labels else ""
         rows.add((f"`{name}`{of}", type(instrument).__name__.lower(), registry._descriptions[name]))
     assert {tuple(row) for row in table(PAGE, "metrics")} == rows
+
+
+def test_every_reason_to_read_the_whole_log_is_described() -> None:
+    assert [row[0] for row in table(PAGE, "refusals")] == [f"`{refusal.value}`" for refusal in Refusal]
 
 
 def test_the_exit_codes_are_those_of_the_node() -> None:
