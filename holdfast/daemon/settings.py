@@ -159,8 +159,8 @@ class LogSettings(Component):
     )
     append_linger_ms: int = setting(
         -1,
-        "How long a record waits for company before it is sent. -1 sends what has come together while the "
-        "last batch was on its way.",
+        "How long a record waits for company before it is sent. -1 sends it at once, or within a millisecond while "
+        "its broker has not answered the request before.",
         kafka="share.coordinator.append.linger.ms",
         ge=-1,
         le=1_000,

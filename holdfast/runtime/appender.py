@@ -48,6 +48,9 @@ class AppenderConfig:
     message_timeout_ms: int
     compression: int = 0  #: Kafka's number of a codec
     linger_ms: float = 0  #: how long a record waits for company; 0: for the end of this turn of the loop
+    gather_ms: float = (
+        1  #: least time between two requests to a broker that has not answered; then a record waits at most so long
+    )
     records_max: int = 100_000  #: records handed over and not yet sent, in all partitions
     requests_in_flight_max: int = (
         4  #: for each broker, each on a connection of its own: a broker answers one after the other
@@ -123,6 +126,8 @@ class Appender:
         self._progress = asyncio.Event()  #: something that was under way ended
         self._tasks: set[asyncio.Task[None]] = set()
         self._free_connections: dict[int, list[int]] = {}  #: of each broker, the last one used on top
+        self._sent_s: dict[int, float] = {}  #: to each broker: when the last request went out
+        self._gathering: asyncio.TimerHandle | None = None
 
     def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:
         """Take one record.
@@ -177,6 +182,8 @@ class Appender:
         except TimeoutError:
             pass
         self._is_closed = True
+        if self._gathering is not None:
+            self._gathering.cancel()
         for task in self._tasks:
             task.cancel()
         return not (self._under_way or self._tasks or self._waiting)
@@ -190,12 +197,32 @@ class Appender:
 
     def _flush(self) -> None:
         self._is_flush_due = False
+        if self._is_closed:
+            return
         by_broker: dict[int, list[int]] = {}
         leaders = self._brokers.leaders
         for partition in self._waiting:
             by_broker.setdefault(leaders.get(partition, (NO_BROKER, -1))[0], []).append(partition)
+        gather_until_s: float | None = None
         for broker_id, partitions in by_broker.items():
-            self._send_waiting(broker_id, partitions)
+            sendable_s = self._sendable_s(broker_id)
+            if sendable_s <= self._loop.time():
+                self._send_waiting(broker_id, partitions)
+            elif gather_until_s is None or sendable_s < gather_until_s:
+                gather_until_s = sendable_s
+        if gather_until_s is not None and self._gathering is None:
+            self._gathering = self._loop.call_at(gather_until_s, self._end_gathering)
+
+    def _sendable_s(self, broker_id: int) -> float:
+        """Return from when on a broker may be sent a request; each costs it and us as much as several records."""
+        free = self._free_connections.get(broker_id)
+        if free is None or len(free) == self._config.requests_in_flight_max:
+            return 0
+        return self._sent_s[broker_id] + self._config.gather_ms / 1_000
+
+    def _end_gathering(self) -> None:
+        self._gathering = None
+        self._flush()
 
     def _send_waiting(self, broker_id: int, partitions: list[int]) -> None:
         """Send what these partitions gathered, if the broker has a connection free; else it gathers on until one is."""
@@ -218,6 +245,7 @@ class Appender:
             room -= len(batch.data)
             batches.append(batch)
         if batches:
+            self._sent_s[broker_id] = self._loop.time()
             self._send(broker_id, connections.pop(), batches)
 
     def _build(self, partition: int, lane: _Lane, expires_s: float) -> _Batch:

@@ -1,5 +1,6 @@
 """The appender against brokers that answer, refuse, hang up and fall silent: what lands, in which order, and who is told."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
@@ -245,6 +246,40 @@ async def test_partitions_gather_while_every_connection_to_their_broker_is_busy(
     brokers.let_go()
     assert await appender.close(5)
     assert [batches_of(body) for _, _, body in brokers.requests[2:]] == [{2: [b"2", b"2"], 3: [b"2"]}]
+
+
+async def test_while_a_broker_has_not_answered_records_gather_until_it_does() -> None:
+    brokers = FakeBrokers({0: 1, 1: 1, 2: 1, 3: 2})
+    config = replace(CONFIG, gather_ms=60_000)
+    appender = Appender(config, brokers, lambda *_: None, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
+    brokers.hold()
+    appender.append(0, b"k", b"1", b"h")
+    await brokers.wait_requests(1)
+    for partition in (1, 2, 3):
+        appender.append(partition, b"k", b"2", b"h")
+        await asyncio.sleep(0)
+    await brokers.wait_requests(2)
+    assert [(broker_id, list(batches_of(body))) for broker_id, _, body in brokers.requests] == [(1, [0]), (2, [3])]
+    brokers.answer_one()
+    await brokers.wait_requests(3)
+    assert sorted(batches_of(brokers.requests[2][2])) == [1, 2]
+    brokers.let_go()
+    assert await appender.close(5)
+
+
+async def test_nothing_is_sent_after_close() -> None:
+    brokers = FakeBrokers({0: 1, 1: 1})
+    appender = Appender(CONFIG, brokers, lambda *_: None, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
+    brokers.hold()
+    appender.append(0, b"k", b"1", b"h")
+    await brokers.wait_requests(1)
+    assert not await appender.close(0)
+    appender.append(1, b"k", b"2", b"h")
+    brokers.let_go()
+    await wait_until(lambda: not appender._under_way)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(brokers.requests) == 1
 
 
 async def test_request_is_bounded_in_bytes() -> None:
