@@ -119,7 +119,7 @@ class Follower:
                 partition, followed.instance, base_offset, batch.record_count, batch.first_header
             )
         ):
-            self._met(waiting.popleft())
+            self._meet(batch, waiting)
             followed.offset = base_offset + batch.record_count
             followed.last_epoch = -1
             self._landings += 1
@@ -131,6 +131,11 @@ class Follower:
             self._listener().read_failed(partition, followed.instance, ReadError(text, is_alarm=True))
         else:
             self._fetch_soon(partition)
+
+    def _meet(self, batch: SentBatch, waiting: deque[SentBatch]) -> None:
+        if waiting and waiting[0] is batch:  # else whoever was told gave the partition up
+            waiting.popleft()
+        self._met(batch)
 
     def reach(self, partition: int, offset: int) -> None:
         """Fetch soon what lies below an offset, unless that is told with batches of ours which are on their way."""
@@ -204,15 +209,16 @@ class Follower:
                 at = stop
                 continue
             sent = self._sent(partition)
+            own = sent[0] if sent else None
             if (
-                sent
-                and data[at + BATCH_HEAD_BYTES : stop] == sent[0].body
+                own
+                and data[at + BATCH_HEAD_BYTES : stop] == own.body
                 and base_offset >= followed.offset
                 and listener.own_records_read(
-                    partition, followed.instance, base_offset, sent[0].record_count, sent[0].first_header
+                    partition, followed.instance, base_offset, own.record_count, own.first_header
                 )
             ):
-                self._met(sent.popleft())
+                self._meet(own, sent)
                 followed.offset = last_offset + 1
             else:
                 records = _decode(data[at:stop], followed.offset) if not head[5] & _CONTROL else iter(())

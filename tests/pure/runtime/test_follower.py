@@ -31,6 +31,7 @@ class Told:
     ) -> bool:
         if self.takes_own:
             self.lines.append(f"{partition} instance {instance}: {count} own from {base_offset}")
+        self.at_records()
         return self.takes_own
 
     def position_reached(self, partition: int, instance: int, next_offset: int) -> None:
@@ -141,6 +142,27 @@ async def test_batch_that_landed_where_the_tail_stands_is_met_without_a_fetch(
     await answer(brokers, fetched([found(ours)]))
     assert told.lines[2:] == [], "a fetch that brings it once more tells nothing"
     assert targets_of(brokers.requests[1][2])[1] == {0: 8}
+
+
+@pytest.mark.parametrize("is_fetched", [False, True])
+async def test_partition_may_be_given_up_over_a_batch_of_ours(
+    tail: Follower, brokers: FakeBrokers, told: Told, sent: deque[SentBatch], is_fetched: bool
+) -> None:
+    def give_up() -> None:
+        tail.forget(0)
+        sent.clear()
+
+    ours = batch(5, [b"a"])
+    sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 1, b"h0", b"h0", None))
+    told.at_records = give_up
+    tail.follow(0, 3, 5)
+    tail.follow(1, 4, 0)
+    await brokers.wait_requests(1)
+    if not is_fetched:
+        tail.landed(0, sent[0], 5)
+    await answer(brokers, fetched([found(ours + batch(6, [b"b"]))]))
+    assert told.lines == ["0 instance 3: 1 own from 5"]
+    assert targets_of(brokers.requests[1][2])[2] == [0]
 
 
 async def test_batch_that_landed_further_on_waits_for_what_lies_between(
