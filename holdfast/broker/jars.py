@@ -209,7 +209,8 @@ def _fetch(what: _Fetch, target: Path, timeout_s: float) -> None:
         command = [
             java(),
             *(f"-D{name}={value}" for name, value in what.properties.items()),
-            *("-jar", str(_ivy_jar()), "-ivy", str(ivy_file)),
+            # Who runs this may have no home to keep a cache in.
+            *("-jar", str(_ivy_jar()), "-ivy", str(ivy_file), "-cache", str(target.with_name("ivy"))),
             *("-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]"),
         ]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:  # noqa: S603

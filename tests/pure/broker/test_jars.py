@@ -19,7 +19,7 @@ case "$*" in
         data=$(sed -n 's/^log.dirs=//p' "$settings")
         mkdir -p "$data" && echo formatted > "$data/bootstrap.checkpoint" ;;
     *)
-        echo ran >> "$here/ivy-runs"
+        echo "$*" >> "$here/ivy-runs"
         if [ "$(wc -l < "$here/ivy-runs")" -le {failures} ]; then
             echo '  [FAILED     ] the network is down'
             exit 1
@@ -67,6 +67,7 @@ def test_jars_are_fetched_once(java_home: Path) -> None:
     assert [jar.name for jar in jars()] == [f"kafka_2.13-{KAFKA_VERSION}.jar"]
     assert classpath() == str(cache_dir() / f"kafka-{KAFKA_VERSION}" / "*")
     assert ivy_runs(java_home) == 1
+    assert f" -cache {cache_dir()}/" in (java_home / "bin" / "ivy-runs").read_text(), "whoever runs it may have no home"
 
 
 def test_fetching_is_tried_again(java_home: Path) -> None:
