@@ -12,6 +12,7 @@ import click
 import pytest
 
 from holdfast.cli import main
+from holdfast.daemon.compaction import history
 from holdfast.daemon.config import KNOWN, MEANINGLESS, RESERVED_VARIABLES
 from tests.pure.docs.pages import GUIDES, PAGES, ROOT, anchors, code_blocks, code_spans, commands, links, name_of
 
@@ -92,7 +93,9 @@ def test_settings_exist(page: Path) -> None:
         for schema in (ROOT / "holdfast").rglob("*.avsc")
         for name in re.findall(r'"([a-z_]+)"', schema.read_text())
     }
-    known = KNOWN.keys() | MEANINGLESS.keys() | OTHER_NAMES | columns
+    known = (
+        KNOWN.keys() | MEANINGLESS.keys() | OTHER_NAMES | columns | history.COLUMNS.keys() | set(history.DIRECTORIES)
+    )
     for span in code_spans(text):
         name = span.partition(" = ")[0].partition("=")[0]
         if (
