@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ from holdfast.records.snapshot_topic import (
     encode_entry,
     encode_manifest,
 )
-from tests.real.nodes import topic_id_of
+from tests.real.nodes import WAIT_TIMEOUT_S, topic_id_of, wait_until
 from tests.real.running_node import RunningNode, make_settings, read_log, running
 from tests.real.shared_kafka import NewTopicFactory
 
@@ -78,6 +79,15 @@ class Job:
             for key, value in of_partition:
                 producer.produce(self.snapshot_topic, value, key, index)
         assert producer.flush(10) == 0
+
+    def live_keys(self) -> set[bytes | None]:
+        """Return the keys of what stands in the snapshot topic."""
+        newest = {
+            record.key: record.value
+            for index in range(PARTITIONS)
+            for record in read_log(self._kafka, self.snapshot_topic, index)
+        }
+        return {key for key, value in newest.items() if value is not None}
 
 
 @pytest.fixture
@@ -236,3 +246,38 @@ async def test_a_log_cut_past_its_manifests_is_read_as_a_whole(kafka: str, topic
     async with running(with_snapshots(kafka, topic, job)) as third:
         assert await loads(third) == {"fast": PARTITIONS}
         assert await states(third, orders) == before
+
+
+async def test_the_owner_verifies_manifests_and_removes_what_nobody_needs(
+    kafka: str, topic: str, orders: bytes
+) -> None:
+    job = Job(kafka, topic)
+    settings = with_snapshots(kafka, topic, job)
+    async with running(settings) as node:
+        await asyncio.gather(*(node.client.initialize(GROUP, orders, n, 1, 0) for n in range(SHARE_PARTITIONS)))
+        for turn in range(4):
+            await write(node, orders, turn)
+            job.write(job.fold())
+            await until_metric(node, "snapshot-manifests-verified-total", (turn + 1) * PARTITIONS)
+        # Of each share partition the oldest two of four entries, and of each log partition as many manifests.
+        await until_metric(node, "snapshot-removals-total", 2 * (SHARE_PARTITIONS + PARTITIONS))
+        await wait_until(lambda: len(job.live_keys()) == 2 * (SHARE_PARTITIONS + PARTITIONS), "removals landed")
+        found = await node.client.admin("metrics")
+        assert found["snapshot-divergences-total"] == found["snapshot-manifests-disagreeing-total"] == 0
+        before = await states(node, orders)
+    async with running(settings) as again:
+        assert await loads(again) == {"fast": PARTITIONS}
+        assert await states(again, orders) == before
+
+
+async def until_metric(node: RunningNode, name: str, wanted: float) -> None:
+    """Wait until a metric has a value."""
+
+    async def found() -> float:
+        value: float = (await node.client.admin("metrics"))[name]
+        return value
+
+    deadline = time.monotonic() + WAIT_TIMEOUT_S
+    while (value := await found()) != wanted:
+        assert time.monotonic() < deadline, f"{name} is {value} in place of {wanted}"
+        await asyncio.sleep(0.05)
