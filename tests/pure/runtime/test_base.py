@@ -1,0 +1,173 @@
+"""A base is taken only behind the very record that it names; in any other case the load reads the log from its start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
+from holdfast.records.header import encode_header
+from holdfast.records.reader import Position
+from holdfast.runtime.base import Base
+from holdfast.runtime.log import LogRecord
+from holdfast.runtime.memory_log import MemoryTopic
+from holdfast.runtime.partition import Partition
+from holdfast.runtime.runtime import CoordinatorRuntime
+from holdfast.runtime.settings import PartitionConfig
+from holdfast.runtime.states import State
+from tests.pure.runtime.counter import Bugs, Counter
+
+ATTEMPT = b"a" * 16
+CHECKPOINT = Checkpoint(3, ATTEMPT, "b", 2, "memory", (1).to_bytes(16, "big"), 1, None)
+BASE = Base(4, Position(3, ATTEMPT, 5), CHECKPOINT, 40, 10)
+
+
+def record(
+    sequence: int = 4, offset: int = 4, epoch: int = 3, key: bytes = b"key", value: bytes | None = b"1"
+) -> LogRecord:
+    return LogRecord(offset, key, value, encode_header(epoch, sequence))
+
+
+@pytest.mark.parametrize(
+    ("found", "refusal"),
+    [
+        (record(), ""),
+        (record(value=None), ""),
+        (record(key=CHECKPOINT_KEY, value=encode_checkpoint(CHECKPOINT)), ""),
+        (record(offset=5), "no record lies at its offset"),
+        (record()._replace(header=None), "the record at its offset is another program's"),
+        (record()._replace(header=b"?"), "the record at its offset cannot be read"),
+        (record(sequence=5), "the record at its offset is another one"),
+        (record(epoch=4), "the record at its offset is another one"),
+        (
+            record(key=CHECKPOINT_KEY, value=encode_checkpoint(CHECKPOINT._replace(attempt_id=bytes(16)))),
+            "the checkpoint at its offset is another one",
+        ),
+        (record(key=CHECKPOINT_KEY, value=b"?"), "the record at its offset cannot be read"),
+    ],
+)
+def test_a_base_names_its_record(found: LogRecord, refusal: str) -> None:
+    assert BASE.refusal(found) == refusal
+
+
+class World:
+    """A runtime over a log of one partition, with a finder that answers what it is told to."""
+
+    def __init__(self, base: Base | None) -> None:
+        self.base = base
+        self.judged: list[tuple[int, str]] = []
+        self.asked: list[int] = []
+        self.bugs = Bugs()
+        self.now_ms = 0
+        self.topic = MemoryTopic()
+        write = self.topic.write_foreign
+        write(0, CHECKPOINT_KEY, encode_checkpoint(CHECKPOINT), encode_header(3, 0))
+        for sequence in range(1, 8):
+            write(0, b"key", b"1", encode_header(3, sequence))
+        self.topic.commit(0)
+        log = self.topic.open_log()
+        self.runtime = CoordinatorRuntime(
+            PartitionConfig(node_id="a", log=self.topic.identity),
+            log,
+            self,
+            lambda _: Counter("machine", lambda _: None, self.bugs),
+            lambda: self.now_ms,
+            lambda size: b"n" * size,
+            lambda: 1.0,
+            bases=self,
+        )
+        log.start(self.runtime)
+
+    def load(self) -> Partition:
+        self.runtime.load(0, None)
+        self.topic.run_until_quiet()
+        return self.runtime.partitions[0]
+
+    def find_base(self, partition: int, instance: int, log_start: int) -> None:
+        self.asked.append(log_start)
+        self.runtime.base_found(partition, instance, self.base)
+
+    def base_judged(self, partition: int, offset: int, refusal: str) -> None:
+        self.judged.append((offset, refusal))
+
+    def note(self, level: str, event: str, fields: dict[str, object]) -> None:
+        """Listen to nothing."""
+
+    def continue_soon(self, task: Callable[[], None]) -> None:
+        task()
+
+    def partition_changed(self, partition: Partition) -> None:
+        """Listen to nothing."""
+
+    def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
+        """Listen to nothing."""
+
+
+def value_of(partition: Partition) -> int:
+    machine = partition.machine
+    assert isinstance(machine, Counter)
+    return machine.value
+
+
+def test_a_load_goes_on_behind_its_base() -> None:
+    world = World(BASE)
+    partition = world.load()
+    assert (partition.state, value_of(partition), partition.base_offset) == (State.ACTIVE, 40 + 3, 4)
+    assert (partition.ownership.epoch, partition.generation) == (4, 3)
+    assert partition.bytes_met == 5 * 10 + 3 * len(b"key1")
+    assert (world.asked, world.judged) == ([0], [(4, "")])
+
+
+@pytest.mark.parametrize(
+    ("base", "refusal"),
+    [
+        (BASE._replace(position=Position(3, ATTEMPT, 6)), "the record at its offset is another one"),
+        (BASE._replace(offset=8), "the log does not hold its offset"),
+        (BASE._replace(offset=-1), "the log does not hold its offset"),
+    ],
+)
+def test_a_load_starts_over_without_a_base_that_the_log_does_not_confirm(base: Base, refusal: str) -> None:
+    world = World(base)
+    partition = world.load()
+    assert (partition.state, value_of(partition), partition.base_offset) == (State.ACTIVE, 7, -1)
+    assert world.judged == [(base.offset, refusal)]
+
+
+def test_a_hole_at_the_offset_of_a_base_refuses_it() -> None:
+    world = World(BASE._replace(offset=8, position=Position(3, ATTEMPT, 9)))
+    world.topic.write_hole(0)
+    world.topic.commit(0)
+    partition = world.load()
+    assert (partition.state, value_of(partition)) == (State.ACTIVE, 7)
+    assert world.judged == [(8, "no record lies at its offset")]
+
+
+def test_a_base_that_cannot_be_loaded_costs_a_load_of_the_whole_log() -> None:
+    world = World(BASE)
+    world.bugs.armed.append("finish_load")
+    partition = world.load()
+    assert (partition.state, value_of(partition), partition.base_offset) == (State.ACTIVE, 7, -1)
+    ((offset, refusal),) = world.judged
+    assert offset == 4
+    assert refusal.startswith("loading failed: ")
+
+
+def test_without_a_base_the_whole_log_is_read() -> None:
+    world = World(None)
+    assert value_of(world.load()) == 7
+    assert world.judged == []
+
+
+def test_a_log_that_an_admin_accepts_or_that_lost_its_end_is_read_as_a_whole() -> None:
+    world = World(BASE)
+    partition = world.load()
+    world.topic.make()
+    world.topic.write_foreign(0, CHECKPOINT_KEY, encode_checkpoint(CHECKPOINT), encode_header(3, 0))
+    world.topic.commit(0)
+    world.topic.run_until_quiet()
+    assert partition.state is State.FAILED
+    world.asked.clear()
+    world.runtime.accept(0, "it is meant to be so")
+    world.topic.run_until_quiet()
+    assert world.asked == []
