@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 
@@ -67,13 +68,14 @@ class World:
             write(0, b"key", b"1", encode_header(3, sequence))
         self.topic.commit(0)
         log = self.topic.open_log()
+        attempts = count(1)
         self.runtime = CoordinatorRuntime(
             PartitionConfig(node_id="a", log=self.topic.identity),
             log,
             self,
             lambda _: Counter("machine", lambda _: None, self.bugs),
             lambda: self.now_ms,
-            lambda size: b"n" * size,
+            lambda size: next(attempts).to_bytes(size, "big"),
             lambda: 1.0,
             bases=self,
         )
