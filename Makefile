@@ -25,7 +25,7 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $(READY)
 
-demo: $(READY) ## an embedded Kafka, the daemon, a pool of queue workers; both are killed midway, and nothing is lost
+demo: $(READY) ## a queue whose daemon and worker are killed midway; then Spark folds the log, and the past is asked
 	@$(BIN)/python -m demo
 
 test: check vectors pure model sim real interop ## everything that a change must pass

@@ -4,6 +4,8 @@
     share_partition  the delivery state of one topic partition, as its leader keeps it in memory
     worker           leads some share partitions: acquire, process, acknowledge or release, write the state down
     daemon           the Holdfast process: started, killed, started again
+    busy             many more share partitions, so that there is a log worth folding
+    past             the second act: the Spark job, short loads, a short log, and questions about the past
     verdict          what is true in the end: what was written, read back, and found in the log
 
 `__main__` is the story.

@@ -1,5 +1,7 @@
 """The story: a queue of orders is worked off; midway the daemon and a worker die at once; nothing is lost.
 
+Then the Spark job folds the log, the daemon loads from the snapshots, the log is cut, and the history still knows the past.
+
 Example: python -m demo
 """
 
@@ -19,6 +21,7 @@ from rich.console import Console
 from demo.daemon import Daemon
 from demo.display import Display, show_checks, show_log, show_orders
 from demo.orders import place_orders
+from demo.past import Moment, Past
 from demo.verdict import Check, judge, read_log
 from demo.worker import GROUP, PATIENT, STATE_EPOCH, Ledger, Worker
 from holdfast.broker import BrokerError, development_kafka
@@ -36,6 +39,7 @@ async def tell(console: Console, bootstrap_servers: str, directory: Path) -> boo
     """Tell the story; returns whether everything held that was to be proved."""
     name = f"demo-orders-{uuid.uuid4().hex[:8]}"
     state_topic = f"holdfast-{name}"
+    topics = [name, state_topic]
     try:
         orders = place_orders(bootstrap_servers, name, PARTITIONS, ORDERS_PER_PARTITION, SEED)
         console.print(f"Placed {PARTITIONS * ORDERS_PER_PARTITION:,} orders in {PARTITIONS} partitions of {name}.")
@@ -49,15 +53,19 @@ async def tell(console: Console, bootstrap_servers: str, directory: Path) -> boo
                 for partition in ledgers:
                     await client.initialize(GROUP, topic_id, partition, STATE_EPOCH, start_offset=0)
             with Display(console, PARTITIONS, ORDERS_PER_PARTITION) as display:
-                is_restored = await work(daemon, bootstrap_servers, (name, topic_id), ledgers, display)
+                is_restored, power_cut = await work(daemon, bootstrap_servers, (name, topic_id), ledgers, display)
             story = read_log(bootstrap_servers, state_topic)
             show_orders(console, ledgers, story)
             show_log(console, story)
             async with connect(daemon.address, PATIENT) as client:
                 checks = await judge(client, topic_id, orders, ledgers, story)
+            past = Past(console, daemon, bootstrap_servers, name, directory)
+            topics += past.topics
+            await past.tell(orders, power_cut)
         finally:
             exit_code = daemon.stop()
         checks += [
+            *past.checks,
             Check("The worker that took over found all that its predecessor was answered.", is_restored),
             Check("The daemon stops cleanly (exit code 0).", exit_code == 0),
         ]
@@ -65,14 +73,18 @@ async def tell(console: Console, bootstrap_servers: str, directory: Path) -> boo
         return all(check.holds for check in checks)
     finally:
         admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-        for deleted in admin.delete_topics([name, state_topic]).values():
+        for deleted in admin.delete_topics(topics).values():
             deleted.exception(_KAFKA_TIMEOUT_S)
 
 
 async def work(
     daemon: Daemon, bootstrap_servers: str, topic: tuple[str, bytes], ledgers: dict[int, Ledger], display: Display
-) -> bool:
-    """Work off all orders through a power cut; returns whether the worker that took over found what was answered."""
+) -> tuple[bool, Moment]:
+    """Work off all orders through a power cut.
+
+    Returns:
+        Whether the worker that took over found what was answered, and what was answered at the power cut.
+    """
     power_cut = asyncio.Event()
 
     def about_to_write() -> None:
@@ -101,6 +113,7 @@ async def work(
         await power_cut.wait()
         daemon.kill()
         doomed.cancel()
+        moment = Moment.now(ledgers)
         outstanding = sum(led.outstanding is not None for led in ledgers.values())
         answered = sum(led.writes for led in ledgers.values())
         display.say(
@@ -115,7 +128,7 @@ async def work(
         display.say("Worker C takes over from worker A, and knows only what the daemon tells it.")
         successor = worker("C", range(half))
         pool.create_task(successor.run())
-    return len(successor.restored) == half and all(successor.restored.values())
+    return len(successor.restored) == half and all(successor.restored.values()), moment
 
 
 @contextmanager

@@ -21,6 +21,7 @@ class Daemon:
 
     def __init__(self, bootstrap_servers: str, state_topic: str, directory: Path) -> None:
         self.address = f"{HOST}:{choose_ports(1)[0].broker}"
+        self.state_topic = state_topic
         self.said = directory / "holdfast.log"
         self._settings = {
             "kafka.bootstrap.servers": bootstrap_servers,
@@ -28,17 +29,22 @@ class Daemon:
             "state_topic": state_topic,
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
+            "share.coordinator.state.topic.num.partitions": "16",
+            "snapshots.topic": "",  # the first act does without
         }
         self._process: subprocess.Popen[bytes] | None = None
 
-    async def start(self) -> float:
+    async def start(self, **settings: str) -> float:
         """Start the process and wait until every log partition serves; returns how many seconds that took.
+
+        Args:
+            settings: those of this start alone, over the others.
 
         Raises:
             RuntimeError: it ended, or was not ready in time.
         """
         began_s = time.monotonic()
-        flags = [part for name, value in self._settings.items() for part in ("--set", f"{name}={value}")]
+        flags = [part for name, value in (self._settings | settings).items() for part in ("--set", f"{name}={value}")]
         with self.said.open("ab") as said:
             command = [sys.executable, "-m", "holdfast.cli", "serve", *flags]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)  # noqa: ASYNC220
