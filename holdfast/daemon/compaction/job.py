@@ -34,6 +34,8 @@ _STATE_VERSION: Final = 1
 #: Stands in a query's directory when the fold of a log partition stands still.
 _STOPPED_FILE: Final = "stopped"
 _POLL_S: Final = 1
+_FETCH_WAIT_MS: Final = 10
+_POLL_RECORDS: Final = 10_000
 
 _log = structlog.get_logger(__name__)
 
@@ -104,6 +106,10 @@ def read_log(spark: SparkSession, config: CompactionConfig, records_per_batch: i
     options = {f"kafka.{name}": value for name, value in to_java(config.kafka_properties).items()} | {
         "kafka.bootstrap.servers": config.bootstrap_servers,
         "kafka.isolation.level": "read_uncommitted",
+        # A consumer is asked for the end of the log before it reads, and would wait there this long before it goes back.
+        "kafka.fetch.max.wait.ms": str(_FETCH_WAIT_MS),
+        "kafka.max.poll.records": str(_POLL_RECORDS),
+        "kafka.enable.metrics.push": "false",
         "subscribe": config.state_topic,
         "startingOffsets": "earliest",
         # The log is cut at its start as a matter of course; the fold sees each cut by itself.
