@@ -9,7 +9,7 @@ BIN := .venv/bin
 READY := .venv/ready
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS)
 # These say what they did, and need the machine to themselves.
-KILLING := tests/real/test_kill.py tests/real/test_freeze.py
+KILLING := tests/real/test_kill.py tests/real/test_freeze.py tests/real/test_compaction_kill.py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check fmt lint type contracts vectors pure sim model real interop soak bench docs zip clean
@@ -70,7 +70,7 @@ soak: $(READY) ## the long forms: many lives, every scope of the model, twenty k
 	$(BIN)/python -m tests.model.checker
 	$(BIN)/python -m tests.model.checker --rules manifests
 	$(BIN)/python -m tests.model.checker --mutants
-	KILLS=20 $(BIN)/python -m pytest --capture=no $(KILLING)
+	KILLS=20 JOB_KILLS=10 DAEMON_KILLS=5 $(BIN)/python -m pytest --capture=no $(KILLING)
 
 bench: $(READY) ## Holdfast and Apache Kafka's share coordinator, side by side
 	$(BIN)/python -m benchmarks

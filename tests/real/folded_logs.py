@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from holdfast.daemon.compaction.config import CompactionConfig
+from holdfast.daemon.compaction.errors import CompactionError
 from holdfast.daemon.compaction.job import run
 from holdfast.daemon.compaction.report import BatchReport
 from holdfast.daemon.compaction.topics import Topics
@@ -26,6 +27,9 @@ from holdfast.records.values import Snapshot
 from tests.pure.records.logs import MOVES, LogWriter
 
 READ_TIMEOUT_S = 30.0
+#: Spark gives a Python process ten seconds to start, which nobody can change; a loaded machine may need more.
+TOO_SLOW = "Python worker failed to connect back"
+STARTS_MAX = 5
 #: What makes Spark spare itself work that pays only for much data.
 QUICK = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -122,7 +126,13 @@ class FoldedLogs:
     def fold(self, config: CompactionConfig | None = None) -> list[BatchReport]:
         """Run a job to the end of the logs as it is now; returns its reports."""
         reports: list[BatchReport] = []
-        run(config or self.config, once=True, on_progress=reports.append)
+        for attempt in range(STARTS_MAX):
+            try:
+                run(config or self.config, once=True, on_progress=reports.append)
+                break
+            except CompactionError as error:
+                if TOO_SLOW not in str(error) or attempt == STARTS_MAX - 1:
+                    raise
         return reports
 
     def state_topic_id(self) -> bytes:

@@ -123,6 +123,25 @@ def test_a_batch_that_dies_between_any_two_steps_is_repeated_and_nothing_is_ther
     assert_history_holds_each_change_once(logs)
 
 
+def test_the_group_reads_the_log_from_its_start_on_before_anything_is_folded_and_stays_where_it_is(
+    new_logs: LogsFactory,
+) -> None:
+    logs = new_logs(2)
+    logs.grow(60)
+    logs.cut()
+    topics = Topics(logs.config)
+    try:
+        topics.register()
+        starts = [log.log_start for log in logs.logs]
+        assert any(starts)
+        assert logs.committed() == starts
+        topics.commit({1: starts[1] + 1})
+        topics.register()
+        assert logs.committed() == [starts[0], starts[1] + 1]
+    finally:
+        topics.close()
+
+
 def die(*_: object) -> None:
     raise CompactionError("killed here")
 

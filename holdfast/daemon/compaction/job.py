@@ -59,6 +59,8 @@ def run(
         CompactionError: the job cannot go on; the text says why.
     """
     topics = Topics(config)
+    # Spark takes its time to start, and what was cut meanwhile would be missing from the history.
+    topics.register()
     spark = make_session(config)
     try:
         job = _Job(spark, config, topics, once, on_progress, stop or Event())
@@ -219,6 +221,7 @@ class _Job:
         while not self._stop.is_set():
             topic = self._topics.describe(self._config.state_topic)
             if topic is not None:
+                self._topics.register()
                 return topic
             if self._once:
                 raise CompactionError(f"There is no topic {self._config.state_topic}.")

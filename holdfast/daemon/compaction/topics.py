@@ -10,7 +10,11 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._listoffsets import LatestSpec, OffsetSpec  # the stubs of `admin` re-export none of these
+from confluent_kafka.admin._listoffsets import (
+    EarliestSpec,
+    LatestSpec,
+    OffsetSpec,
+)  # the stubs of `admin` re-export none of these
 from confluent_kafka.admin._topic import TopicDescription
 
 from holdfast.daemon.compaction.config import CompactionConfig
@@ -18,7 +22,9 @@ from holdfast.daemon.compaction.errors import CompactionError
 from holdfast.daemon.messages import topic_id_bytes
 
 _PRODUCE_TIMEOUT_S: Final = 120.0
-_latest: Final[Callable[[], OffsetSpec]] = LatestSpec  # its constructor has no types
+# Their constructors have no types.
+_latest: Final[Callable[[], OffsetSpec]] = LatestSpec
+_earliest: Final[Callable[[], OffsetSpec]] = EarliestSpec
 
 
 class Topics:
@@ -57,14 +63,28 @@ class Topics:
         Raises:
             CompactionError: Kafka does not say.
         """
-        places: dict[TopicPartition, OffsetSpec] = {
-            TopicPartition(self._config.state_topic, number): _latest() for number in range(partition_count)
-        }
+        return self._list_offsets(range(partition_count), _latest())
+
+    def register(self) -> None:
+        """Make the group a reader of the log from its start, wherever it is none yet, so that its owner cuts nothing unread.
+
+        Raises:
+            CompactionError: Kafka refuses.
+        """
+        described = self.describe(self._config.state_topic)
+        if described is None:
+            return
+        places = [TopicPartition(self._config.state_topic, number) for number in range(described[1])]
         try:
-            asked = self._admin.list_offsets(places, request_timeout=self._timeout_s)
-            return {place.partition: future.result().offset for place, future in asked.items()}
+            committed = self._group().committed(places, self._timeout_s)
+            failed = [place.error for place in committed if place.error is not None]
+            if failed:
+                raise KafkaException(failed[0])
         except KafkaException as error:
-            raise CompactionError(f"The end of the log is not known: {error.args[0].str()}.") from error
+            raise CompactionError(
+                f"The offsets of group {self._config.group} are not known: {error.args[0].str()}."
+            ) from error
+        self.commit(self._list_offsets([place.partition for place in committed if place.offset < 0], _earliest()))
 
     def write(self, records: Iterable[tuple[int, bytes, bytes]]) -> None:
         """Write (partition, key, value) to the snapshot topic, and return when all are acknowledged.
@@ -95,11 +115,9 @@ class Topics:
         """
         if not next_offsets:
             return
-        if self._consumer is None:
-            self._consumer = Consumer({**self._properties, "group.id": self._config.group, "enable.auto.commit": False})
         offsets = [TopicPartition(self._config.state_topic, *place) for place in next_offsets.items()]
         try:
-            committed = self._consumer.commit(offsets=offsets, asynchronous=False)
+            committed = self._group().commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
             raise CompactionError(
                 f"The offsets of group {self._config.group} cannot be committed: {error.args[0].str()}."
@@ -110,6 +128,21 @@ class Topics:
                     f"The offset of group {self._config.group} on log partition {place.partition} cannot be committed: "
                     f"{place.error.str()}."
                 )
+
+    def _list_offsets(self, partitions: Iterable[int], which: OffsetSpec) -> dict[int, int]:
+        places = {TopicPartition(self._config.state_topic, number): which for number in partitions}
+        if not places:
+            return {}
+        try:
+            asked = self._admin.list_offsets(places, request_timeout=self._timeout_s)
+            return {place.partition: future.result().offset for place, future in asked.items()}
+        except KafkaException as error:
+            raise CompactionError(f"The bounds of the log are not known: {error.args[0].str()}.") from error
+
+    def _group(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = Consumer({**self._properties, "group.id": self._config.group, "enable.auto.commit": False})
+        return self._consumer
 
     def close(self) -> None:
         """Let go of the connections."""
