@@ -1,6 +1,7 @@
 """What a running node tells and takes: status, settings, metrics, its log partitions, and an admin's decisions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -62,17 +63,23 @@ def metrics(part: str, as_json: bool, address: str) -> None:
 
 
 @click.group(invoke_without_command=True)
+@click.option(
+    "--why-not-pruned", is_flag=True, help="What keeps each log from getting shorter: the key or reader in the way."
+)
 @json_option
 @address_option
 @click.pass_context
-def partitions(context: click.Context, as_json: bool, address: str) -> None:
+def partitions(context: click.Context, why_not_pruned: bool, as_json: bool, address: str) -> None:
     """Show the log partitions of a node: who owns each, in which state, and how far it is.
 
-    Example: holdfast partitions --json
+    Example: holdfast partitions --why-not-pruned
     """
     if context.invoked_subcommand is not None:
         return
     told = admin(address, "partitions")
+    if why_not_pruned:
+        _print_why_not_pruned(told, as_json)
+        return
     if as_json:
         print_json(told)
         return
@@ -91,16 +98,7 @@ def partitions(context: click.Context, as_json: bool, address: str) -> None:
             say(f"Partition {row['partition']} is {row['state']}: {row['failure']}{alarm}.")
 
 
-@partitions.command("why-not-pruned")
-@click.argument("only", nargs=-1, type=click.IntRange(min=0), metavar="[PARTITION]...")
-@json_option
-@address_option
-def why_not_pruned(only: Sequence[int], as_json: bool, address: str) -> None:
-    """Show what keeps the log of each partition from getting shorter: the key or the reader in the way.
-
-    Example: holdfast partitions why-not-pruned 0 1
-    """
-    told = [row for row in admin(address, "partitions") if not only or row["partition"] in only]
+def _print_why_not_pruned(told: Sequence[Mapping[str, Any]], as_json: bool) -> None:
     columns = ("partition", "log_start", "log_bytes", "dead_bytes", "why_not_pruned")
     if as_json:
         print_json([{name: row[name] for name in (*columns, "oldest_key", "oldest_snapshot_offset")} for row in told])

@@ -156,8 +156,8 @@ def test_partitions_are_listed_and_an_alarm_names_its_way_out(run: Run) -> None:
     assert listed.stdout.splitlines()[1].split() == ["0", "active", "1", "4", "21", "20", "3", "2"]
     assert "`holdfast partitions accept 1 --reason …` ends the alarm" in listed.stderr
     assert json.loads(run("partitions", "--json").stdout)[0] == PARTITION
-    reasons = run("partitions", "why-not-pruned", "0").stdout.splitlines()
-    assert len(reasons) == 2
+    reasons = run("partitions", "--why-not-pruned").stdout.splitlines()
+    assert len(reasons) == 3
     assert reasons[1].endswith("100 of 900 bytes are dead")
 
 
