@@ -14,7 +14,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
-from holdfast.daemon.readers import LogReaders
+from holdfast.daemon.readers import LogReaders, Progress
 from holdfast.daemon.settings import CompactionSettings
 from holdfast.daemon.shard import ShareShard
 from holdfast.records.keys import format_key
@@ -144,8 +144,7 @@ class Pruner:
             )
         reader = self._readers.holding(partition.index, self._cut_offset)
         if self.phase is Phase.CUTTING and reader is not None:
-            stands = f"stands at {reader.offset}" if reader.offset >= 0 else "has committed nothing"
-            return f"reader {reader.group} {stands} and the cut would be at {self._cut_offset}"
+            return f"reader {reader.group} {_stands(reader)} and the cut would be at {self._cut_offset}"
         oldest = machine.offsets.oldest()
         if self.phase is Phase.WRITING and oldest is not None and oldest[1] < self._cut_offset:
             failure = f"; writing the next ones failed: {self._slice_failure}" if self._slice_failure else ""
@@ -213,3 +212,9 @@ class Pruner:
         self.phase = phase
         self._progress_ms = now_ms
         self._slice_failure = ""
+
+
+def _stands(reader: Progress) -> str:
+    if not reader.is_known:
+        return "is not looked up yet"
+    return f"stands at {reader.offset}" if reader.offset >= 0 else "has committed nothing"

@@ -3,7 +3,7 @@
 A reader that has never committed holds the whole log, unless it is registered from its first commit on only.
 One that is silent for too long raises an alarm and keeps holding the log, until an admin or a setting drops it: then it
 holds nothing before it commits again, and may find the log cut past it.
-What is not known yet, because nobody has looked, counts as never committed.
+One that nobody has looked up yet may have committed anything, so it holds the whole log too, however it is registered.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ class Progress(NamedTuple):
 
     group: str
     offset: int  #: the next record it will read; -1 where it never committed
+    is_known: bool = True  #: somebody has looked
 
 
 class Change(Enum):
@@ -70,7 +71,7 @@ class LogReaders:
     def holding(self, partition: int, cut_offset: int) -> Progress | None:
         """Return the reader furthest behind that still needs records below the offset, or None."""
         behind = [
-            Progress(group, (offsets or {}).get(partition, _NOTHING))
+            Progress(group, (offsets or {}).get(partition, _NOTHING), offsets is not None)
             for group, offsets in self._offsets.items()
             if self._holds(group, offsets)
         ]
@@ -115,7 +116,7 @@ class LogReaders:
             {
                 "group": group,
                 "state": self._state(group, offsets),
-                "behind": sum(max(0, end - max(0, (offsets or {}).get(place, 0))) for place, end in self._ends.items()),
+                "behind": self._behind(offsets),
                 "still_ms": now_ms - self._moved_ms[group],
                 "committed": {str(place): offset for place, offset in sorted((offsets or {}).items())},
             }
@@ -123,11 +124,19 @@ class LogReaders:
         ]
 
     def _holds(self, group: str, offsets: Mapping[int, int] | None) -> bool:
-        return group not in self._dropped and bool(offsets or group not in self._from_first_commit)
+        is_one = offsets is None or bool(offsets) or group not in self._from_first_commit
+        return group not in self._dropped and is_one
+
+    def _behind(self, offsets: Mapping[int, int] | None) -> int | None:
+        if offsets is None:
+            return None
+        return sum(max(0, end - offsets.get(place, 0)) for place, end in self._ends.items())
 
     def _state(self, group: str, offsets: Mapping[int, int] | None) -> str:
         if group in self._dropped:
             return "dropped"
+        if offsets is None:
+            return "not looked up"
         if not offsets:
             return "never committed" if self._holds(group, offsets) else "not started"
         return "silent" if group in self._silent else "reading"

@@ -233,6 +233,8 @@ def test_a_held_round_costs_nothing_more_however_long_it_is_held() -> None:
     node.fill()
     node.tick_until(CUTTING)
     node.settle()
+    cut_offset = node.partition.checkpoint_offset
+    assert node.pruner.why_not_pruned() == f"reader reader is not looked up yet and the cut would be at {cut_offset}"
     written, landed = node.pruner.snapshots_written, node.bytes_landed
     for turn in range(100):
         node.update(0, turn * 10 + 10_000, turn * 10 + 10_000)

@@ -49,7 +49,12 @@ def test_without_readers_nothing_is_held() -> None:
 
 def test_a_reader_nobody_has_looked_up_holds_everything(world: World) -> None:
     world.learn("fast", 50, 50)
-    assert world.readers.holding(0, 1) == Progress("slow", -1)
+    assert world.readers.holding(0, 1) == Progress("slow", -1, is_known=False)
+    (_, row) = world.readers.describe()
+    assert (row["state"], row["behind"], row["committed"]) == ("not looked up", None, {})
+    world.readers.drop("slow")
+    assert world.readers.holding(0, 1) is None
+    assert world.state_of("slow") == "dropped"
 
 
 def test_the_slowest_reader_is_the_one_that_holds(world: World) -> None:
@@ -116,7 +121,8 @@ def test_one_reader_that_moves_does_not_speak_for_another(world: World) -> None:
 
 def test_a_reader_from_its_first_commit_on_holds_nothing_before_and_everything_then() -> None:
     world = World("job", from_first_commit=("job",))
-    assert world.readers.holding(0, 1) is None
+    assert world.readers.holding(0, 1) == Progress("job", -1, is_known=False), "it may have committed"
+    assert world.state_of("job") == "not looked up"
     world.learn("job", after_ms=10 * TIMEOUT_MS)
     assert world.readers.holding(0, 1) is None
     assert world.told == [], "who does not run is not silent"

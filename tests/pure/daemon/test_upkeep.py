@@ -404,6 +404,9 @@ async def test_the_job_that_writes_snapshots_is_a_reader_once_somebody_runs_it(
     world = await World(MemoryTopic(1), **({"log_readers": ["audit"]} | flags)).serve()
     readers = world.shards.readers
     assert list(readers.groups) == holds
+    assert {row["state"] for row in readers.describe()} == {"not looked up"}
+    for group in readers.groups:
+        readers.learn(group, {}, {0: 1})
     assert [row["group"] for row in readers.describe() if row["state"] == "never committed"] == holds_at_once
     await stopped(world)
 
@@ -422,7 +425,7 @@ async def test_a_reader_that_cannot_be_asked_about_keeps_no_other_from_being_loo
     assert [(line["event"], line["reader"]) for line in lines] == [
         ("what a log reader has committed cannot be asked", "secret")
     ], "it is said once"
-    assert [row["state"] for row in readers.describe()] == ["never committed", "reading"]
+    assert [row["state"] for row in readers.describe()] == ["not looked up", "reading"]
     await stopped(world)
 
 
