@@ -133,11 +133,9 @@ def _asking_the_past(command: Callable[..., None]) -> Callable[..., None]:
                 raise Failure(
                     f"{topic!r} is no topic id, and only Kafka knows names: leave --no-log out.", Exit.WRONG_USAGE
                 )
-            files = HistoryFiles(history_dir, state_topic_id)
-            past = Past(
-                HistoryLog(files, log, job_group), Wanted(group, topic_id, partition), files.begin_ms(), log is not None
-            )
-            command(past=past, **arguments)
+            wanted = Wanted(group, topic_id, partition)
+            changes = HistoryLog(HistoryFiles(history_dir, state_topic_id), log, job_group, wanted)
+            command(past=Past(changes, wanted, changes.begin_ms(), log is not None), **arguments)
 
     return with_past
 
@@ -190,7 +188,7 @@ def diff(from_ms: int, to_ms: int | None, as_json: bool, past: Past) -> None:
     past.warn_before_begin(from_ms)
     earlier, later = StatesAt(from_ms), StatesAt(to_ms)
     changes: dict[SharePartitionKey, int] = {}
-    for change in past.log.changes(past.wanted, to_ms):
+    for change in past.log.changes(to_ms):
         earlier.meet(change)
         later.meet(change)
         if isinstance(change, Change) and from_ms < change.timestamp_ms <= (to_ms or change.timestamp_ms):
@@ -222,7 +220,7 @@ def diff(from_ms: int, to_ms: int | None, as_json: bool, past: Past) -> None:
 
 def _tell_states(past: Past, at_ms: int | None, follow: bool, as_json: bool) -> None:
     states = StatesAt(at_ms)
-    for change in past.log.changes(past.wanted, at_ms):
+    for change in past.log.changes(at_ms):
         states.meet(change)
     found = [_key_data(key) | _known_data(known) for key, known in sorted(states.known.items())]
     found += [_key_data(key) | _known_data(None) for key in sorted(states.unknown())]
@@ -258,7 +256,7 @@ def _print_changes(past: Past, known: dict[SharePartitionKey, Known], as_json: b
 def _tell_story(past: Past, story: OffsetStory, at_ms: int | None, follow: bool, as_json: bool) -> None:
     steps = [
         step
-        for change in past.log.changes(past.wanted, at_ms)
+        for change in past.log.changes(at_ms)
         for step in story.meet(change)
         if at_ms is None or step.change.timestamp_ms <= at_ms
     ]
@@ -298,7 +296,7 @@ def _coming(past: Past) -> Iterator[Change]:
     """Yield what comes, until an interrupt: it is how following ends."""
     with _interrupt() as is_interrupted:
         while not is_interrupted.wait(_FOLLOW_EVERY_S):
-            yield from past.log.new_changes(past.wanted)
+            yield from past.log.new_changes()
 
 
 @contextmanager

@@ -19,67 +19,79 @@ class HistoryLog:
     Each is told of once: below the start of a log partition the history is asked, and the log itself from there on.
     """
 
-    def __init__(self, files: HistoryFiles, log: LogReader | None, group: str) -> None:
-        """Name the sources.
+    def __init__(self, files: HistoryFiles, log: LogReader | None, group: str, wanted: Wanted) -> None:
+        """Ask where the log starts, and then how far the job is.
 
         Args:
-            files: the history.
+            files: the history, whose files were not listed so far.
             log: the log; None: the history must do.
             group: consumer group of the job that writes the history, whose committed offsets say how far it is.
+            wanted: of which share partitions to tell.
+
+        Raises:
+            Failure: the log cannot be read.
         """
         self._files = files
         self._log = log
-        self._group = group
+        self._wanted = wanted
+        # Asked before the files are listed: what was cut off by then is in them, unless the job never saw it.
+        self._starts = {} if log is None else log.begin(self._partitions(log))
+        self._folded = {} if log is None else log.kafka.committed(group, log.topic)
 
-    def changes(self, wanted: Wanted, until_ms: int | None = None) -> Iterator[Change | Gap]:
+    def begin_ms(self) -> int | None:
+        """Return the time of the first change in the history; None: there is none.
+
+        Raises:
+            Failure: the history cannot be read.
+        """
+        return self._files.begin_ms()
+
+    def changes(self, until_ms: int | None = None) -> Iterator[Change | Gap]:
         """Yield what is wanted; the changes of one log partition come in the order of their offsets.
 
         Args:
-            wanted: of which share partitions.
             until_ms: what is a day later may be left out; None: nothing may.
 
         Raises:
             Failure: history or log cannot be read.
         """
-        starts = {} if self._log is None else self._log.begin(self._partitions(self._log, wanted))
         newest: dict[int, int] = {}
-        for change in self._files.changes(wanted, until_ms):
-            if change.log_partition not in starts or change.offset < starts[change.log_partition]:
+        for change in self._files.changes(self._wanted, until_ms):
+            if change.log_partition not in self._starts or change.offset < self._starts[change.log_partition]:
                 newest[change.log_partition] = change.offset
                 yield change
         if self._log is None:
             return
-        folded = self._log.kafka.committed(self._group, self._log.topic)
         for partition, offset in newest.items():
-            start, end = starts.get(partition, 0), folded.get(partition, offset + 1)
+            start, end = self._starts.get(partition, 0), self._folded.get(partition, offset + 1)
             if end < start:
                 say(
                     f"Log partition {partition}: the history ends before offset {end}, and the log starts at {start}; "
                     "what was between is lost, and what is not in the log again may have been deleted."
                 )
                 yield Gap(partition)
-        yield from self.new_changes(wanted)
+        yield from self.new_changes()
 
-    def new_changes(self, wanted: Wanted) -> Iterator[Change]:
+    def new_changes(self) -> Iterator[Change]:
         """Yield what the log has got since the last time.
 
         Raises:
             Failure: the log cannot be read.
         """
         assert self._log is not None, "only a log has something new"
-        for entry in self._log.read(log_reader.Wanted(self._partitions(self._log, wanted))):
+        for entry in self._log.read(log_reader.Wanted(self._partitions(self._log))):
             if not entry.counts:
                 continue
             if entry.problem is not None:
                 say(f"Log partition {entry.partition}, offset {entry.offset}: {entry.problem}")
-            if entry.kind in _KINDS and entry.key is not None and wanted.includes(entry.key):
+            if entry.kind in _KINDS and entry.key is not None and self._wanted.includes(entry.key):
                 value = entry.value if isinstance(entry.value, Snapshot | Update) else None
                 yield Change(entry.partition, entry.offset, entry.timestamp_ms, entry.key, value)
 
-    def _partitions(self, log: LogReader, wanted: Wanted) -> list[int]:
+    def _partitions(self, log: LogReader) -> list[int]:
         """Return the log partitions that can hold what is wanted."""
         partitions = log.kafka.partitions(log.topic)
-        group_id, topic_id, partition = wanted
+        group_id, topic_id, partition = self._wanted
         if group_id is None or topic_id is None or partition is None:
             return partitions
         return [log_partition(SharePartitionKey(group_id, topic_id, partition), len(partitions))]
