@@ -26,6 +26,8 @@ from holdfast.records.keys import parse_topic_id
 #: How long a broker may be silent before reading is given up.
 READ_TIMEOUT_S: Final = 30.0
 
+#: What a consumer says of an offset that the log does not have any more, for it may not choose another one.
+_CUT: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _POLL_S: Final = 0.1
 _MESSAGES_PER_POLL: Final = 1_000
 
@@ -178,6 +180,11 @@ class KafkaReader:
                 elif problem.code() == KafkaError._PARTITION_EOF:
                     # The last offsets may be gone, or belong to control records, which no consumer is shown.
                     return
+                elif problem.code() in _CUT:
+                    raise Failure(
+                        f"{topic} partition {partition} was cut while it was read ({problem.str()}); "
+                        "run the command again."
+                    )
                 elif problem.fatal() or not problem.retriable():
                     raise _unreachable(KafkaException(problem))
 

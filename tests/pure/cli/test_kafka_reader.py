@@ -1,0 +1,57 @@
+"""What a consumer complains of while a topic is read is told with the step that helps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, Message
+
+from holdfast.console.kafka_reader import KafkaReader
+from holdfast.console.outcomes import Exit, Failure
+
+
+class FakeConsumer:
+    """Gives one record and then a problem."""
+
+    problem: KafkaError
+
+    def __init__(self, properties: dict[str, Any]) -> None:
+        assert properties["auto.offset.reset"] == "error"
+
+    def assign(self, places: object) -> None:
+        pass
+
+    def consume(self, count: int, timeout: float) -> list[Message]:
+        return [Message("t", 2, 7, b"key", b"value"), Message("t", 2, 8, error=self.problem)]
+
+    def close(self) -> None:
+        pass
+
+
+def failure_of(monkeypatch: pytest.MonkeyPatch, code: int, text: str) -> Failure:
+    monkeypatch.setattr("holdfast.console.kafka_reader.Consumer", FakeConsumer)
+    monkeypatch.setattr(FakeConsumer, "problem", KafkaError(code, text), raising=False)
+    with KafkaReader({"bootstrap.servers": "b:1"}) as reader:
+        records = reader.read("t", 2, end=100, from_offset=7)
+        assert next(records)[0] == 7
+        with pytest.raises(Failure) as caught:
+            next(records)
+    return caught.value
+
+
+@pytest.mark.parametrize("code", [KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE])
+def test_a_topic_that_is_cut_while_it_is_read_is_no_matter_of_the_connection(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    failure = failure_of(monkeypatch, code, "offset out of range")
+    assert (failure.exit_code, failure.message) == (
+        Exit.FAILED,
+        "t partition 2 was cut while it was read (offset out of range); run the command again.",
+    )
+
+
+def test_a_topic_that_may_not_be_read_is_said_to_be_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    failure = failure_of(monkeypatch, KafkaError.TOPIC_AUTHORIZATION_FAILED, "not allowed")
+    assert failure.exit_code == Exit.UNREACHABLE
+    assert failure.message.startswith("Kafka cannot be read (not allowed)")
