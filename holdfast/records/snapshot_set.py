@@ -120,9 +120,10 @@ class SnapshotSet:
             if number % _SLICE == _SLICE - 1:
                 yield None
             newest = max((offset for offset in entries if offset <= oldest), default=-1)
-            for offset in sorted(entries):
-                if offset < log_start or offset < newest:
-                    yield entries[offset].key_bytes
+            # Whoever asks may wait for long between two keys, and another owner may remove entries meanwhile.
+            dead = [entry for offset, entry in sorted(entries.items()) if offset < log_start or offset < newest]
+            for entry in dead:
+                yield entry.key_bytes
 
     def share_partitions(self) -> list[SharePartitionKey]:
         """Return every share partition that has an entry."""
@@ -136,8 +137,10 @@ class SnapshotSet:
         """Return one of the manifests.
 
         Raises:
-            RecordError: it cannot be decoded.
+            RecordError: it cannot be decoded, or is there no more.
         """
+        if covered_offset not in self._manifests:
+            raise RecordError("The manifest was removed meanwhile.")
         return decode_manifest(self._manifests[covered_offset])
 
     def agree(self, covered_offset: int, log_start: int) -> Generator[None, None, dict[SharePartitionKey, RawEntry]]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from holdfast.records import avro, snapshot_topic
 from holdfast.records.batches import StateBatch
-from holdfast.records.errors import Undecodable, UnknownVersion
+from holdfast.records.errors import RecordError, Undecodable, UnknownVersion
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.reader import Position
 from holdfast.records.snapshot_set import Disagreement, SnapshotSet
@@ -177,6 +177,24 @@ def test_a_null_removes_an_entry_or_a_manifest_and_says_nothing_of_the_share_par
     assert len(found) == 2
     found.add(manifest[0], None)
     assert found.manifest_offsets() == []
+
+
+def test_what_another_owner_removes_meanwhile_is_no_stumbling_block() -> None:
+    older, oldest = manifest_of(11, OLD, BESIDE), manifest_of(10, OLD)
+    middle = entry_of(ONE, 5, Entry(STATE, 1, 3))
+    found = set_of(OLD, middle, NEW, BESIDE, oldest, older, manifest_of(12, NEW, BESIDE))
+    removable = found.removable(0, [12, 12])
+    assert next(removable) == oldest[0]
+    found.add(older[0], None)
+    assert next(removable) == older[0]
+    assert next(removable) == OLD[0]
+    found.add(OLD[0], None)
+    found.add(middle[0], None)
+    assert list(removable) == [middle[0]]
+    with pytest.raises(RecordError, match="removed meanwhile"):
+        found.manifest(11)
+    with pytest.raises(Disagreement, match="removed meanwhile"):
+        found.verify(11, 0)
 
 
 def test_what_is_about_something_else_is_counted_and_passed_over() -> None:
