@@ -299,10 +299,13 @@ class Shards:
             self._lost()
 
     def ticked(self) -> None:
-        """Let every pruner do its next step; a bug in one is not another's."""
+        """Let the snapshots and every pruner do their next step; a bug in one is not another's."""
         now_ms = self.runtime.now_ms()
         if self._snapshots is not None:
-            self._snapshots.tick()
+            try:
+                self._snapshots.tick()
+            except Exception as bug:
+                self.note("error", "looking after the snapshot topic failed", {"error": repr(bug), "exc_info": bug})
         for index, pruner in self.pruners.items():
             try:
                 pruner.tick(now_ms)

@@ -165,6 +165,25 @@ async def test_a_bug_in_one_pruner_is_not_anothers() -> None:
     assert world.series("internal-errors") == {"internal-errors-total": 1}
 
 
+async def test_a_bug_in_the_look_at_the_snapshot_topic_keeps_no_pruner_from_its_step() -> None:
+    world = await ShardsWorld(MemoryTopic(1)).serve()
+    ticked: list[int] = []
+
+    class Snapshots:
+        def tick(self) -> None:
+            raise KeyError(7)
+
+    world.shards._snapshots = Snapshots()  # type: ignore[assignment]
+    world.shards.pruners[0].tick = ticked.append  # type: ignore[method-assign,assignment]
+    with capture_logs() as lines:
+        world.shards.ticked()
+    assert ticked == [world.now_ms]
+    assert [(line["event"], line["error"]) for line in lines] == [
+        ("looking after the snapshot topic failed", "KeyError(7)")
+    ]
+    assert world.series("internal-errors") == {"internal-errors-total": 1}
+
+
 # ---- description -----------------------------------------------------------------------------------------------------
 
 
