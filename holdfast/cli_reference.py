@@ -17,6 +17,8 @@ Data goes to standard output and everything else to standard error, so output ca
 With `--json` it is JSON (`holdfast dump` prints one object a line).
 Commands that change something say first what they will do, and `--dry-run` ends there.
 `HOLDFAST_ADDRESS` names the node for all commands that ask one.
+Commands that read Kafka or the history themselves learn of brokers, topics and places from the variables of a node's settings,
+as in `HOLDFAST_KAFKA_BOOTSTRAP_SERVERS`. Of two variables the first that is set counts, and an option counts more than either.
 """
 
 

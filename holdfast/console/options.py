@@ -61,7 +61,7 @@ def kafka_options(command: F) -> F:
     """Add the options that name a Kafka cluster; the command gets `bootstrap_server` and `properties`."""
     bootstrap = click.option(
         "--bootstrap-server",
-        envvar="HOLDFAST_BOOTSTRAP",
+        envvar=["HOLDFAST_BOOTSTRAP", "HOLDFAST_KAFKA_BOOTSTRAP_SERVERS"],
         show_envvar=True,
         default="127.0.0.1:9092",
         show_default=True,
@@ -88,7 +88,13 @@ def kafka_properties(bootstrap_server: str, properties: Sequence[str]) -> dict[s
 
 
 state_topic_option = click.option(
-    "--state-topic", default=STATE_TOPIC_DEFAULT, show_default=True, metavar="TOPIC", help="The topic that is the log."
+    "--state-topic",
+    envvar="HOLDFAST_STATE_TOPIC",
+    show_envvar=True,
+    default=STATE_TOPIC_DEFAULT,
+    show_default=True,
+    metavar="TOPIC",
+    help="The topic that is the log.",
 )
 
 

@@ -55,6 +55,8 @@ def _reading(command: Callable[..., None]) -> Callable[..., None]:
     @state_topic_option
     @click.option(
         "--snapshot-topic",
+        envvar="HOLDFAST_SNAPSHOTS_TOPIC",
+        show_envvar=True,
         default=SNAPSHOT_TOPIC_DEFAULT,
         show_default=True,
         metavar="TOPIC",

@@ -9,6 +9,7 @@ import pytest
 from holdfast.cli import main
 from holdfast.cli_reference import commands, render_reference
 from holdfast.console.outcomes import Exit
+from holdfast.daemon.config import ENVIRONMENT_PREFIX, KNOWN
 from holdfast.daemon.node import Exit as NodeExit
 
 COMMANDS = dict(commands())
@@ -30,6 +31,35 @@ def test_the_example_of_a_command_is_one_line_that_it_understands(path: str) -> 
     assert words[: len(own_name)] == own_name
     # A command keeps the names of its help option as its first context has them.
     command.make_context(path, words[len(own_name) :], parent=click.Context(main, **main.context_settings))
+
+
+#: Options that say what a setting of the node says too.
+SETTINGS = {
+    "bootstrap_server": "kafka.bootstrap.servers",
+    "state_topic": "state_topic",
+    "snapshot_topic": "snapshots.topic",
+    "history_dir": "snapshots.history.dir",
+    "job_group": "snapshots.group",
+}
+
+
+def test_what_a_node_learns_from_the_environment_a_command_learns_there_too() -> None:
+    met = set()
+    for path, command in COMMANDS.items():
+        for parameter in command.params:
+            if setting := SETTINGS.get(parameter.name or ""):
+                variable = ENVIRONMENT_PREFIX + setting.replace(".", "_").upper()
+                context = click.Context(command)
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.delenv("HOLDFAST_BOOTSTRAP", raising=False)
+                    patch.setenv(variable, "given")
+                    assert parameter.value_from_envvar(context) == "given", f"{path} does not read {variable}"
+                    patch.setenv("HOLDFAST_BOOTSTRAP", "ours")
+                    found = parameter.value_from_envvar(context)
+                assert found == ("ours" if parameter.name == "bootstrap_server" else "given")
+                met.add(setting)
+    assert met == set(SETTINGS.values())
+    assert met - {"kafka.bootstrap.servers"} <= KNOWN.keys()
 
 
 @pytest.mark.parametrize("path", COMMANDS)
