@@ -29,10 +29,15 @@ _FOREIGN_MAX: Final = 10_000
 Note = Callable[[str, str, dict[str, object]], None]
 
 
+class RemovalRefused(Exception):
+    """Say why a message of the snapshot topic cannot be removed, also not a little later."""
+
+
 class Duties(NamedTuple):
     """What the owner of log partitions needs to do its work."""
 
-    #: Removes a message of the snapshot topic: (partition, key); returns False if it cannot take more now.
+    #: Removes a message of the snapshot topic: (partition, key); returns False if it cannot take more now, or raises
+    #: `RemovalRefused`.
     remove: Callable[[int, bytes], bool]
     removals_per_second_max: int
     slice_ms: int  #: of each turn
@@ -162,16 +167,28 @@ class SnapshotOwner:
                 self._metrics.manifests_verified.value += 1
                 tail.verified = [offsets[0], *tail.verified][:2]
         tail.verified = [offset for offset in tail.verified if offset >= log_start]
+        try:
+            yield from self._remove_dead(tail, entries, partition.index, log_start)
+        except RemovalRefused as refused:  # what is still there then is dead at the next manifest too
+            self._duties.note(
+                "warning",
+                "dead messages of the snapshot topic cannot be removed",
+                {"partition": partition.index, "why": str(refused)},
+            )
+
+    def _remove_dead(
+        self, tail: Tail, entries: SnapshotSet, partition: int, log_start: int
+    ) -> Generator[bool, None, None]:
         while tail.foreign:
             key = tail.foreign[0]
-            while not self._remove(partition.index, key):
+            while not self._remove(partition, key):
                 yield False
             tail.foreign.popleft()
         for dead in entries.removable(log_start, tail.verified):
             if dead is None:
                 yield True
                 continue
-            while not self._remove(partition.index, dead):
+            while not self._remove(partition, dead):
                 yield False
             entries.add(dead, None)
 

@@ -5,12 +5,12 @@ import time
 from collections.abc import Callable, Mapping
 
 import structlog
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.snapshot_follower import Bounds, SnapshotFollower
 from holdfast.daemon.snapshot_metrics import SnapshotMetrics
-from holdfast.daemon.snapshot_tail import Duties, SnapshotOwner
+from holdfast.daemon.snapshot_tail import Duties, RemovalRefused, SnapshotOwner
 from holdfast.runtime.base import Base
 from holdfast.runtime.broker_connection import ConnectionOptions
 from holdfast.runtime.kafka_log import KafkaLog, KafkaLogConfig
@@ -97,12 +97,14 @@ class Snapshots:
             self._producer.poll(0)
 
     def _remove(self, partition: int, key: bytes) -> bool:
-        if self._producer is None:
-            self._producer = Producer({**self._properties, "log_level": 3, "linger.ms": 100})
         try:
+            if self._producer is None:
+                self._producer = Producer({**self._properties, "log_level": 3, "linger.ms": 100})
             self._producer.produce(self._topic, None, key, partition)
         except BufferError:
             return False
+        except KafkaException as error:
+            raise RemovalRefused(str(error)) from error
         return True
 
     def _partitions(self) -> Mapping[int, Partition]:

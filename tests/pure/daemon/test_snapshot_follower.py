@@ -12,7 +12,7 @@ from holdfast.daemon.fast_load import Refusal
 from holdfast.daemon.shard import ShardConfig, ShareShard
 from holdfast.daemon.snapshot_follower import Bounds, SnapshotFollower
 from holdfast.daemon.snapshot_metrics import SnapshotMetrics
-from holdfast.daemon.snapshot_tail import Duties, SnapshotOwner
+from holdfast.daemon.snapshot_tail import Duties, RemovalRefused, SnapshotOwner
 from holdfast.records.folding import NEW, fold
 from holdfast.records.snapshot_topic import EntryKey, ManifestKey, decode_entry, decode_key, encode_entry
 from holdfast.runtime.base import Base
@@ -54,6 +54,7 @@ class World:
         self.answers: list[tuple[int, int, Base | None]] = []
         self.removed: list[bytes] = []
         self.is_known = True
+        self.refuses = False
         self.partitions: dict[int, Owned] = {}
         self.identity = LogIdentity("cluster", STATE_TOPIC_ID, PARTITION_COUNT)
         self.metrics = SnapshotMetrics(Registry(lambda: self.now_ms))
@@ -82,6 +83,8 @@ class World:
 
     def _remove(self, partition: int, key: bytes) -> bool:
         assert partition == LOG_PARTITION
+        if self.refuses:
+            raise RemovalRefused("no such partition")
         self.removed.append(key)
         self.topic.write_foreign(partition, key, None, None)
         return True
@@ -276,6 +279,31 @@ def test_removals_keep_to_their_rate() -> None:
         world.pass_time(1_000)
         counts.append(len(world.removed))
     assert counts == [2, 4, 6]
+
+
+def test_a_removal_that_is_refused_is_told_once_and_begun_again_with_the_next_manifest() -> None:
+    world, log = World(), some_log()
+    job = followed(world, log)
+    world.refuses = True
+    for verified in (2, 3):
+        world.lines.clear()
+        for _ in range(8):
+            log.do("write")
+        job.run()
+        world.settle()
+        world.partitions[LOG_PARTITION] = Owned(log)
+        for _ in range(3):
+            world.pass_time(1_000)
+        assert world.metrics.manifests_verified.value == verified
+    why = {"partition": LOG_PARTITION, "why": "no such partition"}
+    assert world.lines == [("warning", "dead messages of the snapshot topic cannot be removed", why)]
+    world.refuses = False
+    log.do("write")
+    job.run()
+    world.settle()
+    world.partitions[LOG_PARTITION] = Owned(log)
+    world.pass_time(1_000)
+    assert kinds(world.removed)[ManifestKey] == 2
 
 
 def test_messages_about_a_former_state_topic_are_removed() -> None:

@@ -1,0 +1,44 @@
+"""How messages of the snapshot topic are removed, with a stand-in for Kafka's producer."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from holdfast.daemon import snapshots
+from holdfast.daemon.snapshot_tail import RemovalRefused
+from holdfast.daemon.snapshots import Snapshots
+from holdfast.runtime.broker_connection import ConnectionOptions
+from holdfast.runtime.metrics import Registry
+from tests.pure.daemon.shards_world import make_settings
+
+
+async def test_a_producer_that_is_full_is_asked_again_and_one_that_refuses_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failures: list[Exception] = []
+    removed: list[tuple[str, bytes | None, bytes, int]] = []
+
+    class Producer:
+        def __init__(self, config: object) -> None:
+            if failures:
+                raise failures.pop()
+
+        def produce(self, topic: str, value: bytes | None, key: bytes, partition: int) -> None:
+            if failures:
+                raise failures.pop()
+            removed.append((topic, value, key, partition))
+
+    monkeypatch.setattr(snapshots, "Producer", Producer)
+    monkeypatch.setattr(snapshots, "KafkaLog", lambda *_: None)
+    options = ConnectionOptions(bootstrap=(("127.0.0.1", 1),))
+    subject = Snapshots(make_settings(**{"snapshots.topic": "snaps"}), options, Registry(lambda: 0))
+    for _ in ("made", "asked"):
+        failures.append(KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION)))
+        with pytest.raises(RemovalRefused, match="_UNKNOWN_PARTITION"):
+            subject._remove(3, b"key")
+        if subject._producer is None:
+            assert subject._remove(3, b"key") is True
+    failures.append(BufferError("full"))
+    assert subject._remove(3, b"key") is False
+    assert removed == [("snaps", None, b"key", 3)]
