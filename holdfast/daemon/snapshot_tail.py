@@ -47,7 +47,7 @@ class Duties(NamedTuple):
 class Tail:
     """What the owner of one log partition has still to do."""
 
-    __slots__ = ("arrived", "foreign", "is_due", "verified", "work")
+    __slots__ = ("arrived", "early", "foreign", "is_due", "verified", "work")
 
     def __init__(self) -> None:
         self.arrived: deque[EntryKey] = deque(maxlen=_ARRIVED_MAX)
@@ -57,6 +57,8 @@ class Tail:
         #: Covered offsets of the two newest manifests that agreed, newest first.
         self.verified: list[int] = []
         self.is_due = False  #: a manifest came since the work under way began
+        #: Covered offset of the first manifest that the owner had not read the log up to; there is work when it has.
+        self.early: int | None = None
         #: Verifies the newest manifest, then removes what is dead; yields False where a removal has to wait.
         self.work: Generator[bool, None, None] | None = None
 
@@ -99,12 +101,13 @@ class SnapshotOwner:
         self, tail: Tail, entries: SnapshotSet, partition: Partition, shard: ShareShard, ends_ms: int
     ) -> None:
         arrived = tail.arrived
-        while arrived and arrived[0].covered_offset < partition.committed_offset:
+        for number in range(len(arrived)):
             about = arrived.popleft()
-            entry = entries.entry(about)
-            if entry is not None:
+            if about.covered_offset >= partition.committed_offset:
+                arrived.append(about)  # the job is ahead of this node, or it is about a log that is not there
+            elif (entry := entries.entry(about)) is not None:
                 self._compare(about, entry, partition, shard)
-            if len(arrived) % _STEP == 0 and self._clock_ms() >= ends_ms:
+            if number % _STEP == _STEP - 1 and self._clock_ms() >= ends_ms:
                 return
 
     def _compare(self, about: EntryKey, value: bytes, partition: Partition, shard: ShareShard) -> None:
@@ -137,6 +140,8 @@ class SnapshotOwner:
     # ---- manifests and removals ------------------------------------------------------------------------------------
 
     def _work(self, tail: Tail, entries: SnapshotSet, partition: Partition, ends_ms: int) -> None:
+        if tail.early is not None and tail.early < partition.committed_offset:
+            tail.is_due, tail.early = True, None
         if tail.work is None and tail.is_due:
             tail.is_due = False
             tail.work = self._verify_and_remove(tail, entries, partition)
@@ -149,7 +154,9 @@ class SnapshotOwner:
 
     def _verify_and_remove(self, tail: Tail, entries: SnapshotSet, partition: Partition) -> Generator[bool, None, None]:
         log_start = partition.log_start
-        offsets = [offset for offset in entries.manifest_offsets() if offset >= log_start]
+        end, manifests = partition.committed_offset, entries.manifest_offsets()
+        tail.early = min((offset for offset in manifests if offset >= end), default=None)
+        offsets = [offset for offset in manifests if log_start <= offset < end]
         if offsets and offsets[0] not in tail.verified:
             agreement = entries.agree(offsets[0], log_start)
             try:

@@ -13,15 +13,24 @@ from holdfast.daemon.shard import ShardConfig, ShareShard
 from holdfast.daemon.snapshot_follower import Bounds, SnapshotFollower
 from holdfast.daemon.snapshot_metrics import SnapshotMetrics
 from holdfast.daemon.snapshot_tail import Duties, RemovalRefused, SnapshotOwner
+from holdfast.records import avro
 from holdfast.records.folding import NEW, fold
-from holdfast.records.snapshot_topic import EntryKey, ManifestKey, decode_entry, decode_key, encode_entry
+from holdfast.records.snapshot_topic import (
+    EntryKey,
+    ManifestKey,
+    decode_entry,
+    decode_key,
+    encode_entry,
+    encode_entry_key,
+    encode_manifest_key,
+)
 from holdfast.runtime.base import Base
 from holdfast.runtime.log import ReadError
 from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.metrics import Registry
 from holdfast.runtime.settings import LogIdentity
 from holdfast.runtime.states import State
-from tests.pure.records.logs import LOG_PARTITION, PARTITION_COUNT, STATE_TOPIC_ID, DictStore, LogWriter
+from tests.pure.records.logs import KEYS, LOG_PARTITION, PARTITION_COUNT, STATE_TOPIC_ID, DictStore, LogWriter
 
 READ_TIMEOUT_MS = 1_000
 
@@ -340,12 +349,52 @@ def test_a_snapshot_that_differs_from_the_owners_state_raises_an_alarm_with_both
     assert "state_epoch=0" in str(fields["own_state"])
 
 
+def test_what_is_about_offsets_above_the_logs_end_keeps_nothing_else_from_being_looked_at() -> None:
+    world, log = World(), some_log()
+    job = followed(world, log)
+    above = len(log.records) + 1_000
+    world.write(encode_entry_key(STATE_TOPIC_ID, avro.encode_key(KEYS[0]), above), b"?")
+    world.write(encode_manifest_key(ManifestKey(STATE_TOPIC_ID, LOG_PARTITION, above)), b"?")
+    entry_key = b""
+    for _ in range(2):
+        log.do("write")
+        world.partitions[LOG_PARTITION] = Owned(log)
+        (entry_key, _) = job.run()
+        world.settle()
+        world.pass_time(1_000)
+    assert (world.metrics.manifests_verified.value, world.metrics.manifests_disagreeing.value) == (3, 0)
+    assert kinds(world.removed)[ManifestKey] == 1
+    value = next(record.value for record in world.topic.partitions[LOG_PARTITION].records if record.key == entry_key)
+    assert value is not None
+    entry = decode_entry(value)
+    assert entry.snapshot is not None
+    world.write(entry_key, encode_entry(entry._replace(snapshot=entry.snapshot._replace(state_epoch=99))))
+    world.settle()
+    world.pass_time(1_000)
+    assert world.metrics.divergence_alarm.value == 1
+
+
+def test_a_manifest_that_comes_before_its_owner_has_read_so_far_is_verified_when_it_has() -> None:
+    world, log = World(), some_log()
+    job = followed(world, log)
+    log.do("write")
+    job.run()
+    world.settle()
+    world.pass_time(1_000)
+    assert world.metrics.manifests_verified.value == 1
+    world.partitions[LOG_PARTITION] = Owned(log)
+    world.pass_time(1_000)
+    world.pass_time(1_000)
+    assert world.metrics.manifests_verified.value == 2
+
+
 @pytest.mark.parametrize("is_serving", [False, True])
 def test_only_who_serves_a_partition_does_its_work(is_serving: bool) -> None:
     world, log = World(), some_log()
     job = followed(world, log)
-    world.partitions[LOG_PARTITION].state = State.ACTIVE if is_serving else State.LOADING
     log.do("write")
+    world.partitions[LOG_PARTITION] = Owned(log)
+    world.partitions[LOG_PARTITION].state = State.ACTIVE if is_serving else State.LOADING
     job.run()
     world.settle()
     before = world.metrics.manifests_verified.value
