@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process, SubprocessStreamProtocol
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
@@ -32,8 +32,11 @@ COMMAND: Final = (sys.executable, "-m", "holdfast.cli", "compact", "--supervised
 _LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 _CHUNK_BYTES: Final = 64 * 1024
 _LAST_WORDS: Final = 5
+#: How long what the child started, Java above all, may keep its pipes open when it has ended itself.
+_PIPES_TIMEOUT_S: Final = 10.0
 #: How long a killed child may take to be gone.
 _KILL_TIMEOUT_S: Final = 5.0
+_POLL_S: Final = 0.1
 
 
 class Supervisor:
@@ -62,10 +65,8 @@ class Supervisor:
         self._is_stopping = True
         if process is not None and process.returncode is None:
             process.terminate()
-            try:
-                async with asyncio.timeout(self._settings.snapshots.stop_timeout_ms / 1_000):
-                    await process.wait()
-            except TimeoutError:
+            await asyncio.wait([task], timeout=self._settings.snapshots.stop_timeout_ms / 1_000)
+            if process.returncode is None:
                 _log.warning("the snapshot job did not stop in time and is killed; it will repeat its last batch")
         task.cancel()
         await asyncio.wait([task])
@@ -91,9 +92,11 @@ class Supervisor:
 
     async def _run_once(self, progress: Progress, last_words: deque[str]) -> int:
         # A session of its own: neither Ctrl-C at the node's terminal nor its end by a signal to the group reaches the job.
-        process = self._process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
+        loop = asyncio.get_running_loop()
+        transport, protocol = await loop.subprocess_exec(
+            lambda: SubprocessStreamProtocol(_CHUNK_BYTES, loop), *self._command, start_new_session=True
         )
+        process = self._process = Process(transport, protocol, loop)
         _log.info("the snapshot job starts", pid=process.pid, master=self._settings.snapshots.master)
         assert process.stdin is not None
         assert process.stdout is not None
@@ -102,12 +105,25 @@ class Supervisor:
         try:
             process.stdin.write(json.dumps(to_flags(self._settings)).encode() + b"\n")
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._take_reports(process.stdout, progress))
-                group.create_task(_forward(process.stderr, last_words))
-            return await process.wait()
+                readers = [
+                    group.create_task(self._take_reports(process.stdout, progress)),
+                    group.create_task(_forward(process.stderr, last_words)),
+                ]
+                code = await _exit_code(process)
+                _, unfinished = await asyncio.wait(readers, timeout=_PIPES_TIMEOUT_S)
+                if unfinished:
+                    _log.warning("what the snapshot job started has outlived it and is killed", pid=process.pid)
+                    await _kill(process)
+                    await asyncio.wait(readers, timeout=_KILL_TIMEOUT_S)
+                for reader in readers:
+                    reader.cancel()
+            return code
         finally:
             self._metrics.running.value = 0
-            await _kill(process)
+            try:
+                await _kill(process)
+            finally:
+                transport.close()  # what has left the child's group may hold its pipes for ever
 
     async def _take_reports(self, stream: asyncio.StreamReader, progress: Progress) -> None:
         async for line in _lines(stream):
@@ -146,4 +162,11 @@ async def _kill(process: Process) -> None:
     if process.stdin is not None:
         process.stdin.close()
     async with asyncio.timeout(_KILL_TIMEOUT_S):
-        await asyncio.shield(process.wait())
+        await _exit_code(process)
+
+
+async def _exit_code(process: Process) -> int:
+    """Wait for the end of a child itself; `Process.wait` also waits for whoever else holds its pipes."""
+    while (code := process.returncode) is None:  # noqa: ASYNC110 # no event tells of the exit alone
+        await asyncio.sleep(_POLL_S)
+    return code

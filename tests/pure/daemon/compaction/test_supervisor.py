@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -12,8 +13,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
+from holdfast.daemon.compaction import supervisor
 from holdfast.daemon.compaction.metrics import JobMetrics
 from holdfast.daemon.compaction.progress import to_json
 from holdfast.daemon.compaction.supervisor import Supervisor
@@ -152,6 +155,36 @@ async def test_a_child_that_does_not_stop_in_time_is_killed_with_what_it_started
     assert "killed" in lines[-1]["event"]
     assert len(world.pids()) == 2
     await until(lambda: not any(map(is_alive, world.pids())))
+
+
+@pytest.mark.parametrize("leaves_the_group", [False, True])
+async def test_a_child_whose_pipes_outlive_it_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaves_the_group: bool
+) -> None:
+    monkeypatch.setattr(supervisor, "_PIPES_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(supervisor, "_KILL_TIMEOUT_S", 0.5)
+    script = (
+        "import subprocess\n"
+        "inner = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], "
+        f"start_new_session={leaves_the_group})\n"
+        "print(inner.pid, '-', file=life, flush=True)\n"
+        "print('no memory', file=sys.stderr, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    try:
+        with capture_logs() as lines:
+            async with supervised(tmp_path, script) as world:
+                await until(lambda: len(world.pids()) >= 4)
+                assert world.metric("restarts-total") >= 1
+        events = [line["event"] for line in lines]
+        assert "what the snapshot job started has outlived it and is killed" in events
+        end = lines[events.index("the snapshot job ended")]
+        assert (end["exit_code"], end["last_words"]) == (-signal.SIGKILL, ["no memory"])
+        if not leaves_the_group:
+            await until(lambda: not any(map(is_alive, world.pids())))
+    finally:
+        for pid in filter(is_alive, world.pids()):
+            os.kill(pid, signal.SIGKILL)
 
 
 async def test_the_childs_lines_are_the_nodes(tmp_path: Path) -> None:
