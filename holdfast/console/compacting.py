@@ -92,9 +92,9 @@ def compact_until_stopped(settings: Settings, *, once: bool, output: Output) -> 
     """Run the job until it is told to stop or, with `once`, has come to the log's end.
 
     Raises:
-        Failure: something is missing, wrong or broken.
+        Failure: something is missing, wrong or broken, or, with `once`, a log partition stands still before its end.
     """
-    config = _config_of(settings)
+    config, progress = _config_of(settings), Progress()
     if config.master is not None:
         # PySpark asks the environment for it, whatever its properties say.
         python = config.spark_properties.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON", sys.executable)
@@ -104,8 +104,6 @@ def compact_until_stopped(settings: Settings, *, once: bool, output: Output) -> 
         _ensure_topic(settings)
         from holdfast.daemon.compaction.job import run
 
-        progress = Progress()
-
         def on_progress(report: BatchReport) -> None:
             _tell(report, progress)
             progress.take(report)
@@ -113,6 +111,12 @@ def compact_until_stopped(settings: Settings, *, once: bool, output: Output) -> 
 
         with _with_py_files(config) as complete:
             _in_thread(lambda stop: run(complete, once=once, on_progress=on_progress, stop=stop))
+    if once and progress.stopped:
+        places = (
+            f"log partition {each.log_partition} stands still at offset {each.stopped_offset} ({each.stopped_reason})"
+            for each in progress.stopped
+        )
+        raise Failure(f"The job cannot read on: {', '.join(places)}; upgrade it and run it again.")
 
 
 # ---- what it needs ---------------------------------------------------------------------------------------------------

@@ -203,6 +203,25 @@ def test_a_batch_is_a_line_for_people_or_a_report_for_programs(spark: Callable[[
     assert events[1]["why"] == "version 9"
 
 
+def test_a_single_run_fails_where_a_log_partition_stands_still(spark: Callable[[Job], list[Any]]) -> None:
+    stopped = [partition(number, stopped_reason="version 9", stopped_offset=8 * number) for number in (1, 2)]
+
+    def job(on_progress: Callable[[BatchReport], None], _: Event) -> None:
+        on_progress(batch(partition(0), *stopped))
+        on_progress(batch(partition(0)))
+
+    spark(job)
+    result = compact("--once")
+    assert result.exit_code == Exit.FAILED
+    assert result.stderr.splitlines()[-1] == (
+        "Error: The job cannot read on: log partition 1 stands still at offset 8 (version 9), "
+        "log partition 2 stands still at offset 16 (version 9); upgrade it and run it again."
+    )
+    assert compact().exit_code == Exit.DONE, "it was told to stop"
+    spark(lambda on_progress, _: on_progress(batch(partition(0))))
+    assert compact("--once").exit_code == Exit.DONE
+
+
 def test_on_a_terminal_a_table_follows_the_run_and_lines_stand_above_it(
     spark: Callable[[Job], list[Any]], capfd: pytest.CaptureFixture[str]
 ) -> None:
