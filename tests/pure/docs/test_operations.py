@@ -40,7 +40,8 @@ PAGE = (ROOT / "docs" / "operations.md").read_text()
 # ---- the page --------------------------------------------------------------------------------------------------------
 
 
-def test_the_metrics_are_those_of_the_registry() -> None:
+def full_registry() -> Registry:
+    """Return a registry with all that a node counts."""
     registry = Registry(lambda: 0)
     RuntimeMetrics(registry)
     progress, report = Progress(), batch()
@@ -48,11 +49,26 @@ def test_the_metrics_are_those_of_the_registry() -> None:
     JobMetrics(registry).take(report, progress)
     ShareMetrics(registry).watch_partition("topic", 0, lambda: 0, lambda: 0, lambda: (0, 0))
     SnapshotMetrics(registry)
+    return registry
+
+
+def test_the_metrics_are_those_of_the_registry() -> None:
+    registry = full_registry()
     rows = set()
     for (name, labels), instrument in registry._series.items():
         of = f" {{{', '.join(label for label, _ in labels)}}}" if labels else ""
         rows.add((f"`{name}`{of}", type(instrument).__name__.lower(), registry._descriptions[name]))
     assert {tuple(row) for row in table(PAGE, "metrics")} == rows
+
+
+def test_what_says_that_somebody_should_look_is_worth_an_alert() -> None:
+    (sentence,) = (line for line in PAGE.splitlines() if line.startswith("Worth an alert: "))
+    named = {name.partition("{")[0] for name in re.findall("`([^`]+)`", sentence)}
+    names = {name for name, _ in full_registry()._series}
+    assert named <= names
+    assert {
+        name for name in names if re.search("-(alarm|warnings|problems|stopped)$|-log-readers-total$", name)
+    } <= named
 
 
 def test_every_reason_to_read_the_whole_log_is_described() -> None:
