@@ -1,4 +1,4 @@
-"""The history that the Spark job writes, read back: changes in the order of the log, each of them once."""
+"""The history that the Spark job writes, read back: changes in the order of the log, each of them once, and gaps."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +11,9 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyarrow import dataset as ds
 from pyarrow import fs
 
-from holdfast.console.history_states import Change, Wanted
+from holdfast.console.history_states import Change, Gap, Wanted
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.daemon.compaction.history import TOMBSTONE
+from holdfast.daemon.compaction.history import GAP, TOMBSTONE
 from holdfast.records.codec import decode_value
 from holdfast.records.errors import RecordError
 from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
@@ -22,7 +22,7 @@ _COLUMNS: Final = (
     "log_partition",
     "offset",
     "timestamp_ms",
-    "kind",
+    "kind",  # sorted as text, a gap comes before a change of the same offset
     "group_id",
     "topic_id",
     "partition",
@@ -31,6 +31,10 @@ _COLUMNS: Final = (
 )
 _ROWS_PER_BATCH: Final = 65_536
 _ID_NAME: Final = "state_topic_id="
+_LAST_DAY: Final = "9"
+
+#: What `_COLUMNS` says.
+_Row = tuple[Any, ...]
 
 _parse_topic_id = lru_cache(maxsize=10_000)(parse_topic_id)
 
@@ -82,8 +86,10 @@ class HistoryFiles:
                     return int(found)
         return None
 
-    def changes(self, wanted: Wanted, until_ms: int | None = None) -> Iterator[Change]:
+    def changes(self, wanted: Wanted, until_ms: int | None = None) -> Iterator[Change | Gap]:
         """Yield what is wanted, the changes of one log partition in the order of their offsets and each of them once.
+
+        Gaps of all log partitions are among them, for nobody knows what they are about.
 
         Args:
             wanted: of which share partitions.
@@ -92,10 +98,35 @@ class HistoryFiles:
         Raises:
             Failure: something cannot be read.
         """
-        last_day = "9" if until_ms is None else _day(until_ms, 1)
+        last_day = _LAST_DAY if until_ms is None else _day(until_ms, 1)
+        open_ends: set[int] = set()
         with self._reading():
             days = [day for day in sorted(self._days) if day <= last_day]
-            yield from _each_once(self._rows(day, wanted) for day in days)
+            for row in _each_once(self._rows(day, wanted) for day in days):
+                open_ends.add(row[0])
+                yield self._change(row)
+            if until_ms is not None:
+                yield from self._next_gaps(open_ends, _day(until_ms, 0), last_day)
+
+    def newest(self, log_partition: int, end: int, last_day: str = _LAST_DAY) -> tuple[int, int] | None:
+        """Return offset and time of the newest change of a log partition below an offset; None: there is none.
+
+        Args:
+            log_partition: which one.
+            end: the offset.
+            last_day: what is later need not be looked at.
+
+        Raises:
+            Failure: something cannot be read.
+        """
+        below = (ds.field("log_partition") == log_partition) & (ds.field("offset") < end) & (ds.field("kind") != GAP)
+        with self._reading():
+            for day in sorted((day for day in self._days if day <= last_day), reverse=True):
+                table = self._days[day].to_table(columns=["offset", "timestamp_ms"], filter=below)
+                if len(table):
+                    place = pc.index(table["offset"], pc.max(table["offset"])).as_py()
+                    return table["offset"][place].as_py(), table["timestamp_ms"][place].as_py()
+        return None
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -123,7 +154,7 @@ class HistoryFiles:
             for day, fragments in days.items()
         }
 
-    def _rows(self, day: str, wanted: Wanted) -> list[tuple[Any, ...]]:
+    def _rows(self, day: str, wanted: Wanted) -> list[_Row]:
         """Return the rows of a day in the order of the log."""
         condition = None
         topic = None if wanted.topic_id is None else format_topic_id(wanted.topic_id)
@@ -131,45 +162,82 @@ class HistoryFiles:
             if value is not None:
                 equal = ds.field(column) == value
                 condition = equal if condition is None else condition & equal
+        if condition is not None:
+            condition = condition | (ds.field("kind") == GAP)
         table = self._days[day].to_table(columns=list(_COLUMNS), filter=condition)
-        ordered = table.sort_by([("log_partition", "ascending"), ("offset", "ascending")])
+        ordered = table.sort_by([("log_partition", "ascending"), ("offset", "ascending"), ("kind", "ascending")])
         return [
             row
             for batch in ordered.to_batches(max_chunksize=_ROWS_PER_BATCH)
             for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
         ]
 
-
-def _each_once(days: Iterator[list[tuple[Any, ...]]]) -> Iterator[Change]:
-    """Yield the changes of all days; where a clock was set back over midnight, some of a day belong between those of the next."""
-    newest: dict[int, int] = {}
-    waiting: list[tuple[Any, ...]] = []
-    for rows in days:
-        first: dict[int, int] = {}
-        for row in rows:
-            first.setdefault(row[0], row[1])
-        yield from _changes((row for row in waiting if row[1] < first.get(row[0], row[1] + 1)), newest)
-        late = [row for row in waiting if row[1] >= first.get(row[0], row[1] + 1)]
-        waiting = sorted((*late, *rows), key=_place) if late else rows
-    yield from _changes(iter(waiting), newest)
-
-
-def _place(row: tuple[Any, ...]) -> tuple[int, int]:
-    return row[0], row[1]
-
-
-def _changes(rows: Iterator[tuple[Any, ...]], newest: dict[int, int]) -> Iterator[Change]:
-    for log_partition, offset, timestamp_ms, kind, group_id, topic_id, partition, key, value in rows:
-        if offset <= newest.get(log_partition, -1):
-            continue
-        newest[log_partition] = offset
-        yield Change(
+    def _change(self, row: _Row) -> Change | Gap:
+        log_partition, offset, timestamp_ms, kind, group_id, topic_id, partition, key, value = row
+        if kind == GAP:
+            return self._gap(log_partition, offset, timestamp_ms)
+        return Change(
             log_partition,
             offset,
             timestamp_ms,
             SharePartitionKey(group_id, _parse_topic_id(topic_id), partition),
             None if kind == TOMBSTONE else decode_value(key, value)[0],
         )
+
+    def _gap(self, log_partition: int, end: int, end_ms: int) -> Gap:
+        newest = self.newest(log_partition, end, _day(end_ms, 1))
+        return Gap(log_partition, end, end_ms if newest is None else newest[1])
+
+    def _next_gaps(self, log_partitions: set[int], after_day: str, read_day: str) -> Iterator[Gap]:
+        """Yield the gap that comes next in each of some log partitions, if nothing else does behind a day.
+
+        Args:
+            log_partitions: which ones.
+            after_day: the day.
+            read_day: the last one whose gaps were told already.
+        """
+        left = set(log_partitions)
+        for day in sorted(day for day in self._days if day > after_day):
+            if not left:
+                return
+            table = self._days[day].to_table(
+                columns=["log_partition", "offset", "timestamp_ms", "kind"],
+                filter=ds.field("log_partition").isin(sorted(left)),
+            )
+            first = table.group_by("log_partition").aggregate([("offset", "min")])
+            begins = dict(zip(first["log_partition"].to_pylist(), first["offset_min"].to_pylist(), strict=True))
+            gaps = table.filter(pc.field("kind") == GAP).to_pylist() if day > read_day else []
+            for gap in gaps:
+                if gap["log_partition"] in left and gap["offset"] == begins[gap["log_partition"]]:
+                    left.remove(gap["log_partition"])
+                    yield self._gap(gap["log_partition"], gap["offset"], gap["timestamp_ms"])
+            left -= begins.keys()
+
+
+def _each_once(days: Iterator[list[_Row]]) -> Iterator[_Row]:
+    """Yield the rows of all days; where a clock was set back over midnight, some of a day belong between those of the next."""
+    newest: dict[int, tuple[int, str]] = {}
+    waiting: list[_Row] = []
+    for rows in days:
+        first: dict[int, int] = {}
+        for row in rows:
+            first.setdefault(row[0], row[1])
+        yield from _new((row for row in waiting if row[1] < first.get(row[0], row[1] + 1)), newest)
+        late = [row for row in waiting if row[1] >= first.get(row[0], row[1] + 1)]
+        waiting = sorted((*late, *rows), key=_place) if late else rows
+    yield from _new(iter(waiting), newest)
+
+
+def _place(row: _Row) -> tuple[int, int, str]:
+    return row[0], row[1], row[3]
+
+
+def _new(rows: Iterator[_Row], newest: dict[int, tuple[int, str]]) -> Iterator[_Row]:
+    for row in rows:
+        log_partition, offset, kind = _place(row)
+        if (offset, kind) > newest.get(log_partition, (-1, "")):
+            newest[log_partition] = offset, kind
+            yield row
 
 
 def _day(time_ms: int, days_later: int) -> str:

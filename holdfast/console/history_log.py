@@ -1,6 +1,6 @@
 """All that is known of the changes of one state topic: the history up to where the log starts, and the log from there on."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from holdfast.console import log_reader
 from holdfast.console.history_files import HistoryFiles
@@ -55,21 +55,30 @@ class HistoryLog:
         Raises:
             Failure: history or log cannot be read.
         """
-        newest: dict[int, int] = {}
+        #: By log partition that something wanted was met in: where the last gap ends.
+        gap_ends: dict[int, int] = {}
         for change in self._files.changes(self._wanted, until_ms):
-            if change.log_partition not in self._starts or change.offset < self._starts[change.log_partition]:
-                newest[change.log_partition] = change.offset
+            partition = change.log_partition
+            if isinstance(change, Gap):
+                if self._concerns(change, gap_ends):
+                    gap_ends[partition] = change.end
+                    _tell(change, until_ms, f"the log was cut before the job had read what lay below {change.end}")
+                    yield change
+            elif partition not in self._starts or change.offset < self._starts[partition]:
+                gap_ends.setdefault(partition, 0)
                 yield change
         if self._log is None:
             return
-        for partition, offset in newest.items():
-            start, end = self._starts.get(partition, 0), self._folded.get(partition, offset + 1)
+        for partition, gap_end in gap_ends.items():
+            start = self._starts.get(partition, 0)
+            if max(gap_end, self._folded.get(partition, 0)) >= start:
+                continue
+            offset, since_ms = self._files.newest(partition, start) or (-1, 0)
+            end = max(gap_end, self._folded.get(partition, offset + 1))
             if end < start:
-                say(
-                    f"Log partition {partition}: the history ends before offset {end}, and the log starts at {start}; "
-                    "what was between is lost, and what is not in the log again may have been deleted."
-                )
-                yield Gap(partition)
+                gap = Gap(partition, start, since_ms)
+                _tell(gap, until_ms, f"the history ends before offset {end}, and the log starts at {start}")
+                yield gap
         yield from self.new_changes()
 
     def new_changes(self) -> Iterator[Change]:
@@ -95,3 +104,17 @@ class HistoryLog:
         if group_id is None or topic_id is None or partition is None:
             return partitions
         return [log_partition(SharePartitionKey(group_id, topic_id, partition), len(partitions))]
+
+    def _concerns(self, gap: Gap, met: Container[int]) -> bool:
+        """Tell whether what is wanted may have changed in a gap of the history, and the log does not tell of it."""
+        if self._log is not None:
+            return gap.end <= self._starts.get(gap.log_partition, -1)
+        return None in self._wanted or gap.log_partition in met
+
+
+def _tell(gap: Gap, until_ms: int | None, text: str) -> None:
+    if until_ms is None or gap.since_ms <= until_ms:
+        say(
+            f"Log partition {gap.log_partition}: {text}; "
+            "what was between is lost, and what is not met again may have been deleted."
+        )

@@ -43,9 +43,11 @@ class Change(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Say that changes of a log partition, before the ones that follow, are known to nobody."""
+    """Say that changes of a log partition, between those before and those that follow, are known to nobody."""
 
     log_partition: int
+    end: int  #: offset behind the last of them
+    since_ms: int  #: time of the last record that is known before them; nothing is certain from then on
 
 
 class Status(Enum):
@@ -53,7 +55,7 @@ class Status(Enum):
 
     LIVE = "live"
     DELETED = "deleted"
-    #: It was there, but no snapshot of it was met.
+    #: It was there, but no snapshot of it was met, or a gap lies between that and an update.
     UNKNOWN = "unknown"
     #: As it was before a gap; it may have changed, or be deleted.
     UNCERTAIN = "uncertain"
@@ -89,9 +91,10 @@ class StatesAt:
         """Take the next change; those of one log partition come in the order of their offsets."""
         if self._time_ms is not None:
             if isinstance(change, Gap):
-                self._later.setdefault(change.log_partition, []).append(change)
-                return
-            if change.timestamp_ms > self._time_ms:
+                if change.since_ms > self._time_ms:
+                    self._later.setdefault(change.log_partition, []).append(change)
+                    return
+            elif change.timestamp_ms > self._time_ms:
                 if change.key not in self.known:
                     is_first = isinstance(change.value, Snapshot) and change.value.snapshot_epoch == 0
                     self._was_there.setdefault(change.key, not is_first)
@@ -127,7 +130,7 @@ def after(before: Known | None, change: Change) -> Known:
         # A snapshot behind a gap says all there is to know.
         base = before.state if before is not None and before.status is Status.LIVE else None
         return Known(Status.LIVE, replay(base, change.value, _UPDATES_MAX), *place)
-    if before is None or before.state is None:
+    if before is None or before.state is None or before.status is Status.UNCERTAIN:
         return Known(Status.UNKNOWN, None, *place)
     return Known(before.status, replay(before.state, change.value, _UPDATES_MAX), *place)
 

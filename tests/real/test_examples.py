@@ -22,7 +22,7 @@ from holdfast.records.header import HEADER_NAME, encode_header
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.records.single_object import MARKER
 from holdfast.records.snapshot_topic import EntryKey, decode_key, encode_entry_key
-from tests.pure.cli.history_writer import Stamped, rows_of, write_batch
+from tests.pure.cli.history_writer import Stamped, gap_row, rows_of, write_batch
 from tests.pure.docs.pages import code_behind
 from tests.pure.records.logs import DictStore, write_log
 from tests.real.nodes import NodeProcess, node_processes, topic_id_of
@@ -179,6 +179,7 @@ async def test_the_queries_of_the_page_answer(tmp_path: Path) -> None:
     rows = [row | {"group_id": "orders-workers"} for row in in_avro]
     for batch_id in ("a-0", "b-0"):  # two jobs at once
         write_batch(tmp_path / "history", bytes(16), batch_id, rows)
+    write_batch(tmp_path / "history", bytes(16), "b-1", [gap_row(0, 1, BEGIN_MS)])
     queries = code_behind((EXAMPLES.parent / "docs" / "log-format.md").read_text(), "history queries")
     (tmp_path / "queries.sql").write_text(queries.replace("/var/lib/holdfast/history", str(tmp_path / "history")))
     (tmp_path / "script.py").write_text(RUN_QUERIES)

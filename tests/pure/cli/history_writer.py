@@ -52,6 +52,12 @@ def rows_of(log_partition: int, records: Iterable[Stamped]) -> list[dict[str, An
     return rows
 
 
+def gap_row(log_partition: int, end: int, timestamp_ms: int) -> dict[str, Any]:
+    """Return the row that a job writes when it begins a log partition afresh that was cut past it."""
+    cells = (log_partition, end, timestamp_ms, -1, -1, history.GAP, None, None, -1, None, None)
+    return dict(zip(history.COLUMNS, cells, strict=True))
+
+
 def write_batch(directory: Path, state_topic_id: bytes, batch_id: str, rows: Iterable[dict[str, Any]]) -> None:
     """Write rows as one batch of a job."""
     root = directory / f"state_topic_id={format_topic_id(state_topic_id)}"

@@ -25,7 +25,7 @@ from holdfast.records.header import encode_header
 from holdfast.records.keys import SharePartitionKey, format_key, format_topic_id, parse_topic_id
 from holdfast.records.replay import ShareState, replay
 from holdfast.records.values import Snapshot, Update, Value
-from tests.pure.cli.history_writer import Stamped, rows_of, write_batch
+from tests.pure.cli.history_writer import Stamped, gap_row, rows_of, write_batch
 from tests.pure.records.logs import KEYS, STATE_TOPIC_ID, LogWriter, logs
 
 LOG_PARTITION = 3
@@ -106,13 +106,59 @@ def test_days_that_are_much_later_are_not_read(tmp_path: Path) -> None:
         log.do("write")
     rows = rows_of(LOG_PARTITION, stamp(log, Random(1)))
     write_batch(tmp_path, STATE_TOPIC_ID, "a-0", rows)
-    later = tmp_path / f"state_topic_id={format_topic_id(STATE_TOPIC_ID)}" / "day=2026-02-03" / "batch_id=a-1"
+    # With it, there is no gap in front of the later ones.
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-1", [rows[-1] | {"timestamp_ms": rows[-1]["timestamp_ms"] + DAY_MS}])
+    later = tmp_path / f"state_topic_id={format_topic_id(STATE_TOPIC_ID)}" / "day=2026-02-03" / "batch_id=a-2"
     later.mkdir(parents=True)
     (later / "part-0.parquet").write_bytes(b"no file that can be read")
     files = HistoryFiles(str(tmp_path), STATE_TOPIC_ID)
     assert list(files.changes(Wanted(), rows[-1]["timestamp_ms"])) == changes_of(rows)
     with pytest.raises(Failure, match="cannot be read"):
         list(files.changes(Wanted()))
+
+
+DAY_BEGIN_MS = BEGIN_MS + 60_000
+
+
+def day_rows(day: int, *offsets: int, key: SharePartitionKey = KEYS[0]) -> list[dict[str, Any]]:
+    """Return rows of one share partition on a day, an hour between each two."""
+    template = rows_of(0, [Stamped(each, 0) for each in (*LogWriter(Random(1)).records, record(1, SNAPSHOT, key))])[0]
+    return [
+        template | {"offset": offset, "timestamp_ms": DAY_BEGIN_MS + day * DAY_MS + hour * 3_600_000}
+        for hour, offset in enumerate(offsets)
+    ]
+
+
+def told_of(directory: Path, wanted: Wanted, until_ms: int | None = None) -> list[int | Gap]:
+    """Return the offsets of changes, and gaps."""
+    changes = HistoryFiles(str(directory), STATE_TOPIC_ID).changes(wanted, until_ms)
+    return [each if isinstance(each, Gap) else each.offset for each in changes]
+
+
+@pytest.mark.parametrize("wanted", [Wanted(), Wanted(*KEYS[0])])
+def test_a_gap_is_told_once_and_before_what_follows_it(tmp_path: Path, wanted: Wanted) -> None:
+    """Two jobs noted it, and a third one had read the record there as one that counts."""
+    gap = gap_row(0, 20, DAY_BEGIN_MS + 3 * DAY_MS)
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-0", [*day_rows(0, 1, 2), *day_rows(3, 20, 21), gap])
+    write_batch(tmp_path, STATE_TOPIC_ID, "b-0", [gap, *day_rows(3, 20, 22)])
+    told = Gap(0, 20, DAY_BEGIN_MS + 3_600_000)
+    assert told_of(tmp_path, wanted) == [1, 2, told, 20, 21, 22]
+
+
+def test_the_time_of_a_gap_is_that_of_the_newest_change_of_its_log_partition(tmp_path: Path) -> None:
+    """Of whatever share partition."""
+    rows = [*day_rows(0, 1), *day_rows(1, 2, 3, key=KEYS[1]), gap_row(0, 9, DAY_BEGIN_MS + 2 * DAY_MS)]
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-0", [*rows, gap_row(1, 9, DAY_BEGIN_MS)])
+    told = told_of(tmp_path, Wanted(*KEYS[0]))
+    assert told == [1, Gap(1, 9, DAY_BEGIN_MS), Gap(0, 9, DAY_BEGIN_MS + DAY_MS + 3_600_000)]
+
+
+def test_a_gap_is_told_however_long_it_is(tmp_path: Path) -> None:
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-0", [*day_rows(0, 1), gap_row(0, 9, DAY_BEGIN_MS + 30 * DAY_MS)])
+    gap = Gap(0, 9, DAY_BEGIN_MS)
+    assert told_of(tmp_path, Wanted(), DAY_BEGIN_MS + 7 * DAY_MS) == [1, gap]
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-1", day_rows(9, 2, key=KEYS[1]))
+    assert told_of(tmp_path, Wanted(*KEYS[0]), DAY_BEGIN_MS + 7 * DAY_MS) == [1]
 
 
 def test_a_history_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -189,17 +235,31 @@ def test_behind_a_gap_only_what_is_met_again_is_certain() -> None:
     for index, key in enumerate(KEYS[:3]):
         states.meet(change(index, SNAPSHOT, key))
     states.meet(change(3, None, KEYS[2]))
-    states.meet(Gap(LOG_PARTITION + 1))
+    states.meet(Gap(LOG_PARTITION + 1, 8, BEGIN_MS + 3))
     assert {known.status for known in states.known.values()} == {Status.LIVE, Status.DELETED}
-    states.meet(Gap(LOG_PARTITION))
+    states.meet(Gap(LOG_PARTITION, 8, BEGIN_MS + 3))
+    assert [states.known[key].status for key in KEYS[:3]] == [Status.UNCERTAIN, Status.UNCERTAIN, Status.DELETED]
     states.meet(change(8, SNAPSHOT, KEYS[1]))
     states.meet(change(9, UPDATE, KEYS[0]))
-    assert [states.known[key].status for key in KEYS[:3]] == [Status.UNCERTAIN, Status.LIVE, Status.DELETED]
-    before = StatesAt(BEGIN_MS)
-    before.meet(change(0, SNAPSHOT))
-    before.meet(Gap(LOG_PARTITION))
-    before.meet(change(9, UPDATE))
-    assert before.known[KEY].status is Status.LIVE
+    assert [states.known[key].status for key in KEYS[:3]] == [Status.UNKNOWN, Status.LIVE, Status.DELETED]
+    for after_ms, status in ((2, Status.LIVE), (3, Status.UNCERTAIN), (8, Status.UNCERTAIN), (9, Status.UNKNOWN)):
+        instant = StatesAt(BEGIN_MS + after_ms)
+        instant.meet(change(0, SNAPSHOT))
+        instant.meet(Gap(LOG_PARTITION, 8, BEGIN_MS + 3))
+        instant.meet(change(9, UPDATE))
+        assert instant.known[KEY].status is status
+
+
+def test_the_story_of_an_offset_does_not_go_on_with_what_was_before_a_gap() -> None:
+    told = OffsetStory(105)
+    met: tuple[Change | Gap, ...] = (
+        change(0, SNAPSHOT),
+        Gap(LOG_PARTITION, 8, BEGIN_MS),
+        change(8, UPDATE),
+        change(9, SNAPSHOT._replace(snapshot_epoch=1)),
+    )
+    steps = [(step.change.offset, step.text) for each in met for step in told.meet(each)]
+    assert steps == [(0, "available"), (8, "unknown"), (9, "available")]
 
 
 def story(offset: int, *values: Value) -> Iterator[tuple[int, str, int | None]]:
@@ -341,3 +401,27 @@ def test_what_is_asked_wrongly_or_in_vain_is_said(directory: Path) -> None:
         "Error: 'orders' is no topic id, and only Kafka knows names: leave --no-log out.\n",
     )
     assert failed("diff", "--from", at(2), "--to", at(1))[0] == Exit.WRONG_USAGE
+
+
+def test_a_gap_is_said_and_what_was_before_it_is_uncertain(directory: Path) -> None:
+    """The job was away for a week while the log was cut past it, and went on with another share partition's snapshot."""
+    back_ms = BEGIN_MS + 7 * DAY_MS
+    write_batch(directory, STATE_TOPIC_ID, "a-2", [gap_row(0, 90, back_ms), gap_row(1, 80, back_ms)])
+    said = "Log partition 0: the log was cut before the job had read what lay below 90; what was between is lost"
+
+    def told(*arguments: str) -> tuple[list[tuple[int, str]], str]:
+        result = run(directory, *arguments, "--json")
+        rows = [row.get("to") or row for row in json.loads(result.stdout)]
+        return [(row["log_offset"], row["status"]) for row in rows], result.stderr
+
+    named = ("history", KEY.group_id, TOPIC, str(KEY.partition))
+    for time in ((), ("--at", str(back_ms + 1)), ("--at", str(back_ms - 2 * DAY_MS))):
+        states, complaint = told(*named, *time)
+        assert states == [(3, "uncertain")]
+        assert said in complaint
+        assert "Log partition 1" not in complaint, "the share partition is not in that one"
+    assert told(*named, "--at", at(3)) == ([(3, "live")], "")
+    changed, complaint = told("diff", "--from", at(3))
+    assert changed == [(3, "uncertain"), (4, "deleted")]
+    assert said in complaint
+    assert "Log partition 1: the log was cut" in complaint

@@ -19,7 +19,7 @@ from holdfast.console.outcomes import Exit
 from holdfast.records.folding import RawRecord
 from holdfast.records.header import HEADER_NAME
 from holdfast.records.keys import SharePartitionKey, format_key, parse_topic_id
-from tests.pure.cli.history_writer import Stamped, rows_of, write_batch
+from tests.pure.cli.history_writer import Stamped, gap_row, rows_of, write_batch
 from tests.pure.records.logs import STATE_TOPIC_ID, LogWriter
 
 BEGIN_MS = 1_769_904_000_000
@@ -122,3 +122,41 @@ def test_what_is_folded_and_cut_off_while_history_and_log_are_asked_is_told(
     assert {key: row["changes"] for key, row in told.items()} == expected
     assert set(expected) >= {format_key(key) for key in log.states}
     assert "lost" not in said
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_gap_that_ends_where_the_log_starts_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: LogWriter, is_committed: bool
+) -> None:
+    """The job has begun afresh at the log's start and noted the gap; whether it has committed that makes no difference."""
+    start = log.log_start
+    gap = gap_row(0, start, BEGIN_MS + start)
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-0", rows(log, 0, 10))
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-1", [gap, *rows(log, start, start + 3)])
+    told, said = diff(monkeypatch, tmp_path, FakeLog(log.records, start, start + 3 if is_committed else 10))
+    assert said.count("lost") == 1
+    assert f"Log partition 0: the log was cut before the job had read what lay below {start}" in said
+    assert {row["to"]["status"] for key, row in told.items() if key in map(format_key, log.states)} == {"live"}
+
+
+def test_a_gap_that_the_job_notes_between_the_questions_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: LogWriter
+) -> None:
+    """The job comes back after the log's start is told, notes the gap and commits; the history tells of it in either case."""
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-0", rows(log, 0, 10))
+    fake = FakeLog(log.records, log.log_start, 10)
+
+    def comes_back() -> None:
+        write_batch(tmp_path, STATE_TOPIC_ID, "a-1", [gap_row(0, log.log_start, BEGIN_MS)])
+        fake.folded = len(log.records)
+
+    fake.on_begin = comes_back
+    assert diff(monkeypatch, tmp_path, fake)[1].count("lost") == 1
+
+
+def test_what_the_job_did_not_come_back_for_is_lost_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: LogWriter
+) -> None:
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-0", rows(log, 0, 10))
+    _, said = diff(monkeypatch, tmp_path, FakeLog(log.records, log.log_start, 10))
+    assert f"the history ends before offset 10, and the log starts at {log.log_start}; what was between is lost" in said
