@@ -14,6 +14,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from holdfast.cli import main
+from holdfast.console.kafka_reader import KafkaReader
 from holdfast.console.outcomes import Exit
 from holdfast.records.keys import SharePartitionKey, format_key, format_topic_id
 from tests.pure.cli.history_writer import Stamped, rows_of, write_batch
@@ -114,6 +115,22 @@ def test_what_is_in_neither_is_said_to_be_lost(past: Past) -> None:
     )
     # What lives has a snapshot in the log, so it is certain all the same.
     assert {key: told for key, told in past.states().items() if told[0] == "live"} == live(past.log)
+
+
+def test_a_log_that_is_cut_after_its_start_was_asked_is_named(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+    committed = KafkaReader.committed
+
+    def cutting(reader: KafkaReader, group: str, topic: str) -> dict[int, int]:
+        cut(past.kafka, past.state_topic, 0, past.log.log_start + 2)
+        return committed(reader, group, topic)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaReader, "committed", cutting)
+        result = past.run("diff", "--from", "0")
+    assert result.exit_code == Exit.FAILED
+    assert f"{past.state_topic} partition 0 was cut while it was read (" in result.stderr
+    assert result.stderr.endswith("; run the command again.\n")
+    assert past.run("diff", "--from", "0").exit_code == Exit.DONE
 
 
 def test_following_tells_what_comes(past: Past) -> None:
