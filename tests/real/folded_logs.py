@@ -146,7 +146,8 @@ class FoldedLogs:
         state_topic_id = self.state_topic_id()
         sets = [SnapshotSet(state_topic_id, number) for number in range(len(self.logs))]
         for number, key, value, _ in self._read(self.config.snapshot_topic):
-            assert sets[number].add(key, value) is not None
+            sets[number].add(key, value)
+        assert not any(entries.undecodable_records for entries in sets)
         return sets
 
     def history(self) -> dict[int, list[dict[str, Any]]]:

@@ -12,11 +12,14 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from holdfast.daemon.compaction import sink
 from holdfast.daemon.compaction.errors import CompactionError
 from holdfast.daemon.compaction.files import Directory
+from holdfast.daemon.compaction.history import GAP
 from holdfast.daemon.compaction.history_writer import HistoryWriter
 from holdfast.daemon.compaction.job import run
 from holdfast.daemon.compaction.report import BatchReport
+from holdfast.daemon.compaction.sink import Sink
 from holdfast.daemon.compaction.topics import Topics
 from holdfast.records.codec import peek_kind
 from holdfast.records.header import encode_header
@@ -98,6 +101,8 @@ def test_a_cut_log_is_folded_from_its_start(new_logs: LogsFactory) -> None:
     logs.grow(5)
     (report,) = logs.fold()
     assert [partition.cut_at for partition in report.partitions] == [log.log_start for log in logs.logs]
+    gaps = {number: [row["offset"] for row in rows if row["kind"] == GAP] for number, rows in logs.history().items()}
+    assert gaps == {number: [log.log_start] for number, log in enumerate(logs.logs)}
     assert_as_loaded(logs)
 
     logs.cut()
@@ -140,6 +145,34 @@ def test_the_group_reads_the_log_from_its_start_on_before_anything_is_folded_and
         assert logs.committed() == [starts[0], starts[1] + 1]
     finally:
         topics.close()
+
+
+def test_the_log_may_be_cut_up_to_a_batch_only_when_spark_will_not_repeat_it(
+    new_logs: LogsFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = new_logs(2)
+    logs.grow(30)
+    logs.fold()
+    folded = logs.committed()
+    logs.grow(30)
+
+    def die_when_all_is_written(*_: object, **__: object) -> None:
+        raise CompactionError("killed here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sink, "BatchReport", die_when_all_is_written)
+        with pytest.raises(CompactionError, match="killed here"):
+            logs.fold()
+    assert logs.committed() == folded
+    logs.fold()
+    with monkeypatch.context() as patch:
+        patch.setattr(Sink, "settle", lambda *_: None)
+        logs.grow(30)
+        logs.fold()
+    assert logs.committed() != [len(log.records) for log in logs.logs]
+    logs.fold()
+    assert logs.committed() == [len(log.records) for log in logs.logs]
+    assert_history_holds_each_change_once(logs)
 
 
 def die(*_: object) -> None:

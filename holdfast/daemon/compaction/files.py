@@ -27,11 +27,11 @@ class Directory:
 
     def directories(self, name: str = "") -> list[str]:
         """Return the names of the directories in one below this one, sorted; none when there is no such directory."""
-        if not self.exists(name):
-            return []
-        return sorted(
-            found.getPath().getName() for found in self._files.listStatus(self._path(name)) if found.isDirectory()
-        )
+        return self._list(name, are_directories=True)
+
+    def files(self, name: str = "") -> list[str]:
+        """Return the names of the files in a directory below this one, sorted; none when there is no such directory."""
+        return self._list(name, are_directories=False)
 
     def remove(self, name: str = "") -> None:
         """Remove a file or a directory with all in it, if there is one."""
@@ -67,6 +67,15 @@ class Directory:
         finally:
             stream.close()
         self.move(partial, name)
+
+    def _list(self, name: str, *, are_directories: bool) -> list[str]:
+        if not self.exists(name):
+            return []
+        return sorted(
+            found.getPath().getName()
+            for found in self._files.listStatus(self._path(name))
+            if found.isDirectory() is are_directories
+        )
 
     def _path(self, name: str) -> Any:  # noqa: ANN401  # an object of the JVM
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.path}/{name}" if name else self.path)

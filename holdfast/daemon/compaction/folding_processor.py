@@ -135,7 +135,7 @@ class FoldingProcessor(StatefulProcessor):
                 if self._is_history_kept:
                     output.add_history(folded, records, timestamps)
             self._memory.update((encode_memory(memory),))
-        output.add_report(memory, folded, records)
+        output.add_report(memory, folded, records, is_new=found is None)
         yield output.frame()
 
 
@@ -163,6 +163,7 @@ class _Output:
         self._log_partition = log_partition
         self._rows: list[tuple[object, ...]] = []
         self._bytes_out = 0
+        self._gaps = 0
 
     def add_snapshots(self, folded: Folded) -> None:
         for key, value in folded.entries:
@@ -174,6 +175,12 @@ class _Output:
         names: dict[bytes, tuple[str, str, int]] = {}
         rows = self._rows
         log_partition = self._log_partition
+        if folded.cut_at is not None:
+            first = next(index for index, record in enumerate(records) if record.offset == folded.cut_at)
+            rows.append(
+                (log_partition, folded.cut_at, timestamps[first], -1, -1, history.GAP, None, None, -1, None, None)
+            )
+            self._gaps = 1
         for index in folded.changes:
             offset, key, value, header = records[index]
             assert key is not None
@@ -185,7 +192,7 @@ class _Output:
             kind = _HISTORY_KINDS[peek_kind(key, value)]
             rows.append((log_partition, offset, timestamps[index], *decode_header(header), kind, *name, key, value))
 
-    def add_report(self, memory: Memory, folded: Folded | None, records: list[RawRecord]) -> None:
+    def add_report(self, memory: Memory, folded: Folded | None, records: list[RawRecord], *, is_new: bool) -> None:
         mark = memory.mark
         report = {
             "log_partition": self._log_partition,
@@ -196,11 +203,12 @@ class _Output:
             "records": len(records),
             "void_records": folded.void_records if folded else 0,
             "skipped_records": folded.skipped_records if folded else 0,
+            "is_new": is_new,
             "cut_at": folded.cut_at if folded else None,
             "stopped_reason": memory.stopped_reason,
             "stopped_offset": memory.stopped_offset,
             "entries": len(folded.entries) if folded else 0,
-            "history_rows": len(folded.changes) if folded else 0,
+            "history_rows": len(folded.changes) + self._gaps if folded else 0,
             "bytes_in": sum(len(record.key or b"") + len(record.value or b"") for record in records),
             "bytes_out": self._bytes_out,
         }

@@ -5,7 +5,8 @@
 A day is that of the record's timestamp in the log. A batch of a job is written beside, under a name that readers pass over
 (it begins with an underscore), and then renamed day by day; repeated, it replaces itself.
 A record is there once per job that folded it. A job that begins from nothing leaves out what is there already, so twice only if
-two jobs ran at once: a reader takes one row of each (state_topic_id, log_partition, offset), and any will do.
+two jobs ran at once: a reader takes one row of each (state_topic_id, log_partition, offset, kind), and any will do.
+A row of the kind `gap` says that what lay below its offset, behind the row before it, was cut off the log unread.
 """
 
 from typing import Final
@@ -18,7 +19,7 @@ COLUMNS: Final = {
     "timestamp_ms": "bigint",
     "owner_epoch": "int",
     "sequence": "bigint",
-    #: One of `KINDS`.
+    #: One of `KINDS`, or `GAP`.
     "kind": "string",
     "group_id": "string",
     #: Unpadded base64url, 22 characters.
@@ -36,3 +37,6 @@ SNAPSHOT: Final = "snapshot"
 UPDATE: Final = "update"
 TOMBSTONE: Final = "tombstone"
 KINDS: Final = (SNAPSHOT, UPDATE, TOMBSTONE)
+
+#: No record: neither key nor value, and the time of the first record behind the gap.
+GAP: Final = "gap"

@@ -17,12 +17,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.broker.jars import spark_kafka_jars
 from holdfast.daemon.compaction.config import CompactionConfig
-from holdfast.daemon.compaction.errors import CompactionError
+from holdfast.daemon.compaction.errors import CompactionError, TopicMadeAgain
 from holdfast.daemon.compaction.files import Directory
 from holdfast.daemon.compaction.folding_processor import INPUT_COLUMNS, OUTPUT, FoldingProcessor
 from holdfast.daemon.compaction.history_writer import HistoryWriter
 from holdfast.daemon.compaction.java_properties import to_java
 from holdfast.daemon.compaction.pace import Pace
+from holdfast.daemon.compaction.query_log import QUERY, QueryLog
 from holdfast.daemon.compaction.report import BatchReport
 from holdfast.daemon.compaction.sink import Sink
 from holdfast.daemon.compaction.topics import Topics
@@ -182,6 +183,10 @@ class _Job:
             history_writer=writer,
             on_stopped=lambda: own.write_text(_STOPPED_FILE, ""),
         )
+        query_log = QueryLog(own)
+        if not own.exists(_STOPPED_FILE):
+            # A job that died may have left its last batch to Spark alone.
+            self._topics.commit(query_log.next_offsets(config.state_topic))
         is_paced_anew = Event()
         failures: list[Exception] = []
 
@@ -203,15 +208,19 @@ class _Job:
         query = (
             fold_log(read_log(self._spark, config, self._pace.records), processor)
             .writeStream.foreachBatch(write)
-            .option("checkpointLocation", f"{own.path}/query")
+            .option("checkpointLocation", f"{own.path}/{QUERY}")
             .trigger(**{"availableNow": True} if self._once else {"processingTime": interval})
             .start()
         )
+
+        def settle() -> None:
+            sink.settle(query_log.is_behind)
+
         try:
-            return self._await_end(query, is_paced_anew)
-        except StreamingQueryException as error:
-            if not (failures and isinstance(failures[-1], _Ending)) and self._is_same_topic():
-                raise failures[-1] if failures else CompactionError(f"The query ended: {error}") from error
+            is_all_done = self._await_end(query, is_paced_anew, settle, failures)
+            settle()
+            return is_all_done
+        except TopicMadeAgain:
             return self._stop.is_set()
         finally:
             query.stop()
@@ -235,18 +244,29 @@ class _Job:
             _log.warning("state_topic_made_again", state_topic=self._config.state_topic)
         return is_same
 
-    def _await_end(self, query: StreamingQuery, is_paced_anew: Event) -> bool:
+    def _await_end(
+        self, query: StreamingQuery, is_paced_anew: Event, settle: Callable[[], None], failures: list[Exception]
+    ) -> bool:
         """Wait until the query ends, or is to end and is between two batches; returns whether all is done.
 
+        What batches failed with stands in `failures`, oldest first.
+
         Raises:
-            StreamingQueryException: the query failed.
+            CompactionError: the query failed.
+            Exception: what a batch failed with.
         """
         asked_at = monotonic()
-        while not query.awaitTermination(_POLL_S):
-            if not query.status["isTriggerActive"] and (self._stop.is_set() or is_paced_anew.is_set()):
-                return self._stop.is_set()
-            if monotonic() - asked_at > self._config.topic_check_interval_ms / 1_000:
-                if not self._is_same_topic():
-                    return False
-                asked_at = monotonic()
+        try:
+            while not query.awaitTermination(_POLL_S):
+                settle()
+                if not query.status["isTriggerActive"] and (self._stop.is_set() or is_paced_anew.is_set()):
+                    return self._stop.is_set()
+                if monotonic() - asked_at > self._config.topic_check_interval_ms / 1_000:
+                    if not self._is_same_topic():
+                        return False
+                    asked_at = monotonic()
+        except StreamingQueryException as error:
+            if not (failures and isinstance(failures[-1], _Ending)) and self._is_same_topic():
+                raise failures[-1] if failures else CompactionError(f"The query ended: {error}") from error
+            return self._stop.is_set()
         return True

@@ -8,7 +8,7 @@ class PartitionReport:
     """What the job knows of one log partition after a batch."""
 
     log_partition: int
-    #: Offset of the record to be folded next; also the group's committed offset.
+    #: Offset of the record to be folded next; the group's committed offset once Spark has this batch behind it.
     next_offset: int
     #: Of the last counting record folded.
     covered_offset: int
@@ -19,6 +19,8 @@ class PartitionReport:
     records: int
     void_records: int
     skipped_records: int
+    #: Whether the job knew nothing of this log partition before.
+    is_new: bool = False
     #: Offset from which the fold began afresh, because the log was cut behind it.
     cut_at: int | None = None
     #: Why the fold of this log partition stands still, and the offset in its way.

@@ -1,6 +1,7 @@
-"""What becomes of a folded batch: entries, manifests, history, the group's offsets, in this order.
+"""What becomes of a folded batch: entries, manifests, history, in this order; and then the group's offsets.
 
 Every step bears repetition with the same batch: Spark does so after a crash, from the same state and with the same records.
+The group's offsets come only when Spark has the batch behind it, for the log may be cut up to them.
 The batch is computed once, by the first step, and kept while the others use it.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from operator import attrgetter
+from threading import Lock
 from time import perf_counter
 from typing import Final
 
@@ -63,6 +65,9 @@ class Sink:
         #: Log partitions with updates whose base is not in the log.
         self._incomplete: set[int] = set()
         self._next_offsets: dict[int, int] = {}
+        #: Number of a batch that is written, and the offsets that the group commits when Spark will not repeat it.
+        self._pending: tuple[int, dict[int, int]] | None = None
+        self._settling = Lock()
         self._history_writer = history_writer
         self._on_stopped = on_stopped
         self._kafka_options = {f"kafka.{name}": value for name, value in to_java(config.kafka_properties).items()} | {
@@ -79,15 +84,15 @@ class Sink:
             CompactionError: Kafka refuses something.
         """
         began = perf_counter()
+        # Spark begins a batch when it has those before behind it.
+        self.settle(lambda pending: pending < batch_id)
         batch.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             rows = batch.where(f.col("kind").isin(REPORT, MANIFEST)).select("log_partition", "kind", "key", "value")
             found = sorted(rows.collect(), key=attrgetter("log_partition"))
             folded = perf_counter()
             # What was read before this was read from the topic that it still is, for ids are never used again.
-            described = self._topics.describe(self._config.state_topic)
-            if described is None or described[0] != self._state_topic_id:
-                raise TopicMadeAgain(f"Topic {self._config.state_topic} was deleted or made again.")
+            self._check_topic()
             outcomes = [json.loads(bytes(row.value)) for row in found if row.kind == REPORT]
             total = {name: sum(outcome.pop(name) for outcome in outcomes) for name in TOTALS}
             reports = tuple(PartitionReport(**outcome) for outcome in outcomes)
@@ -104,14 +109,15 @@ class Sink:
             self._topics.write(manifests)
             written = perf_counter()
             if self._history_writer is not None and total["history_rows"]:
-                changes = batch.where(f.col("kind").isin(*history.KINDS))
+                changes = batch.where(f.col("kind").isin(*history.KINDS, history.GAP))
                 self._history_writer.write(changes, batch_id, total["history_rows"])
             kept = perf_counter()
         finally:
             batch.unpersist()
         if any(report.stopped_reason is not None for report in reports):
             self._on_stopped()
-        self._topics.commit({report.log_partition: report.next_offset for report in reports})
+        with self._settling:
+            self._pending = batch_id, {report.log_partition: report.next_offset for report in reports}
         ends = self._topics.ends(self._partition_count)
         for report in reports:
             self._next_offsets[report.log_partition] = report.next_offset
@@ -136,12 +142,34 @@ class Sink:
             partitions=reports,
         )
 
+    def settle(self, is_behind: Callable[[int], bool]) -> None:
+        """Commit the group's offsets of the batch that was written last, if Spark has it behind it.
+
+        Args:
+            is_behind: tells by a batch's number whether Spark will not repeat it.
+
+        Raises:
+            TopicMadeAgain: the state topic is another one by now; nothing was committed.
+            CompactionError: Kafka refuses.
+        """
+        with self._settling:
+            if self._pending is None or not is_behind(self._pending[0]):
+                return
+            self._check_topic()
+            self._topics.commit(self._pending[1])
+            self._pending = None
+
+    def _check_topic(self) -> None:
+        described = self._topics.describe(self._config.state_topic)
+        if described is None or described[0] != self._state_topic_id:
+            raise TopicMadeAgain(f"Topic {self._config.state_topic} was deleted or made again.")
+
     def _complete(self, reports: Iterable[PartitionReport]) -> set[int]:
         """Return the log partitions whose fold has come so far that no live share partition can be missing."""
-        cut = [report.log_partition for report in reports if report.cut_at is not None]
-        if cut:
+        begun = [report.log_partition for report in reports if report.is_new or report.cut_at is not None]
+        if begun:
             ends = self._topics.ends(self._partition_count)
-            self._complete_at.update((log_partition, ends[log_partition]) for log_partition in cut)
+            self._complete_at.update((log_partition, ends[log_partition]) for log_partition in begun)
         complete = set()
         for report in reports:
             if report.next_offset >= self._complete_at[report.log_partition]:

@@ -16,6 +16,7 @@ from confluent_kafka.admin._listoffsets import (
     OffsetSpec,
 )  # the stubs of `admin` re-export none of these
 from confluent_kafka.admin._topic import TopicDescription
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from holdfast.daemon.compaction.config import CompactionConfig
 from holdfast.daemon.compaction.errors import CompactionError
@@ -75,11 +76,15 @@ class Topics:
         if described is None:
             return
         places = [TopicPartition(self._config.state_topic, number) for number in range(described[1])]
+        # A group that is new to a cluster has no coordinator for a moment.
+        attempts = Retrying(
+            stop=stop_after_delay(self._timeout_s),
+            wait=wait_random_exponential(multiplier=0.05, max=1),
+            retry=retry_if_exception_type(KafkaException),
+            reraise=True,
+        )
         try:
-            committed = self._group().committed(places, self._timeout_s)
-            failed = [place.error for place in committed if place.error is not None]
-            if failed:
-                raise KafkaException(failed[0])
+            committed = attempts(self._committed, places)
         except KafkaException as error:
             raise CompactionError(
                 f"The offsets of group {self._config.group} are not known: {error.args[0].str()}."
@@ -138,6 +143,13 @@ class Topics:
             return {place.partition: future.result().offset for place, future in asked.items()}
         except KafkaException as error:
             raise CompactionError(f"The bounds of the log are not known: {error.args[0].str()}.") from error
+
+    def _committed(self, places: list[TopicPartition]) -> list[TopicPartition]:
+        committed = self._group().committed(places, self._timeout_s)
+        for place in committed:
+            if place.error is not None:
+                raise KafkaException(place.error)
+        return committed
 
     def _group(self) -> Consumer:
         if self._consumer is None:
