@@ -17,6 +17,7 @@ from tests.simulated.world import World
 def make_world(*, is_static: bool) -> World:
     world = World(Random(1))
     world.is_static = is_static
+    world.snapshots = None
     return world
 
 
