@@ -1,6 +1,6 @@
 """The Spark job and the daemon are killed again and again under load; every account of the state agrees at the end.
 
-JOB_KILLS=10 DAEMON_KILLS=5 kill them so often (2 and 1 by default); `pytest -s` shows a line for each.
+JOB_KILLS=10 DAEMON_KILLS=5 kill them so often (once each by default); `pytest -s` shows a line for each.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ pyarrow_dataset = pytest.importorskip("pyarrow.dataset")
 
 pytestmark = pytest.mark.real
 
-JOB_KILLS = int(os.environ.get("JOB_KILLS", "2"))
+JOB_KILLS = int(os.environ.get("JOB_KILLS", "1"))
 DAEMON_KILLS = int(os.environ.get("DAEMON_KILLS", "1"))
 LOG_PARTITIONS = 4
 #: A kill comes after this many more answers, at least and at most.
