@@ -92,6 +92,8 @@ def make_session(config: CompactionConfig) -> SparkSession:
         properties["spark.master"] = config.master
         if config.master.startswith("local"):
             properties["spark.driver.memory"] = "2g"
+            # A batch counts as a whole, pauses within it do not.
+            properties["spark.driver.extraJavaOptions"] = "-XX:+UseParallelGC"
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             # Nobody else has to reach this driver.
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
