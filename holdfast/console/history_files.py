@@ -29,7 +29,7 @@ _COLUMNS: Final = (
     "key",
     "value",
 )
-_ROWS_PER_BATCH: Final = 65_536
+_ROWS_PER_BATCH: Final = 8_192
 _ID_NAME: Final = "state_topic_id="
 _LAST_DAY: Final = "9"
 
@@ -102,7 +102,7 @@ class HistoryFiles:
         open_ends: set[int] = set()
         with self._reading():
             days = [day for day in sorted(self._days) if day <= last_day]
-            for row in _each_once(self._rows(day, wanted) for day in days):
+            for row in _each_once(self._table(day, wanted) for day in days):
                 open_ends.add(row[0])
                 yield self._change(row)
             if until_ms is not None:
@@ -154,7 +154,7 @@ class HistoryFiles:
             for day, fragments in days.items()
         }
 
-    def _rows(self, day: str, wanted: Wanted) -> list[_Row]:
+    def _table(self, day: str, wanted: Wanted) -> pa.Table:
         """Return the rows of a day in the order of the log."""
         condition = None
         topic = None if wanted.topic_id is None else format_topic_id(wanted.topic_id)
@@ -164,13 +164,7 @@ class HistoryFiles:
                 condition = equal if condition is None else condition & equal
         if condition is not None:
             condition = condition | (ds.field("kind") == GAP)
-        table = self._days[day].to_table(columns=list(_COLUMNS), filter=condition)
-        ordered = table.sort_by([("log_partition", "ascending"), ("offset", "ascending"), ("kind", "ascending")])
-        return [
-            row
-            for batch in ordered.to_batches(max_chunksize=_ROWS_PER_BATCH)
-            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        ]
+        return _in_order(self._days[day].to_table(columns=list(_COLUMNS), filter=condition))
 
     def _change(self, row: _Row) -> Change | Gap:
         log_partition, offset, timestamp_ms, kind, group_id, topic_id, partition, key, value = row
@@ -204,8 +198,7 @@ class HistoryFiles:
                 columns=["log_partition", "offset", "timestamp_ms", "kind"],
                 filter=ds.field("log_partition").isin(sorted(left)),
             )
-            first = table.group_by("log_partition").aggregate([("offset", "min")])
-            begins = dict(zip(first["log_partition"].to_pylist(), first["offset_min"].to_pylist(), strict=True))
+            begins = _first_offsets(table)
             gaps = table.filter(pc.field("kind") == GAP).to_pylist() if day > read_day else []
             for gap in gaps:
                 if gap["log_partition"] in left and gap["offset"] == begins[gap["log_partition"]]:
@@ -214,27 +207,50 @@ class HistoryFiles:
             left -= begins.keys()
 
 
-def _each_once(days: Iterator[list[_Row]]) -> Iterator[_Row]:
-    """Yield the rows of all days; where a clock was set back over midnight, some of a day belong between those of the next."""
+def _each_once(days: Iterator[pa.Table]) -> Iterator[_Row]:
+    """Yield the rows of all days; where a clock was set back over midnight, some of a day belong between those of the next.
+
+    No more is kept than the tables of two days: as rows they would take some ten times the memory.
+    """
     newest: dict[int, tuple[int, str]] = {}
-    waiting: list[_Row] = []
-    for rows in days:
-        first: dict[int, int] = {}
-        for row in rows:
-            first.setdefault(row[0], row[1])
-        yield from _new((row for row in waiting if row[1] < first.get(row[0], row[1] + 1)), newest)
-        late = [row for row in waiting if row[1] >= first.get(row[0], row[1] + 1)]
-        waiting = sorted((*late, *rows), key=_place) if late else rows
-    yield from _new(iter(waiting), newest)
+    waiting: pa.Table | None = None
+    for table in days:
+        if waiting is not None:
+            is_late: list[bool] = []
+            yield from _new(_early_rows(waiting, _first_offsets(table), is_late), newest)
+            if any(is_late):
+                table = _in_order(pa.concat_tables([waiting.filter(pa.array(is_late)), table]))
+        waiting = table
+    if waiting is not None:
+        yield from _new(_rows(waiting), newest)
 
 
-def _place(row: _Row) -> tuple[int, int, str]:
-    return row[0], row[1], row[3]
+def _in_order(table: pa.Table) -> pa.Table:
+    return table.sort_by([("log_partition", "ascending"), ("offset", "ascending"), ("kind", "ascending")])
+
+
+def _rows(table: pa.Table) -> Iterator[_Row]:
+    for batch in table.to_batches(max_chunksize=_ROWS_PER_BATCH):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _first_offsets(table: pa.Table) -> dict[int, int]:
+    """Return the smallest offset of each log partition."""
+    first = table.group_by("log_partition").aggregate([("offset", "min")])
+    return dict(zip(first["log_partition"].to_pylist(), first["offset_min"].to_pylist(), strict=True))
+
+
+def _early_rows(table: pa.Table, next_offsets: dict[int, int], is_late: list[bool]) -> Iterator[_Row]:
+    """Yield the rows below what comes next in their log partition, and append for every row whether it is none of them."""
+    for row in _rows(table):
+        is_late.append(row[1] >= next_offsets.get(row[0], row[1] + 1))
+        if not is_late[-1]:
+            yield row
 
 
 def _new(rows: Iterator[_Row], newest: dict[int, tuple[int, str]]) -> Iterator[_Row]:
     for row in rows:
-        log_partition, offset, kind = _place(row)
+        log_partition, offset, kind = row[0], row[1], row[3]
         if (offset, kind) > newest.get(log_partition, (-1, "")):
             newest[log_partition] = offset, kind
             yield row
