@@ -9,6 +9,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,9 +21,13 @@ from benchmarks.machine import describe
 from benchmarks.report import load_table, mark_table, request_table
 from benchmarks.suites import FULL, QUICK, Effort, run_requests
 
-SUITES: Final = {"rf1": 1, "rf3": 3, "load": 1}
+#: Writes and reads, over so many brokers.
+REQUESTS: Final = {"rf1": 1, "rf3": 3}
+#: Loads, of so much.
+LOADS: Final = {"load-1024": History(keys=1_024), "load": History()}
+SUITES: Final = (*REQUESTS, *LOADS)
 CONTENDERS: Final[dict[str, type[Contender]]] = {"kafka": KafkaCoordinator, "holdfast": HoldfastNode}
-#: Of the load suite alone.
+#: Of the suite `load` alone.
 LOADERS: Final[dict[str, type[Contender]]] = {
     "holdfast-compacted": CompactedHoldfast,
     "holdfast-fast": FastHoldfast,
@@ -54,11 +59,11 @@ def main(arguments: Sequence[str]) -> int:
     for suite in options.only or SUITES:
         known = CONTENDERS | (LOADERS if suite == "load" else {})
         contenders = [known[name]() for name in options.contender or known if name in known]
-        if suite == "load":
-            history = History(updates=_QUICK_UPDATES) if options.quick else History()
+        if suite in LOADS:
+            history = replace(LOADS[suite], updates=_QUICK_UPDATES) if options.quick else LOADS[suite]
             runs = run_loads(contenders, history, effort.repeats, _say)
         else:
-            runs = run_requests(SUITES[suite], contenders, effort, _say)
+            runs = run_requests(REQUESTS[suite], contenders, effort, _say)
         if options.quick:
             print(f"\n{_table(suite, runs)}\n{mark_table({suite: runs})}")
         else:
@@ -73,7 +78,7 @@ def _say(line: str) -> None:
 
 
 def _table(suite: str, runs: Sequence[dict[str, Any]]) -> str:
-    return load_table(runs) if suite == "load" else request_table(runs)
+    return load_table(runs) if suite in LOADS else request_table(runs)
 
 
 def _update_readme() -> None:

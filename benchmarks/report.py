@@ -33,7 +33,7 @@ MARKS: Final = (
     Mark("RF 3, p50 of a write on one connection", "rf3", "write", 1, 1, "p50_ms", 1.5, is_upper=True),
     Mark("RF 3, single-key writes a second, 64 connections", "rf3", "write", 1, 64, "requests_per_s", 1.0),
     Mark("RF 3, keys written a second, 64 connections × 16 keys", "rf3", "write", 16, 64, "keys_per_s", 1.0),
-    Mark("Load, records a second", "load", "load", 1, 1, "records_per_s", 0.25),
+    Mark("Load of 1,024 share partitions, records a second", "load-1024", "load", 1, 1, "records_per_s", 0.25),
 )
 
 
