@@ -19,6 +19,7 @@ from holdfast.runtime import kafka_frames as frames
 from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed
 from holdfast.runtime.brokers import STALE_LEADER, Brokers
 from holdfast.runtime.errors import AppendRefused
+from holdfast.runtime.gathering import Gathering
 from holdfast.runtime.metrics import Registry, RuntimeMetrics
 
 #: A batch's head, a record's own varints and its `hf` header: what the topic's limit has to hold beside key and value.
@@ -48,9 +49,9 @@ class AppenderConfig:
     message_timeout_ms: int
     compression: int = 0  #: Kafka's number of a codec
     linger_ms: float = 0  #: how long a record waits for company; 0: for the end of this turn of the loop
-    gather_ms: float = (
-        1  #: least time between two requests to a broker that has not answered; then a record waits at most so long
-    )
+    #: Bounds of how long a record waits for company while its broker has not answered; between them, as long as it usually takes.
+    gather_min_ms: float = 1
+    gather_max_ms: float = 20
     records_max: int = 100_000  #: records handed over and not yet sent, in all partitions
     requests_in_flight_max: int = (
         4  #: for each broker, each on a connection of its own: a broker answers one after the other
@@ -126,7 +127,7 @@ class Appender:
         self._progress = asyncio.Event()  #: something that was under way ended
         self._tasks: set[asyncio.Task[None]] = set()
         self._free_connections: dict[int, list[int]] = {}  #: of each broker, the last one used on top
-        self._sent_s: dict[int, float] = {}  #: to each broker: when the last request went out
+        self._gatherings: dict[int, Gathering] = {}  #: of each broker
         self._gathering: asyncio.TimerHandle | None = None
 
     def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:
@@ -214,11 +215,11 @@ class Appender:
             self._gathering = self._loop.call_at(gather_until_s, self._end_gathering)
 
     def _sendable_s(self, broker_id: int) -> float:
-        """Return from when on a broker may be sent a request; each costs it and us as much as several records."""
+        """Return from when on a broker may be sent a request."""
         free = self._free_connections.get(broker_id)
         if free is None or len(free) == self._config.requests_in_flight_max:
             return 0
-        return self._sent_s[broker_id] + self._config.gather_ms / 1_000
+        return self._gatherings[broker_id].end_s
 
     def _end_gathering(self) -> None:
         self._gathering = None
@@ -228,7 +229,9 @@ class Appender:
         """Send what these partitions gathered, if the broker has a connection free; else it gathers on until one is."""
         connections = self._free_connections.get(broker_id)
         if connections is None:
-            connections = self._free_connections[broker_id] = list(range(self._config.requests_in_flight_max))
+            config = self._config
+            connections = self._free_connections[broker_id] = list(range(config.requests_in_flight_max))
+            self._gatherings[broker_id] = Gathering(config.gather_min_ms / 1_000, config.gather_max_ms / 1_000)
         if not connections:
             return
         expires_s = self._loop.time() + self._config.message_timeout_ms / 1_000
@@ -245,7 +248,7 @@ class Appender:
             room -= len(batch.data)
             batches.append(batch)
         if batches:
-            self._sent_s[broker_id] = self._loop.time()
+            self._gatherings[broker_id].sent(self._loop.time())
             self._send(broker_id, connections.pop(), batches)
 
     def _build(self, partition: int, lane: _Lane, expires_s: float) -> _Batch:
@@ -333,7 +336,10 @@ class Appender:
             except Exception as failure:  # as good as none: a second copy is void, so it may be sent again
                 self._retry(batches, str(failure))
                 return
-            self._metrics.batch_flush_time.record((self._loop.time() - began_s) * 1_000)
+            took_s = self._loop.time() - began_s
+            self._metrics.batch_flush_time.record(took_s * 1_000)
+            if number != _AGAIN:
+                self._gatherings[broker_id].answered(took_s)
             self._settle(batches, answer)
         finally:
             self._free(broker_id, number)

@@ -159,7 +159,7 @@ async def test_retriable_error_sends_the_same_batch_again(
 
 
 async def test_connection_that_breaks_is_tried_again_where_the_partition_is_led_now(
-    appender: Appender, brokers: FakeBrokers, failures: Failures
+    appender: Appender, brokers: FakeBrokers, landings: Landings, failures: Failures
 ) -> None:
     def hang_up(_: bytes) -> bytes:
         brokers.leaders[0] = (2, 1)
@@ -169,6 +169,8 @@ async def test_connection_that_breaks_is_tried_again_where_the_partition_is_led_
     appender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(2)
     assert [broker_id for broker_id, _, _ in brokers.requests] == [1, 2]
+    await wait_until(lambda: not appender._lanes[0].is_busy)
+    assert [header for _, header, _ in landings] == [b"h1"]
     assert failures == []
 
 
@@ -250,7 +252,7 @@ async def test_partitions_gather_while_every_connection_to_their_broker_is_busy(
 
 async def test_while_a_broker_has_not_answered_records_gather_until_it_does() -> None:
     brokers = FakeBrokers({0: 1, 1: 1, 2: 1, 3: 2})
-    config = replace(CONFIG, gather_ms=60_000)
+    config = replace(CONFIG, gather_min_ms=60_000, gather_max_ms=60_000)
     appender = Appender(config, brokers, lambda *_: None, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
     brokers.hold()
     appender.append(0, b"k", b"1", b"h")
@@ -263,6 +265,18 @@ async def test_while_a_broker_has_not_answered_records_gather_until_it_does() ->
     brokers.answer_one()
     await brokers.wait_requests(3)
     assert sorted(batches_of(brokers.requests[2][2])) == [1, 2]
+    brokers.let_go()
+    assert await appender.close(5)
+
+
+async def test_a_broker_that_takes_longer_than_usual_is_sent_the_next_request_all_the_same() -> None:
+    brokers = FakeBrokers({0: 1, 1: 1})
+    config = replace(CONFIG, gather_min_ms=0, gather_max_ms=1)
+    appender = Appender(config, brokers, lambda *_: None, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
+    brokers.hold()
+    for partition in range(2):
+        appender.append(partition, b"k", b"1", b"h")
+        await brokers.wait_requests(partition + 1)
     brokers.let_go()
     assert await appender.close(5)
 

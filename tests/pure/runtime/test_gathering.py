@@ -1,0 +1,32 @@
+"""How long records gather for a broker: as long as its answers usually take, within bounds."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.runtime.gathering import Gathering
+
+
+def test_before_the_first_answer_it_is_the_least_time() -> None:
+    gathering = Gathering(0.001, 0.02)
+    gathering.sent(5)
+    assert gathering.end_s == pytest.approx(5.001)
+
+
+def test_it_comes_to_be_what_answers_take() -> None:
+    gathering = Gathering(0.001, 0.02)
+    gathering.sent(5)
+    for _ in range(100):
+        gathering.answered(0.01)
+    assert gathering.end_s == pytest.approx(5.01, abs=1e-6)
+    gathering.answered(0.05)
+    assert gathering.end_s == pytest.approx(5.015, abs=1e-6), "an eighth of the way to the newest"
+
+
+@given(st.lists(st.floats(0, 1_000)))
+def test_it_stays_within_its_bounds(answers: list[float]) -> None:
+    gathering = Gathering(0.001, 0.02)
+    gathering.sent(0)
+    for took_s in answers:
+        gathering.answered(took_s)
+        assert 0.001 <= gathering.end_s <= 0.02
