@@ -89,6 +89,13 @@ class _Lane:
         self.sent: deque[SentBatch] = deque()  #: batches that the tail has not met
 
 
+class _Way(NamedTuple):
+    """How requests go to one broker."""
+
+    free: list[int]  #: connections without a request, the last one used on top
+    gathering: Gathering
+
+
 class Appender:
     """The producer of one node."""
 
@@ -126,8 +133,7 @@ class Appender:
         self._under_way = 0  #: requests without an answer
         self._progress = asyncio.Event()  #: something that was under way ended
         self._tasks: set[asyncio.Task[None]] = set()
-        self._free_connections: dict[int, list[int]] = {}  #: of each broker, the last one used on top
-        self._gatherings: dict[int, Gathering] = {}  #: of each broker
+        self._ways: dict[int, _Way] = {}  #: to each broker that was sent something
         self._gathering: asyncio.TimerHandle | None = None
 
     def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:
@@ -216,10 +222,10 @@ class Appender:
 
     def _sendable_s(self, broker_id: int) -> float:
         """Return from when on a broker may be sent a request."""
-        free = self._free_connections.get(broker_id)
-        if free is None or len(free) == self._config.requests_in_flight_max:
+        way = self._ways.get(broker_id)
+        if way is None or len(way.free) == self._config.requests_in_flight_max:
             return 0
-        return self._gatherings[broker_id].end_s
+        return way.gathering.end_s
 
     def _end_gathering(self) -> None:
         self._gathering = None
@@ -227,12 +233,12 @@ class Appender:
 
     def _send_waiting(self, broker_id: int, partitions: list[int]) -> None:
         """Send what these partitions gathered, if the broker has a connection free; else it gathers on until one is."""
-        connections = self._free_connections.get(broker_id)
-        if connections is None:
+        way = self._ways.get(broker_id)
+        if way is None:
             config = self._config
-            connections = self._free_connections[broker_id] = list(range(config.requests_in_flight_max))
-            self._gatherings[broker_id] = Gathering(config.gather_min_ms / 1_000, config.gather_max_ms / 1_000)
-        if not connections:
+            gathering = Gathering(config.gather_min_ms / 1_000, config.gather_max_ms / 1_000)
+            way = self._ways[broker_id] = _Way(list(range(config.requests_in_flight_max)), gathering)
+        if not way.free:
             return
         expires_s = self._loop.time() + self._config.message_timeout_ms / 1_000
         batches, room = [], self._config.request_bytes_max
@@ -248,8 +254,8 @@ class Appender:
             room -= len(batch.data)
             batches.append(batch)
         if batches:
-            self._gatherings[broker_id].sent(self._loop.time())
-            self._send(broker_id, connections.pop(), batches)
+            way.gathering.sent(self._loop.time())
+            self._send(broker_id, way.free.pop(), batches)
 
     def _build(self, partition: int, lane: _Lane, expires_s: float) -> _Batch:
         now_ms = self._clock_ms()
@@ -318,7 +324,7 @@ class Appender:
 
     def _free(self, broker_id: int, number: int) -> None:
         if number != _AGAIN:
-            self._free_connections[broker_id].append(number)
+            self._ways[broker_id].free.append(number)
         if self._waiting and not self._is_flush_due:
             self._flush_soon()
 
@@ -339,7 +345,7 @@ class Appender:
             took_s = self._loop.time() - began_s
             self._metrics.batch_flush_time.record(took_s * 1_000)
             if number != _AGAIN:
-                self._gatherings[broker_id].answered(took_s)
+                self._ways[broker_id].gathering.answered(took_s)
             self._settle(batches, answer)
         finally:
             self._free(broker_id, number)
