@@ -88,7 +88,7 @@ class HistoryLog:
             Failure: the log cannot be read.
         """
         assert self._log is not None, "only a log has something new"
-        for entry in self._log.read(log_reader.Wanted(self._partitions(self._log))):
+        for entry in self._log.read(log_reader.Wanted(tuple(self._starts))):
             if not entry.counts:
                 continue
             if entry.problem is not None:
