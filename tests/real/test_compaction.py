@@ -156,11 +156,8 @@ def test_the_log_may_be_cut_up_to_a_batch_only_when_spark_will_not_repeat_it(
     folded = logs.committed()
     logs.grow(30)
 
-    def die_when_all_is_written(*_: object, **__: object) -> None:
-        raise CompactionError("killed here")
-
     with monkeypatch.context() as patch:
-        patch.setattr(sink, "BatchReport", die_when_all_is_written)
+        patch.setattr(sink, "BatchReport", die)  # it is made when all is written
         with pytest.raises(CompactionError, match="killed here"):
             logs.fold()
     assert logs.committed() == folded
@@ -175,7 +172,7 @@ def test_the_log_may_be_cut_up_to_a_batch_only_when_spark_will_not_repeat_it(
     assert_history_holds_each_change_once(logs)
 
 
-def die(*_: object) -> None:
+def die(*_: object, **__: object) -> None:
     raise CompactionError("killed here")
 
 

@@ -326,6 +326,16 @@ def test_messages_about_a_former_state_topic_are_removed() -> None:
     assert world.removed == former
 
 
+def write_with_another_state_epoch(world: World, entry_key: bytes) -> None:
+    value = next(record.value for record in world.topic.partitions[LOG_PARTITION].records if record.key == entry_key)
+    assert value is not None
+    entry = decode_entry(value)
+    assert entry.snapshot is not None
+    world.write(entry_key, encode_entry(entry._replace(snapshot=entry.snapshot._replace(state_epoch=99))))
+    world.settle()
+    world.pass_time(1_000)
+
+
 def test_a_snapshot_that_differs_from_the_owners_state_raises_an_alarm_with_both() -> None:
     world, log = World(), some_log()
     job = followed(world, log)
@@ -335,13 +345,7 @@ def test_a_snapshot_that_differs_from_the_owners_state_raises_an_alarm_with_both
     world.settle()
     world.pass_time(1_000)
     assert world.metrics.divergences.value == 0
-    value = next(record.value for record in world.topic.partitions[LOG_PARTITION].records if record.key == entry_key)
-    assert value is not None
-    entry = decode_entry(value)
-    assert entry.snapshot is not None
-    world.write(entry_key, encode_entry(entry._replace(snapshot=entry.snapshot._replace(state_epoch=99))))
-    world.settle()
-    world.pass_time(1_000)
+    write_with_another_state_epoch(world, entry_key)
     assert (world.metrics.divergences.value, world.metrics.divergence_alarm.value) == (1, 1)
     level, event, fields = world.lines[-1]
     assert (level, event) == ("error", "a snapshot says something else than the state of its owner")
@@ -364,13 +368,7 @@ def test_what_is_about_offsets_above_the_logs_end_keeps_nothing_else_from_being_
         world.pass_time(1_000)
     assert (world.metrics.manifests_verified.value, world.metrics.manifests_disagreeing.value) == (3, 0)
     assert kinds(world.removed)[ManifestKey] == 1
-    value = next(record.value for record in world.topic.partitions[LOG_PARTITION].records if record.key == entry_key)
-    assert value is not None
-    entry = decode_entry(value)
-    assert entry.snapshot is not None
-    world.write(entry_key, encode_entry(entry._replace(snapshot=entry.snapshot._replace(state_epoch=99))))
-    world.settle()
-    world.pass_time(1_000)
+    write_with_another_state_epoch(world, entry_key)
     assert world.metrics.divergence_alarm.value == 1
 
 
