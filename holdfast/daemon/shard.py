@@ -13,7 +13,8 @@ from itertools import chain, islice
 
 from holdfast.daemon.errors import ErrorCode
 from holdfast.daemon.shard_state import MetadataImage, ShardConfig, ShardState, ShardSummary
-from holdfast.records.batches import StateBatch, combine
+from holdfast.records.batches import StateBatch
+from holdfast.records.combining import combine
 from holdfast.records.keys import SharePartitionKey, format_key, format_topic_id
 from holdfast.records.replay import ShareState
 from holdfast.records.results import (

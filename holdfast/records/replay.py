@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
-from holdfast.records.batches import StateBatch, combine
+from holdfast.records.batches import StateBatch
+from holdfast.records.combining import combine
 from holdfast.records.values import Snapshot, Update
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.records import codec, kafka
-from holdfast.records.batches import combine
 from holdfast.records.codec import Codec, Kind
+from holdfast.records.combining import combine
 from holdfast.records.errors import InvalidKey, RecordError, Undecodable, UnknownRecordType, UnknownVersion
 from holdfast.records.keys import SharePartitionKey, format_key, java_string_hash, log_partition, parse_key
 from holdfast.records.offsets import RedundantOffsetTracker

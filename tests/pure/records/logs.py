@@ -8,9 +8,10 @@ from random import Random
 from hypothesis import strategies as st
 
 from holdfast.records import folding
-from holdfast.records.batches import StateBatch, combine
+from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.codec import Codec, encode_record
+from holdfast.records.combining import combine
 from holdfast.records.folding import RawRecord
 from holdfast.records.header import encode_header
 from holdfast.records.keys import SharePartitionKey

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.records.batches import StateBatch, combine
+from holdfast.records.batches import StateBatch
+from holdfast.records.combining import combine
 from holdfast.records.replay import ShareState, fold_without_base, replay
 from holdfast.records.values import Snapshot, Update, Value
 from tests.pure.records.strategies import batch_lists

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.records.batches import ACKNOWLEDGED, SettledBatches, StateBatch, _is_settled, _sweep, combine
+from holdfast.records.batches import ACKNOWLEDGED, SettledBatches, StateBatch
+from holdfast.records.combining import _is_settled, _sweep, combine
 from tests.pure.records.kafka_combiner import combine_literally
 from tests.pure.records.strategies import batch_lists, close_batches, start_offsets
 from tests.vectors.runner import DATA
@@ -150,7 +151,7 @@ def test_thousands_of_batches_that_all_overlap_take_no_quadratic_time(monkeypatc
         put_back += 1
         return heapq.heapreplace(waiting, entry)
 
-    monkeypatch.setattr("holdfast.records.batches.heapreplace", heapreplace)
+    monkeypatch.setattr("holdfast.records.combining.heapreplace", heapreplace)
     size = 2000
     tiles = [StateBatch(offset, offset, 2 * (offset % 2), 5) for offset in range(size)]
     long = [StateBatch(0, size + more, 0, 1) for more in range(size)]

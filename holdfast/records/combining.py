@@ -1,0 +1,187 @@
+"""How the batches of a state and of a write become one list.
+
+The rule is simple: for every offset at or above the start offset, the highest (delivery count, delivery state) of all
+batches that cover it wins; there is no notion of "newer". The *shape* of the result is Apache Kafka's (4.3.1),
+because snapshots must be equal byte by byte:
+
+    Put all batches in order of (first, last, count, state). Take the lowest, p, and look at the next, c.
+
+    p ────────          same count and state, overlapping or touching: joined, go on with the joined batch
+        c ────────
+    p ────────          p has priority: what is left of c behind p goes back into the order, go on with p
+        c ────────
+    p ────────          c has priority: p's head is final, p's tail goes back into the order, go on with c
+        c ───
+    p ───               neither overlap nor join: p is final, go on with c
+            c ───
+
+A final batch is not looked at again, so two final batches may touch and be equal. Where no such pair exists, a list
+is *settled*. The time is quadratic in how many batches overlap at one offset. Batches of a broker hardly overlap; where
+somebody sends thousands that all do, the winners are the same and the shape is the smallest there is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+from operator import itemgetter
+from typing import Final
+
+from holdfast.records.batches import SettledBatches, StateBatch, make_batch
+
+#: How often a batch may on average be cut and put back before `_sweep` takes over; recorded cases need less than 2.
+_PUT_BACK_PER_BATCH_MAX: Final = 16
+
+_FIRST_OFFSET = itemgetter(0)
+_LAST_OFFSET = itemgetter(1)
+
+
+def combine(current: Sequence[StateBatch], incoming: Sequence[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
+    """Return the batches of a state after a write, ascending by offset and without overlaps.
+
+    A lone batch is returned as it is; among several, one with last < first covers no offset and vanishes. It takes
+    the time of copying `current` and of sorting what `incoming` touches.
+
+    Args:
+        current: the batches of the state, in any order; quickest when they come from `combine`.
+        incoming: the batches of the write, in any order.
+        start_offset: offsets below it are cut off; -1 cuts nothing.
+    """
+    is_settled = type(current) is SettledBatches
+    if start_offset != -1:
+        if not is_settled:
+            current = _cut(current, start_offset)
+        elif current and current[0][0] < start_offset:
+            current = _cut_settled(current, start_offset)
+        if len(incoming) != 1 or incoming[0][0] < start_offset:
+            incoming = _cut(incoming, start_offset)
+    if not is_settled and not _is_settled(current):
+        return _settle([*current, *incoming])
+    if not incoming:
+        return current if type(current) is SettledBatches else SettledBatches(current)
+    if _is_settled(incoming):
+        first_offset, last_offset = incoming[0][0], incoming[-1][1]
+        # The usual write appends to the state and touches nothing but its last batch.
+        if not current:
+            return SettledBatches(incoming)
+        tail_offset, tail_end, state, count = current[-1]
+        if first_offset > tail_end:
+            _, end, next_state, next_count = incoming[0]
+            if first_offset > tail_end + 1 or next_state != state or next_count != count:
+                return SettledBatches((*current, *incoming))
+            joined = make_batch((tail_offset, end, state, count))
+            return SettledBatches((*current[:-1], joined, *incoming[1:]))
+    else:
+        if any(last < first for first, last, _, _ in incoming):
+            return _settle([*current, *incoming])
+        first_offset, last_offset = min(incoming)[0], max(map(_LAST_OFFSET, incoming))
+    # Batches of the state that the incoming ones neither overlap nor touch would be passed over, so they stay what
+    # they are.
+    low = bisect_left(current, first_offset - 1, key=_LAST_OFFSET)
+    high = bisect_right(current, last_offset + 1, low, key=_FIRST_OFFSET)
+    middle = _settle([*current[low:high], *incoming])
+    combined = (*current[:low], *middle, *current[high:])
+    return SettledBatches(combined) if type(middle) is SettledBatches else combined
+
+
+def _cut(batches: Sequence[StateBatch], start_offset: int) -> Sequence[StateBatch]:
+    """Return `batches`, in any order, without the offsets below `start_offset`."""
+    for batch in batches:
+        if batch[0] < start_offset:
+            return [
+                StateBatch(max(first, start_offset), last, state, count)
+                for first, last, state, count in batches
+                if last >= start_offset
+            ]
+    return batches
+
+
+def _cut_settled(batches: Sequence[StateBatch], start_offset: int) -> Sequence[StateBatch]:
+    """Return what is left of settled `batches`, which stay settled, without the offsets below `start_offset`."""
+    index = 0 if batches[0][1] >= start_offset else bisect_left(batches, start_offset, 1, key=_LAST_OFFSET)
+    if index < len(batches):
+        first, last, state, count = batches[index]
+        if first < start_offset:
+            return (make_batch((start_offset, last, state, count)), *batches[index + 1 :])
+    return batches[index:]
+
+
+def _is_settled(batches: Sequence[StateBatch]) -> bool:
+    """Say whether `batches` are ascending, free of overlaps and joined where they can be."""
+    if len(batches) == 1:
+        return batches[0][0] <= batches[0][1]
+    end, end_state, end_count = None, -1, -1
+    for first, last, state, count in batches:
+        if last < first:
+            return False
+        if end is not None and (first < end or (first == end and state == end_state and count == end_count)):
+            return False
+        end, end_state, end_count = last + 1, state, count
+    return True
+
+
+def _settle(batches: list[StateBatch]) -> tuple[StateBatch, ...]:
+    """Return `batches` in the shape that the head of this module describes, marked as settled where they are."""
+    if len(batches) < 2:
+        return SettledBatches(batches) if _is_settled(batches) else tuple(batches)
+    # Kafka's order puts the count before the state, which is also the order of priority.
+    waiting = [(first, last, count, state) for first, last, state, count in batches if first <= last]
+    if not waiting:
+        return SettledBatches()
+    heapify(waiting)
+    final: list[StateBatch] = []
+    first, last, count, state = heappop(waiting)
+    put_back_left = _PUT_BACK_PER_BATCH_MAX * len(batches)
+    while waiting:
+        next_first, next_last, next_count, next_state = waiting[0]
+        is_same = next_count == count and next_state == state
+        if next_first > last + is_same:
+            final.append(make_batch((first, last, state, count)))
+            first, last, count, state = heappop(waiting)
+        elif is_same:
+            heappop(waiting)
+            last = max(last, next_last)
+        elif (next_count, next_state) < (count, state):
+            if next_last > last:
+                heapreplace(waiting, (last + 1, next_last, next_count, next_state))
+                put_back_left -= 1
+                if not put_back_left:
+                    return _sweep(batches)
+            else:
+                heappop(waiting)
+        else:
+            if next_first > first:
+                final.append(make_batch((first, next_first - 1, state, count)))
+            heappop(waiting)
+            if last > next_last:
+                heappush(waiting, (next_last + 1, last, count, state))
+            first, last, count, state = next_first, next_last, next_count, next_state
+    final.append(make_batch((first, last, state, count)))
+    return SettledBatches(final) if _is_settled(final) else tuple(final)
+
+
+def _sweep(batches: list[StateBatch]) -> SettledBatches:
+    """Return `batches` with the same winners, joined wherever they can be, in O(n log n) whatever they are."""
+    coming = sorted((batch for batch in batches if batch[0] <= batch[1]), reverse=True)
+    # As (-count, -state, last): those that cover `offset` or ended before it, the one of highest priority first.
+    covering: list[tuple[int, int, int]] = []
+    swept: list[StateBatch] = []
+    offset = coming[-1][0]
+    while coming or covering:
+        while coming and coming[-1][0] <= offset:
+            _, last, state, count = coming.pop()
+            heappush(covering, (-count, -state, last))
+        if not covering:
+            offset = coming[-1][0]
+        elif covering[0][2] < offset:
+            heappop(covering)
+        else:
+            count, state, last = -covering[0][0], -covering[0][1], covering[0][2]
+            if coming:
+                last = min(last, coming[-1][0] - 1)
+            if swept and swept[-1][1:] == (offset - 1, state, count):
+                offset = swept.pop()[0]
+            swept.append(make_batch((offset, last, state, count)))
+            offset = last + 1
+    return SettledBatches(swept)
