@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from configparser import ConfigParser
 from importlib.metadata import requires
@@ -11,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 import yaml  # type: ignore[import-untyped] # it ships no types
+from packaging.requirements import Requirement
 
 from holdfast.console.outcomes import Exit
 from holdfast.daemon.compaction.metrics import JobMetrics
@@ -253,24 +253,30 @@ def pins(name: str) -> dict[str, str]:
     }
 
 
-def test_the_lock_of_a_node_holds_a_part_of_the_whole_lock() -> None:
-    # `uv pip compile --generate-hashes --no-header -c requirements.lock pyproject.toml -o deploy/requirements.lock` makes it.
-    node, whole = pins("deploy/requirements.lock"), pins("requirements.lock")
-    assert {package: whole.get(package) for package in node} == node
-    reached, waiting = {"holdfast"}, ["holdfast"]
+@pytest.mark.parametrize(
+    ("name", "extra"), [("requirements", ""), ("requirements-spark", "spark"), ("requirements-build", "compile")]
+)
+def test_a_lock_is_a_part_of_the_whole_and_holds_all_that_is_needed(name: str, extra: str) -> None:
+    # `uv pip compile --generate-hashes --no-header --no-annotate -c requirements.lock --extra ‹extra› pyproject.toml` makes it.
+    lock, whole = pins(f"deploy/{name}.lock"), pins("requirements.lock")
+    assert {package: whole.get(package) for package in lock} == lock
+    assert needed_of("holdfast", extra) <= lock.keys()
+
+
+def needed_of(package: str, extra: str) -> set[str]:
+    """Return what a package needs with one of its extras, and what that needs in turn."""
+    found: set[tuple[str, str]] = set()
+    waiting = [(package, extra)]
     while waiting:
-        for line in requires(waiting.pop()) or ():
-            package = re.split(r"[^\w.-]", line)[0].lower().replace("_", "-")
-            if package in whole and ";" not in line and package not in reached:
-                reached.add(package)
-                waiting.append(package)
-    assert reached - {"holdfast"} <= node.keys()
-
-
-def test_the_lock_of_a_node_has_every_dependency() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    direct = {re.split(r"[^\w-]", line)[0] for line in project["dependencies"]}
-    assert direct <= pins("deploy/requirements.lock").keys()
+        package, extra = waiting.pop()
+        for line in requires(package) or ():
+            requirement = Requirement(line)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+                name = requirement.name.lower().replace("_", "-")
+                needed = {(name, extra) for extra in ("", *requirement.extras)}
+                waiting.extend(needed - found)
+                found |= needed
+    return {name for name, _ in found}
 
 
 def test_the_hooks_run_what_make_check_runs() -> None:
