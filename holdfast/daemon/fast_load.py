@@ -80,8 +80,7 @@ def _make_base(entries: SnapshotSet, offset: int, log_start: int, identity: LogI
     try:
         live = yield from entries.agree(offset, log_start)
     except Disagreement as disagreement:
-        is_undecodable = isinstance(disagreement.__cause__, RecordError)
-        refusal = Refusal.UNDECODABLE if is_undecodable else Refusal.DISAGREEMENT
+        refusal = Refusal.UNDECODABLE if disagreement.is_undecodable else Refusal.DISAGREEMENT
         raise NoBase(refusal, f"{where}: {disagreement}") from disagreement
     content = yield from _take_over(live, offset, where)
     return Base(offset, manifest.position, checkpoint, content, _record_size_bytes(live))

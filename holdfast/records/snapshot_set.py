@@ -45,6 +45,10 @@ class RawEntry(NamedTuple):
 class Disagreement(Exception):
     """Say why the entries there are do not make up what a manifest says."""
 
+    def __init__(self, text: str, *, is_undecodable: bool = False) -> None:
+        super().__init__(text)
+        self.is_undecodable = is_undecodable
+
 
 class SnapshotSet:
     """Collect what one partition of the snapshot topic holds about one log partition of one state topic.
@@ -163,7 +167,7 @@ class SnapshotSet:
                     live[key] = entry
                     digest_sum += digest(entry.key_bytes, entry.value_bytes)
         except RecordError as error:
-            raise Disagreement(str(error)) from error
+            raise Disagreement(str(error), is_undecodable=True) from error
         if len(live) != manifest.live_count:
             raise Disagreement(f"{len(live)} share partitions are live where the manifest counts {manifest.live_count}")
         digest_sum %= DIGEST_MODULUS
@@ -198,7 +202,7 @@ class SnapshotSet:
         try:
             return {key: decode_entry(entry.value_bytes) for key, entry in live.items()}
         except RecordError as error:
-            raise Disagreement(str(error)) from error
+            raise Disagreement(str(error), is_undecodable=True) from error
 
     def _add_entry(self, key: EntryKey, key_bytes: bytes, value_bytes: bytes | None) -> None:
         entries = self._entries.get(key.key)
