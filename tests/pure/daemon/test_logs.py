@@ -20,6 +20,8 @@ SECRET = "open sesame"
 def logging_as_it_was() -> Iterator[None]:
     root, ours = logging.getLogger(), logging.getLogger("holdfast")
     before = root.handlers[:], root.level, ours.level
+    # A command that another test ran in this process may have left them captured.
+    logging.captureWarnings(False)
     yield
     root.handlers[:], level, our_level = before
     root.setLevel(level)
