@@ -7,12 +7,20 @@ WORKERS ?= 2
 # A machine that cannot reach the default registry names another with the usual variables of pip.
 BIN := .venv/bin
 READY := .venv/ready
-PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS)
+# The build that ships has its hot path compiled into C (setup.py says how); `pure` is all Python, and edits need no build.
+BUILD ?= pure
+SHIPPED ?= $(shell $(PYTHON) -c 'import os, shutil, sysconfig as s; print("compiled" if shutil.which(s.get_config_var("CC").split()[0]) and os.path.exists(s.get_path("include") + "/Python.h") else "pure")')
+COMPILED := build/compiled
+python_on = $(if $(filter compiled,$1),BUILD_UNDER_TEST=compiled PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) )$(BIN)/python
+needs_for = $(READY) $(if $(filter compiled,$1),$(COMPILED)/ready)
+RUN := $(call python_on,$(BUILD))
+NEEDS := $(call needs_for,$(BUILD))
+PYTEST := $(RUN) -m pytest --numprocesses $(WORKERS)
 # These say what they did, and need the machine to themselves.
 KILLING := tests/real/test_kill.py tests/real/test_freeze.py tests/real/test_compaction_kill.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt lint type contracts vectors pure sim model real interop soak bench docs zip clean
+.PHONY: help demo test check fmt lint type contracts vectors pure sim model real interop soak bench compiled docs zip clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -25,10 +33,19 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $(READY)
 
+$(COMPILED)/ready: $(READY) setup.py $(shell find holdfast -type f -not -name '*.pyc')
+	@echo "Compiling the hot path"
+	@rm -rf build/lib* build/bdist* build/wheel $(COMPILED)
+	@COMPILE_HOLDFAST=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir build/wheel .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(COMPILED) build/wheel/*.whl
+	@touch $@
+
 demo: $(READY) ## a queue whose daemon and worker are killed midway; then Spark folds the log, and the past is asked
 	@$(BIN)/python -m demo
 
-test: check vectors pure model sim real interop ## everything that a change must pass
+test: check vectors pure model sim interop ## everything that a change must pass
+	@test $(SHIPPED) = compiled || echo "Without a C compiler and Python's headers, the tests on a real broker run on the pure build."
+	$(MAKE) BUILD=$(SHIPPED) $(if $(filter compiled,$(SHIPPED)),vectors pure sim) real
 
 check: fmt lint type contracts
 
@@ -44,24 +61,24 @@ type: $(READY) ## mypy --strict
 contracts: $(READY) ## which package may import which
 	$(BIN)/lint-imports
 
-vectors: $(READY) ## answers recorded from Apache Kafka's own classes
-	$(BIN)/python -m tests.vectors tests/vectors/data
+vectors: $(NEEDS) ## answers recorded from Apache Kafka's own classes
+	$(RUN) -m tests.vectors tests/vectors/data
 
-pure: $(READY) ## tests that need nothing
+pure: $(NEEDS) ## tests that need nothing
 	$(PYTEST) tests/pure tests/vectors
 
 model: $(READY) ## the model of the log protocol, small scopes and all mutants
 	$(PYTEST) tests/model
 
-sim: $(READY) ## whole lives of several nodes over a log in memory (SEEDS=10000 for many)
+sim: $(NEEDS) ## whole lives of several nodes over a log in memory (SEEDS=10000 for many)
 	$(PYTEST) tests/simulated
-	$(BIN)/python -m tests.simulated --seeds $(SEEDS)
+	$(RUN) -m tests.simulated --seeds $(SEEDS)
 
-real: $(READY) ## tests on a real broker, which they start themselves (KILLS=3)
+real: $(NEEDS) ## tests on a real broker, which they start themselves (KILLS=3)
 	$(PYTEST) tests/real $(addprefix --ignore=,$(KILLING))
-	KILLS=$(KILLS) $(BIN)/python -m pytest --capture=no $(KILLING)
+	KILLS=$(KILLS) $(RUN) -m pytest --capture=no $(KILLING)
 
-interop: $(READY) ## Apache Kafka's own Java classes against the daemon
+interop: $(NEEDS) ## Apache Kafka's own Java classes against the daemon
 	$(PYTEST) tests/interop
 
 soak: $(READY) ## the long forms: many lives, every scope of the model, twenty kills
@@ -72,8 +89,10 @@ soak: $(READY) ## the long forms: many lives, every scope of the model, twenty k
 	$(BIN)/python -m tests.model.checker --mutants
 	KILLS=20 JOB_KILLS=10 DAEMON_KILLS=5 $(BIN)/python -m pytest --capture=no $(KILLING)
 
-bench: $(READY) ## Holdfast and Apache Kafka's share coordinator, side by side
-	$(BIN)/python -m benchmarks
+bench: $(call needs_for,$(SHIPPED)) ## Holdfast and Apache Kafka's share coordinator, side by side (OPTIONS="--only rf1")
+	$(call python_on,$(SHIPPED)) -m benchmarks $(OPTIONS)
+
+compiled: $(COMPILED)/ready ## the build that ships, in build/compiled; BUILD=compiled runs tests on it
 
 zip: $(READY) ## our code as a zip for Spark's workers, build/holdfast.zip
 	$(BIN)/python -m holdfast.cli compact --write-py-files build/holdfast.zip

@@ -11,6 +11,7 @@ from pathlib import Path
 import confluent_kafka
 
 from holdfast.broker import KAFKA_VERSION, java
+from holdfast.runtime.build import BUILD
 
 _CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -24,6 +25,7 @@ def describe(command: str) -> dict[str, str]:
         "processor": f"{os.cpu_count()} × {_processor()}",
         "memory": f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GiB",
         "system": f"{platform.system()} {platform.release().split('-')[0]}",
+        "build": BUILD,
         "python": platform.python_version(),
         "java": _java_version(),
         "kafka": KAFKA_VERSION,

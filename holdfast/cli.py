@@ -16,10 +16,11 @@ from holdfast.console.history import diff, history
 from holdfast.console.options import split_assignment
 from holdfast.console.snapshots import snapshots
 from holdfast.console.state import find, state
+from holdfast.runtime.build import BUILD
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.version_option(version("holdfast"), message="holdfast %(version)s")
+@click.version_option(version("holdfast"), message=f"holdfast %(version)s ({BUILD})")
 def main() -> None:
     """Keep the delivery state of Kafka share groups outside the broker.
 

@@ -13,6 +13,7 @@ from holdfast.daemon.settings import Settings
 from holdfast.daemon.shards import Shards
 from holdfast.daemon.upkeep import Upkeep
 from holdfast.records.keys import format_topic_id
+from holdfast.runtime.build import BUILD
 from holdfast.runtime.metrics import Registry
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.states import State
@@ -44,7 +45,7 @@ class AdminCommands:
     def table(self) -> Mapping[str, AdminCommand]:
         """Return the commands by name."""
         return {
-            "status": lambda _: {"version": version("holdfast")} | self._node.status(),
+            "status": lambda _: {"version": version("holdfast"), "build": BUILD} | self._node.status(),
             "settings": lambda _: describe(self._node.settings),
             "metrics": lambda _: self._node.registry.snapshot(),
             "partitions": lambda _: self._shards.describe(),

@@ -5,7 +5,7 @@ last result is in; operations of one request are independent, so some may succee
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import structlog
 
@@ -129,8 +129,8 @@ class ShareOperation:
     # `deadline_ms` and `is_done` belong to the runtime, which sets them before it reads them.
     __slots__ = ("deadline_ms", "index", "is_done", "key", "pending", "request")
 
-    name: str
-    result_type: type[InitializeResult | ReadResult | WriteResult | DeleteResult | SummaryResult]
+    name: ClassVar[str]
+    result_type: ClassVar[type[InitializeResult | ReadResult | WriteResult | DeleteResult | SummaryResult]]
     deadline_ms: int
     is_done: bool
 

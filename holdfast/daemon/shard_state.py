@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from mypy_extensions import mypyc_attr
+
 from holdfast.daemon.shard_load import ShareBase, ShareLoad
 from holdfast.records.codec import Codec, Kind, encode_key, value_encoder
 from holdfast.records.keys import SharePartitionKey
@@ -74,6 +76,7 @@ class ShardSummary(NamedTuple):
     oldest_snapshot_offset: int | None
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ShardState:
     """All of `runtime.machine.StateMachine`; `daemon.shard.ShareShard` adds the decisions."""
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from holdfast.daemon.cluster import MetadataImage
-from holdfast.daemon.service import ShareService
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.results import StateRequest, StateResponse
 
@@ -20,10 +19,24 @@ class TopicLookup(Protocol):
         """Call back when a broker was asked about an id, or in `timeout_ms`."""
 
 
+class Service(Protocol):
+    """What the gate asks of the share service."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether calls are taken."""
+
+    def partition_for(self, key: SharePartitionKey) -> int:
+        """Return the log partition that holds `key`."""
+
+    def handle(self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None]) -> None:
+        """Carry out a share-state call."""
+
+
 class TopicGate:
     """Stands before the share service; a topic made or enlarged a moment ago is found before a call for it is refused."""
 
-    def __init__(self, service: ShareService, write_timeout_ms: int) -> None:
+    def __init__(self, service: Service, write_timeout_ms: int) -> None:
         self.metadata: TopicLookup | None = None  #: None while the node starts; then nothing is held
         self.partition_for: Callable[[SharePartitionKey], int] = service.partition_for
         self._service = service

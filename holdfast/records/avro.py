@@ -22,9 +22,9 @@ _KEY = SingleObject("share_partition")
 _SNAPSHOT = SingleObject("share_snapshot")
 _UPDATE = SingleObject("share_update")
 
-KEY_PREFIX: Final = _KEY.prefix
-SNAPSHOT_PREFIX: Final = _SNAPSHOT.prefix
-UPDATE_PREFIX: Final = _UPDATE.prefix
+KEY_PREFIX: Final[bytes] = _KEY.prefix
+SNAPSHOT_PREFIX: Final[bytes] = _SNAPSHOT.prefix
+UPDATE_PREFIX: Final[bytes] = _UPDATE.prefix
 
 
 def encode_key(key: SharePartitionKey) -> bytes:

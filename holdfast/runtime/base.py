@@ -4,7 +4,7 @@ The log alone is the truth. A load that begins with a base reads the log from th
 that the base names does it go on behind it, as it would have from the log's start. Otherwise it starts over without a base.
 """
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
 from holdfast.records.errors import RecordError
@@ -19,7 +19,7 @@ class Base(NamedTuple):
     offset: int  #: of the last record that counts and is held
     position: Position  #: after it
     checkpoint: Checkpoint  #: the newest of that epoch
-    content: object  #: for `StateMachine.load_base`
+    content: Any  #: for `StateMachine.load_base`
     record_size_bytes: (
         int  #: roughly, of one record below; the part of the log that is not read is known by its offsets only
     )

@@ -9,7 +9,7 @@ class Decision(NamedTuple):
     """What an operation decided: records for the log, and the answer that leaves when they count."""
 
     records: tuple[tuple[Any, Any], ...]  #: (key, value), decoded, in log order; () for an answer without records
-    response: object
+    response: Any
     is_malformed: bool = False  #: the refusal of a malformed request, which rests on no state and leaves at once
 
 
@@ -66,9 +66,12 @@ class StateMachine(Protocol):
 class Operation(Protocol):
     """One operation on one partition; the runtime sets `deadline_ms` and `is_done` and completes it exactly once."""
 
-    name: str
     deadline_ms: int
     is_done: bool
+
+    @property
+    def name(self) -> str:
+        """Say in the log which one it is."""
 
     def decide(self, machine: Any, now_ms: int) -> Decision:  # noqa: ANN401
         """Look at the newest state and decide, changing nothing."""

@@ -8,6 +8,8 @@ Source: docs/architecture.md, "Owning a partition"; checked in tests/model.
 
 from enum import Enum
 
+from mypy_extensions import mypyc_attr
+
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
 from holdfast.records.header import decode_header
 from holdfast.records.reader import START, Position, step
@@ -28,6 +30,8 @@ class Verdict(Enum):
     RIVAL = "rival"  #: another attempt's checkpoint that counts
 
 
+# The simulation watches it as a subclass, whichever build it runs on.
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Ownership:
     """The reader's position, the winning checkpoint, and our own attempt at the partition."""
 

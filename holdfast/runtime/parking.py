@@ -18,7 +18,7 @@ class Parked(NamedTuple):
     key: Any
     value: Any
     operation: Operation | None  #: answered when this record counts; None for all but the last record of an operation
-    response: object
+    response: Any
 
 
 #: Makes a Parked of its eight values in order; one is made for every record, and the class's own constructor takes twice as long.
@@ -29,7 +29,7 @@ class Waiter(NamedTuple):
     """An answer without records of its own."""
 
     operation: Operation
-    response: object
+    response: Any
     after_sequence: int  #: every record of ours up to it must have counted
     index_round: int  #: the round of questions to the broker that brings its read index
     read_index: int  #: the tail must have reached this offset; -1 until it is known

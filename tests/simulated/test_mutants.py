@@ -12,6 +12,8 @@ from holdfast.runtime import partition
 from tests.simulated.life import run_life
 from tests.simulated.mutants import CAUGHT, MUTANTS, Caught, Mutant, PatchFailed, find, mutated, parse, patched
 
+pytestmark = pytest.mark.pure_build("mutants are patches to the sources")
+
 RECORDED = {name: Caught(*caught) for name, caught in json.loads(CAUGHT.read_text()).items()}
 
 

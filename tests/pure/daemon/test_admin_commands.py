@@ -13,6 +13,7 @@ from holdfast.daemon.metadata_client import Topic
 from holdfast.daemon.upkeep import Upkeep
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.keys import SharePartitionKey
+from holdfast.runtime.build import BUILD
 from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.states import State
 from tests.pure.daemon.shard_world import TOPIC
@@ -60,7 +61,7 @@ async def serving(partition_count: int = 1) -> World:
 
 async def test_a_node_tells_what_it_is_and_what_it_holds() -> None:
     world = await serving(3)
-    assert world.ask("status") == {"version": "0.1.0", "node_id": 1}
+    assert world.ask("status") == {"version": "0.1.0", "build": BUILD, "node_id": 1}
     assert world.ask("settings")["node_id"] == 1
     assert world.ask("metrics")["num-partitions{state=active}"] == 3
     assert [row["state"] for row in world.ask("partitions")] == ["active"] * 3

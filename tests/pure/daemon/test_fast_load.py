@@ -61,7 +61,7 @@ def load(records: list[RawRecord], config: ShardConfig, base: Base | None = None
         found = [record for record in found if record.offset >= base.offset]
         assert base.refusal(found.pop(0)) == ""
         ownership.begin_at(base.position, base.checkpoint, base.offset)
-        shard.load_base(base.content)  # type: ignore[arg-type]
+        shard.load_base(base.content)
     for record in found:
         if ownership.judge(record) is Verdict.DATA:
             shard.load_record(record.key or b"", record.value, record.offset)

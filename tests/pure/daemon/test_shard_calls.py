@@ -59,7 +59,7 @@ def known_world(**config: Any) -> World:
 def test_a_negative_partition_is_malformed_before_anything_else(call: Call) -> None:
     shard = ShareShard(ShardConfig())
     decision = call(shard, KEY._replace(partition=-1, topic_id=UNKNOWN_TOPIC))
-    assert decision.response.error_code == ErrorCode.INVALID_REQUEST  # type: ignore[attr-defined]
+    assert decision.response.error_code == ErrorCode.INVALID_REQUEST
     assert decision.is_malformed
     assert decision.records == ()
 
@@ -69,7 +69,7 @@ def test_read_and_write_need_an_initialize_before_they_look_at_the_topic(call: C
     world = known_world()
     world.shard.on_new_metadata_image(Image({}))
     decision = call(world.shard, KEY._replace(partition=6))
-    assert decision.response.error_code == ErrorCode.INVALID_REQUEST  # type: ignore[attr-defined]
+    assert decision.response.error_code == ErrorCode.INVALID_REQUEST
     assert not decision.is_malformed
     assert decision.records == ()
 
@@ -91,7 +91,7 @@ def test_an_epoch_below_its_fence_is_refused_before_the_topic_is_looked_at(call:
     world = known_world()
     world.shard.on_new_metadata_image(Image({}))
     decision = call(world.shard, KEY)
-    assert decision.response.error_code == error_code  # type: ignore[attr-defined]
+    assert decision.response.error_code == error_code
     assert decision.records == ()
     assert not decision.is_malformed
 
@@ -102,7 +102,7 @@ def test_a_partition_that_metadata_does_not_hold_is_unknown(call: Call, image: I
     world = known_world()
     world.shard.on_new_metadata_image(image)
     decision = call(world.shard, KEY)
-    assert decision.response.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # type: ignore[attr-defined]
+    assert decision.response.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert decision.records == ()
 
 
@@ -117,7 +117,7 @@ def test_a_partition_that_metadata_does_not_hold_is_unknown(call: Call, image: I
     ],
 )
 def test_epochs_at_or_above_the_fence_and_minus_one_pass(call: Call) -> None:
-    assert call(known_world().shard, KEY).response.error_code == ErrorCode.NONE  # type: ignore[attr-defined]
+    assert call(known_world().shard, KEY).response.error_code == ErrorCode.NONE
 
 
 def test_a_failed_result_carries_kafkas_defaults() -> None:
@@ -131,7 +131,7 @@ def test_a_failed_result_carries_kafkas_defaults() -> None:
 def test_a_refusal_says_why_in_one_sentence(call: Call) -> None:
     world = known_world()
     world.shard.on_new_metadata_image(None)
-    text = call(world.shard, KEY).response.error_message  # type: ignore[attr-defined]
+    text = call(world.shard, KEY).response.error_message
     assert text == "The topic AAECAwQFBgcICQoLDA0ODw has no partition 7 that this node knows of."
 
 

@@ -11,6 +11,7 @@ from holdfast.records.codec import Codec, encode_record
 from holdfast.records.header import encode_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot
+from holdfast.runtime.broker_connection import ConnectionOptions
 from holdfast.runtime.errors import NotAvailable
 from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.states import State
@@ -18,6 +19,8 @@ from tests.pure.daemon.shard_world import TOPIC
 from tests.pure.daemon.shards_world import Call, ShardsWorld, state_topic
 
 KEY = SharePartitionKey("group", TOPIC, 0)
+#: Of a broker that nobody asks, because the log is in memory.
+OPTIONS = ConnectionOptions(bootstrap=(("memory", 0),))
 
 
 # ---- life ------------------------------------------------------------------------------------------------------------
@@ -74,7 +77,7 @@ async def test_a_stop_answers_everything_and_appends_nothing_more() -> None:
 
 async def test_a_stop_while_partitions_wait_for_their_turn_loads_none_of_them() -> None:
     world = ShardsWorld(MemoryTopic(5), loads_max=1)
-    await world.shards.start(state_topic(world.topic), "memory", None)  # type: ignore[arg-type]
+    await world.shards.start(state_topic(world.topic), "memory", OPTIONS)
     world.shards.load_all()
     assert list(world.runtime.partitions) == [0]
     await world.shards.stop(1_000)
@@ -249,7 +252,7 @@ def test_the_largest_state_fits_into_a_message(codec: Codec, message_bytes_max: 
 
 async def test_settings_reach_the_shards_and_the_log() -> None:
     world = ShardsWorld(MemoryTopic(1), codec="kafka", message_timeout_ms=7_000)
-    await world.shards.start(state_topic(world.topic, 54_000), "memory", None)  # type: ignore[arg-type]
+    await world.shards.start(state_topic(world.topic, 54_000), "memory", OPTIONS)
     world.shards.load_all()
     world.settle()
     [(_, shard)] = world.shards.active()

@@ -54,7 +54,7 @@ class World:
 
     def __init__(self) -> None:
         self.service, self.metadata = Service(), Metadata()
-        self.gate = TopicGate(self.service, write_timeout_ms=5_000)  # type: ignore[arg-type]
+        self.gate = TopicGate(self.service, write_timeout_ms=5_000)
         self.gate.metadata = self.metadata
         self.answers: list[StateResponse] = []
 

@@ -201,6 +201,7 @@ async def test_a_clean_up_that_fails_goes_on_after_the_next_refresh() -> None:
     await stopped(world)
 
 
+@pytest.mark.pure_build("it stands in for a method of the shard")
 async def test_a_refresh_on_demand_counts_no_keys() -> None:
     world = await filled({A: 1, B: 3})
     world.existing = frozenset([B])
