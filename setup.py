@@ -24,23 +24,29 @@ INTERPRETED = {
 DAEMON = ("apis", "connection", "operations", "service", "shard", "shard_load", "shard_state", "topic_gate")
 
 
-def compiled_modules() -> list[Extension]:
-    """Return what mypyc makes of the hot path: two libraries, which are built side by side, and a name for each module."""
-    from mypyc.build import mypycify
-
+def compiled_sources() -> dict[str, list[str]]:
+    """Return what is compiled, by the name of the library that it goes to; the two are built side by side."""
     records, runtime = (
         [str(path) for path in sorted(Path(package).glob("*.py")) if path.stem != "__init__"]
         for package in ("holdfast/records", "holdfast/runtime")
     )
-    records = [path for path in records if path not in INTERPRETED]
-    node = [path for path in runtime if path not in INTERPRETED] + [f"holdfast/daemon/{name}.py" for name in DAEMON]
-    return mypycify([*records, *node], opt_level="2", separate=[(records, "holdfast_records"), (node, "holdfast_node")])
+    node = [*runtime, *(f"holdfast/daemon/{name}.py" for name in DAEMON)]
+    return {
+        "holdfast_records": [path for path in records if path not in INTERPRETED],
+        "holdfast_node": [path for path in node if path not in INTERPRETED],
+    }
 
 
-#: pip asks for the metadata first, which are the same either way, and would have all types checked twice.
-ASKS_FOR_METADATA = bool({"egg_info", "dist_info"} & set(sys.argv))
+def _extensions() -> list[Extension]:
+    # pip asks for the metadata first; they are the same either way, and all types would be checked twice.
+    if os.environ.get("COMPILE_HOLDFAST") != "1" or {"egg_info", "dist_info"} & set(sys.argv):
+        return []
+    from mypyc.build import mypycify
 
-setup(
-    ext_modules=compiled_modules() if os.environ.get("COMPILE_HOLDFAST") == "1" and not ASKS_FOR_METADATA else [],
-    options={"build_ext": {"parallel": os.cpu_count()}},
-)
+    libraries = compiled_sources()
+    sources = [path for paths in libraries.values() for path in paths]
+    return mypycify(sources, opt_level="2", separate=[(paths, name) for name, paths in libraries.items()])
+
+
+if __name__ == "__main__":
+    setup(ext_modules=_extensions(), options={"build_ext": {"parallel": os.cpu_count()}})

@@ -184,9 +184,12 @@ class Follower:
         """Ask anew who leads, after a pause; a failure leaves what was known."""
         pause_s = self._config.retry_backoff_ms / 1_000
         await asyncio.sleep(pause_s)
+        has_failed = False
         try:
             await self._brokers.refresh()
         except Exception:  # nobody answered, or nothing that can be read
+            has_failed = True
+        if has_failed:
             await asyncio.sleep(pause_s)
 
     def meet(self, partition: int, followed: _Followed, fetched: Fetched) -> Iterator[None]:

@@ -48,6 +48,8 @@ async def run_example(*command: str, code: int = 0) -> tuple[dict[int, dict[str,
 async def run(*command: str, code: int = 0) -> tuple[str, str]:
     """Run a command; returns what it printed, and what it said beside."""
     environment = os.environ | {"SPARK_HOME": SPARK_HOME, "PYSPARK_PYTHON": sys.executable}
+    # One example imports another that lies beside it.
+    environment.pop("PYTHONSAFEPATH", None)
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=environment
     )

@@ -51,6 +51,7 @@ class FakeBrokers:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._listeners: list[Callable[[], None]] = []
         self.refreshes = 0
+        self.failures_left = 0  #: refreshes that end with a failure
         self.elected: dict[int, dict[int, tuple[int, int]]] = {}  #: number of a refresh -> leaders from then on
 
     def hold(self) -> None:
@@ -77,6 +78,9 @@ class FakeBrokers:
         self._listeners.append(listener)
 
     async def refresh(self) -> None:
+        if self.failures_left:
+            self.failures_left -= 1
+            raise ConnectionFailed("nobody answers")
         self.refreshes += 1
         self.leaders |= self.elected.get(self.refreshes, {})
         for listener in self._listeners:

@@ -389,6 +389,23 @@ async def test_partition_without_a_leader_is_looked_for_until_it_has_one(
     assert brokers.refreshes == 3
 
 
+async def test_a_search_for_leaders_that_fails_is_no_context_of_what_fails_elsewhere(
+    tail: Follower, brokers: FakeBrokers, told: Told
+) -> None:
+    del brokers.leaders[0]
+    brokers.failures_left = 5
+    brokers.elected[1] = {0: (2, 0)}
+    tail.follow(0, 3, 5)
+    contexts = set()
+    while not brokers.requests:
+        await asyncio.sleep(0)
+        try:
+            raise ValueError
+        except ValueError as elsewhere:
+            contexts.add(elsewhere.__context__)
+    assert contexts == {None}
+
+
 async def test_a_load_is_told_in_slices_and_ends_where_the_log_ended(
     tail: Follower, brokers: FakeBrokers, told: Told
 ) -> None:

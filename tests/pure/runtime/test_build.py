@@ -1,0 +1,63 @@
+"""What is compiled keeps to what mypyc compiles faithfully."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+SUSPENDING = (ast.Await, ast.Yield, ast.YieldFrom, ast.AsyncFor, ast.AsyncWith)
+
+
+def compiled_sources(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    spec = spec_from_file_location("holdfast_setup", ROOT / "setup.py")
+    assert spec is not None
+    assert spec.loader is not None
+    setup = module_from_spec(spec)
+    spec.loader.exec_module(setup)
+    monkeypatch.chdir(ROOT)
+    return [path for paths in setup.compiled_sources().values() for path in paths]
+
+
+def within(statements: list[ast.stmt]) -> Iterator[ast.AST]:
+    """Yield what runs where the statements do; a function that is defined there does not."""
+    waiting: list[ast.AST] = [*statements]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
+
+
+def test_what_is_named_in_setup_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = compiled_sources(monkeypatch)
+    assert len(sources) > 40
+    assert [path for path in sources if not Path(path).is_file()] == []
+
+
+def test_nothing_waits_while_it_handles_an_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+    # mypyc leaves the exception in handling for whoever runs next, whose own exceptions would carry it as their context,
+    # and those of the next round these, without an end.
+    waiting = [
+        f"{path}:{node.lineno}"
+        for path in compiled_sources(monkeypatch)
+        for found in ast.walk(ast.parse(Path(path).read_text()))
+        if isinstance(found, ast.Try)
+        for statements in (found.finalbody, *(handler.body for handler in found.handlers))
+        for node in within(statements)
+        if isinstance(node, SUSPENDING)
+    ]
+    assert waiting == []
+
+
+def test_nothing_rests_on_the_cause_of_an_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+    # `raise … from` sets none when it is compiled, so whoever reads one would see another build's behaviour.
+    compiled = compiled_sources(monkeypatch)
+    allowed = "holdfast/records/folding.py"  # sets it itself
+    paths = [path.relative_to(ROOT) for path in (ROOT / "holdfast").rglob("*.py")]
+    assert "holdfast/records/folding.py" in compiled
+    assert [str(path) for path in paths if "__cause__" in (ROOT / path).read_text()] == [allowed]
