@@ -9,18 +9,16 @@ BIN := .venv/bin
 READY := .venv/ready
 # The build that ships has its hot path compiled into C (setup.py says how); `pure` is all Python, and edits need no build.
 BUILD ?= pure
-SHIPPED ?= $(shell $(PYTHON) -c 'import os, shutil, sysconfig as s; print("compiled" if shutil.which(s.get_config_var("CC").split()[0]) and os.path.exists(s.get_path("include") + "/Python.h") else "pure")')
+SHIPPED ?= $(shell $(or $(wildcard $(BIN)/python),$(PYTHON)) -c 'import os, shutil, subprocess, sysconfig as s; cc = s.get_config_var("CC").split(); print("compiled" if shutil.which(cc[0]) and not subprocess.call([*cc, "-E", "-I", s.get_path("include"), "-include", "Python.h", "-x", "c", os.devnull], stdout=-3, stderr=-3) else "pure")')
 COMPILED := build/compiled
-python_on = $(if $(filter compiled,$1),BUILD_UNDER_TEST=compiled PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) )$(BIN)/python
-needs_for = $(READY) $(if $(filter compiled,$1),$(COMPILED)/ready)
-RUN := $(call python_on,$(BUILD))
-NEEDS := $(call needs_for,$(BUILD))
+RUN := $(if $(filter compiled,$(BUILD)),BUILD_UNDER_TEST=compiled PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) )$(BIN)/python
+NEEDS := $(READY) $(if $(filter compiled,$(BUILD)),$(COMPILED)/ready)
 PYTEST := $(RUN) -m pytest --numprocesses $(WORKERS)
 # These say what they did, and need the machine to themselves.
 KILLING := tests/real/test_kill.py tests/real/test_freeze.py tests/real/test_compaction_kill.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt lint type contracts vectors pure sim model real interop soak bench compiled docs zip clean
+.PHONY: help demo test check fmt lint type contracts vectors pure sim model real interop soak endure bench measure compiled docs zip clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -33,7 +31,7 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $(READY)
 
-$(COMPILED)/ready: $(READY) setup.py $(shell find holdfast -type f -not -name '*.pyc')
+$(COMPILED)/ready: $(READY) setup.py $(shell find holdfast -name __pycache__ -prune -o -print)
 	@echo "Compiling the hot path"
 	@rm -rf build/lib* build/bdist* build/wheel $(COMPILED)
 	@COMPILE_HOLDFAST=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir build/wheel .
@@ -82,15 +80,21 @@ interop: $(NEEDS) ## Apache Kafka's own Java classes against the daemon
 	$(PYTEST) tests/interop
 
 soak: $(READY) ## the long forms: many lives, every scope of the model, twenty kills
-	$(BIN)/python -m tests.simulated --seeds 10000
 	$(BIN)/python -m tests.simulated.mutants
 	$(BIN)/python -m tests.model.checker
 	$(BIN)/python -m tests.model.checker --rules manifests
 	$(BIN)/python -m tests.model.checker --mutants
-	KILLS=20 JOB_KILLS=10 DAEMON_KILLS=5 $(BIN)/python -m pytest --capture=no $(KILLING)
+	$(MAKE) BUILD=$(SHIPPED) endure
 
-bench: $(call needs_for,$(SHIPPED)) ## Holdfast and Apache Kafka's share coordinator, side by side (OPTIONS="--only rf1")
-	$(call python_on,$(SHIPPED)) -m benchmarks $(OPTIONS)
+endure: $(NEEDS)
+	$(RUN) -m tests.simulated --seeds 10000
+	KILLS=20 JOB_KILLS=10 DAEMON_KILLS=5 $(RUN) -m pytest --capture=no $(KILLING)
+
+bench: ## Holdfast and Apache Kafka's share coordinator, side by side (OPTIONS="--only rf1")
+	@$(MAKE) --no-print-directory BUILD=$(SHIPPED) measure
+
+measure: $(NEEDS)
+	$(RUN) -m benchmarks $(OPTIONS)
 
 compiled: $(COMPILED)/ready ## the build that ships, in build/compiled; BUILD=compiled runs tests on it
 

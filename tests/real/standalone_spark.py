@@ -22,7 +22,7 @@ START_TIMEOUT_S: Final = 120.0
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return an environment in which Spark stays on loopback."""
+    """Return an environment in which Spark stays on loopback, and which finds the pure build, as workers do that get it in a zip."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK", "SPARK"))}
     return kept | {"SPARK_LOCAL_IP": HOST, "SPARK_HOME": str(SPARK_HOME), "SPARK_DAEMON_MEMORY": "256m"} | more
 
