@@ -325,43 +325,57 @@ class Appender:
     def _free(self, broker_id: int, number: int) -> None:
         if number != _AGAIN:
             self._ways[broker_id].free.append(number)
-        if self._waiting and not self._is_flush_due:
-            self._flush_soon()
+        self._flush_waiting_soon()
 
     def _answered(
         self, broker_id: int, number: int, batches: list[_Batch], began_s: float, outcome: bytes | ConnectionFailed
     ) -> None:
         self._under_way -= 1
         self._progress.set()
-        try:
-            if isinstance(outcome, ConnectionFailed):
-                self._retry(batches, str(outcome))
-                return
+        answer: list[frames.Produced] = []
+        failure: str | None = None
+        if isinstance(outcome, ConnectionFailed):
+            failure = str(outcome)
+        else:
             try:
                 answer = frames.decode_produced(outcome)
-            except Exception as failure:  # as good as none: a second copy is void, so it may be sent again
-                self._retry(batches, str(failure))
-                return
+            except Exception as unreadable:  # as good as none: a second copy is void, so it may be sent again
+                failure = str(unreadable)
+        if failure is None:
             took_s = self._loop.time() - began_s
             self._metrics.batch_flush_time.record(took_s * 1_000)
             if number != _AGAIN:
                 self._ways[broker_id].gathering.answered(took_s)
-            self._settle(batches, answer)
-        finally:
-            self._free(broker_id, number)
-
-    def _settle(self, batches: list[_Batch], answer: list[frames.Produced]) -> None:
-        """Tell what became of each batch, and send again what may be."""
         by_partition = {batch.partition: batch for batch in batches}
+        landed = [
+            (by_partition.pop(partition), base_offset)
+            for partition, error_code, base_offset, _ in answer
+            if not error_code and partition in by_partition
+        ]
+        for batch, _ in landed:
+            self._make_ready(batch.partition)
+        if number != _AGAIN:
+            self._ways[broker_id].free.append(number)
+        # What gathered leaves first, so that the broker is at work while those that wait for this answer are told.
+        if self._config.linger_ms > 0:
+            self._flush_waiting_soon()
+        else:
+            self._flush()
+        for batch, base_offset in landed:
+            self._landed(batch.partition, batch.sent, base_offset)
+        if failure is not None:
+            self._retry(batches, failure)
+        else:
+            self._settle_refused(by_partition, answer)
+
+    def _settle_refused(self, by_partition: dict[int, _Batch], answer: list[frames.Produced]) -> None:
+        """Tell which batches failed, and send again what may be."""
         again: dict[int, list[_Batch]] = {}
-        for partition, error_code, base_offset, message in answer:
+        for partition, error_code, _, message in answer:
             batch = by_partition.pop(partition, None)
             if batch is None:
                 continue
-            if not error_code:
-                self._landed(partition, batch.sent, base_offset)
-                self._go_on(partition)
-            elif error_code in _RETRIABLE:
+            if error_code in _RETRIABLE:
                 again.setdefault(error_code, []).append(batch)
             else:
                 self._give_up(batch, f"the broker answered error {error_code} {message}")
@@ -403,12 +417,18 @@ class Appender:
         self._go_on(batch.partition)  # its owner has dropped what was gathered; what is left is of a later attempt
 
     def _go_on(self, partition: int) -> None:
+        self._make_ready(partition)
+        self._flush_waiting_soon()
+
+    def _make_ready(self, partition: int) -> None:
         lane = self._lanes[partition]
         lane.is_busy = False
         if lane.gathered:
             self._waiting.add(partition)
-            if not self._is_flush_due:
-                self._flush_soon()
+
+    def _flush_waiting_soon(self) -> None:
+        if self._waiting and not self._is_flush_due:
+            self._flush_soon()
 
 
 def _purpose(number: int) -> str:

@@ -122,6 +122,23 @@ async def test_too_many_records_are_refused_until_some_were_sent(appender: Appen
     appender.append(1, b"k", b"v", b"h")
 
 
+async def test_what_gathered_is_sent_before_it_is_told_where_the_last_batch_landed(brokers: FakeBrokers) -> None:
+    sent_when_told: list[list[bytes]] = []
+
+    def landed(partition: int, batch: SentBatch, base_offset: int) -> None:
+        sent_when_told.append([sent.first_header for sent in own.sent(partition)])
+
+    own = Appender(CONFIG, brokers, landed, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
+    brokers.hold()
+    own.append(0, b"k", b"1", b"h1")
+    await brokers.wait_requests(1)
+    own.append(0, b"k", b"2", b"h2")
+    brokers.let_go()
+    await wait_until(lambda: len(sent_when_told) == 2)
+    assert sent_when_told == [[b"h1", b"h2"], [b"h1", b"h2"]]
+    await own.close(1)
+
+
 async def test_where_a_batch_landed_is_told_once_it_is_known(
     appender: Appender, brokers: FakeBrokers, landings: Landings
 ) -> None:
