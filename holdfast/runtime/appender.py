@@ -308,6 +308,7 @@ class Appender:
             connection = await self._brokers.connection(broker_id, _purpose(number))
         except Exception as failure:
             self._free(broker_id, number)
+            self._flush_waiting_soon()
             self._retry(batches, str(failure))
         else:
             self._send_on(connection, broker_id, number, batches)
@@ -325,7 +326,6 @@ class Appender:
     def _free(self, broker_id: int, number: int) -> None:
         if number != _AGAIN:
             self._ways[broker_id].free.append(number)
-        self._flush_waiting_soon()
 
     def _answered(
         self, broker_id: int, number: int, batches: list[_Batch], began_s: float, outcome: bytes | ConnectionFailed
@@ -354,8 +354,7 @@ class Appender:
         ]
         for batch, _ in landed:
             self._make_ready(batch.partition)
-        if number != _AGAIN:
-            self._ways[broker_id].free.append(number)
+        self._free(broker_id, number)
         # What gathered leaves first, so that the broker is at work while those that wait for this answer are told.
         if self._config.linger_ms > 0:
             self._flush_waiting_soon()
