@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
 
 from holdfast.daemon.admin import Admin, AdminCommand
 from holdfast.daemon.apis import APIS, ApiHandler
 from holdfast.daemon.cluster_view import Node
-from holdfast.daemon.server import Handler, Server
+from holdfast.daemon.peers import Handler
+from holdfast.daemon.server import Server
 from holdfast.daemon.settings import LimitSettings
 from holdfast.records import frames, wire
 from holdfast.records.batches import StateBatch
@@ -147,7 +149,7 @@ async def serve(
     limits: LimitSettings | None = None,
     commands: Mapping[str, AdminCommand] | None = None,
     handler: Handler | None = None,
-    clock: Callable[[], float] | None = None,
+    clock: Callable[[], float] = monotonic,
 ) -> AsyncIterator[Served]:
     """Run a server on loopback, whose only node is itself."""
     service, cluster, reports, admin = FakeService(), FakeCluster(), Reports(), Admin(commands or {})

@@ -30,7 +30,7 @@ async def test_a_consumer_that_came_by_mistake_fails_and_does_not_spin() -> None
             message = await asyncio.to_thread(consumer.poll, 10)
             assert message is not None
             assert "this node coordinates share state only" in str(message.error())
-            assert served.server.requests < 30
+            assert served.server.peers.requests < 30
             assert served.reports == []
         finally:
             await asyncio.to_thread(consumer.close)

@@ -11,7 +11,8 @@ import pytest
 import uvloop
 
 from holdfast.daemon.connection import Request
-from holdfast.daemon.server import CannotListen, Server, _Peer
+from holdfast.daemon.peers import Peer
+from holdfast.daemon.server import CannotListen, Server
 from holdfast.daemon.settings import LimitSettings
 from holdfast.records import frames
 from tests.pure.daemon.serving import (
@@ -60,12 +61,12 @@ async def test_pipelined_requests_are_answered_in_order_whatever_finishes_first(
         answers = [await read_answer(reader) for _ in range(5)]
         assert [correlation_id for correlation_id, _ in answers] == [0, 1, 2, 3, 4]
         assert [body[18:22] for _, body in answers] == [number.to_bytes(4, "big") for number in range(5)]
-        assert served.server.requests == 5
+        assert served.server.peers.requests == 5
 
 
-async def peer_of(served: Served, transport: CountingTransport) -> asyncio.Protocol:
+async def peer_of(served: Served, transport: CountingTransport) -> Peer:
     """Return a connection of the server that writes to `transport`."""
-    peer = _Peer(served.server)
+    peer = Peer(served.server.peers)
     peer.connection_made(transport)
     return peer
 
@@ -104,7 +105,7 @@ async def test_too_many_requests_in_flight_pause_reading_until_half_are_answered
         while served.service.held:
             served.service.release()
         await wait_until(lambda: not transport.is_reading_paused)
-        assert served.server.requests == 6
+        assert served.server.peers.requests == 6
         peer.connection_lost(None)
 
 
@@ -127,10 +128,10 @@ async def test_a_client_that_never_reads_costs_a_bounded_buffer() -> None:
     limits = LimitSettings(write_buffer_bytes_max=20_000)
     async with serve(limits, handler=handler) as served, connected(served) as (slow_reader, writer):
         writer.write(write_frame(1) * 5_000)
-        (peer,) = served.server._peers
+        (peer,) = served.server.peers._open
         await wait_until(lambda: peer._is_writing_paused)
         assert peer._is_reading_paused
-        assert served.server.requests < 5_000
+        assert served.server.peers.requests < 5_000
         assert peer._transport is not None
         assert peer._transport.get_write_buffer_size() <= 20_000 + 64 * 10_009
         async with connected(served) as (reader, other_writer):
@@ -159,8 +160,8 @@ async def test_a_client_that_breaks_the_protocol_loses_its_connection_alone(data
         assert [(k, peer) for k, peer, _ in served.reports] == [(kind, f"{name[0]}:{name[1]}")]
         other_writer.write(write_frame(5))
         assert await read_answer(other_reader) == (5, SUCCESS)
-        assert served.server.violations == 1
-        await wait_until(lambda: served.server.connections == 1)
+        assert served.server.peers.violations == 1
+        await wait_until(lambda: len(served.server.peers) == 1)
 
 
 async def test_a_thousand_malformed_frames_harm_nobody() -> None:
@@ -179,22 +180,22 @@ async def test_a_thousand_malformed_frames_harm_nobody() -> None:
                     if number % 50 == 0:
                         good_writer.write(write_frame(number))
                         assert await read_answer(good_reader) == (number, SUCCESS)
-            await wait_until(lambda: served.server.connections == 1)
-        assert served.server.violations > 300
-        assert served.server.buffered_bytes == 0
+            await wait_until(lambda: len(served.server.peers) == 1)
+        assert served.server.peers.violations > 300
+        assert served.server.peers.buffered_bytes == 0
         assert await is_served(served)
 
 
 async def test_connections_are_bounded() -> None:
     async with serve(LimitSettings(connections_max=2)) as served:
         async with connected(served), connected(served):
-            await wait_until(lambda: served.server.connections == 2)
+            await wait_until(lambda: len(served.server.peers) == 2)
             async with connected(served) as (reader, _):
                 assert await is_cut_off(reader)
             assert served.reports.kinds == ["too many connections"]
             assert "2 connections are open (connections_max)" in served.reports[0][2]
-            assert served.server.refused_connections == 1
-        await wait_until(lambda: served.server.connections == 0)
+            assert served.server.peers.refused_connections == 1
+        await wait_until(lambda: len(served.server.peers) == 0)
         assert await is_served(served)
 
 
@@ -204,7 +205,7 @@ async def test_frames_that_only_begin_are_bounded_in_time() -> None:
     async with serve(limits, clock=lambda: now_s[0]) as served:
         async with connected(served) as (slow_reader, slow_writer), connected(served) as (reader, writer):
             slow_writer.write(write_frame(1)[:9])
-            await wait_until(lambda: served.server.buffered_bytes == 9)
+            await wait_until(lambda: served.server.peers.buffered_bytes == 9)
             now_s[0] = 0.021
             assert await is_cut_off(slow_reader)
             writer.write(write_frame(2))
@@ -213,7 +214,7 @@ async def test_frames_that_only_begin_are_bounded_in_time() -> None:
             now_s[0] = 5.03
             assert await is_cut_off(reader)
         assert served.reports.kinds == ["slow request"]  # silence is no offence
-        await wait_until(lambda: served.server.buffered_bytes == 0)
+        await wait_until(lambda: served.server.peers.buffered_bytes == 0)
 
 
 async def test_frames_that_only_begin_are_bounded_in_bytes_over_all_connections() -> None:
@@ -225,7 +226,7 @@ async def test_frames_that_only_begin_are_bounded_in_bytes_over_all_connections(
             _, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
             writer.write(beginning)
             writers.append(writer)
-        await wait_until(lambda: served.server.buffered_bytes == served.server.buffered_bytes_max)
+        await wait_until(lambda: served.server.peers.buffered_bytes == served.server.peers.buffered_bytes_max)
         async with connected(served) as (reader, writer):
             writer.write(beginning[:5])
             assert await is_cut_off(reader)
@@ -233,7 +234,7 @@ async def test_frames_that_only_begin_are_bounded_in_bytes_over_all_connections(
         assert await is_served(served)
         for writer in writers:
             writer.transport.abort()
-        await wait_until(lambda: served.server.buffered_bytes == 0)
+        await wait_until(lambda: served.server.peers.buffered_bytes == 0)
 
 
 async def test_a_bug_in_a_handler_ends_that_connection_alone() -> None:
@@ -257,7 +258,7 @@ async def test_an_answer_for_a_client_that_left_is_dropped() -> None:
         async with connected(served) as (_, writer):
             writer.write(write_frame(1))
             await wait_until(lambda: len(served.service.held) == 1)
-        await wait_until(lambda: served.server.connections == 0)
+        await wait_until(lambda: len(served.server.peers) == 0)
         served.service.release()
         served.service.is_holding = False
         assert await is_served(served)
@@ -267,7 +268,7 @@ async def test_draining_answers_what_is_in_flight_and_takes_nothing_new() -> Non
     async with serve() as served, connected(served) as (reader, writer), connected(served) as (idle_reader, _):
         served.service.is_holding = True
         writer.write(write_frame(1))
-        await wait_until(lambda: len(served.service.held) == 1 and served.server.connections == 2)
+        await wait_until(lambda: len(served.service.held) == 1 and len(served.server.peers) == 2)
         port = served.server.port
         draining = asyncio.create_task(served.server.drain(deadline_ms=10_000))
         assert await is_cut_off(idle_reader)
@@ -289,7 +290,7 @@ async def test_draining_cuts_off_at_the_deadline() -> None:
         await wait_until(lambda: len(served.service.held) == 1)
         assert await served.server.drain(deadline_ms=5) == 1
         assert await is_cut_off(reader)
-        assert served.server.connections == 0
+        assert len(served.server.peers) == 0
 
 
 async def test_an_address_in_use_is_one_clear_error() -> None:
