@@ -71,3 +71,10 @@ def topic_id_of(kafka: EmbeddedKafka, topic: str) -> bytes:
         raise BenchmarkError(f"The topic {topic} has no id.")
     halves = described.topic_id.get_most_significant_bits(), described.topic_id.get_least_significant_bits()
     return b"".join((half % (1 << 64)).to_bytes(8, "big") for half in halves)
+
+
+def leaders_of(kafka: EmbeddedKafka, topic: str) -> dict[int, int]:
+    """Return the broker that leads each partition of a topic."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 3})
+    partitions = admin.list_topics(topic, timeout=_ADMIN_TIMEOUT_S).topics[topic].partitions
+    return {partition: metadata.leader for partition, metadata in partitions.items()}

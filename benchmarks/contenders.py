@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from benchmarks.client import Address, BenchmarkError, wait_until
-from benchmarks.cluster import first_address, topic_id_of
+from benchmarks.cluster import first_address, leaders_of, topic_id_of
 from holdfast.broker import EmbeddedKafka
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.codec import Codec
+from holdfast.records.keys import SharePartitionKey, log_partition
 
 #: Partitions of either state topic: Kafka's default and ours.
 STATE_PARTITIONS: Final = 50
@@ -60,6 +61,9 @@ class Contender(Protocol):
     @property
     def process_ids(self) -> list[int]:
         """The processes that it consists of, but for those of the log it writes to."""
+
+    def leader(self, key: SharePartitionKey) -> int:
+        """Return who leads the log partition of a share partition, as far as its coordinator does not say it."""
 
     def prepare(self) -> None:
         """Make its way from the history to the state shorter, if it has one; it does not run meanwhile."""
@@ -110,6 +114,10 @@ class KafkaCoordinator:
         """None beside the brokers."""
         return []
 
+    def leader(self, key: SharePartitionKey) -> int:
+        """Return the same for all: here the coordinator is the leader."""
+        return 0
+
     def prepare(self) -> None:
         """Read the whole log."""
 
@@ -139,6 +147,7 @@ class HoldfastNode:
         self._process: subprocess.Popen[bytes] | None = None
         self._directory = Path()
         self._port = 0
+        self._leaders: dict[int, int] = {}
         self.settings = {"state_topic": self.state_topic, "snapshots.topic": ""}  #: beside those that every run has
 
     def start(self, kafka: EmbeddedKafka) -> None:
@@ -178,6 +187,13 @@ class HoldfastNode:
     def process_ids(self) -> list[int]:
         """The daemon."""
         return [self._process.pid] if self._process else []
+
+    def leader(self, key: SharePartitionKey) -> int:
+        """Return who leads the log partition, as it was when that was first asked."""
+        assert self._kafka is not None
+        if not self._leaders:
+            self._leaders = leaders_of(self._kafka, self.state_topic)
+        return self._leaders[log_partition(key, STATE_PARTITIONS)]
 
     def prepare(self) -> None:
         """Read the whole log."""
@@ -252,3 +268,14 @@ class HoldfastNode:
 def _partition_load(partition: int, ended: str, took_ms: int, records: int) -> PartitionLoad:
     ended_s = datetime.fromisoformat(ended).timestamp()
     return PartitionLoad(partition, ended_s - took_ms / 1000, ended_s, records)
+
+
+class SpreadHoldfast(HoldfastNode):
+    """A daemon whose clients do not choose: the share partitions of each connection have many leaders."""
+
+    name = "holdfast-spread"
+    state_topic = "__holdfast_share_state_spread"
+
+    def leader(self, key: SharePartitionKey) -> int:
+        """Return the same for all."""
+        return 0

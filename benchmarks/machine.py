@@ -3,16 +3,20 @@
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Final
 
 import confluent_kafka
 
 from holdfast.broker import KAFKA_VERSION, java
 from holdfast.runtime.build import BUILD
 
+#: As Linux cuts the names of threads.
+_COMPILER_THREADS: Final = ("C1 CompilerThre", "C2 CompilerThre")
 _CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -26,7 +30,7 @@ def describe(command: str) -> dict[str, str]:
         "memory": f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GiB",
         "system": f"{platform.system()} {platform.release().split('-')[0]}",
         "build": BUILD,
-        "python": platform.python_version(),
+        "python": platform.python_version() + (" of the distribution" if sys.base_prefix == "/usr" else ""),
         "java": _java_version(),
         "kafka": KAFKA_VERSION,
         "confluent-kafka": version("confluent-kafka"),
@@ -42,6 +46,21 @@ def cpu_seconds(process_ids: Iterable[int]) -> float:
         fields = Path(f"/proc/{process_id}/stat").read_text().rsplit(")", 1)[1].split()
         total += int(fields[11]) + int(fields[12])
     return total / _CLOCK_TICKS_PER_S
+
+
+def compiler_seconds(process_ids: Iterable[int]) -> dict[int, float]:
+    """Return the CPU time that each living thread of Java's compilers in these processes has taken so far, by thread id."""
+    found = {}
+    for process_id in process_ids:
+        for thread in Path(f"/proc/{process_id}/task").iterdir():
+            try:
+                head, _, rest = (thread / "stat").read_text().rpartition(")")
+            except OSError:  # it ended; Java ends compilers that have nothing to do
+                continue
+            if head.partition("(")[2].startswith(_COMPILER_THREADS):
+                user, system = rest.split()[11:13]
+                found[int(thread.name)] = (int(user) + int(system)) / _CLOCK_TICKS_PER_S
+    return found
 
 
 def memory_mib(process_ids: Iterable[int]) -> float:

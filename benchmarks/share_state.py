@@ -5,7 +5,8 @@ a state holds between 1 and 2 × `WINDOW` - 1 batches however long the run is. N
 delivery count, as after redelivery, so they stay apart in the state.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from typing import Final
@@ -35,6 +36,8 @@ KEYS_PER_CONNECTION: Final = 16
 TOPIC_PARTITIONS: Final = 96
 
 _GROUPS_TRIED_MAX: Final = 1_000
+
+_Place = tuple[Address, int]  #: a coordinator, and the leader of what it writes
 
 
 class WrittenState:
@@ -122,26 +125,41 @@ class ConnectionKeys:
         return {partition: result for _, results in response for partition, result in results}
 
 
-def find_keys(first: Address, topic_id: bytes, connections: int, prefix: str) -> list[ConnectionKeys]:
-    """Choose share partitions for so many connections, which are spread evenly over the coordinators.
+def find_keys(
+    first: Address,
+    topic_id: bytes,
+    connections: int,
+    prefix: str,
+    leader: Callable[[SharePartitionKey], int] = lambda _: 0,
+) -> list[ConnectionKeys]:
+    """Choose share partitions for so many connections, which are spread evenly over the coordinators and leaders.
 
     Waits until all coordinators are there, then initialises the states.
+
+    Args:
+        first: a server that finds coordinators.
+        topic_id: of the topic that the share partitions belong to.
+        connections: how many.
+        prefix: of the groups' ids.
+        leader: who leads the log partition of a share partition; those of one connection have one leader.
 
     Raises:
         BenchmarkError: it takes too long.
     """
     chosen: list[ConnectionKeys] = []
-    per_coordinator: dict[Address, int] = {}
+    taken: Counter[_Place] = Counter()
     with Client(first) as client:
         for group_id in _group_ids(prefix):
             by_address = wait_until("Finding coordinators", partial(_coordinators, client, group_id, topic_id))
-            for address in by_address:
-                per_coordinator.setdefault(address, 0)
-            address = min(by_address, key=lambda a: (per_coordinator[a], a))
-            if len(by_address[address]) >= KEYS_PER_CONNECTION:
-                per_coordinator[address] += 1
-                partitions = by_address[address][:KEYS_PER_CONNECTION]
-                chosen.append(ConnectionKeys(address, group_id, topic_id, partitions))
+            by_place: dict[_Place, list[int]] = {}
+            for address, partitions in by_address.items():
+                for partition in partitions:
+                    place = address, leader(SharePartitionKey(group_id, topic_id, partition))
+                    by_place.setdefault(place, []).append(partition)
+            place = min(by_place, key=lambda place: (taken[place], place))
+            if len(by_place[place]) >= KEYS_PER_CONNECTION:
+                taken[place] += 1
+                chosen.append(ConnectionKeys(place[0], group_id, topic_id, by_place[place][:KEYS_PER_CONNECTION]))
             if len(chosen) == connections:
                 break
     for keys in chosen:

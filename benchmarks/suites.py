@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from time import monotonic
 from typing import Any, Final
 
 from benchmarks.cluster import create_topic, running_kafka
 from benchmarks.contenders import Contender
 from benchmarks.generator import Workload, measure
-from benchmarks.machine import cpu_seconds, memory_mib
+from benchmarks.machine import compiler_seconds, cpu_seconds, memory_mib
 from benchmarks.share_state import ConnectionKeys, check_all, find_keys
 
 CONNECTIONS: Final = (1, 16, 64)
@@ -15,7 +16,13 @@ WORKLOADS: Final = (
     *(Workload(api="write", keys=keys, connections=count) for keys in (1, 16) for count in CONNECTIONS),
     *(Workload(api="read", keys=1, connections=count) for count in CONNECTIONS),
 )
-_WARM_UP: Final = (Workload(api="write", keys=16, connections=16), Workload(api="read", keys=1, connections=16))
+_WARM_UP: Final = (
+    Workload(api="write", keys=16, connections=16),
+    Workload(api="write", keys=1, connections=64),
+    Workload(api="read", keys=1, connections=16),
+)
+#: Cores that Java's compilers may still take when the brokers count as warm.
+_COMPILING_CORES_MAX: Final = 0.05
 
 Say = Callable[[str], None]
 
@@ -27,11 +34,12 @@ class Effort:
     repeats: int = 5
     seconds: float = 5.0
     warm_up_s: float = 1.0  #: before each measurement
-    first_warm_up_s: float = 15.0  #: of each contender and each kind of request, before all
+    warm_up_rounds_max: int = 12  #: before all, until the brokers are warm
+    warm_up_round_s: float = 5.0  #: of each contender and each kind of request in such a round
 
 
 FULL: Final = Effort()
-QUICK: Final = Effort(repeats=1, seconds=2.0, warm_up_s=0.5, first_warm_up_s=4.0)
+QUICK: Final = Effort(repeats=1, seconds=2.0, warm_up_s=0.5, warm_up_rounds_max=1, warm_up_round_s=4.0)
 
 
 def run_requests(brokers: int, contenders: Sequence[Contender], effort: Effort, say: Say) -> list[dict[str, Any]]:
@@ -50,9 +58,10 @@ def run_requests(brokers: int, contenders: Sequence[Contender], effort: Effort, 
             keys_of: dict[str, list[ConnectionKeys]] = {}
             for contender in contenders:
                 contender.start(kafka)
-                keys_of[contender.name] = find_keys(contender.address, topic_id, max(CONNECTIONS), contender.name)
-                for workload in _WARM_UP:
-                    measure(keys_of[contender.name], workload, effort.first_warm_up_s, 0)
+                keys_of[contender.name] = find_keys(
+                    contender.address, topic_id, max(CONNECTIONS), contender.name, contender.leader
+                )
+            _warm_up(broker_ids, list(keys_of.values()), effort, say)
             for repeat in range(effort.repeats):
                 for workload in WORKLOADS:
                     for contender in contenders:
@@ -76,6 +85,21 @@ def run_requests(brokers: int, contenders: Sequence[Contender], effort: Effort, 
             for contender in contenders:
                 contender.stop()
     return runs
+
+
+def _warm_up(broker_ids: list[int], keys_of_each: list[list[ConnectionKeys]], effort: Effort, say: Say) -> None:
+    """Load every contender in turn until Java has compiled what the brokers run, or the rounds are used up."""
+    for number in range(effort.warm_up_rounds_max):
+        before = compiler_seconds(broker_ids)
+        began_s = monotonic()
+        for keys in keys_of_each:
+            for workload in _WARM_UP:
+                measure(keys, workload, effort.warm_up_round_s, 0)
+        spent_s = sum(total - before.get(thread, 0) for thread, total in compiler_seconds(broker_ids).items())
+        cores = spent_s / (monotonic() - began_s)
+        say(f"warm-up {number + 1}: Java's compilers take {cores:.2f} cores")
+        if cores <= _COMPILING_CORES_MAX:
+            return
 
 
 def _line(run: dict[str, Any], workload: Workload) -> str:
