@@ -81,6 +81,9 @@ class Supervisor:
             except OSError as error:
                 code = None
                 last_words.append(str(error))
+            except Exception:  # a bug of ours ends this job, and not the ones that follow
+                code = None
+                _log.exception("the snapshot job could not be looked after")
             if self._is_stopping:
                 return
             if progress.totals.batches:

@@ -106,6 +106,26 @@ async def test_a_child_that_ends_is_started_again_and_its_last_words_are_told(tm
     assert world.metric("restarts-total") >= 3
 
 
+async def test_a_bug_in_looking_after_a_child_ends_that_child_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, bugs = JobMetrics.take, [RuntimeError("bug")]
+
+    def stumble_once(self: JobMetrics, *arguments: Any) -> None:
+        if bugs:
+            raise bugs.pop()
+        take(self, *arguments)
+
+    monkeypatch.setattr(JobMetrics, "take", stumble_once)
+    with capture_logs() as lines:
+        async with supervised(tmp_path, REPORT + UNTIL_STOPPED) as world:
+            await until(lambda: world.metric("records-total") == 100)
+            first, _ = world.pids()
+            await until(lambda: not is_alive(first))
+    assert "the snapshot job could not be looked after" in [line["event"] for line in lines]
+    assert world.metric("restarts-total") == 1
+
+
 async def test_a_child_that_came_forward_is_started_again_at_once(tmp_path: Path) -> None:
     with capture_logs() as lines:
         async with supervised(tmp_path, REPORT + "sys.exit(1)") as world:
