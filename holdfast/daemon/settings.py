@@ -159,10 +159,17 @@ class LogSettings(Component):
     )
     append_linger_ms: int = setting(
         -1,
-        "How long a record waits for company before it is sent. -1 sends it at once, or within a millisecond while "
-        "its broker has not answered the request before.",
+        "How long a record waits for company before it is sent. -1 sends it at once to a broker that is idle; "
+        "append_gather_max_ms bounds how long it waits for one that is not.",
         kafka="share.coordinator.append.linger.ms",
         ge=-1,
+        le=1_000,
+    )
+    append_gather_max_ms: int = setting(
+        20,
+        "Longest time that a record waits for company while its broker has not answered the request before; as a rule "
+        "it waits for that answer. 0 sends it at once, on another connection.",
+        ge=0,
         le=1_000,
     )
     codec: Literal["avro", "kafka"] = setting(

@@ -127,6 +127,7 @@ class Shards:
                 message_timeout_ms=log.message_timeout_ms,
                 compression=log.state_topic_compression_codec,
                 linger_ms=max(0, log.append_linger_ms),
+                append_gather_max_ms=log.append_gather_max_ms,
                 append_records_max=log.producer_queue_records_max,
                 append_requests_in_flight_max=log.produce_requests_in_flight_max,
                 fetch_wait_ms=log.fetch_wait_ms,

@@ -1,36 +1,25 @@
 """Hands records to the brokers: one Produce request per broker and turn, for all partitions that have something to say.
 
-Within a partition, one batch is under way at a time and the next one gathers meanwhile, so records land in order whatever is retried.
+What a partition has to say gathers in `runtime.lanes`, which keeps its records in order.
 A batch may land twice when its answer is lost: the second copy has old sequences and is void for every reader.
 So a batch is sent again until its time is up; then it is ambiguous, and the partition's owner is told.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: ignore[import-untyped]  # it ships no types
-
-from holdfast.records.header import HEADER_NAME
 from holdfast.runtime import kafka_frames as frames
 from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed
 from holdfast.runtime.brokers import STALE_LEADER, Brokers
-from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.gathering import Gathering
+from holdfast.runtime.lanes import LaneConfig, Lanes, SentBatch
 from holdfast.runtime.metrics import Registry, RuntimeMetrics
-
-#: A batch's head, a record's own varints and its `hf` header: what the topic's limit has to hold beside key and value.
-RECORD_OVERHEAD_BYTES = 61 + 25 + 17
-BATCH_HEAD_BYTES = 61
 
 #: Errors after which the same batch may be sent again: nothing was appended, or a second copy is void.
 _RETRIABLE = STALE_LEADER | {-1, 2, 7, 19, 20}
-
-#: Taking the times of each batch would cost more than it tells, where batches hold a record or two.
-_BATCHES_PER_TIMING = 8
 
 #: In place of the id of a leader that is not known.
 NO_BROKER = -1
@@ -38,21 +27,17 @@ NO_BROKER = -1
 #: In place of the number of a connection: the one for batches that are sent again, which are never kept waiting.
 _AGAIN = -1
 
-Record = tuple[bytes, bytes | None, bytes]  # key, value, `hf` header
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppenderConfig:
     """Bounds of the appender."""
 
-    batch_bytes_max: int  #: the topic's `max.message.bytes`
+    lanes: LaneConfig
     message_timeout_ms: int
-    compression: int = 0  #: Kafka's number of a codec
     linger_ms: float = 0  #: how long a record waits for company; 0: for the end of this turn of the loop
     #: Bounds of how long a record waits for company while its broker has not answered; between them, as long as it usually takes.
     gather_min_ms: float = 1
     gather_max_ms: float = 20
-    records_max: int = 100_000  #: records handed over and not yet sent, in all partitions
     requests_in_flight_max: int = (
         4  #: for each broker, each on a connection of its own: a broker answers one after the other
     )
@@ -60,33 +45,11 @@ class AppenderConfig:
     retry_backoff_ms: int = 50
 
 
-class SentBatch(NamedTuple):
-    """A batch as it will be seen in the log, to be compared byte by byte."""
-
-    body: bytes  #: everything behind the batch's head
-    record_count: int
-    first_header: bytes
-    last_header: bytes
-    gathered_s: float | None  #: when its first record was handed over, by the loop's clock; None: nobody takes its time
-
-
 class _Batch(NamedTuple):
     partition: int
     data: bytes
     sent: SentBatch
     expires_s: float
-
-
-class _Lane:
-    """What one partition has to say."""
-
-    __slots__ = ("gathered", "gathered_s", "is_busy", "sent")
-
-    def __init__(self) -> None:
-        self.gathered: deque[Record] = deque()  #: not yet in a batch
-        self.gathered_s = 0.0  #: when the first of them came, by the loop's clock
-        self.is_busy = False  #: a batch is under way
-        self.sent: deque[SentBatch] = deque()  #: batches that the tail has not met
 
 
 class _Way(NamedTuple):
@@ -122,12 +85,9 @@ class Appender:
         self._brokers = brokers
         self._landed = landed
         self._failed = failed
-        self._clock_ms = clock_ms
         self._metrics = metrics or RuntimeMetrics(Registry(clock_ms))
         self._loop = asyncio.get_running_loop()
-        self._lanes: dict[int, _Lane] = {}
-        self._waiting: set[int] = set()  #: partitions with gathered records and no batch under way
-        self._records = 0
+        self.lanes = Lanes(config.lanes, clock_ms, self._metrics)
         self._is_flush_due = False
         self._is_closed = False
         self._under_way = 0  #: requests without an answer
@@ -142,48 +102,15 @@ class Appender:
         Raises:
             AppendRefused: it is too large, or too many wait.
         """
-        config = self._config
-        size = len(key) + (len(value) if value is not None else 0) + RECORD_OVERHEAD_BYTES
-        if size > config.batch_bytes_max:
-            raise AppendRefused(
-                f"it takes {size} bytes, and max.message.bytes is {config.batch_bytes_max}", is_too_large=True
-            )
-        if self._records >= config.records_max:
-            raise AppendRefused(f"{config.records_max} records wait to be sent already", is_too_large=False)
-        lane = self._lanes.get(partition)
-        if lane is None:
-            lane = self._lanes[partition] = _Lane()
-        if not lane.gathered:
-            lane.gathered_s = self._loop.time()
-        lane.gathered.append((key, value, header))
-        self._records += 1
-        if not lane.is_busy:
-            self._waiting.add(partition)
-            if not self._is_flush_due:
-                self._flush_soon()
-
-    def sent(self, partition: int) -> deque[SentBatch]:
-        """Return the batches of a partition that the tail has not met, oldest first; the tail removes what it meets."""
-        lane = self._lanes.get(partition)
-        if lane is None:
-            lane = self._lanes[partition] = _Lane()
-        return lane.sent
-
-    def forget(self, partition: int) -> None:
-        """Drop what was not sent yet, because its owner is gone; what is under way may still land."""
-        lane = self._lanes.get(partition)
-        if lane is not None:
-            self._records -= len(lane.gathered)
-            lane.gathered.clear()
-            lane.sent.clear()
-            self._waiting.discard(partition)
+        if self.lanes.append(partition, key, value, header) and not self._is_flush_due:
+            self._flush_soon()
 
     async def close(self, timeout_s: float) -> bool:
         """Send what was gathered and wait for what is under way; returns whether all of it was answered in time."""
         self._flush()
         try:
             async with asyncio.timeout(timeout_s):
-                while self._under_way or self._tasks or self._waiting:
+                while self._under_way or self._tasks or self.lanes.waiting:
                     self._progress.clear()
                     await self._progress.wait()
         except TimeoutError:
@@ -193,7 +120,7 @@ class Appender:
             self._gathering.cancel()
         for task in self._tasks:
             task.cancel()
-        return not (self._under_way or self._tasks or self._waiting)
+        return not (self._under_way or self._tasks or self.lanes.waiting)
 
     def _flush_soon(self) -> None:
         self._is_flush_due = True
@@ -208,7 +135,7 @@ class Appender:
             return
         by_broker: dict[int, list[int]] = {}
         leaders = self._brokers.leaders
-        for partition in self._waiting:
+        for partition in self.lanes.waiting:
             by_broker.setdefault(leaders.get(partition, (NO_BROKER, -1))[0], []).append(partition)
         gather_until_s: float | None = None
         for broker_id, partitions in by_broker.items():
@@ -245,46 +172,14 @@ class Appender:
         for partition in partitions:
             if room <= 0:
                 break
-            self._waiting.discard(partition)
-            lane = self._lanes[partition]
-            if lane.is_busy or not lane.gathered:
-                continue
-            lane.is_busy = True
-            batch = self._build(partition, lane, expires_s)
-            room -= len(batch.data)
-            batches.append(batch)
+            made = self.lanes.make_batch(partition)
+            if made is not None:
+                data, sent = made
+                room -= len(data)
+                batches.append(_Batch(partition, data, sent, expires_s))
         if batches:
             way.gathering.sent(self._loop.time())
             self._send(broker_id, way.free.pop(), batches)
-
-    def _build(self, partition: int, lane: _Lane, expires_s: float) -> _Batch:
-        now_ms = self._clock_ms()
-        limit = self._config.batch_bytes_max
-        builder = DefaultRecordBatchBuilder(2, self._config.compression, 0, -1, -1, -1, limit)
-        append, gathered = builder.append, lane.gathered
-        count, room = 0, limit - BATCH_HEAD_BYTES
-        first_header = last_header = gathered[0][2]
-        while gathered:
-            key, value, header = gathered[0]
-            room -= len(key) + (len(value) if value is not None else 0) + RECORD_OVERHEAD_BYTES - BATCH_HEAD_BYTES
-            if room < 0 and count:
-                break
-            append(count, now_ms, key, value, [(HEADER_NAME, header)])
-            gathered.popleft()
-            last_header = header
-            count += 1
-        self._records -= count
-        metrics = self._metrics
-        gathered_s: float | None = None
-        if metrics.batch_flush.value % _BATCHES_PER_TIMING == 0:
-            gathered_s = lane.gathered_s
-            metrics.batch_linger_time.record((self._loop.time() - gathered_s) * 1_000)
-        metrics.batch_flush.value += 1
-        metrics.records_appended.value += count
-        data = bytes(builder.build())
-        sent = SentBatch(data[BATCH_HEAD_BYTES:], count, first_header, last_header, gathered_s)
-        lane.sent.append(sent)
-        return _Batch(partition, data, sent, expires_s)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work, name="holdfast-produce")
@@ -353,7 +248,7 @@ class Appender:
             if not error_code and partition in by_partition
         ]
         for batch, _ in landed:
-            self._make_ready(batch.partition)
+            self.lanes.make_ready(batch.partition)
         self._free(broker_id, number)
         # What gathered leaves first, so that the broker is at work while those that wait for this answer are told.
         if self._config.linger_ms > 0:
@@ -416,17 +311,11 @@ class Appender:
         self._go_on(batch.partition)  # its owner has dropped what was gathered; what is left is of a later attempt
 
     def _go_on(self, partition: int) -> None:
-        self._make_ready(partition)
+        self.lanes.make_ready(partition)
         self._flush_waiting_soon()
 
-    def _make_ready(self, partition: int) -> None:
-        lane = self._lanes[partition]
-        lane.is_busy = False
-        if lane.gathered:
-            self._waiting.add(partition)
-
     def _flush_waiting_soon(self) -> None:
-        if self._waiting and not self._is_flush_due:
+        if self.lanes.waiting and not self._is_flush_due:
             self._flush_soon()
 
 

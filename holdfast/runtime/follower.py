@@ -20,10 +20,10 @@ from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-
 
 from holdfast.records.header import HEADER_NAME
 from holdfast.runtime import kafka_frames as frames
-from holdfast.runtime.appender import BATCH_HEAD_BYTES, SentBatch
 from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed
 from holdfast.runtime.brokers import STALE_LEADER, Brokers
 from holdfast.runtime.kafka_frames import Fetched, FetchTarget
+from holdfast.runtime.lanes import BATCH_HEAD_BYTES, SentBatch
 from holdfast.runtime.log import LogListener, LogRecord, ReadError, make_log_record
 
 #: base offset, length, leader epoch, magic, crc, attributes, last offset delta, …, record count

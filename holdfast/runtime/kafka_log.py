@@ -16,10 +16,11 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from holdfast.runtime import kafka_frames as frames
-from holdfast.runtime.appender import Appender, AppenderConfig, SentBatch
+from holdfast.runtime.appender import Appender, AppenderConfig
 from holdfast.runtime.broker_connection import ConnectionFailed, ConnectionOptions
 from holdfast.runtime.brokers import STALE_LEADER, Brokers
 from holdfast.runtime.follower import Follower, FollowerConfig
+from holdfast.runtime.lanes import LaneConfig, SentBatch
 from holdfast.runtime.log import LogListener, ReadError
 from holdfast.runtime.metrics import Registry, RuntimeMetrics
 
@@ -37,6 +38,7 @@ class KafkaLogConfig:
     message_timeout_ms: int = 30_000  #: after it an append has failed, though it may still land
     compression: int = 0  #: of what we append, by Kafka's number
     linger_ms: float = 0  #: how long a record waits for company; 0: for the end of this turn of the loop
+    append_gather_max_ms: float = 20  #: the longest wait for company while a broker has not answered
     append_records_max: int = 100_000  #: records handed over and not yet sent
     append_requests_in_flight_max: int = 4  #: for each broker
     fetch_wait_ms: int = 100  #: how long a broker may hold an empty fetch
@@ -67,11 +69,14 @@ class KafkaLog:
         self._brokers = Brokers(config.connection, config.topic, timeout_ms)
         self._appender = Appender(
             AppenderConfig(
-                batch_bytes_max=config.message_bytes_max,
+                lanes=LaneConfig(
+                    batch_bytes_max=config.message_bytes_max,
+                    compression=config.compression,
+                    records_max=config.append_records_max,
+                ),
                 message_timeout_ms=config.message_timeout_ms,
-                compression=config.compression,
                 linger_ms=config.linger_ms,
-                records_max=config.append_records_max,
+                gather_max_ms=config.append_gather_max_ms,
                 requests_in_flight_max=config.append_requests_in_flight_max,
             ),
             self._brokers,
@@ -121,7 +126,7 @@ class KafkaLog:
         self._reading.pop(partition, None)
         self._tail.forget(partition)
         self._load.forget(partition)
-        self._appender.forget(partition)
+        self._appender.lanes.forget(partition)
 
     def ask_log_start(self, partition: int, instance: int) -> None:
         """See `Log.ask_log_start`."""
@@ -218,7 +223,9 @@ class KafkaLog:
         bounds = FollowerConfig(
             config.fetch_wait_ms, config.fetch_bytes_max, config.fetch_partition_bytes_max, config.slice_records_max
         )
-        return Follower(purpose, bounds, self._brokers, self._told, self._appender.sent, self._end_load, self._met)
+        return Follower(
+            purpose, bounds, self._brokers, self._told, self._appender.lanes.sent, self._end_load, self._met
+        )
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 

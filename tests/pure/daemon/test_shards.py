@@ -251,7 +251,7 @@ def test_the_largest_state_fits_into_a_message(codec: Codec, message_bytes_max: 
 
 
 async def test_settings_reach_the_shards_and_the_log() -> None:
-    world = ShardsWorld(MemoryTopic(1), codec="kafka", message_timeout_ms=7_000)
+    world = ShardsWorld(MemoryTopic(1), codec="kafka", message_timeout_ms=7_000, append_gather_max_ms=9)
     await world.shards.start(state_topic(world.topic, 54_000), "memory", OPTIONS)
     world.shards.load_all()
     world.settle()
@@ -259,6 +259,7 @@ async def test_settings_reach_the_shards_and_the_log() -> None:
     assert (shard.config.codec, shard.config.state_batches_max) == (Codec.KAFKA, 1_000)
     assert world.log_config is not None
     assert (world.log_config.topic, world.log_config.message_timeout_ms) == ("state", 7_000)
+    assert world.log_config.append_gather_max_ms == 9
 
 
 async def test_what_the_log_takes_and_shows_is_counted() -> None:

@@ -8,13 +8,17 @@ import pytest
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]
 
 from holdfast.runtime import kafka_frames as frames
-from holdfast.runtime.appender import Appender, AppenderConfig, SentBatch
+from holdfast.runtime.appender import Appender, AppenderConfig
 from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.runtime.errors import AppendRefused
+from holdfast.runtime.lanes import LaneConfig, SentBatch
 from tests.pure.runtime.fake_brokers import FakeBrokers, produced, wait_until
 
 CONFIG = AppenderConfig(
-    batch_bytes_max=1_000, message_timeout_ms=200, records_max=20, requests_in_flight_max=2, retry_backoff_ms=1
+    lanes=LaneConfig(batch_bytes_max=1_000, records_max=20),
+    message_timeout_ms=200,
+    requests_in_flight_max=2,
+    retry_backoff_ms=1,
 )
 
 Failures = list[tuple[int, bytes]]
@@ -83,7 +87,7 @@ async def test_next_batch_gathers_while_one_is_under_way(appender: Appender, bro
     brokers.let_go()
     await brokers.wait_requests(3)
     assert batches_of(brokers.requests[2][2]) == {0: [b"2", b"3"]}
-    assert [(sent.record_count, sent.first_header, sent.last_header) for sent in appender.sent(0)] == [
+    assert [(sent.record_count, sent.first_header, sent.last_header) for sent in appender.lanes.sent(0)] == [
         (1, b"h1", b"h1"),
         (2, b"h2", b"h3"),
     ]
@@ -92,16 +96,16 @@ async def test_next_batch_gathers_while_one_is_under_way(appender: Appender, bro
 async def test_batches_stay_within_the_topics_limit(appender: Appender, brokers: FakeBrokers) -> None:
     for number in range(10):
         appender.append(0, b"k", bytes([number]) * 200, b"h" * 13)
-    await wait_until(lambda: sum(sent.record_count for sent in appender.sent(0)) == 10)
-    await brokers.wait_requests(len(appender.sent(0)))
+    await wait_until(lambda: sum(sent.record_count for sent in appender.lanes.sent(0)) == 10)
+    await brokers.wait_requests(len(appender.lanes.sent(0)))
     values = [value for _, _, body in brokers.requests for value in batches_of(body)[0]]
     assert values == [bytes([number]) * 200 for number in range(10)]
-    assert all(len(sent.body) + 61 <= CONFIG.batch_bytes_max for sent in appender.sent(0))
+    assert all(len(sent.body) + 61 <= CONFIG.lanes.batch_bytes_max for sent in appender.lanes.sent(0))
 
 
-@pytest.mark.parametrize("size", [CONFIG.batch_bytes_max - 103, CONFIG.batch_bytes_max - 102])
+@pytest.mark.parametrize("size", [CONFIG.lanes.batch_bytes_max - 103, CONFIG.lanes.batch_bytes_max - 102])
 async def test_largest_record_that_is_taken_fits(appender: Appender, brokers: FakeBrokers, size: int) -> None:
-    is_too_large = size > CONFIG.batch_bytes_max - 103
+    is_too_large = size > CONFIG.lanes.batch_bytes_max - 103
     if is_too_large:
         with pytest.raises(AppendRefused, match=r"max\.message\.bytes is 1000") as refused:
             appender.append(0, b"", bytes(size), b"h" * 13)
@@ -109,11 +113,11 @@ async def test_largest_record_that_is_taken_fits(appender: Appender, brokers: Fa
         return
     appender.append(0, b"", bytes(size), b"h" * 13)
     await brokers.wait_requests(1)
-    assert len(appender.sent(0)[0].body) + 61 <= CONFIG.batch_bytes_max
+    assert len(appender.lanes.sent(0)[0].body) + 61 <= CONFIG.lanes.batch_bytes_max
 
 
 async def test_too_many_records_are_refused_until_some_were_sent(appender: Appender, brokers: FakeBrokers) -> None:
-    for _ in range(CONFIG.records_max):
+    for _ in range(CONFIG.lanes.records_max):
         appender.append(0, b"k", b"v", b"h")
     with pytest.raises(AppendRefused, match="20 records wait") as refused:
         appender.append(1, b"k", b"v", b"h")
@@ -126,7 +130,7 @@ async def test_what_gathered_is_sent_before_it_is_told_where_the_last_batch_land
     sent_when_told: list[list[bytes]] = []
 
     def landed(partition: int, batch: SentBatch, base_offset: int) -> None:
-        sent_when_told.append([sent.first_header for sent in own.sent(partition)])
+        sent_when_told.append([sent.first_header for sent in own.lanes.sent(partition)])
 
     own = Appender(CONFIG, brokers, landed, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
     brokers.hold()
@@ -171,7 +175,7 @@ async def test_retriable_error_sends_the_same_batch_again(
     appender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(2)
     assert brokers.requests[0][2] == brokers.requests[1][2]
-    await wait_until(lambda: not appender._lanes[0].is_busy)
+    await wait_until(lambda: not appender.lanes._lanes[0].is_busy)
     assert failures == []
 
 
@@ -186,7 +190,7 @@ async def test_connection_that_breaks_is_tried_again_where_the_partition_is_led_
     appender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(2)
     assert [broker_id for broker_id, _, _ in brokers.requests] == [1, 2]
-    await wait_until(lambda: not appender._lanes[0].is_busy)
+    await wait_until(lambda: not appender.lanes._lanes[0].is_busy)
     assert [header for _, header, _ in landings] == [b"h1"]
     assert failures == []
 
@@ -217,7 +221,7 @@ async def test_what_a_later_attempt_gathered_outlives_the_failure_of_an_earlier_
     brokers.hold()
     appender.append(0, b"k", b"old", b"epoch 1")
     await brokers.wait_requests(1)
-    appender.forget(0)
+    appender.lanes.forget(0)
     appender.append(0, b"k", b"new checkpoint", b"epoch 2")
     brokers.answers.append(lambda body: produced(body, 10))
     brokers.let_go()
@@ -233,11 +237,11 @@ async def test_what_was_gathered_behind_a_failure_is_dropped_by_its_owner(
     appender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(1)
     appender.append(0, b"k", b"2", b"h2")
-    appender.forget(0)
+    appender.lanes.forget(0)
     brokers.let_go()
     await wait_until(lambda: not appender._tasks)
     assert len(brokers.requests) == 1
-    assert list(appender.sent(0)) == []
+    assert list(appender.lanes.sent(0)) == []
 
 
 @pytest.mark.parametrize("answer", [lambda body: b"", lambda body: body[:3]], ids=["nothing", "cut short"])
@@ -248,7 +252,7 @@ async def test_answer_that_cannot_be_read_is_as_good_as_none(
     appender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(2)
     assert brokers.requests[0] == brokers.requests[1]
-    await wait_until(lambda: not appender._lanes[0].is_busy)
+    await wait_until(lambda: not appender.lanes._lanes[0].is_busy)
     assert failures == []
 
 

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from holdfast.runtime.appender import BATCH_HEAD_BYTES, SentBatch
 from holdfast.runtime.follower import Follower, FollowerConfig
 from holdfast.runtime.kafka_frames import Fetched
+from holdfast.runtime.lanes import BATCH_HEAD_BYTES, SentBatch
 from holdfast.runtime.log import LogRecord, ReadError
 from tests.pure.runtime.fake_brokers import FakeBrokers, batch, fetched, targets_of, wait_ms_of, wait_until
 
