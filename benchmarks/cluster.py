@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from benchmarks.client import Address, BenchmarkError
+from benchmarks.client import Address, BenchmarkError, wait_until
 from benchmarks.share_state import TOPIC_PARTITIONS
 from holdfast.broker import EmbeddedKafka
 
@@ -56,7 +57,17 @@ def create_topic(kafka: EmbeddedKafka) -> bytes:
     admin.create_topics([NewTopic(TOPIC, num_partitions=TOPIC_PARTITIONS, replication_factor=replicas)])[TOPIC].result(
         timeout=_ADMIN_TIMEOUT_S
     )
-    return topic_id_of(kafka, TOPIC)
+    return wait_until("The first sight of the topic", partial(_topic_id_if_known, kafka, TOPIC))
+
+
+def _topic_id_if_known(kafka: EmbeddedKafka, topic: str) -> bytes | None:
+    """Return the id of a topic, or None while the broker that is asked has not heard of it."""
+    try:
+        return topic_id_of(kafka, topic)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise
 
 
 def topic_id_of(kafka: EmbeddedKafka, topic: str) -> bytes:
