@@ -166,7 +166,7 @@ class LogSettings(Component):
         le=1_000,
     )
     append_gather_max_ms: int = setting(
-        20,
+        100,
         "Longest time that a record waits for company while its broker has not answered the request before; as a rule "
         "it waits for that answer. 0 sends it at once, on another connection.",
         ge=0,

@@ -37,7 +37,7 @@ class AppenderConfig:
     linger_ms: float = 0  #: how long a record waits for company; 0: for the end of this turn of the loop
     #: Bounds of how long a record waits for company while its broker has not answered; between them, as long as it usually takes.
     gather_min_ms: float = 1
-    gather_max_ms: float = 20
+    gather_max_ms: float = 100
     requests_in_flight_max: int = (
         4  #: for each broker, each on a connection of its own: a broker answers one after the other
     )

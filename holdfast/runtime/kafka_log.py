@@ -38,7 +38,7 @@ class KafkaLogConfig:
     message_timeout_ms: int = 30_000  #: after it an append has failed, though it may still land
     compression: int = 0  #: of what we append, by Kafka's number
     linger_ms: float = 0  #: how long a record waits for company; 0: for the end of this turn of the loop
-    append_gather_max_ms: float = 20  #: the longest wait for company while a broker has not answered
+    append_gather_max_ms: float = 100  #: the longest wait for company while a broker has not answered
     append_records_max: int = 100_000  #: records handed over and not yet sent
     append_requests_in_flight_max: int = 4  #: for each broker
     fetch_wait_ms: int = 100  #: how long a broker may hold an empty fetch
