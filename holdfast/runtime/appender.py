@@ -144,8 +144,12 @@ class Appender:
                 self._send_waiting(broker_id, partitions)
             elif gather_until_s is None or sendable_s < gather_until_s:
                 gather_until_s = sendable_s
-        if gather_until_s is not None and self._gathering is None:
-            self._gathering = self._loop.call_at(gather_until_s, self._end_gathering)
+        if gather_until_s is not None:
+            if self._gathering is not None and gather_until_s < self._gathering.when():
+                self._gathering.cancel()
+                self._gathering = None
+            if self._gathering is None:
+                self._gathering = self._loop.call_at(gather_until_s, self._end_gathering)
 
     def _sendable_s(self, broker_id: int) -> float:
         """Return from when on a broker may be sent a request."""

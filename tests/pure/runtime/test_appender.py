@@ -302,6 +302,26 @@ async def test_a_broker_that_takes_longer_than_usual_is_sent_the_next_request_al
     assert await appender.close(5)
 
 
+async def test_a_broker_waits_for_its_own_answers_only() -> None:
+    brokers = FakeBrokers({0: 1, 1: 1, 2: 2, 3: 2})
+    config = replace(CONFIG, gather_min_ms=100, gather_max_ms=60_000)
+    appender = Appender(config, brokers, lambda *_: None, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
+    brokers.hold()
+    appender.append(0, b"k", b"1", b"h")
+    await brokers.wait_requests(1)
+    for _ in range(100):
+        appender._ways[1].gathering.answered(60)
+    appender.append(1, b"k", b"1", b"h")
+    await asyncio.sleep(0)  # now it gathers for a minute
+    appender.append(2, b"k", b"1", b"h")
+    await brokers.wait_requests(2)
+    appender.append(3, b"k", b"1", b"h")
+    await brokers.wait_requests(3)
+    assert [(broker_id, list(batches_of(body))) for broker_id, _, body in brokers.requests[1:]] == [(2, [2]), (2, [3])]
+    brokers.let_go()
+    assert await appender.close(5)
+
+
 async def test_nothing_is_sent_after_close() -> None:
     brokers = FakeBrokers({0: 1, 1: 1})
     appender = Appender(CONFIG, brokers, lambda *_: None, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
