@@ -75,6 +75,7 @@ class Supervisor:
         snapshots = self._settings.snapshots
         backoff_ms = snapshots.restart_backoff_ms
         while True:
+            is_bug = False
             progress, last_words = Progress(), deque[str](maxlen=_LAST_WORDS)
             try:
                 code = await self._run_once(progress, last_words)
@@ -82,11 +83,11 @@ class Supervisor:
                 code = None
                 last_words.append(str(error))
             except Exception:  # a bug of ours ends this job, and not the ones that follow
-                code = None
+                code, is_bug = None, True
                 _log.exception("the snapshot job could not be looked after")
             if self._is_stopping:
                 return
-            if progress.totals.batches:
+            if progress.totals.batches and not is_bug:
                 backoff_ms = snapshots.restart_backoff_ms
             _log.error("the snapshot job ended", exit_code=code, last_words=list(last_words), again_in_ms=backoff_ms)
             await asyncio.sleep(backoff_ms / 1_000)
