@@ -19,8 +19,8 @@ from holdfast.runtime.partition import Partition
 from holdfast.runtime.runtime import CoordinatorRuntime
 from holdfast.runtime.settings import PartitionConfig
 from holdfast.runtime.states import State
+from tests.pure.daemon.service_world import FakeMetrics, ask, codes
 from tests.pure.daemon.shard_world import TOPIC, Image, batch
-from tests.pure.daemon.test_service import FakeMetrics, ask, codes
 
 
 class Node:

@@ -11,8 +11,8 @@ from holdfast.daemon.cluster import MetadataImage
 from holdfast.daemon.service import READ, WRITE
 from holdfast.daemon.topic_gate import TopicGate
 from holdfast.records.results import StateRequest, StateResponse
+from tests.pure.daemon.service_world import ask
 from tests.pure.daemon.shard_world import OTHER_TOPIC, TOPIC, UNKNOWN_TOPIC
-from tests.pure.daemon.test_service import ask
 
 Handled = tuple[int, StateRequest]
 
