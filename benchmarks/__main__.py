@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.contenders import Contender, HoldfastNode, KafkaCoordinator, SpreadHoldfast
+from benchmarks.contenders import Contender, HoldfastNode, KafkaCoordinator
 from benchmarks.folded import CompactedHoldfast, FastHoldfast
 from benchmarks.history import History
 from benchmarks.load import run_loads
@@ -29,7 +29,6 @@ SUITES: Final = (*REQUESTS, *LOADS)
 CONTENDERS: Final[dict[str, type[Contender]]] = {"kafka": KafkaCoordinator, "holdfast": HoldfastNode}
 #: Of one suite alone.
 MORE_CONTENDERS: Final[dict[str, dict[str, type[Contender]]]] = {
-    "rf3": {"holdfast-spread": SpreadHoldfast},
     "load": {"holdfast-compacted": CompactedHoldfast, "holdfast-fast": FastHoldfast},
 }
 RESULTS: Final = Path(__file__).with_name("results")
@@ -55,6 +54,8 @@ def main(arguments: Sequence[str]) -> int:
     for suite in options.only or SUITES:
         known = CONTENDERS | MORE_CONTENDERS.get(suite, {})
         contenders = [known[name]() for name in options.contender or known if name in known]
+        if not contenders:
+            continue
         if suite in LOADS:
             history = replace(LOADS[suite], updates=_QUICK_UPDATES) if options.quick else LOADS[suite]
             runs = run_loads(contenders, history, effort.repeats, _say)

@@ -85,7 +85,12 @@ def topic_id_of(kafka: EmbeddedKafka, topic: str) -> bytes:
 
 
 def leaders_of(kafka: EmbeddedKafka, topic: str) -> dict[int, int]:
-    """Return the broker that leads each partition of a topic."""
+    """Return the broker that leads each partition of a topic, as soon as each has a leader."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 3})
-    partitions = admin.list_topics(topic, timeout=_ADMIN_TIMEOUT_S).topics[topic].partitions
-    return {partition: metadata.leader for partition, metadata in partitions.items()}
+
+    def find() -> dict[int, int] | None:
+        described = admin.list_topics(topic, timeout=_ADMIN_TIMEOUT_S).topics[topic]
+        leaders = {partition: metadata.leader for partition, metadata in described.partitions.items()}
+        return leaders if leaders and min(leaders.values()) >= 0 else None
+
+    return wait_until(f"The leaders of {topic}", find)

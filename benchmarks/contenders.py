@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from benchmarks.client import Address, BenchmarkError, wait_until
 from benchmarks.cluster import first_address, leaders_of, topic_id_of
+from benchmarks.share_state import Placement, anywhere
 from holdfast.broker import EmbeddedKafka
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.codec import Codec
@@ -62,8 +63,9 @@ class Contender(Protocol):
     def process_ids(self) -> list[int]:
         """The processes that it consists of, but for those of the log it writes to."""
 
-    def leader(self, key: SharePartitionKey) -> int:
-        """Return who leads the log partition of a share partition, as far as its coordinator does not say it."""
+    @property
+    def placements(self) -> dict[str, Placement]:
+        """How share partitions are chosen for a connection, by the name under which that is reported."""
 
     def prepare(self) -> None:
         """Make its way from the history to the state shorter, if it has one; it does not run meanwhile."""
@@ -114,9 +116,11 @@ class KafkaCoordinator:
         """None beside the brokers."""
         return []
 
-    def leader(self, key: SharePartitionKey) -> int:
-        """Return the same for all: here the coordinator is the leader."""
-        return 0
+    @property
+    def placements(self) -> dict[str, Placement]:
+        """One leader a connection: here it is the coordinator."""
+        assert self._kafka is not None
+        return {self.name: _by_leader(self._kafka, self.state_topic)}
 
     def prepare(self) -> None:
         """Read the whole log."""
@@ -147,7 +151,6 @@ class HoldfastNode:
         self._process: subprocess.Popen[bytes] | None = None
         self._directory = Path()
         self._port = 0
-        self._leaders: dict[int, int] = {}
         self.settings = {"state_topic": self.state_topic, "snapshots.topic": ""}  #: beside those that every run has
 
     def start(self, kafka: EmbeddedKafka) -> None:
@@ -188,12 +191,12 @@ class HoldfastNode:
         """The daemon."""
         return [self._process.pid] if self._process else []
 
-    def leader(self, key: SharePartitionKey) -> int:
-        """Return who leads the log partition, as it was when that was first asked."""
+    @property
+    def placements(self) -> dict[str, Placement]:
+        """One leader a connection; and, where there are several, whatever leader."""
         assert self._kafka is not None
-        if not self._leaders:
-            self._leaders = leaders_of(self._kafka, self.state_topic)
-        return self._leaders[log_partition(key, STATE_PARTITIONS)]
+        chosen = {self.name: _by_leader(self._kafka, self.state_topic)}
+        return chosen | {f"{self.name}-spread": anywhere} if len(self._kafka.nodes) > 1 else chosen
 
     def prepare(self) -> None:
         """Read the whole log."""
@@ -270,12 +273,13 @@ def _partition_load(partition: int, ended: str, took_ms: int, records: int) -> P
     return PartitionLoad(partition, ended_s - took_ms / 1000, ended_s, records)
 
 
-class SpreadHoldfast(HoldfastNode):
-    """A daemon whose clients do not choose: the share partitions of each connection have many leaders."""
+def _by_leader(kafka: EmbeddedKafka, state_topic: str) -> Placement:
+    """Tell share partitions apart by who leads their log partition, as it is when that is first asked."""
+    leaders: dict[int, int] = {}
 
-    name = "holdfast-spread"
-    state_topic = "__holdfast_share_state_spread"
+    def leader(key: SharePartitionKey) -> int:
+        if not leaders:
+            leaders.update(leaders_of(kafka, state_topic))
+        return leaders[log_partition(key, STATE_PARTITIONS)]
 
-    def leader(self, key: SharePartitionKey) -> int:
-        """Return the same for all."""
-        return 0
+    return leader

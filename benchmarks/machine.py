@@ -12,6 +12,7 @@ from typing import Final
 
 import confluent_kafka
 
+from benchmarks.client import BenchmarkError
 from holdfast.broker import KAFKA_VERSION, java
 from holdfast.runtime.build import BUILD
 
@@ -49,7 +50,11 @@ def cpu_seconds(process_ids: Iterable[int]) -> float:
 
 
 def compiler_seconds(process_ids: Iterable[int]) -> dict[int, float]:
-    """Return the CPU time that each living thread of Java's compilers in these processes has taken so far, by thread id."""
+    """Return the CPU time that each living thread of Java's compilers in these processes has taken so far, by thread id.
+
+    Raises:
+        BenchmarkError: there is none, so their threads have other names than this knows.
+    """
     found = {}
     for process_id in process_ids:
         for thread in Path(f"/proc/{process_id}/task").iterdir():
@@ -60,6 +65,8 @@ def compiler_seconds(process_ids: Iterable[int]) -> dict[int, float]:
             if head.partition("(")[2].startswith(_COMPILER_THREADS):
                 user, system = rest.split()[11:13]
                 found[int(thread.name)] = (int(user) + int(system)) / _CLOCK_TICKS_PER_S
+    if not found:
+        raise BenchmarkError(f"No process has a thread called {' or '.join(_COMPILER_THREADS)}.")
     return found
 
 

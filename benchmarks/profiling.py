@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
         samples = Path(directory) / "samples"
         try:
             node.start(kafka)
-            keys = find_keys(node.address, topic_id, workload.connections, "profiling")
+            keys = find_keys(node.address, topic_id, workload.connections, "profiling", node.placements[node.name])
             measure(keys, workload, _WARM_UP_S, 0)
             brokers = [pid for broker in kafka.nodes if (pid := broker.pid())]
             before = cpu_seconds(node.process_ids), cpu_seconds(brokers)

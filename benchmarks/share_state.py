@@ -37,7 +37,14 @@ TOPIC_PARTITIONS: Final = 96
 
 _GROUPS_TRIED_MAX: Final = 1_000
 
-_Place = tuple[Address, int]  #: a coordinator, and the leader of what it writes
+#: Number of the place of a share partition, such as the broker that leads its log partition.
+Placement = Callable[[SharePartitionKey], int]
+_Place = tuple[int, Address]  #: and its coordinator
+
+
+def anywhere(_key: SharePartitionKey) -> int:
+    """Put all share partitions in one place."""
+    return 0
 
 
 class WrittenState:
@@ -130,7 +137,7 @@ def find_keys(
     topic_id: bytes,
     connections: int,
     prefix: str,
-    leader: Callable[[SharePartitionKey], int] = lambda _: 0,
+    placement: Placement = anywhere,
 ) -> list[ConnectionKeys]:
     """Choose share partitions for so many connections, which are spread evenly over the coordinators and leaders.
 
@@ -141,7 +148,7 @@ def find_keys(
         topic_id: of the topic that the share partitions belong to.
         connections: how many.
         prefix: of the groups' ids.
-        leader: who leads the log partition of a share partition; those of one connection have one leader.
+        placement: those of one connection have one place.
 
     Raises:
         BenchmarkError: it takes too long.
@@ -154,12 +161,12 @@ def find_keys(
             by_place: dict[_Place, list[int]] = {}
             for address, partitions in by_address.items():
                 for partition in partitions:
-                    place = address, leader(SharePartitionKey(group_id, topic_id, partition))
+                    place = placement(SharePartitionKey(group_id, topic_id, partition)), address
                     by_place.setdefault(place, []).append(partition)
             place = min(by_place, key=lambda place: (taken[place], place))
             if len(by_place[place]) >= KEYS_PER_CONNECTION:
                 taken[place] += 1
-                chosen.append(ConnectionKeys(place[0], group_id, topic_id, by_place[place][:KEYS_PER_CONNECTION]))
+                chosen.append(ConnectionKeys(place[1], group_id, topic_id, by_place[place][:KEYS_PER_CONNECTION]))
             if len(chosen) == connections:
                 break
     for keys in chosen:

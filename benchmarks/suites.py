@@ -55,17 +55,18 @@ def run_requests(brokers: int, contenders: Sequence[Contender], effort: Effort, 
         topic_id = create_topic(kafka)
         broker_ids = [pid for node in kafka.nodes if (pid := node.pid())]
         try:
-            keys_of: dict[str, list[ConnectionKeys]] = {}
+            entrants: list[tuple[str, Contender, list[ConnectionKeys]]] = []
             for contender in contenders:
                 contender.start(kafka)
-                keys_of[contender.name] = find_keys(
-                    contender.address, topic_id, max(CONNECTIONS), contender.name, contender.leader
-                )
-            _warm_up(broker_ids, list(keys_of.values()), effort, say)
+                for name, placement in contender.placements.items():
+                    keys = find_keys(contender.address, topic_id, max(CONNECTIONS), name, placement)
+                    entrants.append((name, contender, keys))
+            warmth = _warm_up(broker_ids, {name: keys for name, _, keys in entrants}, effort, say)
             for repeat in range(effort.repeats):
                 for workload in WORKLOADS:
-                    for contender in contenders:
-                        keys = keys_of[contender.name]
+                    for name, contender, keys in (
+                        entrants[repeat % len(entrants) :] + entrants[: repeat % len(entrants)]
+                    ):
                         servers = broker_ids + contender.process_ids
                         cpu_before = cpu_seconds(servers)
                         result = measure(keys, workload, effort.seconds, effort.warm_up_s)
@@ -75,10 +76,11 @@ def run_requests(brokers: int, contenders: Sequence[Contender], effort: Effort, 
                         }
                         checked = check_all(keys[: workload.connections])
                         runs.append(
-                            {"brokers": brokers, "contender": contender.name, "repeat": repeat, "read_back": checked}
+                            {"brokers": brokers, "contender": name, "repeat": repeat, "read_back": checked}
                             | asdict(workload)
                             | asdict(result)
                             | cost
+                            | {"compiling_cores": warmth[name]}
                         )
                         say(_line(runs[-1], workload))
         finally:
@@ -87,19 +89,26 @@ def run_requests(brokers: int, contenders: Sequence[Contender], effort: Effort, 
     return runs
 
 
-def _warm_up(broker_ids: list[int], keys_of_each: list[list[ConnectionKeys]], effort: Effort, say: Say) -> None:
-    """Load every contender in turn until Java has compiled what the brokers run, or the rounds are used up."""
+def _warm_up(
+    broker_ids: list[int], keys_of: dict[str, list[ConnectionKeys]], effort: Effort, say: Say
+) -> dict[str, float]:
+    """Load every contender in turn until Java has compiled what the brokers run for it, or the rounds are used up.
+
+    Returns: the cores that Java's compilers took under each in the last round.
+    """
+    warmth: dict[str, float] = {}
     for number in range(effort.warm_up_rounds_max):
-        before = compiler_seconds(broker_ids)
-        began_s = monotonic()
-        for keys in keys_of_each:
+        for name, keys in keys_of.items():
+            before, began_s = compiler_seconds(broker_ids), monotonic()
             for workload in _WARM_UP:
                 measure(keys, workload, effort.warm_up_round_s, 0)
-        spent_s = sum(total - before.get(thread, 0) for thread, total in compiler_seconds(broker_ids).items())
-        cores = spent_s / (monotonic() - began_s)
-        say(f"warm-up {number + 1}: Java's compilers take {cores:.2f} cores")
-        if cores <= _COMPILING_CORES_MAX:
-            return
+            spent_s = sum(total - before.get(thread, 0) for thread, total in compiler_seconds(broker_ids).items())
+            warmth[name] = spent_s / (monotonic() - began_s)
+        told = ", ".join(f"{cores:.2f} cores under {name}" for name, cores in warmth.items())
+        say(f"warm-up {number + 1}: Java's compilers take {told}")
+        if max(warmth.values()) <= _COMPILING_CORES_MAX:
+            break
+    return warmth
 
 
 def _line(run: dict[str, Any], workload: Workload) -> str:
