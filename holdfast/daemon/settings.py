@@ -167,8 +167,8 @@ class LogSettings(Component):
     )
     append_gather_max_ms: int = setting(
         100,
-        "Longest time that a record waits for company while its broker has not answered the request before; as a rule "
-        "it waits for that answer. 0 sends it at once, on another connection.",
+        "Longest time that a record waits for company because its broker has not answered the request before; as a rule "
+        "it waits for that answer. 0 sends it as soon as one of produce_requests_in_flight_max connections is free.",
         ge=0,
         le=1_000,
     )

@@ -14,7 +14,10 @@ class Gathering:
     """The pace of requests to one broker; all times are in seconds of one clock that never goes back."""
 
     def __init__(self, min_s: float, max_s: float) -> None:
-        """Begin without an answer; from the first request on, the next one waits from `min_s` to `max_s`, both inclusive."""
+        """Begin without an answer; from the first request on, the next one waits from `min_s` to `max_s`, both inclusive.
+
+        Where `max_s` is less than `min_s`, it wins.
+        """
         self._min_s = min_s
         self._max_s = max_s
         self._usual_s = 0.0

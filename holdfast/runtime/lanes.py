@@ -45,6 +45,8 @@ class SentBatch(NamedTuple):
 
 
 class _Lane:
+    """One partition."""
+
     __slots__ = ("gathered", "gathered_s", "is_busy", "sent")
 
     def __init__(self) -> None:
@@ -132,8 +134,9 @@ class Lanes:
             last_header = header
             count += 1
         self._records -= count
+        gathered_s = self._count(lane, count)
         data = bytes(builder.build())
-        sent = SentBatch(data[BATCH_HEAD_BYTES:], count, first_header, last_header, self._count(lane, count))
+        sent = SentBatch(data[BATCH_HEAD_BYTES:], count, first_header, last_header, gathered_s)
         lane.sent.append(sent)
         return data, sent
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -311,3 +312,5 @@ def test_it_runs_on_uvloop() -> None:
             assert await is_cut_off(reader)
 
     uvloop.run(scenario())
+    gc.collect()
+    assert not [held for held in gc.get_objects() if isinstance(held, Peer)], "connections outlive their loop"

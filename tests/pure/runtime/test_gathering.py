@@ -23,6 +23,13 @@ def test_it_comes_to_be_what_answers_take() -> None:
     assert gathering.end_s == pytest.approx(5.015, abs=1e-6), "an eighth of the way to the newest"
 
 
+def test_nothing_gathers_where_the_longest_time_is_none() -> None:
+    gathering = Gathering(0.001, 0)
+    gathering.sent(5)
+    gathering.answered(0.01)
+    assert gathering.end_s == 5
+
+
 @given(st.lists(st.floats(0, 1_000)))
 def test_it_stays_within_its_bounds(answers: list[float]) -> None:
     gathering = Gathering(0.001, 0.02)
