@@ -94,7 +94,8 @@ class Appender:
         self._progress = asyncio.Event()  #: something that was under way ended
         self._tasks: set[asyncio.Task[None]] = set()
         self._ways: dict[int, _Way] = {}  #: to each broker that was sent something
-        self._gathering: asyncio.TimerHandle | None = None
+        self._gathering: asyncio.Handle | None = None  #: runs when the first broker has gathered long enough
+        self._gathering_end_s = 0.0
 
     def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:
         """Take one record.
@@ -144,12 +145,11 @@ class Appender:
                 self._send_waiting(broker_id, partitions)
             elif gather_until_s is None or sendable_s < gather_until_s:
                 gather_until_s = sendable_s
-        if gather_until_s is not None:
-            if self._gathering is not None and gather_until_s < self._gathering.when():
+        if gather_until_s is not None and (self._gathering is None or gather_until_s < self._gathering_end_s):
+            if self._gathering is not None:
                 self._gathering.cancel()
-                self._gathering = None
-            if self._gathering is None:
-                self._gathering = self._loop.call_at(gather_until_s, self._end_gathering)
+            self._gathering = self._loop.call_at(gather_until_s, self._end_gathering)
+            self._gathering_end_s = gather_until_s
 
     def _sendable_s(self, broker_id: int) -> float:
         """Return from when on a broker may be sent a request."""

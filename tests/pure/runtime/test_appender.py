@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 import pytest
+import uvloop
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]
 
 from holdfast.runtime import kafka_frames as frames
@@ -320,6 +321,28 @@ async def test_a_broker_waits_for_its_own_answers_only() -> None:
     assert [(broker_id, list(batches_of(body))) for broker_id, _, body in brokers.requests[1:]] == [(2, [2]), (2, [3])]
     brokers.let_go()
     assert await appender.close(5)
+
+
+def test_it_gathers_for_less_than_uvloop_can_tell_apart() -> None:
+    async def scenario() -> None:
+        failures: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+        brokers = FakeBrokers({0: 1, 1: 1})
+        config = replace(CONFIG, gather_min_ms=0.2, gather_max_ms=0.2)
+        appender = Appender(config, brokers, lambda *_: None, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
+        brokers.hold()
+        appender.append(0, b"k", b"1", b"h")
+        await brokers.wait_requests(1)
+        appender._ways[1].gathering.sent(asyncio.get_running_loop().time())
+        appender.append(1, b"k", b"1", b"h")
+        appender._flush()  # uvloop's clock stands still in one turn, and makes no timer of so little
+        appender._flush()
+        await brokers.wait_requests(2)
+        brokers.let_go()
+        assert await appender.close(5)
+        assert failures == []
+
+    uvloop.run(scenario())
 
 
 async def test_nothing_is_sent_after_close() -> None:
