@@ -49,7 +49,7 @@ def cpu_seconds(process_ids: Iterable[int]) -> float:
     return total / _CLOCK_TICKS_PER_S
 
 
-def compiler_seconds(process_ids: Iterable[int]) -> dict[int, float]:
+def compiler_seconds(process_ids: Iterable[int], proc: Path = Path("/proc")) -> dict[int, float]:
     """Return the CPU time that each living thread of Java's compilers in these processes has taken so far, by thread id.
 
     Raises:
@@ -57,7 +57,7 @@ def compiler_seconds(process_ids: Iterable[int]) -> dict[int, float]:
     """
     found = {}
     for process_id in process_ids:
-        for thread in Path(f"/proc/{process_id}/task").iterdir():
+        for thread in (proc / str(process_id) / "task").iterdir():
             try:
                 head, _, rest = (thread / "stat").read_text().rpartition(")")
             except OSError:  # it ended; Java ends compilers that have nothing to do

@@ -161,17 +161,25 @@ def find_keys(
             by_place: dict[_Place, list[int]] = {}
             for address, partitions in by_address.items():
                 for partition in partitions:
-                    place = placement(SharePartitionKey(group_id, topic_id, partition)), address
-                    by_place.setdefault(place, []).append(partition)
-            place = min(by_place, key=lambda place: (taken[place], place))
-            if len(by_place[place]) >= KEYS_PER_CONNECTION:
-                taken[place] += 1
+                    number = placement(SharePartitionKey(group_id, topic_id, partition))
+                    by_place.setdefault((number, address), []).append(partition)
+            place = take_place(by_place, taken)
+            if place is not None:
                 chosen.append(ConnectionKeys(place[1], group_id, topic_id, by_place[place][:KEYS_PER_CONNECTION]))
             if len(chosen) == connections:
                 break
     for keys in chosen:
         wait_until(f"Initialising the states of {keys.group_id}", partial(_initialise, keys))
     return chosen
+
+
+def take_place(by_place: dict[_Place, list[int]], taken: Counter[_Place]) -> _Place | None:
+    """Take the place that was taken least so far, the lowest number first; None: it has too few share partitions."""
+    place = min(by_place, key=lambda place: (taken[place], place))
+    if len(by_place[place]) < KEYS_PER_CONNECTION:
+        return None
+    taken[place] += 1
+    return place
 
 
 def _group_ids(prefix: str) -> Iterator[str]:
