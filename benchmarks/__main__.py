@@ -27,9 +27,10 @@ REQUESTS: Final = {"rf1": 1, "rf3": 3}
 LOADS: Final = {"load-1024": History(keys=1_024), "load": History()}
 SUITES: Final = (*REQUESTS, *LOADS)
 CONTENDERS: Final[dict[str, type[Contender]]] = {"kafka": KafkaCoordinator, "holdfast": HoldfastNode}
-#: Of one suite alone.
-MORE_CONTENDERS: Final[dict[str, dict[str, type[Contender]]]] = {
-    "load": {"holdfast-compacted": CompactedHoldfast, "holdfast-fast": FastHoldfast},
+#: Of the suite `load` alone.
+LOADERS: Final[dict[str, type[Contender]]] = {
+    "holdfast-compacted": CompactedHoldfast,
+    "holdfast-fast": FastHoldfast,
 }
 RESULTS: Final = Path(__file__).with_name("results")
 README: Final = Path(__file__).with_name("README.md")
@@ -43,8 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a short run that is printed only; its numbers say little")
     parser.add_argument("--only", choices=SUITES, action="append", help="these suites (default: all)")
-    names = [*CONTENDERS, *(name for more in MORE_CONTENDERS.values() for name in more)]
-    parser.add_argument("--contender", choices=names, action="append", help="these (default: all)")
+    parser.add_argument("--contender", choices={**CONTENDERS, **LOADERS}, action="append", help="these (default: all)")
     parser.add_argument("--repeats", type=int, help="runs of each workload (default: 5, quick: 1)")
     parser.add_argument("--seconds", type=float, help="length of a run (default: 5, quick: 2)")
     options = parser.parse_args(arguments)
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     effort = replace(effort, repeats=options.repeats or effort.repeats, seconds=options.seconds or effort.seconds)
     about = describe(shlex.join(["python", "-m", "benchmarks", *arguments]))
     for suite in options.only or SUITES:
-        known = CONTENDERS | MORE_CONTENDERS.get(suite, {})
+        known = CONTENDERS | (LOADERS if suite == "load" else {})
         contenders = [known[name]() for name in options.contender or known if name in known]
         if not contenders:
             continue

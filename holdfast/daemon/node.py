@@ -27,6 +27,7 @@ from holdfast.daemon.kafka_connection import connection_options
 from holdfast.daemon.logs import ClientLines
 from holdfast.daemon.metadata_client import MetadataClient
 from holdfast.daemon.metrics import ShareMetrics
+from holdfast.daemon.peers import Peers
 from holdfast.daemon.server import CannotListen, Server
 from holdfast.daemon.service import ShareService
 from holdfast.daemon.settings import Settings
@@ -140,7 +141,7 @@ class Node:
             at_exit("admin commands", admin.close)
             handler = ApiHandler(gate, self.view, admin, settings.limits.share_partitions_per_request_max)
             report = ClientLines(settings.logging.client_lines_per_minute_max)
-            server = Server(handler, APIS, settings.limits, report)
+            server = Server(Peers(handler, APIS, settings.limits, report))
             await server.start(*settings.listener.listen_address)
             at_exit("server", lambda: server.drain(0))
             self.port = server.port

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
+from time import monotonic
 from typing import Final, Protocol, cast
 
 import structlog
@@ -44,7 +45,7 @@ class Peers:
         apis: Mapping[int, Api],
         limits: LimitSettings,
         report: ClientReport,
-        clock: Callable[[], float],
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         """Begin without a connection; `clock` gives seconds and never goes back."""
         self.handler = handler
@@ -134,7 +135,6 @@ class Peer:
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None
         self._is_flush_due = False
-        self._is_draining = False
         #: The two reasons for which the socket is not read.
         self._is_writing_paused = False
         self._is_reading_paused = False
@@ -160,7 +160,7 @@ class Peer:
     def data_received(self, data: bytes) -> None:
         """Take bytes of the client."""
         connection = self._connection
-        if connection is None or self._is_draining:
+        if connection is None or self._peers.is_draining:
             return
         self._dispatch(connection, connection.receive(data, self._peers.now_ms()))
 
@@ -194,12 +194,11 @@ class Peer:
         transport.write(connection.take_output())
         if connection.is_paused:
             self._go_on()
-        if self._is_draining and not connection.in_flight:
+        if self._peers.is_draining and not connection.in_flight:
             transport.close()
 
     def drain(self) -> None:
         """Take no more requests, and close when those in flight are answered; what still comes is read and dropped."""
-        self._is_draining = True
         connection, transport = self._connection, self._transport
         assert connection is not None
         assert transport is not None
@@ -260,7 +259,7 @@ class Peer:
         connection = self._connection
         if connection is None:
             return
-        if not self._is_draining and not self._is_writing_paused:
+        if not self._peers.is_draining and not self._is_writing_paused:
             self._dispatch(connection, connection.resume(self._peers.now_ms()))
         self._update_reading()
 

@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
-from time import monotonic
 from typing import Final, cast
 
 import structlog
 
-from holdfast.daemon.connection import Api
-from holdfast.daemon.peers import ClientReport, Handler, Peer, Peers
-from holdfast.daemon.settings import LimitSettings
+from holdfast.daemon.peers import Peer, Peers
 
 _log = structlog.get_logger(__name__)
 
@@ -30,17 +26,9 @@ class CannotListen(Exception):
 class Server:
     """Serve the Kafka protocol on one address."""
 
-    def __init__(
-        self,
-        handler: Handler,
-        apis: Mapping[int, Api],
-        limits: LimitSettings,
-        report: ClientReport,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
-        """Prepare a server; `clock` gives seconds and never goes back."""
-        self.peers = Peers(handler, apis, limits, report, clock)
-        self._limits = limits
+    def __init__(self, peers: Peers) -> None:
+        """Prepare a server whose connections become `peers`."""
+        self.peers = peers
         self._listener: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
 
@@ -60,7 +48,7 @@ class Server:
         loop = asyncio.get_running_loop()
         try:
             self._listener = await loop.create_server(
-                self._make_protocol, host, port, backlog=self._limits.connections_max, ssl=ssl_context
+                self._make_protocol, host, port, backlog=self.peers.limits.connections_max, ssl=ssl_context
             )
         except OSError as error:
             reason = error.strerror or str(error)
@@ -97,7 +85,7 @@ class Server:
         return cast("asyncio.Protocol", Peer(self.peers))
 
     def _schedule_sweep(self) -> None:
-        limits = self._limits
+        limits = self.peers.limits
         interval_ms = min(limits.frame_timeout_ms, limits.connections_max_idle_ms, _SWEEP_INTERVAL_MS_MAX)
         self._sweep = asyncio.get_running_loop().call_later(interval_ms / 1_000, self._close_overdue)
 

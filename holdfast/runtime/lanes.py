@@ -4,7 +4,7 @@ Within a partition, one batch is under way at a time and the next one gathers me
 """
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,9 +15,9 @@ from holdfast.records.header import HEADER_NAME
 from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.metrics import RuntimeMetrics
 
-#: A batch's head, a record's own varints and its `hf` header: what the topic's limit has to hold beside key and value.
-RECORD_OVERHEAD_BYTES = 61 + 25 + 17
 BATCH_HEAD_BYTES = 61
+#: A batch's head, a record's own varints and its `hf` header: what the topic's limit has to hold beside key and value.
+RECORD_OVERHEAD_BYTES = BATCH_HEAD_BYTES + 25 + 17
 
 #: Taking the times of each batch would cost more than it tells, where batches hold a record or two.
 _BATCHES_PER_TIMING = 8
@@ -65,7 +65,7 @@ class Lanes:
         self._clock_ms = clock_ms
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
-        self._lanes: dict[int, _Lane] = {}
+        self._lanes: defaultdict[int, _Lane] = defaultdict(_Lane)
         self._records = 0
         self.waiting: set[int] = set()  #: partitions with gathered records and no batch under way
 
@@ -83,9 +83,7 @@ class Lanes:
             )
         if self._records >= config.records_max:
             raise AppendRefused(f"{config.records_max} records wait to be sent already", is_too_large=False)
-        lane = self._lanes.get(partition)
-        if lane is None:
-            lane = self._lanes[partition] = _Lane()
+        lane = self._lanes[partition]
         if not lane.gathered:
             lane.gathered_s = self._loop.time()
         lane.gathered.append((key, value, header))
@@ -97,10 +95,7 @@ class Lanes:
 
     def sent(self, partition: int) -> deque[SentBatch]:
         """Return the batches of a partition that the tail has not met, oldest first; the tail removes what it meets."""
-        lane = self._lanes.get(partition)
-        if lane is None:
-            lane = self._lanes[partition] = _Lane()
-        return lane.sent
+        return self._lanes[partition].sent
 
     def forget(self, partition: int) -> None:
         """Drop what was not sent yet, because its owner is gone; what is under way may still land."""

@@ -75,7 +75,6 @@ class Supervisor:
         snapshots = self._settings.snapshots
         backoff_ms = snapshots.restart_backoff_ms
         while True:
-            is_bug = False
             progress, last_words = Progress(), deque[str](maxlen=_LAST_WORDS)
             try:
                 code = await self._run_once(progress, last_words)
@@ -83,11 +82,12 @@ class Supervisor:
                 code = None
                 last_words.append(str(error))
             except Exception:  # a bug of ours ends this job, and not the ones that follow
-                code, is_bug = None, True
+                code = None
+                progress = Progress()  # whatever came before a bug that may come back
                 _log.exception("the snapshot job could not be looked after")
             if self._is_stopping:
                 return
-            if progress.totals.batches and not is_bug:
+            if progress.totals.batches:
                 backoff_ms = snapshots.restart_backoff_ms
             _log.error("the snapshot job ended", exit_code=code, last_words=list(last_words), again_in_ms=backoff_ms)
             await asyncio.sleep(backoff_ms / 1_000)

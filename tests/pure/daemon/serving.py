@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.daemon.admin import Admin, AdminCommand
 from holdfast.daemon.apis import APIS, ApiHandler
 from holdfast.daemon.cluster_view import Node
-from holdfast.daemon.peers import Handler
+from holdfast.daemon.peers import Handler, Peers
 from holdfast.daemon.server import Server
 from holdfast.daemon.settings import LimitSettings
 from holdfast.records import frames, wire
@@ -154,7 +154,7 @@ async def serve(
     """Run a server on loopback, whose only node is itself."""
     service, cluster, reports, admin = FakeService(), FakeCluster(), Reports(), Admin(commands or {})
     handler = handler or ApiHandler(service, cluster, admin)
-    server = Server(handler, APIS, limits or LimitSettings(), reports, clock)
+    server = Server(Peers(handler, APIS, limits or LimitSettings(), reports, clock))
     await server.start("127.0.0.1", 0)
     cluster.nodes = [Node(1, "127.0.0.1", server.port)]
     try:

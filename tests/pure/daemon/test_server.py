@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from holdfast.daemon.connection import Request
-from holdfast.daemon.peers import Peer
+from holdfast.daemon.peers import Peer, Peers
 from holdfast.daemon.server import CannotListen, Server
 from holdfast.daemon.settings import LimitSettings
 from holdfast.records import frames
@@ -296,7 +296,7 @@ async def test_draining_cuts_off_at_the_deadline() -> None:
 
 async def test_an_address_in_use_is_one_clear_error() -> None:
     async with serve() as served:
-        second = Server(lambda request, respond: None, {}, LimitSettings(), Reports())
+        second = Server(Peers(lambda request, respond: None, {}, LimitSettings(), Reports()))
         with pytest.raises(
             CannotListen, match=r"Cannot listen on 127\.0\.0\.1:\d+ \(.*\); set another `listen` address"
         ):

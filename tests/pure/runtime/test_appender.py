@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import uvloop
@@ -24,6 +25,12 @@ CONFIG = AppenderConfig(
 
 Failures = list[tuple[int, bytes]]
 Landings = list[tuple[int, bytes, int]]
+
+
+def make_appender(brokers: FakeBrokers, **settings: Any) -> Appender:
+    """Return an appender that tells nobody."""
+    config = replace(CONFIG, **settings)
+    return Appender(config, brokers, lambda *_: None, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -259,7 +266,7 @@ async def test_answer_that_cannot_be_read_is_as_good_as_none(
 
 async def test_partitions_gather_while_every_connection_to_their_broker_is_busy() -> None:
     brokers = FakeBrokers(dict.fromkeys(range(4), 1))
-    appender = Appender(CONFIG, brokers, lambda *_: None, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
+    appender = make_appender(brokers)
     brokers.hold()
     for partition in range(2):
         appender.append(partition, b"k", b"1", b"h")
@@ -274,8 +281,7 @@ async def test_partitions_gather_while_every_connection_to_their_broker_is_busy(
 
 async def test_while_a_broker_has_not_answered_records_gather_until_it_does() -> None:
     brokers = FakeBrokers({0: 1, 1: 1, 2: 1, 3: 2})
-    config = replace(CONFIG, gather_min_ms=60_000, gather_max_ms=60_000)
-    appender = Appender(config, brokers, lambda *_: None, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
+    appender = make_appender(brokers, gather_min_ms=60_000, gather_max_ms=60_000)
     brokers.hold()
     appender.append(0, b"k", b"1", b"h")
     await brokers.wait_requests(1)
@@ -293,8 +299,7 @@ async def test_while_a_broker_has_not_answered_records_gather_until_it_does() ->
 
 async def test_a_broker_that_takes_longer_than_usual_is_sent_the_next_request_all_the_same() -> None:
     brokers = FakeBrokers({0: 1, 1: 1})
-    config = replace(CONFIG, gather_min_ms=0, gather_max_ms=1)
-    appender = Appender(config, brokers, lambda *_: None, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
+    appender = make_appender(brokers, gather_min_ms=0, gather_max_ms=1)
     brokers.hold()
     for partition in range(2):
         appender.append(partition, b"k", b"1", b"h")
@@ -305,8 +310,7 @@ async def test_a_broker_that_takes_longer_than_usual_is_sent_the_next_request_al
 
 async def test_a_broker_waits_for_its_own_answers_only() -> None:
     brokers = FakeBrokers({0: 1, 1: 1, 2: 2, 3: 2})
-    config = replace(CONFIG, gather_min_ms=100, gather_max_ms=60_000)
-    appender = Appender(config, brokers, lambda *_: None, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
+    appender = make_appender(brokers, gather_min_ms=100, gather_max_ms=60_000)
     brokers.hold()
     appender.append(0, b"k", b"1", b"h")
     await brokers.wait_requests(1)
@@ -328,8 +332,7 @@ def test_it_gathers_for_less_than_uvloop_can_tell_apart() -> None:
         failures: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
         brokers = FakeBrokers({0: 1, 1: 1})
-        config = replace(CONFIG, gather_min_ms=0.2, gather_max_ms=0.2)
-        appender = Appender(config, brokers, lambda *_: None, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
+        appender = make_appender(brokers, gather_min_ms=0.2, gather_max_ms=0.2)
         brokers.hold()
         appender.append(0, b"k", b"1", b"h")
         await brokers.wait_requests(1)
@@ -347,7 +350,7 @@ def test_it_gathers_for_less_than_uvloop_can_tell_apart() -> None:
 
 async def test_nothing_is_sent_after_close() -> None:
     brokers = FakeBrokers({0: 1, 1: 1})
-    appender = Appender(CONFIG, brokers, lambda *_: None, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
+    appender = make_appender(brokers)
     brokers.hold()
     appender.append(0, b"k", b"1", b"h")
     await brokers.wait_requests(1)
@@ -362,8 +365,7 @@ async def test_nothing_is_sent_after_close() -> None:
 
 async def test_request_is_bounded_in_bytes() -> None:
     brokers = FakeBrokers(dict.fromkeys(range(3), 1))
-    config = replace(CONFIG, request_bytes_max=1)
-    appender = Appender(config, brokers, lambda *_: None, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
+    appender = make_appender(brokers, request_bytes_max=1)
     for partition in range(3):
         appender.append(partition, b"k", b"1", b"h")
     assert await appender.close(5)
