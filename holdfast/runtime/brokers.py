@@ -1,4 +1,8 @@
-"""Who leads which partition of the state topic, and open connections to them."""
+"""Who leads which partition of the state topic, and open connections to them.
+
+A broker that was frozen or cut off names leaders of the past, and such a leader, asked for its log's end, tells one of the past.
+So of one topic no leader epoch is taken that is lower than one seen before.
+"""
 
 import asyncio
 from collections import deque
@@ -15,6 +19,8 @@ STALE_LEADER = frozenset({3, 5, NOT_LEADER_OR_FOLLOWER, 9, 56, 74, 75, 78, 100})
 #: Least time between two questions who leads.
 REFRESH_INTERVAL_S = 0.1
 
+NO_TOPIC = bytes(16)
+
 #: How long the answer of one broker is waited for before another is asked as well.
 PATIENCE_S = 0.5
 
@@ -25,6 +31,8 @@ class Brokers:
     def __init__(self, options: ConnectionOptions, topic: str, timeout_ms: int) -> None:
         self.topic = topic
         self.leaders: dict[int, tuple[int, int]] = {}  #: partition to (broker id, leader epoch)
+        self._topic_id = NO_TOPIC
+        self._leader_epochs: dict[int, int] = {}  #: the highest seen of this topic, by partition
         self._options = options
         self._timeout_ms = timeout_ms
         self._addresses: dict[int, tuple[str, int]] = {}
@@ -94,6 +102,9 @@ class Brokers:
         except ConnectionFailed:
             await asyncio.sleep(REFRESH_INTERVAL_S)
             raise
+        if answer.topic_id not in (NO_TOPIC, self._topic_id):
+            self._topic_id, self._leader_epochs = answer.topic_id, {}
+        self._leader_epochs |= answer.leader_epochs
         self._addresses = answer.brokers
         self.leaders = answer.leaders
         for listener in self._listeners:
@@ -125,6 +136,12 @@ class Brokers:
         api, version = frames.METADATA
         connection = await BrokerConnection.open(address, self._options, self._timeout_ms)
         try:
-            return frames.decode_metadata(await connection.exchange(api, version, frames.encode_metadata(self.topic)))
+            body = await connection.exchange(api, version, frames.encode_metadata(self.topic), is_flexible=True)
         finally:
             connection.close()
+        answer = frames.decode_metadata(body)
+        if answer.topic_id == self._topic_id and any(
+            epoch < self._leader_epochs.get(partition, epoch) for partition, epoch in answer.leader_epochs.items()
+        ):
+            raise ConnectionFailed(f"{address[0]}:{address[1]} has not learned yet who leads now")
+        return answer

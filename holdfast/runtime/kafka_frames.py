@@ -2,7 +2,7 @@
 
 They are made once per turn of the loop for many partitions, so they are packed by hand; everything else goes through kio or librdkafka.
 
-Source: Apache Kafka's message schemas Produce v8, Fetch v12, ListOffsets v5, Metadata v7 (all spoken by brokers from 2.7 to 4.x).
+Source: Apache Kafka's message schemas Produce v8, Fetch v12, ListOffsets v5, Metadata v12 (all spoken by brokers from 3.1 to 4.x).
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 PRODUCE: Final = (0, 8)
 FETCH: Final = (1, 12)  #: flexible
 LIST_OFFSETS: Final = (2, 5)
-METADATA: Final = (3, 7)
+METADATA: Final = (3, 12)  #: flexible
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -25,6 +25,7 @@ _FETCH_PARTITION = Struct(">iiqiqi")
 _FETCHED_HEAD = Struct(">ihi")
 _FETCHED_PARTITION = Struct(">ihqqq")
 _OFFSET_FOUND = Struct(">ihqqi")
+_LED = Struct(">hiii")
 
 
 class Produced(NamedTuple):
@@ -57,11 +58,12 @@ class Fetched(NamedTuple):
 
 
 class Leaders(NamedTuple):
-    """The brokers, and who leads each partition of the topic."""
+    """The brokers, and who leads each partition of the topic, as one of them knows it."""
 
     brokers: dict[int, tuple[str, int]]
+    topic_id: bytes  #: zeros: there is no such topic
     leaders: dict[int, tuple[int, int]]  #: partition to (broker id, leader epoch); without those that have no leader
-    error_code: int  #: of the topic
+    leader_epochs: dict[int, int]  #: of all partitions
 
 
 def _text(value: str) -> bytes:
@@ -110,8 +112,7 @@ def encode_fetch(
     forgotten: Sequence[int],
 ) -> bytes:
     """Return a fetch within a session (id, epoch): partitions that are new or moved, and those to leave out from now on."""
-    name = topic.encode()
-    named = _uvarint(len(name) + 1) + name
+    named = _compact_text(topic)
     parts = [_FETCH_HEAD.pack(-1, wait_ms, 1, bytes_max, 0, *session)]
     if targets:
         parts += (b"\x02", named, _uvarint(len(targets) + 1))
@@ -176,39 +177,49 @@ def decode_offsets(data: bytes) -> dict[int, tuple[int, int]]:
 
 def encode_metadata(topic: str) -> bytes:
     """Return a request for the leaders of one topic, which is not created."""
-    return _INT32.pack(1) + _text(topic) + b"\x00"
+    return b"\x02" + bytes(16) + _compact_text(topic) + b"\x00" + b"\x00\x00\x00"
 
 
 def decode_metadata(data: bytes) -> Leaders:
     """Return the brokers and leaders."""
-    at = 4
-    (count,) = _INT32.unpack_from(data, at)
-    at += 4
+    count, at = _read_uvarint(data, 4)
     brokers = {}
-    for _ in range(count):
+    for _ in range(count - 1):
         (broker_id,) = _INT32.unpack_from(data, at)
-        host, at = _nullable(data, at + 4)
+        host, at = _read_compact_text(data, at + 4)
         (port,) = _INT32.unpack_from(data, at)
         brokers[broker_id] = (host, port)
-        _, at = _nullable(data, at + 4)
-    _, at = _nullable(data, at)
-    (topics,) = _INT32.unpack_from(data, at + 4)
-    at += 8
-    assert topics == 1, "one topic was asked for"
-    (topic_error,) = _INT16.unpack_from(data, at)
-    _, at = _nullable(data, at + 2)
-    (count,) = _INT32.unpack_from(data, at + 1)
-    at += 5
-    leaders = {}
-    for _ in range(count):
-        _, partition, leader, leader_epoch = Struct(">hiii").unpack_from(data, at)
-        at += 14
+        _, at = _read_compact_text(data, at + 4)
+        _, at = _read_tags(data, at)
+    _, at = _read_compact_text(data, at)
+    topics, at = _read_uvarint(data, at + 4)
+    assert topics == 2, "one topic was asked for"
+    _, at = _read_compact_text(data, at + 2)
+    topic_id = data[at : at + 16]
+    count, at = _read_uvarint(data, at + 17)
+    leaders, leader_epochs = {}, {}
+    for _ in range(count - 1):
+        _, partition, leader, leader_epoch = _LED.unpack_from(data, at)
+        at += _LED.size
         for _ in range(3):
-            (replicas,) = _INT32.unpack_from(data, at)
-            at += 4 + 4 * max(0, replicas)
+            replicas, at = _read_uvarint(data, at)
+            at += 4 * max(0, replicas - 1)
+        _, at = _read_tags(data, at)
+        leader_epochs[partition] = leader_epoch
         if leader in brokers:
             leaders[partition] = (leader, leader_epoch)
-    return Leaders(brokers, leaders, topic_error)
+    return Leaders(brokers, topic_id, leaders, leader_epochs)
+
+
+def _compact_text(value: str) -> bytes:
+    data = value.encode()
+    return _uvarint(len(data) + 1) + data
+
+
+def _read_compact_text(data: bytes, at: int) -> tuple[str, int]:
+    length, at = _read_uvarint(data, at)
+    end = at + max(0, length - 1)
+    return data[at:end].decode(), end
 
 
 def _nullable(data: bytes, at: int) -> tuple[str, int]:

@@ -127,6 +127,14 @@ class Scene:
         """Wait until every broker has every record again."""
         await self._wait(lambda found: all(copies == BROKERS for _, copies in found), "all copies in sync")
 
+    async def wait_refusals(self) -> None:
+        """Wait until every writer was refused twice more."""
+        goals = [writer.refusals.total() + 2 for writer in self.writers]
+        await wait_until(
+            lambda: all(writer.refusals.total() >= goal for writer, goal in zip(self.writers, goals, strict=True)),
+            "two refusals of each writer",
+        )
+
     async def wait_answers(self) -> None:
         """Wait until every writer has some more answers."""
         goals = [writer.answered + ENOUGH for writer in self.writers]
@@ -169,12 +177,12 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(brokers: EmbeddedKafka, state_topic: str, directory: Path) -> AsyncIterator[Scene]:
+async def scene(brokers: EmbeddedKafka, state_topic: str, directory: Path, **settings: object) -> AsyncIterator[Scene]:
     """Give writers at work, and check in the end that nothing was lost, neither here nor by a load."""
     topic_id = topic_id_of(brokers.bootstrap_servers, SHARE_TOPIC)
     async with AsyncExitStack() as stack:
         make_node = stack.enter_context(node_processes(brokers.bootstrap_servers, state_topic, directory))
-        node = make_node(**LOG)
+        node = make_node(**LOG, **settings)
         await node.start()
         writers = []
         for partition in range(WRITERS):
@@ -186,6 +194,9 @@ async def scene(brokers: EmbeddedKafka, state_topic: str, directory: Path) -> As
         try:
             await playing.wait_answers()
             yield playing
+        except AssertionError:
+            print(node.last_words())
+            raise
         finally:
             for task in running:
                 task.cancel()
@@ -227,5 +238,25 @@ async def test_a_broker_falls_silent_and_wakes_up(brokers: EmbeddedKafka, topic:
             await playing.wait_answers()
         finally:
             brokers.thaw(victim)
+        await playing.wait_in_sync()
+        await playing.wait_answers()
+
+
+async def test_a_broker_wakes_up_alone_and_names_leaders_of_the_past(
+    brokers: EmbeddedKafka, topic: str, tmp_path: Path
+) -> None:
+    """Nobody can tell it that it leads no more; the end that its log has is not taken for the end of the log."""
+    async with scene(brokers, topic, tmp_path, admin_timeout_ms=4_000) as playing:
+        victim = await playing.busiest()
+        brokers.freeze(victim)
+        try:
+            await playing.wait_moved_from(victim)
+            await playing.wait_answers()
+            for other in {node.node_id for node in brokers.nodes} - {victim}:
+                brokers.freeze(other)
+            brokers.thaw(victim)
+            await playing.wait_refusals()
+        finally:
+            brokers.thaw()
         await playing.wait_in_sync()
         await playing.wait_answers()

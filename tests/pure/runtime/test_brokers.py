@@ -2,13 +2,28 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from io import BytesIO
 from typing import Any
+from uuid import UUID
 
 import pytest
+from kio.schema.errors import ErrorCode
+from kio.schema.metadata.v12.response import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kio.schema.types import BrokerId, TopicName
+from kio.serial import entity_writer
+from kio.static.primitive import i32
 
 from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed, ConnectionOptions
 from holdfast.runtime.brokers import Brokers
 from tests.pure.runtime.fake_brokers import wait_until
+
+TOPIC_ID = UUID(int=1)
 
 
 class SilentServer:
@@ -71,13 +86,39 @@ async def test_nobody_is_reached_after_close() -> None:
         await brokers.connection(1, "fetch")
 
 
-def metadata(broker_id: int, leader_epoch: int) -> bytes:
-    """Return an answer that names one broker, which leads the one partition of the topic."""
-    broker = broker_id.to_bytes(4, "big") + b"\x00\x04host" + (9092).to_bytes(4, "big") + b"\xff\xff"
-    partition = bytes(6) + broker_id.to_bytes(4, "big") + leader_epoch.to_bytes(4, "big") + bytes(12)
-    topic = b"\x00\x00\x00\x05topic\x00" + (1).to_bytes(4, "big") + partition
-    one = (1).to_bytes(4, "big")
-    return bytes(4) + one + broker + b"\xff\xff" + broker_id.to_bytes(4, "big") + one + topic
+def metadata(leaders: dict[int, tuple[int, int]], topic_id: UUID = TOPIC_ID) -> bytes:
+    """Return an answer about the topic: (broker id or -1, leader epoch) by partition."""
+    response = MetadataResponse(
+        throttle_time=timedelta(0),
+        brokers=tuple(
+            MetadataResponseBroker(node_id=BrokerId(node_id), host=f"host-{node_id}", port=i32(9092))
+            for node_id in sorted({leader for leader, _ in leaders.values()} - {-1})
+        ),
+        cluster_id="cluster",
+        controller_id=BrokerId(1),
+        topics=(
+            MetadataResponseTopic(
+                error_code=ErrorCode.none,
+                name=TopicName("topic"),
+                topic_id=topic_id,
+                partitions=tuple(
+                    MetadataResponsePartition(
+                        error_code=ErrorCode.none,
+                        partition_index=i32(partition),
+                        leader_id=BrokerId(leader),
+                        leader_epoch=i32(epoch),
+                        replica_nodes=(),
+                        isr_nodes=(),
+                        offline_replicas=(),
+                    )
+                    for partition, (leader, epoch) in leaders.items()
+                ),
+            ),
+        ),
+    )
+    buffer = BytesIO()
+    entity_writer(MetadataResponse)(buffer, response)
+    return buffer.getvalue()
 
 
 class Place:
@@ -94,7 +135,7 @@ class Place:
         place, host = self, address[0]
 
         class Connection:
-            async def exchange(self, api_key: int, version: int, body: bytes) -> bytes:
+            async def exchange(self, api_key: int, version: int, body: bytes, *, is_flexible: bool) -> bytes:
                 return await place._answers[host]()
 
             def close(self) -> None:
@@ -109,7 +150,26 @@ async def silence() -> bytes:
 
 
 async def answer() -> bytes:
-    return metadata(7, 3)
+    return metadata({0: (7, 3)})
+
+
+def always(body: bytes) -> Callable[[], Awaitable[bytes]]:
+    """Return a broker that gives this answer."""
+
+    async def answer_it() -> bytes:
+        return body
+
+    return answer_it
+
+
+def in_turn(*bodies: bytes) -> Callable[[], Awaitable[bytes]]:
+    """Return a broker that gives one of these answers after the other."""
+    left = iter(bodies)
+
+    async def answer_next() -> bytes:
+        return next(left)
+
+    return answer_next
 
 
 async def nonsense() -> bytes:
@@ -135,6 +195,47 @@ async def test_when_no_broker_tells_who_leads_each_says_why(monkeypatch: pytest.
         raise ConnectionFailed("refused")
 
     place = Place(monkeypatch, first=refused, second=nonsense)
-    with pytest.raises(ConnectionFailed, match=r"^refused; unpack"):
+    with pytest.raises(ConnectionFailed, match=r"^refused; index out of range"):
         await place.brokers.refresh()
     assert place.brokers.leaders == {}
+
+
+async def test_a_broker_that_names_a_leader_of_the_past_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, now = metadata({0: (1, 3), 1: (1, 3)}), metadata({0: (2, 4), 1: (1, 3)})
+    place = Place(monkeypatch, frozen=in_turn(now, before), spare=always(now))
+    await place.brokers.refresh()
+    place.brokers._addresses = {}
+    await place.brokers.refresh()
+    assert place.asked == ["frozen", "frozen closed"] * 2 + ["spare", "spare closed"]
+    assert place.brokers.leaders == {0: (2, 4), 1: (1, 3)}
+
+
+async def test_where_every_broker_names_a_leader_of_the_past_the_last_known_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = Place(monkeypatch, frozen=in_turn(metadata({0: (2, 4)}), metadata({0: (1, 3)})))
+    await place.brokers.refresh()
+    place.brokers._addresses = {}
+    with pytest.raises(ConnectionFailed, match=r"^frozen:1 has not learned yet who leads now$"):
+        await place.brokers.refresh()
+    assert place.brokers.leaders == {0: (2, 4)}
+
+
+async def test_a_leader_of_the_past_is_known_as_such_when_there_was_none_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = metadata({0: (1, 3)}), metadata({0: (-1, 4)}), metadata({0: (1, 3)})
+    place = Place(monkeypatch, frozen=in_turn(*answers))
+    for _ in range(2):
+        await place.brokers.refresh()
+        place.brokers._addresses = {}
+    with pytest.raises(ConnectionFailed):
+        await place.brokers.refresh()
+    assert place.brokers.leaders == {}
+
+
+async def test_a_topic_that_was_made_again_begins_with_low_leader_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = metadata({}, UUID(int=0))
+    place = Place(monkeypatch, one=in_turn(metadata({0: (1, 3)}), gone, metadata({0: (2, 0)}, UUID(int=2))))
+    for known in ({0: (1, 3)}, {}, {0: (2, 0)}):
+        await place.brokers.refresh()
+        place.brokers._addresses = {}
+        assert place.brokers.leaders == known

@@ -4,6 +4,7 @@ import datetime
 from importlib import import_module
 from io import BytesIO
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v12.request import FetchRequest
 from kio.schema.list_offsets.v5.request import ListOffsetsRequest
-from kio.schema.metadata.v7.request import MetadataRequest
+from kio.schema.metadata.v12.request import MetadataRequest
 from kio.schema.produce.v8.request import ProduceRequest
 from kio.serial import entity_reader, entity_writer
 
@@ -21,7 +22,7 @@ from holdfast.runtime.kafka_frames import Fetched, FetchTarget, Leaders, Produce
 produce: Any = import_module("kio.schema.produce.v8.response")
 fetch: Any = import_module("kio.schema.fetch.v12.response")
 list_offsets: Any = import_module("kio.schema.list_offsets.v5.response")
-metadata: Any = import_module("kio.schema.metadata.v7.response")
+metadata: Any = import_module("kio.schema.metadata.v12.response")
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -187,10 +188,16 @@ def test_metadata_request_creates_nothing(topic: str) -> None:
 
 @pytest.mark.parametrize("rack", [None, "r1"])
 @pytest.mark.parametrize("cluster_id", [None, "cluster"])
+@pytest.mark.parametrize("topic_id", [None, UUID(int=5)])
 @settings(max_examples=40, deadline=None)
 @given(st.dictionaries(INDEX, st.tuples(TOPIC, st.integers(0, 65535)), max_size=3), CODE, st.data())
 def test_metadata_response(
-    rack: str | None, cluster_id: str | None, brokers: dict[int, tuple[str, int]], code: int, data: st.DataObject
+    rack: str | None,
+    cluster_id: str | None,
+    topic_id: UUID | None,
+    brokers: dict[int, tuple[str, int]],
+    code: int,
+    data: st.DataObject,
 ) -> None:
     leaders = data.draw(
         st.dictionaries(INDEX, st.tuples(st.sampled_from([*brokers, -1]), st.integers(0, 9)), max_size=4)
@@ -207,6 +214,7 @@ def test_metadata_response(
             metadata.MetadataResponseTopic(
                 error_code=ErrorCode(code),
                 name="topic",
+                topic_id=topic_id,
                 is_internal=False,
                 partitions=tuple(
                     metadata.MetadataResponsePartition(
@@ -224,4 +232,6 @@ def test_metadata_response(
         ),
     )
     led = {index: leader for index, leader in leaders.items() if leader[0] != -1}
-    assert frames.decode_metadata(write(response)) == Leaders(brokers, led, code)
+    epochs = {index: epoch for index, (_, epoch) in leaders.items()}
+    told = bytes(16) if topic_id is None else topic_id.bytes
+    assert frames.decode_metadata(write(response)) == Leaders(brokers, told, led, epochs)
