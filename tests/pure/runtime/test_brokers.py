@@ -17,7 +17,7 @@ from kio.schema.metadata.v12.response import (
 )
 from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_writer
-from kio.static.primitive import i32
+from kio.static.primitive import i32, i32Timedelta
 
 from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed, ConnectionOptions
 from holdfast.runtime.brokers import Brokers
@@ -89,7 +89,7 @@ async def test_nobody_is_reached_after_close() -> None:
 def metadata(leaders: dict[int, tuple[int, int]], topic_id: UUID = TOPIC_ID) -> bytes:
     """Return an answer about the topic: (broker id or -1, leader epoch) by partition."""
     response = MetadataResponse(
-        throttle_time=timedelta(0),
+        throttle_time=i32Timedelta.parse(timedelta(0)),
         brokers=tuple(
             MetadataResponseBroker(node_id=BrokerId(node_id), host=f"host-{node_id}", port=i32(9092))
             for node_id in sorted({leader for leader, _ in leaders.values()} - {-1})
