@@ -1,6 +1,6 @@
 """The Kafka cluster under both contenders: its own coordinator is one of them, its log carries the other."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -30,21 +30,17 @@ _ADMIN_TIMEOUT_S: Final = 30.0
 
 
 @contextmanager
-def running_kafka(
-    brokers: int, log_settings: Path | None = None, properties: Mapping[str, str] | None = None
-) -> Iterator[EmbeddedKafka]:
-    """Run a cluster for as long as the context lasts.
+def running_kafka(brokers: int, log_settings: Path | None = None) -> Iterator[EmbeddedKafka]:
+    """Run a cluster with Kafka's defaults for as long as the context lasts.
 
     Args:
         brokers: 1 or 3.
         log_settings: a log4j file in place of the embedded broker's own.
-        properties: what differs from Kafka's defaults.
     """
     options = list(JVM_OPTIONS)
     if log_settings:
         options.append(f"-Dlog4j2.configurationFile={log_settings}")
-    heap_mib = HEAP_MIB[brokers]
-    with EmbeddedKafka(brokers=brokers, properties=properties, jvm_options=options, heap_mib=heap_mib) as kafka:
+    with EmbeddedKafka(brokers=brokers, jvm_options=options, heap_mib=HEAP_MIB[brokers]) as kafka:
         yield kafka
 
 

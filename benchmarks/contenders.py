@@ -84,7 +84,10 @@ class KafkaCoordinator:
     state_topic = "__share_group_state"
     codec = Codec.KAFKA
 
-    _LOADED = re.compile(r"^(\S+) .*Finished loading of metadata from \S+-(\d+) .* in (\d+)ms .* Loaded (\d+) records")
+    #: The group coordinator says the same of `__consumer_offsets`.
+    _LOADED = re.compile(
+        r"^(\S+) .*Finished loading of metadata from __share_group_state-(\d+) .* in (\d+)ms .* Loaded (\d+) records"
+    )
 
     def __init__(self) -> None:
         self._kafka: EmbeddedKafka | None = None

@@ -14,8 +14,6 @@ from benchmarks.suites import Say
 
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.load.properties")
 _LOAD_TIMEOUT_S: Final = 300.0
-#: Kafka's coordinator would cut its log after five minutes, and later loads would find a shorter history.
-_NO_PRUNING: Final = {"share.coordinator.state.topic.prune.interval.ms": "2147483647"}
 #: Contenders that read every record of the history.
 WHOLE: Final = ("kafka", "holdfast")
 
@@ -27,7 +25,7 @@ def run_loads(contenders: Sequence[Contender], history: History, repeats: int, s
         BenchmarkError: a load took too long or skipped records, or a state is not what was written.
     """
     runs: list[dict[str, Any]] = []
-    with running_kafka(1, _LOG_SETTINGS, _NO_PRUNING) as kafka:
+    with running_kafka(1, _LOG_SETTINGS) as kafka:
         topic_id = create_topic(kafka)
         records: dict[str, int] = {}
         try:
