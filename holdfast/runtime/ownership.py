@@ -75,8 +75,8 @@ class Ownership:
         is_own = checkpoint.attempt_id == self.attempt_id
         was_own = self.owns()
         self.position, counts = step(self.position, owner_epoch, sequence, checkpoint)
-        if not counts:
-            return Verdict.LOST if is_own else Verdict.VOID
+        if not counts:  # once ours, a second copy of it says nothing
+            return Verdict.LOST if is_own and not was_own else Verdict.VOID
         self.winner = checkpoint
         self.winner_offset = record.offset
         self.generation_max = max(self.generation_max, checkpoint.generation)
