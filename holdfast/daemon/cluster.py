@@ -146,6 +146,8 @@ class ClusterMetadata:
                 self._tell_problem("")
                 backoff_ms = _BACKOFF_FIRST_MS
                 if is_full:
+                    # The next one is asked of another broker: one that is cut off tells the past, again and again.
+                    self._source.close()
                     full_refresh_at = loop.time() + settings.metadata_refresh_interval_ms / 1_000
                 await asyncio.sleep(settings.metadata_refresh_backoff_ms / 1_000)
                 with suppress(TimeoutError):

@@ -96,6 +96,7 @@ class Appender:
         self._ways: dict[int, _Way] = {}  #: to each broker that was sent something
         self._gathering: asyncio.Handle | None = None  #: runs when the first broker has gathered long enough
         self._gathering_end_s = 0.0
+        brokers.on_change(self._flush_waiting_soon)
 
     def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:
         """Take one record.

@@ -106,7 +106,7 @@ class BrokerConnection(asyncio.Protocol):
         )
         try:
             _, writer = await inner.connect()
-        except (OSError, KafkaError) as error:
+        except (OSError, KafkaError, RuntimeError) as error:  # RuntimeError: uvloop's, when it closes while it opens
             raise ConnectionFailed(f"{host}:{port} cannot be reached: {_tell(error)}") from error
         except BaseException:
             inner.close()
@@ -115,6 +115,9 @@ class BrokerConnection(asyncio.Protocol):
         connection = cls(transport, inner.close, address, options.client_id, inner._versions, timeout_ms)
         # What aiokafka does for each request, in two tasks and a stream, costs several times the request itself.
         transport.set_protocol(connection)
+        if transport.is_closing():  # aiokafka's protocol was told so, not ours
+            connection.close()
+            raise ConnectionFailed(f"{host}:{port} hung up")
         return connection
 
     def send(self, api_key: int, version: int, body: bytes, answered: Answered, *, is_flexible: bool = False) -> None:
@@ -135,7 +138,10 @@ class BrokerConnection(asyncio.Protocol):
         self._waiting.append(_Request(correlation_id, is_flexible, expires_s, answered))
         if self._watch is None:
             self._watch = self._loop.call_at(expires_s, self._close_overdue)
-        self._transport.write(b"".join((head, name, tags, body)))
+        try:
+            self._transport.write(b"".join((head, name, tags, body)))
+        except RuntimeError as closed:  # uvloop's, between the end of a connection and the word of it
+            self._fail(str(closed))
 
     async def exchange(self, api_key: int, version: int, body: bytes, *, is_flexible: bool = False) -> bytes:
         """Send one request and return the body of its answer; both without their headers.

@@ -1,7 +1,7 @@
 """Who leads which partition of the state topic, and open connections to them.
 
 A broker that was frozen or cut off names leaders of the past, and such a leader, asked for its log's end, tells one of the past.
-So of one topic no leader epoch is taken that is lower than one seen before.
+So of one topic no leader epoch is taken that is lower than one seen before, and each question goes to another broker first.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ STALE_LEADER = frozenset({3, 5, NOT_LEADER_OR_FOLLOWER, 9, 56, 74, 75, 78, 100})
 #: Least time between two questions who leads.
 REFRESH_INTERVAL_S = 0.1
 
+#: In place of the id of a topic that a broker does not know.
 NO_TOPIC = bytes(16)
 
 #: How long the answer of one broker is waited for before another is asked as well.
@@ -31,8 +32,10 @@ class Brokers:
     def __init__(self, options: ConnectionOptions, topic: str, timeout_ms: int) -> None:
         self.topic = topic
         self.leaders: dict[int, tuple[int, int]] = {}  #: partition to (broker id, leader epoch)
-        self._topic_id = NO_TOPIC
+        self._topic_id: bytes | None = None
+        self._past_topic_ids: set[bytes] = set()  #: of topics that lay under this name before
         self._leader_epochs: dict[int, int] = {}  #: the highest seen of this topic, by partition
+        self._questions = 0  #: asked so far
         self._options = options
         self._timeout_ms = timeout_ms
         self._addresses: dict[int, tuple[str, int]] = {}
@@ -50,7 +53,7 @@ class Brokers:
         """Ask who leads; callers meanwhile share one question. Failures leave what was known.
 
         Raises:
-            ConnectionFailed: no broker answered.
+            ConnectionFailed: no broker answered, or none that knows what is known already.
         """
         if self._refresh is None or self._refresh.done():
             self._refresh = asyncio.create_task(self._ask_leaders(), name="holdfast-leaders")
@@ -103,6 +106,8 @@ class Brokers:
             await asyncio.sleep(REFRESH_INTERVAL_S)
             raise
         if answer.topic_id not in (NO_TOPIC, self._topic_id):
+            if self._topic_id is not None:
+                self._past_topic_ids.add(self._topic_id)
             self._topic_id, self._leader_epochs = answer.topic_id, {}
         self._leader_epochs |= answer.leader_epochs
         self._addresses = answer.brokers
@@ -114,6 +119,8 @@ class Brokers:
     async def _first_answer(self) -> Leaders:
         """Ask one broker after the other, and the next one as well when the last is silent for a while."""
         addresses = deque(dict.fromkeys((*self._addresses.values(), *self._options.bootstrap)))
+        addresses.rotate(-self._questions)
+        self._questions += 1
         asking: set[asyncio.Task[Leaders]] = set()
         failures: list[str] = []
         try:
@@ -140,8 +147,12 @@ class Brokers:
         finally:
             connection.close()
         answer = frames.decode_metadata(body)
-        if answer.topic_id == self._topic_id and any(
-            epoch < self._leader_epochs.get(partition, epoch) for partition, epoch in answer.leader_epochs.items()
-        ):
+        if self._is_outdated(answer):
             raise ConnectionFailed(f"{address[0]}:{address[1]} has not learned yet who leads now")
         return answer
+
+    def _is_outdated(self, answer: Leaders) -> bool:
+        if answer.topic_id != self._topic_id:
+            return answer.topic_id in self._past_topic_ids
+        known = self._leader_epochs
+        return any(epoch < known.get(partition, epoch) for partition, epoch in answer.leader_epochs.items())

@@ -233,6 +233,7 @@ class Follower:
                         if self._followed.get(partition) is not followed:
                             return
                     _drop_met(sent, few)
+                    followed.offset = few[-1].offset + 1
                     listener.records_read(partition, followed.instance, few)
                     told += len(few)
                 followed.offset = max(followed.offset, last_offset + 1)
@@ -335,7 +336,7 @@ class _Session:
         is_stale = False
         for fetched in found:
             met = asked.get(fetched.partition)  # and not of an instance that came while the answer was under way
-            if met is None:
+            if met is None or self.wanted.get(fetched.partition) is not met:  # another broker leads it since
                 continue
             if fetched.error_code in STALE_LEADER:
                 met.asked_offset = -1
@@ -343,6 +344,8 @@ class _Session:
                 continue
             for _ in follower.meet(fetched.partition, met, fetched):
                 await asyncio.sleep(0)
+                if self.wanted.get(fetched.partition) is not met:
+                    break
         return is_stale
 
     def _forget_session(self) -> None:

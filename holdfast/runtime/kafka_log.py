@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from struct import error as StructError  # noqa: N812 - it is a class
 from typing import Any
 
 from confluent_kafka import TopicPartition
@@ -17,14 +16,17 @@ from confluent_kafka.admin import AdminClient
 
 from holdfast.runtime import kafka_frames as frames
 from holdfast.runtime.appender import Appender, AppenderConfig
-from holdfast.runtime.broker_connection import ConnectionFailed, ConnectionOptions
-from holdfast.runtime.brokers import STALE_LEADER, Brokers
+from holdfast.runtime.broker_connection import ConnectionOptions
+from holdfast.runtime.brokers import Brokers
 from holdfast.runtime.follower import Follower, FollowerConfig
 from holdfast.runtime.lanes import LaneConfig, SentBatch
 from holdfast.runtime.log import LogListener, ReadError
 from holdfast.runtime.metrics import Registry, RuntimeMetrics
 
 Settings = Mapping[str, str | int | float | bool]
+
+#: In place of (broker id, leader epoch) of a partition that nobody leads.
+_NO_LEADER = (-1, -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +135,12 @@ class KafkaLog:
         self._run(self._answer_log_start(partition, instance))
 
     def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
-        """See `Log.ask_latest_offsets`."""
-        self._run(self._answer_latest(round_number, partitions))
+        """See `Log.ask_latest_offsets`; each broker's answer is told by itself, so that a silent one holds up its own only."""
+        by_broker: dict[int, list[int]] = {}
+        for partition in partitions:
+            by_broker.setdefault(self._leader(partition), []).append(partition)
+        for broker_id, led in by_broker.items():
+            self._run(self._answer_latest(round_number, broker_id, led))
 
     def delete_records(self, partition: int, before_offset: int) -> None:
         """See `Log.delete_records`."""
@@ -154,7 +160,7 @@ class KafkaLog:
     async def _begin(self, partition: int, instance: int, from_offset: int) -> None:
         bounds = []
         for which in (frames.EARLIEST, frames.LATEST):  # in this order, so that the end is never below the start
-            found = await self._ask_offsets([partition], which)
+            found = await self._ask_offsets(self._leader(partition), [partition], which)
             if self._reading.get(partition) != instance:
                 return
             if partition not in found:
@@ -172,28 +178,37 @@ class KafkaLog:
             self._load.follow(partition, instance, begin, end)
 
     async def _answer_log_start(self, partition: int, instance: int) -> None:
-        found = await self._ask_offsets([partition], frames.EARLIEST)
+        found = await self._ask_offsets(self._leader(partition), [partition], frames.EARLIEST)
         self._told().log_start_found(partition, instance, found.get(partition))
 
-    async def _answer_latest(self, round_number: int, partitions: list[int]) -> None:
+    async def _answer_latest(self, round_number: int, broker_id: int, partitions: list[int]) -> None:
         began_s = self._loop.time()
-        found = await self._ask_offsets(partitions, frames.LATEST)
+        found = await self._ask_offsets(broker_id, partitions, frames.LATEST)
         self._metrics.read_index_time.record((self._loop.time() - began_s) * 1_000)
         self._told().latest_offsets(round_number, {partition: found.get(partition) for partition in partitions})
         for partition, offset in found.items():
             self._tail.reach(partition, offset)
 
-    async def _ask_offsets(self, partitions: list[int], which: int) -> dict[int, int]:
-        """Ask each partition's leader; a partition without an answer is left out, and the leaders are asked for anew."""
-        by_broker: dict[int, list[tuple[int, int, int]]] = {}
-        for partition in partitions:
-            broker_id, leader_epoch = self._brokers.leaders.get(partition, (-1, -1))
-            by_broker.setdefault(broker_id, []).append((partition, leader_epoch, which))
-        answers = await asyncio.gather(*(self._ask_broker(*asked) for asked in by_broker.items()))
-        found = {partition: answer for answered in answers for partition, answer in answered.items()}
-        if any(code in STALE_LEADER for code, _ in found.values()) or len(found) < len(partitions):
-            self._run(self._refresh())
-        return {partition: offset for partition, (code, offset) in found.items() if code == 0}
+    def _leader(self, partition: int) -> int:
+        return self._brokers.leaders.get(partition, _NO_LEADER)[0]
+
+    async def _ask_offsets(self, broker_id: int, partitions: list[int], which: int) -> dict[int, int]:
+        """Ask the leader of some partitions; those without an answer are left out, and who leads is known anew then.
+
+        A broker that was frozen answers late and tells the past, so an answer counts only if it still leads.
+        """
+        leaders = self._brokers.leaders
+        led_as = {partition: leaders.get(partition, _NO_LEADER) for partition in partitions}
+        answers = await self._ask_broker(broker_id, [(partition, led_as[partition][1], which) for partition in led_as])
+        leaders = self._brokers.leaders
+        found = {
+            partition: offset
+            for partition, (error_code, offset) in answers.items()
+            if error_code == 0 and leaders.get(partition) == led_as.get(partition)
+        }
+        if len(found) < len(partitions):
+            await self._refresh()
+        return found
 
     async def _ask_broker(self, broker_id: int, asked: list[tuple[int, int, int]]) -> dict[int, tuple[int, int]]:
         api, version = frames.LIST_OFFSETS
@@ -201,13 +216,15 @@ class KafkaLog:
             connection = await self._brokers.connection(broker_id, "offsets")
             body = frames.encode_list_offsets(self._config.topic, asked)
             return frames.decode_offsets(await connection.exchange(api, version, body))
-        except (ConnectionFailed, StructError):  # StructError: an answer that cannot be read is as good as none
+        except (
+            Exception
+        ):  # no answer, or none that can be read; whatever it is, those who wait must be told that there is none
             return {}
 
     async def _refresh(self) -> None:
         try:
             await self._brokers.refresh()
-        except ConnectionFailed:
+        except Exception:  # as above
             return  # whoever needs a leader asks again, within its own deadline
 
     # ---- loads -----------------------------------------------------------------------------------------------------

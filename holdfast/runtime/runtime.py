@@ -93,7 +93,7 @@ class CoordinatorRuntime:
         #: operations in order of arrival, which is the order of their deadlines
         self._deadlines: deque[Operation] = deque()
         self._index_round = 0  #: the newest round of questions for read indexes that was sent
-        self._is_round_open = False
+        self._index_asked: set[int] = set()  #: partitions whose question has no answer yet; each has one at a time
         self._index_wanted: set[int] = set()
         self._index_retry: set[int] = set()
 
@@ -307,8 +307,8 @@ class CoordinatorRuntime:
 
     def latest_offsets(self, round_number: int, offsets: dict[int, int | None]) -> None:
         """See `LogListener.latest_offsets`."""
-        self._is_round_open = False
         for index, offset in offsets.items():
+            self._index_asked.discard(index)
             if offset is None:
                 self._index_retry.add(index)
             else:
@@ -344,10 +344,11 @@ class CoordinatorRuntime:
         self._index_wanted.add(index)
         return self._index_round + 1
 
-    def _ask_read_indexes(self) -> None:
+    def _ask_read_indexes(self, partitions: set[int]) -> None:
         self._index_round += 1
-        self._is_round_open = True
-        wanted, self._index_wanted = sorted(self._index_wanted), set()
+        self._index_wanted -= partitions
+        self._index_asked |= partitions
+        wanted = sorted(partitions)
         try:
             self._log.ask_latest_offsets(self._index_round, wanted)
         except Exception as bug:
@@ -364,8 +365,10 @@ class CoordinatorRuntime:
                 self._carry_out()
         finally:
             self._is_draining = False
-        if self._index_wanted and not self._is_round_open and not self.is_closed:
-            self._ask_read_indexes()
+        if self._index_wanted and not self.is_closed:
+            free = self._index_wanted - self._index_asked
+            if free:
+                self._ask_read_indexes(free)
 
     def _carry_out(self) -> None:
         replies, effects = self._replies[:], self._effects[:]

@@ -114,7 +114,14 @@ async def test_the_first_image_names_the_cluster_and_knows_what_is_in_use(cluste
         assert image is not None
         assert (image.cluster_id, image.version) == ("cluster-a", 1)
         assert (image.partition_count(A), image.partition_count(B)) == (3, None)
-    assert cluster.closes == 1
+    assert cluster.closes == 2
+
+
+async def test_each_full_refresh_asks_another_broker(cluster: FakeCluster) -> None:
+    async with running(Node(cluster, metadata_refresh_interval_ms=100)) as node:
+        await wait_until(lambda: len(node.refreshes) >= 3)
+        assert [refresh.is_full for _, refresh in node.refreshes[:3]] == [True] * 3
+        assert cluster.closes >= 2
 
 
 async def test_all_who_ask_at_once_share_one_request(cluster: FakeCluster) -> None:

@@ -203,6 +203,25 @@ async def test_connection_that_breaks_is_tried_again_where_the_partition_is_led_
     assert failures == []
 
 
+async def test_what_gathers_for_a_silent_broker_leaves_when_another_leads(
+    appender: Appender, brokers: FakeBrokers
+) -> None:
+    brokers.hold()
+    appender.append(0, b"k", b"1", b"h1")
+    await brokers.wait_requests(1)
+    appender.append(1, b"k", b"2", b"h2")
+    await brokers.wait_requests(2)
+    appender.append(2, b"k", b"3", b"h3")
+    brokers.leaders[2] = (1, 1)
+    await asyncio.sleep(0)
+    assert [broker_id for broker_id, _, _ in brokers.requests] == [1, 1]
+    brokers.elected[1] = {2: (2, 2)}
+    await brokers.refresh()
+    await brokers.wait_requests(3)
+    assert brokers.requests[2][0] == 2
+    brokers.let_go()
+
+
 async def test_batch_whose_time_is_up_is_told_as_failed(
     appender: Appender, brokers: FakeBrokers, failures: Failures
 ) -> None:

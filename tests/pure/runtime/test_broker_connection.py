@@ -19,6 +19,8 @@ class Socket:
         self.is_closed = False
 
     def write(self, data: bytes) -> None:
+        if self.is_closed:
+            raise RuntimeError("unable to perform operation; the handler is closed")
         self.written.append(data)
 
     def close(self) -> None:
@@ -146,3 +148,17 @@ async def test_version_that_the_broker_does_not_speak_is_not_asked(
             await connection.exchange(api_key, 12, b"")
     assert socket.written == []
     assert connection.is_open
+
+
+async def test_a_transport_that_is_closed_already_fails_all_that_waits(
+    connection: BrokerConnection, socket: Socket
+) -> None:
+    """uvloop closes first and tells later, and raises in between."""
+    told: list[Outcome] = []
+    ask(connection, told)
+    socket.close()
+    ask(connection, told)
+    assert [str(outcome) for outcome in told] == [
+        "host:9092 did not answer: unable to perform operation; the handler is closed"
+    ] * 2
+    assert not connection.is_open

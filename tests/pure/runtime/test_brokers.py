@@ -202,12 +202,35 @@ async def test_when_no_broker_tells_who_leads_each_says_why(monkeypatch: pytest.
 
 async def test_a_broker_that_names_a_leader_of_the_past_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     before, now = metadata({0: (1, 3), 1: (1, 3)}), metadata({0: (2, 4), 1: (1, 3)})
-    place = Place(monkeypatch, frozen=in_turn(now, before), spare=always(now))
+    place = Place(monkeypatch, first=always(now), frozen=always(before))
     await place.brokers.refresh()
     place.brokers._addresses = {}
     await place.brokers.refresh()
-    assert place.asked == ["frozen", "frozen closed"] * 2 + ["spare", "spare closed"]
+    assert place.asked == ["first", "first closed", "frozen", "frozen closed", "first", "first closed"]
     assert place.brokers.leaders == {0: (2, 4), 1: (1, 3)}
+
+
+async def test_a_broker_of_the_past_that_is_asked_first_is_not_believed_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = Place(monkeypatch, frozen=always(metadata({0: (1, 3)})), other=always(metadata({0: (2, 4)})))
+    known = []
+    for _ in range(4):
+        await place.brokers.refresh()
+        place.brokers._addresses = {}
+        known.append(place.brokers.leaders[0])
+    assert known == [(1, 3), (2, 4), (2, 4), (2, 4)]
+
+
+async def test_a_topic_of_the_past_under_this_name_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made_again = metadata({0: (2, 0)}, UUID(int=2))
+    place = Place(monkeypatch, one=in_turn(metadata({0: (1, 3)}), made_again, metadata({0: (1, 5)})))
+    for _ in range(2):
+        await place.brokers.refresh()
+        place.brokers._addresses = {}
+    with pytest.raises(ConnectionFailed, match="has not learned yet"):
+        await place.brokers.refresh()
+    assert place.brokers.leaders == {0: (2, 0)}
 
 
 async def test_where_every_broker_names_a_leader_of_the_past_the_last_known_stays(

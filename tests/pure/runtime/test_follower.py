@@ -316,6 +316,37 @@ async def test_stale_leader_is_asked_for_anew(
     assert told.lines == []
 
 
+@pytest.mark.parametrize("late", [found(batch(5, [b"a"])), found(b"", error_code=1), found(b"", is_diverging=True)])
+async def test_a_leader_of_the_past_that_answers_late_is_not_listened_to(
+    tail: Follower, brokers: FakeBrokers, told: Told, late: Fetched
+) -> None:
+    tail.follow(0, 3, 5)
+    await brokers.wait_requests(1)
+    brokers.elected[1] = {0: (2, 1)}
+    await brokers.refresh()
+    await brokers.wait_requests(2)
+    brokers.answers.extend([lambda _: fetched([late]), lambda _: fetched([found(batch(5, [b"b"]))])])
+    brokers.answer_one()
+    brokers.answer_one()
+    await wait_until(lambda: bool(told.lines))
+    assert told.lines == ["0 instance 3: 5 b", "0 instance 3: stands at 6"]
+
+
+async def test_a_new_leader_goes_on_where_the_slices_of_the_old_one_end(
+    tail: Follower, brokers: FakeBrokers, told: Told
+) -> None:
+    tail.follow(0, 3, 5)
+    await brokers.wait_requests(1)
+    brokers.elected[1] = {0: (2, 1)}
+    told.at_records = lambda: brokers.asking.append(asyncio.ensure_future(brokers.refresh()))
+    brokers.answers.append(lambda _: fetched([found(batch(5, [b"a", b"b", b"c", b"d", b"e"]))]))
+    brokers.answer_one()
+    await wait_until(lambda: 2 in {broker_id for broker_id, _, _ in brokers.requests})
+    moved = next(body for broker_id, _, body in brokers.requests if broker_id == 2)
+    assert told.lines == ["0 instance 3: 5 a, 6 b"]
+    assert targets_of(moved) == ((0, 0), {0: 7}, [])
+
+
 @pytest.mark.parametrize(
     ("bad", "line"),
     [

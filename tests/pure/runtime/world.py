@@ -91,7 +91,7 @@ class World:
         self._machines = 0
         self._attempts = 0
         self._round = 0
-        self._asked: list[int] = []
+        self._asked: dict[int, list[int]] = {}  #: partitions by round
         self._on_answer: dict[str, str] = {}  #: operation -> command to run when it is answered
         self._is_deaf = False
         self.runtime = CoordinatorRuntime(
@@ -256,8 +256,9 @@ class World:
         self.told.append(_outcome(found))
 
     def _do_index(self, index: int, arguments: list[str], options: dict[str, str]) -> None:
-        """Answer the newest round (or `round=N`) for all that asked: with the log's end, an offset, or `unknown`."""
-        asked, number = self._asked, int(options.get("round", self._round))
+        """Answer the newest round (or `round=N`) for all that it asks for: with the log's end, an offset, or `unknown`."""
+        number = int(options.get("round", self._round))
+        asked = self._asked[number]
         offsets: dict[int, int | None] = {partition: self.topics[partition].end for partition in asked}
         if arguments:
             offsets = dict.fromkeys(asked, None if arguments[0] == "unknown" else int(arguments[0]))
@@ -357,7 +358,7 @@ class World:
 
     def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
         self.told.append(f"ask read index, round {round_number}: {partitions}")
-        self._round, self._asked = round_number, partitions
+        self._round, self._asked[round_number] = round_number, partitions
 
     def delete_records(self, partition: int, before_offset: int) -> None:
         self.told.append(f"delete below {before_offset}" + _on(partition))
