@@ -26,7 +26,6 @@ class Verdict(Enum):
     VOID = "void"  #: counts for nobody
     OWN = "own"  #: this attempt's checkpoint, and it counts: the partition is ours
     REFRESH = "refresh"  #: our checkpoint again
-    LOST = "lost"  #: this attempt's checkpoint, and it is void: another took the epoch first
     RIVAL = "rival"  #: another attempt's checkpoint that counts
 
 
@@ -75,8 +74,8 @@ class Ownership:
         is_own = checkpoint.attempt_id == self.attempt_id
         was_own = self.owns()
         self.position, counts = step(self.position, owner_epoch, sequence, checkpoint)
-        if not counts:  # once ours, a second copy of it says nothing
-            return Verdict.LOST if is_own and not was_own else Verdict.VOID
+        if not counts:  # of ours, too: a rival that took the epoch first was met before, or this is a second copy
+            return Verdict.VOID
         self.winner = checkpoint
         self.winner_offset = record.offset
         self.generation_max = max(self.generation_max, checkpoint.generation)

@@ -307,7 +307,7 @@ class PartitionLife(PartitionData):
                 self._meet_own_checkpoint(offset, now_ms)
                 if self.state is not State.LOADING:
                     return
-            elif ownership.attempt_id is not None:  # LOST, or a RIVAL after our claim
+            elif ownership.attempt_id is not None:  # a RIVAL after our claim
                 self._lose(now_ms)
                 return
 

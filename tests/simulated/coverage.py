@@ -45,7 +45,6 @@ EXPECTED = (
     "own records refused",
     "verdict: void",
     "verdict: own",
-    "verdict: lost",
     "verdict: rival",
     "verdict: data",
     "superseded",
