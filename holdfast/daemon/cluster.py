@@ -54,6 +54,9 @@ class TopicSource(Protocol):
     async def ask_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
         """Ask for topics by id; raises ConnectionFailed."""
 
+    def move_on(self) -> None:
+        """Ask another broker next."""
+
     def close(self) -> None:
         """Hang up."""
 
@@ -146,8 +149,7 @@ class ClusterMetadata:
                 self._tell_problem("")
                 backoff_ms = _BACKOFF_FIRST_MS
                 if is_full:
-                    # The next one is asked of another broker: one that is cut off tells the past, again and again.
-                    self._source.close()
+                    self._source.move_on()  # a broker that is cut off tells the past, again and again
                     full_refresh_at = loop.time() + settings.metadata_refresh_interval_ms / 1_000
                 await asyncio.sleep(settings.metadata_refresh_backoff_ms / 1_000)
                 with suppress(TimeoutError):

@@ -57,6 +57,7 @@ class MetadataClient:
         self._topics_per_request_max = topics_per_request_max
         self._random = random
         self._connection: BrokerConnection | None = None
+        self._asking = 0  #: questions under way
         self._untried: list[Address] = []
         #: the brokers named by the last answer; empty before it
         self.brokers: tuple[Address, ...] = ()
@@ -95,6 +96,11 @@ class MetadataClient:
                 return False
         return True
 
+    def move_on(self) -> None:
+        """Ask another broker from the next question on, unless one is under way."""
+        if not self._asking:
+            self.close()
+
     def close(self) -> None:
         """Hang up; a later question connects again."""
         if self._connection is not None:
@@ -104,6 +110,7 @@ class MetadataClient:
     async def _ask(self, topics: list[MetadataRequestTopic]) -> TopicAnswers:
         responses: list[MetadataResponse] = []
         remaining = iter(topics)
+        self._asking += 1
         try:
             while (some := list(islice(remaining, self._topics_per_request_max))) or not responses:
                 connection = await self._connected()
@@ -112,6 +119,8 @@ class MetadataClient:
             # Cancelled or failed: what the connection would say next answers nobody's question.
             self.close()
             raise
+        finally:
+            self._asking -= 1
         self.brokers = tuple((broker.host, broker.port) for broker in responses[-1].brokers)
         return _to_answers(responses)
 

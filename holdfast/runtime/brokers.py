@@ -32,8 +32,7 @@ class Brokers:
     def __init__(self, options: ConnectionOptions, topic: str, timeout_ms: int) -> None:
         self.topic = topic
         self.leaders: dict[int, tuple[int, int]] = {}  #: partition to (broker id, leader epoch)
-        self._topic_id: bytes | None = None
-        self._past_topic_ids: set[bytes] = set()  #: of topics that lay under this name before
+        self._topic_id = NO_TOPIC
         self._leader_epochs: dict[int, int] = {}  #: the highest seen of this topic, by partition
         self._questions = 0  #: asked so far
         self._options = options
@@ -106,8 +105,6 @@ class Brokers:
             await asyncio.sleep(REFRESH_INTERVAL_S)
             raise
         if answer.topic_id not in (NO_TOPIC, self._topic_id):
-            if self._topic_id is not None:
-                self._past_topic_ids.add(self._topic_id)
             self._topic_id, self._leader_epochs = answer.topic_id, {}
         self._leader_epochs |= answer.leader_epochs
         self._addresses = answer.brokers
@@ -152,7 +149,7 @@ class Brokers:
         return answer
 
     def _is_outdated(self, answer: Leaders) -> bool:
-        if answer.topic_id != self._topic_id:
-            return answer.topic_id in self._past_topic_ids
         known = self._leader_epochs
-        return any(epoch < known.get(partition, epoch) for partition, epoch in answer.leader_epochs.items())
+        return answer.topic_id == self._topic_id and any(
+            epoch < known.get(partition, epoch) for partition, epoch in answer.leader_epochs.items()
+        )

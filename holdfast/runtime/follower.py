@@ -232,8 +232,11 @@ class Follower:
                         yield
                         if self._followed.get(partition) is not followed:
                             return
+                        few = [record for record in few if record.offset >= followed.offset]  # the others landed
+                        if not few:
+                            continue
                     _drop_met(sent, few)
-                    followed.offset = few[-1].offset + 1
+                    followed.offset, followed.last_epoch = few[-1].offset + 1, head[2]
                     listener.records_read(partition, followed.instance, few)
                     told += len(few)
                 followed.offset = max(followed.offset, last_offset + 1)
@@ -375,7 +378,7 @@ def _header(headers: list[tuple[str, bytes]]) -> bytes | None:
 def _drop_met(sent: deque[SentBatch], records: list[LogRecord]) -> None:
     """Forget sent batches that were met record by record, because the broker wrote them anew."""
     headers = {record.header for record in records} if sent else ()
-    while sent and sent[0].last_header in headers:
+    while sent and sent[0].first_header in headers:
         sent.popleft()
 
 

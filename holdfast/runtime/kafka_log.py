@@ -22,11 +22,9 @@ from holdfast.runtime.follower import Follower, FollowerConfig
 from holdfast.runtime.lanes import LaneConfig, SentBatch
 from holdfast.runtime.log import LogListener, ReadError
 from holdfast.runtime.metrics import Registry, RuntimeMetrics
+from holdfast.runtime.offsets import Offsets
 
 Settings = Mapping[str, str | int | float | bool]
-
-#: In place of (broker id, leader epoch) of a partition that nobody leads.
-_NO_LEADER = (-1, -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +85,7 @@ class KafkaLog:
             clock_ms,
             self._metrics,
         )
+        self._offsets = Offsets(self._brokers, self._latest_told, self._metrics)
         self._tail = self._make_follower("tail")
         self._load = self._make_follower("load")
         self.append = self._appender.append
@@ -106,6 +105,7 @@ class KafkaLog:
         self._is_closed = True
         for task in self._tasks:
             task.cancel()
+        self._offsets.close()
         await self._tail.close()
         await self._load.close()
         self._brokers.close()
@@ -135,12 +135,8 @@ class KafkaLog:
         self._run(self._answer_log_start(partition, instance))
 
     def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
-        """See `Log.ask_latest_offsets`; each broker's answer is told by itself, so that a silent one holds up its own only."""
-        by_broker: dict[int, list[int]] = {}
-        for partition in partitions:
-            by_broker.setdefault(self._leader(partition), []).append(partition)
-        for broker_id, led in by_broker.items():
-            self._run(self._answer_latest(round_number, broker_id, led))
+        """See `Log.ask_latest_offsets`."""
+        self._offsets.want_latest(round_number, partitions)
 
     def delete_records(self, partition: int, before_offset: int) -> None:
         """See `Log.delete_records`."""
@@ -160,13 +156,13 @@ class KafkaLog:
     async def _begin(self, partition: int, instance: int, from_offset: int) -> None:
         bounds = []
         for which in (frames.EARLIEST, frames.LATEST):  # in this order, so that the end is never below the start
-            found = await self._ask_offsets(self._leader(partition), [partition], which)
+            found = await self._offsets.ask(partition, which)
             if self._reading.get(partition) != instance:
                 return
-            if partition not in found:
+            if found is None:
                 self._told().read_failed(partition, instance, ReadError("no broker told its bounds", is_alarm=False))
                 return
-            bounds.append(found[partition])
+            bounds.append(found)
         start, end = bounds
         self._told().read_started(partition, instance, start, end)
         begin = max(start, from_offset)
@@ -178,54 +174,14 @@ class KafkaLog:
             self._load.follow(partition, instance, begin, end)
 
     async def _answer_log_start(self, partition: int, instance: int) -> None:
-        found = await self._ask_offsets(self._leader(partition), [partition], frames.EARLIEST)
-        self._told().log_start_found(partition, instance, found.get(partition))
+        found = await self._offsets.ask(partition, frames.EARLIEST)
+        self._told().log_start_found(partition, instance, found)
 
-    async def _answer_latest(self, round_number: int, broker_id: int, partitions: list[int]) -> None:
-        began_s = self._loop.time()
-        found = await self._ask_offsets(broker_id, partitions, frames.LATEST)
-        self._metrics.read_index_time.record((self._loop.time() - began_s) * 1_000)
-        self._told().latest_offsets(round_number, {partition: found.get(partition) for partition in partitions})
-        for partition, offset in found.items():
-            self._tail.reach(partition, offset)
-
-    def _leader(self, partition: int) -> int:
-        return self._brokers.leaders.get(partition, _NO_LEADER)[0]
-
-    async def _ask_offsets(self, broker_id: int, partitions: list[int], which: int) -> dict[int, int]:
-        """Ask the leader of some partitions; those without an answer are left out, and who leads is known anew then.
-
-        A broker that was frozen answers late and tells the past, so an answer counts only if it still leads.
-        """
-        leaders = self._brokers.leaders
-        led_as = {partition: leaders.get(partition, _NO_LEADER) for partition in partitions}
-        answers = await self._ask_broker(broker_id, [(partition, led_as[partition][1], which) for partition in led_as])
-        leaders = self._brokers.leaders
-        found = {
-            partition: offset
-            for partition, (error_code, offset) in answers.items()
-            if error_code == 0 and leaders.get(partition) == led_as.get(partition)
-        }
-        if len(found) < len(partitions):
-            await self._refresh()
-        return found
-
-    async def _ask_broker(self, broker_id: int, asked: list[tuple[int, int, int]]) -> dict[int, tuple[int, int]]:
-        api, version = frames.LIST_OFFSETS
-        try:
-            connection = await self._brokers.connection(broker_id, "offsets")
-            body = frames.encode_list_offsets(self._config.topic, asked)
-            return frames.decode_offsets(await connection.exchange(api, version, body))
-        except (
-            Exception
-        ):  # no answer, or none that can be read; whatever it is, those who wait must be told that there is none
-            return {}
-
-    async def _refresh(self) -> None:
-        try:
-            await self._brokers.refresh()
-        except Exception:  # as above
-            return  # whoever needs a leader asks again, within its own deadline
+    def _latest_told(self, round_number: int, offsets: dict[int, int | None]) -> None:
+        self._told().latest_offsets(round_number, offsets)
+        for partition, offset in offsets.items():
+            if offset is not None:
+                self._tail.reach(partition, offset)
 
     # ---- loads -----------------------------------------------------------------------------------------------------
 

@@ -94,7 +94,10 @@ class LogListener(Protocol):
         """Answer `ask_log_start`; None where the broker did not say."""
 
     def latest_offsets(self, round_number: int, offsets: dict[int, int | None]) -> None:
-        """Answer `ask_latest_offsets`, each partition once, together or apart; None where the broker did not say."""
+        """Answer `ask_latest_offsets`, each partition once, together or apart; None where the broker did not say.
+
+        The round is the newest that was asked before the question left.
+        """
 
     def records_deleted(self, partition: int, log_start_offset: int | None, why: str) -> None:
         """Tell the new log start after `delete_records`, or None and why it failed."""

@@ -307,12 +307,16 @@ class CoordinatorRuntime:
 
     def latest_offsets(self, round_number: int, offsets: dict[int, int | None]) -> None:
         """See `LogListener.latest_offsets`."""
+        self._index_asked.difference_update(offsets)
         for index, offset in offsets.items():
-            self._index_asked.discard(index)
             if offset is None:
                 self._index_retry.add(index)
-            else:
-                self.partitions[index].read_index(round_number, offset)
+                continue
+            partition = self.partitions[index]
+            try:
+                partition.read_index(round_number, offset)
+            except Exception as bug:
+                self._stumble(partition, "read index", bug)
         self._drain()
 
     def records_deleted(self, partition: int, log_start_offset: int | None, why: str) -> None:

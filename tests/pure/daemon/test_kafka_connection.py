@@ -214,6 +214,22 @@ async def test_a_question_without_security() -> None:
         assert await ask(port) == "cluster-a"
 
 
+async def test_a_client_that_moves_on_asks_another_broker_when_nothing_is_under_way() -> None:
+    first, second = Broker(), Broker(METADATA.replace(b"cluster-a", b"cluster-b"))
+    async with listening(first) as port, listening(second) as other_port:
+        options = options_of(bootstrap_servers=f"127.0.0.1:{port},127.0.0.1:{other_port}")
+        client = MetadataClient(options, timeout_ms=5_000, random=Random(1))
+        answers = []
+        for _ in range(2):
+            asking = asyncio.create_task(client.ask_ids([]))
+            await asyncio.sleep(0)
+            client.move_on()
+            answers += [(await asking).cluster_id, (await client.ask_ids([])).cluster_id]
+            client.move_on()
+        client.close()
+    assert sorted(zip(answers[::2], answers[1::2], strict=True)) == [("cluster-a",) * 2, ("cluster-b",) * 2]
+
+
 async def test_sasl_plain_is_spoken() -> None:
     broker = Broker()
     sasl = {"security_protocol": "sasl_plaintext", "sasl_mechanism": "PLAIN", "sasl_username": "ali"}

@@ -222,17 +222,6 @@ async def test_a_broker_of_the_past_that_is_asked_first_is_not_believed_for_ever
     assert known == [(1, 3), (2, 4), (2, 4), (2, 4)]
 
 
-async def test_a_topic_of_the_past_under_this_name_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    made_again = metadata({0: (2, 0)}, UUID(int=2))
-    place = Place(monkeypatch, one=in_turn(metadata({0: (1, 3)}), made_again, metadata({0: (1, 5)})))
-    for _ in range(2):
-        await place.brokers.refresh()
-        place.brokers._addresses = {}
-    with pytest.raises(ConnectionFailed, match="has not learned yet"):
-        await place.brokers.refresh()
-    assert place.brokers.leaders == {0: (2, 0)}
-
-
 async def test_where_every_broker_names_a_leader_of_the_past_the_last_known_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

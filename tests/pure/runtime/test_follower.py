@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from kio.schema.fetch.v12.request import FetchRequest
+from kio.serial import entity_reader
 
 from holdfast.runtime.follower import Follower, FollowerConfig
 from holdfast.runtime.kafka_frames import Fetched
@@ -339,12 +341,34 @@ async def test_a_new_leader_goes_on_where_the_slices_of_the_old_one_end(
     await brokers.wait_requests(1)
     brokers.elected[1] = {0: (2, 1)}
     told.at_records = lambda: brokers.asking.append(asyncio.ensure_future(brokers.refresh()))
-    brokers.answers.append(lambda _: fetched([found(batch(5, [b"a", b"b", b"c", b"d", b"e"]))]))
+    whole = bytearray(batch(5, [b"a", b"b", b"c", b"d", b"e"]))
+    whole[12:16] = bytes(4)  # the leader epoch, which is not in the checksum
+    brokers.answers.append(lambda _: fetched([found(bytes(whole))]))
     brokers.answer_one()
     await wait_until(lambda: 2 in {broker_id for broker_id, _, _ in brokers.requests})
     moved = next(body for broker_id, _, body in brokers.requests if broker_id == 2)
     assert told.lines == ["0 instance 3: 5 a, 6 b"]
     assert targets_of(moved) == ((0, 0), {0: 7}, [])
+    request, _ = entity_reader(FetchRequest)(moved, 0)
+    # Offset 7 lies in the epoch of the batch that holds 5 to 9, and not in the one before.
+    assert request.topics[0].partitions[0].last_fetched_epoch == 0
+    brokers.answers.append(lambda _: fetched([found(bytes(whole))]))
+    told.at_records = lambda: None
+    brokers.answer_one()
+    await wait_until(lambda: len(told.lines) == 4)
+    assert told.lines[1:] == ["0 instance 3: 7 c, 8 d", "0 instance 3: 9 e", "0 instance 3: stands at 10"]
+
+
+async def test_a_batch_of_ours_that_is_met_in_slices_may_land_meanwhile(
+    tail: Follower, brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
+) -> None:
+    own = SentBatch(b"as it was before the broker wrote it anew", 3, b"h0", b"h2", None)
+    sent.append(own)
+    told.at_records = lambda: tail.landed(0, own, 5)
+    tail.follow(0, 3, 5)
+    await answer(brokers, fetched([found(batch(5, [b"a", b"b", b"c"]))]))
+    assert told.lines == ["0 instance 3: 5 a, 6 b", "0 instance 3: 7 c", "0 instance 3: stands at 8"]
+    assert not sent
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,135 @@
+"""Offsets asked of the brokers.
+
+One question for latest offsets is under way to each broker, and what is wanted meanwhile goes with its next one.
+A broker that was frozen answers late and tells the past, so an answer counts only while the broker still leads.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from holdfast.runtime import kafka_frames as frames
+from holdfast.runtime.brokers import Brokers
+from holdfast.runtime.metrics import RuntimeMetrics
+
+#: In place of (broker id, leader epoch) of a partition that nobody leads.
+_NO_LEADER = (-1, -1)
+
+
+class Offsets:
+    """What one node asks."""
+
+    def __init__(
+        self, brokers: Brokers, told_latest: Callable[[int, dict[int, int | None]], None], metrics: RuntimeMetrics
+    ) -> None:
+        """Prepare.
+
+        Args:
+            brokers: who leads what.
+            told_latest: told (round, latest offset by partition, None where it is not known); the round is the newest
+                that was wanted before the question left, so it answers that one and all before.
+            metrics: what is timed.
+        """
+        self._brokers = brokers
+        self._told_latest = told_latest
+        self._metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        self._round = 0  #: the newest that was wanted
+        self._wanted: defaultdict[int, set[int]] = defaultdict(set)  #: partitions by broker, of the next questions
+        #: by broker, of the question under way: (broker id, leader epoch) by partition
+        self._asked: dict[int, dict[int, tuple[int, int]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        brokers.on_change(self._leaders_changed)
+
+    async def ask(self, partition: int, which: int) -> int | None:
+        """Return where a log starts (`EARLIEST`) or ends (`LATEST`); None: its leader did not say, and is known anew."""
+        asked = {partition: self._led_as(partition)}
+        found = await self._ask_broker(asked[partition][0], asked, which)
+        if not found:
+            await self._refresh()
+        return found.get(partition)
+
+    def want_latest(self, round_number: int, partitions: list[int]) -> None:
+        """Ask for the latest offsets of some partitions, each of which is told once."""
+        self._round = round_number
+        for partition in partitions:
+            self._want(partition)
+
+    def close(self) -> None:
+        """Wait for nothing more."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _want(self, partition: int) -> None:
+        broker_id = self._led_as(partition)[0]
+        self._wanted[broker_id].add(partition)
+        if broker_id not in self._asked:
+            self._asked[broker_id] = {}
+            self._run(self._ask_while_wanted(broker_id))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work, name="holdfast-offsets")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _ask_while_wanted(self, broker_id: int) -> None:
+        try:
+            while partitions := self._wanted.pop(broker_id, None):
+                asked = self._asked[broker_id] = {partition: self._led_as(partition) for partition in partitions}
+                await self._ask_latest(broker_id, asked)
+        finally:
+            del self._asked[broker_id]
+
+    async def _ask_latest(self, broker_id: int, asked: dict[int, tuple[int, int]]) -> None:
+        round_number, began_s = self._round, self._loop.time()
+        found = await self._ask_broker(broker_id, asked, frames.LATEST)
+        self._metrics.read_index_time.record((self._loop.time() - began_s) * 1_000)
+        for partition in found:
+            del asked[partition]
+        if found:
+            self._told_latest(round_number, {**found})
+        if asked:
+            await self._refresh()  # also the pause before they are asked for again
+            self._told_latest(round_number, dict.fromkeys(asked))
+
+    def _leaders_changed(self) -> None:
+        """Give up waiting for brokers about what they lead no more."""
+        for asked in self._asked.values():
+            moved = [partition for partition, led in asked.items() if self._led_as(partition) != led]
+            for partition in moved:
+                del asked[partition]
+            if moved:
+                self._loop.call_soon(self._told_latest, self._round, dict.fromkeys(moved))
+        for broker_id, wanted in [*self._wanted.items()]:
+            for partition in [*wanted]:
+                if self._led_as(partition)[0] != broker_id:
+                    wanted.discard(partition)
+                    self._want(partition)
+
+    def _led_as(self, partition: int) -> tuple[int, int]:
+        return self._brokers.leaders.get(partition, _NO_LEADER)
+
+    async def _ask_broker(self, broker_id: int, asked: dict[int, tuple[int, int]], which: int) -> dict[int, int]:
+        """Return the offsets of those partitions of which the broker told one, and which it still leads."""
+        api, version = frames.LIST_OFFSETS
+        targets = [(partition, leader_epoch, which) for partition, (_, leader_epoch) in asked.items()]
+        # No answer, or none that can be read: whatever it is, those who wait must be told that there is none.
+        try:
+            connection = await self._brokers.connection(broker_id, "offsets")
+            body = frames.encode_list_offsets(self._brokers.topic, targets)
+            answers = frames.decode_offsets(await connection.exchange(api, version, body))
+        except Exception:
+            return {}
+        found = {}
+        for partition, led in asked.items():
+            error_code, offset = answers.get(partition, (-1, -1))
+            if error_code == 0 and self._led_as(partition) == led:
+                found[partition] = offset
+        return found
+
+    async def _refresh(self) -> None:
+        try:
+            await self._brokers.refresh()
+        except Exception:  # nobody answered; whoever needs a leader asks again, within its own deadline
+            return

@@ -1,0 +1,155 @@
+"""Offsets asked of brokers that fall silent, answer late or answer nonsense."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from struct import Struct
+
+import pytest
+from kio.schema.list_offsets.v5.request import ListOffsetsRequest
+from kio.serial import entity_reader
+
+from holdfast.runtime import kafka_frames as frames
+from holdfast.runtime.metrics import Registry, RuntimeMetrics
+from holdfast.runtime.offsets import Offsets
+from tests.pure.runtime.fake_brokers import FakeBrokers, wait_until
+
+_FOUND = Struct(">ihqqi")
+
+Told = list[tuple[int, dict[int, int | None]]]
+
+
+def answer(found: dict[int, int], error_code: int = 0) -> bytes:
+    """Return the answer to ListOffsets."""
+    head = bytes(4) + (1).to_bytes(4, "big") + b"\x00\x05topic" + len(found).to_bytes(4, "big")
+    return head + b"".join(_FOUND.pack(partition, error_code, -1, offset, 0) for partition, offset in found.items())
+
+
+def asked_of(brokers: FakeBrokers) -> list[tuple[int, dict[int, int]]]:
+    """Return each question: whom, and the leader epoch by partition."""
+    asked = []
+    for broker_id, _, body in brokers.requests:
+        request, _size = entity_reader(ListOffsetsRequest)(body, 0)
+        partitions = request.topics[0].partitions
+        asked.append((broker_id, {int(each.partition_index): int(each.current_leader_epoch) for each in partitions}))
+    return asked
+
+
+@pytest.fixture
+def brokers() -> FakeBrokers:
+    brokers = FakeBrokers({0: 1, 1: 2, 2: 2})
+    brokers.leaders[2] = (2, 7)
+    brokers.hold()
+    return brokers
+
+
+@pytest.fixture
+def told() -> Told:
+    return []
+
+
+@pytest.fixture
+async def offsets(brokers: FakeBrokers, told: Told) -> AsyncIterator[Offsets]:
+    metrics = RuntimeMetrics(Registry(lambda: 0))
+    offsets = Offsets(brokers, lambda number, found: told.append((number, found)), metrics)  # type: ignore[arg-type]
+    yield offsets
+    offsets.close()
+
+
+async def test_one_question_at_a_time_for_each_broker_and_what_is_wanted_meanwhile_goes_with_the_next(
+    offsets: Offsets, brokers: FakeBrokers, told: Told
+) -> None:
+    offsets.want_latest(1, [1])
+    await brokers.wait_requests(1)
+    offsets.want_latest(2, [2])
+    offsets.want_latest(3, [0])
+    await brokers.wait_requests(2)
+    brokers.answers.append(lambda _: answer({1: 5}))
+    brokers.answer_one()
+    await brokers.wait_requests(3)
+    assert asked_of(brokers) == [(2, {1: 0}), (1, {0: 0}), (2, {2: 7})]
+    # The last question left when round 3 was wanted already, so it answers that one, too.
+    brokers.answers.extend([lambda _: answer({0: 4}), lambda _: answer({2: 6})])
+    brokers.let_go()
+    await wait_until(lambda: len(told) == 3)
+    assert told == [(1, {1: 5}), (3, {0: 4}), (3, {2: 6})]
+
+
+async def test_what_is_wanted_in_one_turn_is_one_question(offsets: Offsets, brokers: FakeBrokers, told: Told) -> None:
+    brokers.answers.append(lambda _: answer({1: 5, 2: 6}))
+    brokers.let_go()
+    offsets.want_latest(1, [1])
+    offsets.want_latest(2, [2])
+    await wait_until(lambda: bool(told))
+    assert told == [(2, {1: 5, 2: 6})]
+    assert len(brokers.requests) == 1
+
+
+async def test_a_silent_broker_holds_up_only_what_it_leads(offsets: Offsets, brokers: FakeBrokers, told: Told) -> None:
+    offsets.want_latest(1, [0, 1, 2])
+    await brokers.wait_requests(2)
+    silent = brokers._waiting.popleft()
+    brokers.answers.append(lambda _: answer({1: 5, 2: 6}))
+    brokers.answer_one()
+    await wait_until(lambda: bool(told))
+    assert told == [(1, {1: 5, 2: 6})]
+    brokers.answers.append(lambda _: answer({0: 4}))
+    silent.set_result(None)
+    await wait_until(lambda: len(told) == 2)
+    assert told[1] == (1, {0: 4})
+
+
+async def test_a_broker_that_leads_no_more_is_not_waited_for(
+    offsets: Offsets, brokers: FakeBrokers, told: Told
+) -> None:
+    offsets.want_latest(1, [1, 2])
+    await brokers.wait_requests(1)
+    offsets.want_latest(2, [2])
+    brokers.elected[1] = {2: (1, 8)}
+    await brokers.refresh()
+    await wait_until(lambda: bool(told))
+    assert told == [(2, {2: None})]
+    await brokers.wait_requests(2)
+    assert asked_of(brokers)[1] == (1, {2: 8})
+    # What the old leader says of it comes late and tells the past.
+    brokers.answers.append(lambda _: answer({1: 5, 2: 6}))
+    brokers.answer_one()
+    await wait_until(lambda: len(told) == 2)
+    assert told[1] == (1, {1: 5})
+
+
+async def test_a_partition_without_an_answer_does_not_hold_up_those_with_one(
+    offsets: Offsets, brokers: FakeBrokers, told: Told
+) -> None:
+    brokers.answers.append(lambda _: answer({1: 5}))
+    brokers.let_go()
+    offsets.want_latest(1, [1, 2])
+    await wait_until(lambda: len(told) == 2)
+    assert told == [(1, {1: 5}), (1, {2: None})]
+    assert brokers.refreshes == 1
+
+
+@pytest.mark.parametrize("refreshes_fail", [False, True])
+async def test_whoever_asks_is_told_of_any_failure_after_the_leaders_were_asked_for_anew(
+    offsets: Offsets, brokers: FakeBrokers, told: Told, refreshes_fail: bool
+) -> None:
+    def fail(_: bytes) -> bytes:
+        raise ValueError("a bug")
+
+    brokers.answers.extend([fail, lambda _: b"?", lambda _: answer({0: 9}, error_code=6)])
+    brokers.failures_left = 3 if refreshes_fail else 0
+    brokers.let_go()
+    for number in (1, 2, 3):
+        offsets.want_latest(number, [0])
+        await wait_until(lambda: len(told) == number)  # noqa: B023 - waited for within the turn
+        assert told[-1] == (number, {0: None})
+        await asyncio.sleep(0)
+    assert (brokers.refreshes, brokers.failures_left) == ((0, 0) if refreshes_fail else (3, 0))
+
+
+async def test_a_start_or_an_end_is_asked_for_by_itself(offsets: Offsets, brokers: FakeBrokers) -> None:
+    brokers.answers.extend([lambda _: answer({2: 3}), lambda _: answer({2: 9}, error_code=75)])
+    brokers.let_go()
+    assert await offsets.ask(2, frames.EARLIEST) == 3
+    assert await offsets.ask(2, frames.LATEST) is None
+    assert brokers.refreshes == 1
+    assert asked_of(brokers) == [(2, {2: 7})] * 2
