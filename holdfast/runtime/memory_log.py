@@ -209,6 +209,11 @@ class MemoryLog:
         reader = self._readers.get(partition)
         return None if reader is None else reader.log
 
+    def read_offset(self, partition: int) -> int:
+        """Return up to where a partition has been read; 0 where it is not."""
+        reader = self._readers.get(partition)
+        return 0 if reader is None else reader.position
+
     # ---- Log -------------------------------------------------------------------------------------------------------
 
     def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:

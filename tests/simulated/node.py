@@ -112,7 +112,9 @@ class Node:
     def _make_follower(self, log: MemoryLog) -> SnapshotFollower:
         snapshots = self.world.snapshots
         assert snapshots is not None
-        duties = Duties(snapshots.remove, 1_000, 1, self.note)
+        duties = Duties(
+            lambda partition, key: snapshots.remove(partition, key, log.read_offset(partition)), 1_000, 1, self.note
+        )
         follower = SnapshotFollower(
             WatchedSnapshotTopic(log, snapshots),
             Bounds(read_timeout_ms=2_000, bytes_max=1 << 24, slice_ms=self.world.slice_ms),

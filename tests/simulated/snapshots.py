@@ -112,6 +112,7 @@ class Snapshots:
         self.jobs = [Job(world, self.topic) for _ in range(random.choice(JOBS))]
         self.is_missing = False
         self.removals: deque[tuple[int, bytes]] = deque()
+        self._damage: set[tuple[int, int]] = set()  #: (log partition, offset) of what strangers wrote
 
     def open_log(self) -> MemoryLog:
         """Return the log of one more process."""
@@ -141,21 +142,23 @@ class Snapshots:
         index = self._random.randrange(len(self.topic.partitions))
         job.fold(index, self._random.choice((1, 3, 10, 1_000)))
 
-    def remove(self, index: int, key: bytes) -> bool:
-        """Let a removal by an owner be on its way, from which it may be lost."""
+    def remove(self, index: int, key: bytes, read_offset: int) -> bool:
+        """Let a removal be on its way, from which it may be lost, by an owner that has read the topic up to an offset."""
         self._world.count("removal")
-        self._check_dead(index, key)
+        self._check_dead(index, key, read_offset)
         if self._random.random() < 0.9:
             self.removals.append((index, key))
         return True
 
-    def _check_dead(self, index: int, key: bytes) -> None:
+    def _check_dead(self, index: int, key: bytes, read_offset: int) -> None:
+        """Check it against what the topic holds, without the damage that its owner cannot know of yet."""
         world = self._world
         log = world.topic.partitions[index]
         entries = SnapshotSet(world.topic.identity.topic_id, index)
         partition = self.topic.partitions[index]
         for record in partition.records:
-            if record.offset not in partition.holes:
+            is_unknown_damage = (index, record.offset) in self._damage and record.offset >= read_offset
+            if record.offset not in partition.holes and not is_unknown_damage:
                 entries.add(record.key, record.value)
         good = [
             at for at in entries.manifest_offsets() if at >= log.log_start_offset and self._agrees(entries, at, log)
@@ -222,7 +225,7 @@ class Snapshots:
                 continue
             if isinstance(key, EntryKey) and entry.snapshot is not None:
                 changed = entry.snapshot._replace(start_offset=entry.snapshot.start_offset + 1)
-                self.topic.write_foreign(index, record.key, encode_entry(entry._replace(snapshot=changed)), None)
+                self._damage_with(index, record.key, encode_entry(entry._replace(snapshot=changed)))
                 return True
         return False
 
@@ -237,7 +240,7 @@ class Snapshots:
             if isinstance(key, ManifestKey):
                 next_sequence = manifest.position.next_sequence + self._random.choice((-1, 1))
                 forged = manifest._replace(position=manifest.position._replace(next_sequence=next_sequence))
-                self.topic.write_foreign(index, *encode_manifest(key, forged), None)
+                self._damage_with(index, *encode_manifest(key, forged))
                 return True
         return False
 
@@ -246,8 +249,12 @@ class Snapshots:
         index = self._random.randrange(len(self.topic.partitions))
         records = self.topic.partitions[index].records
         key = self._random.choice(records).key if records and self._random.random() < 0.7 else b"?"
-        self.topic.write_foreign(index, key, b"scribble", None)
+        self._damage_with(index, key, b"scribble")
         return True
+
+    def _damage_with(self, index: int, key: bytes | None, value: bytes) -> None:
+        self._damage.add((index, len(self.topic.partitions[index].records)))
+        self.topic.write_foreign(index, key, value, None)
 
     def vanish(self) -> bool:
         """Let the topic be unknown to the nodes, or known again."""
