@@ -65,10 +65,13 @@ class Tail:
     def met(self, about: EntryKey | ManifestKey | None, value: bytes | None) -> None:
         """Learn of one record that came behind the end, and which the set has taken already."""
         if value is not None and about is not None:
+            # What was verified before is as good as its messages: one that came anew may say something else.
             if isinstance(about, EntryKey):
                 self.arrived.append(about)
+                self.verified = [offset for offset in self.verified if offset < about.covered_offset]
             else:
                 self.is_due = True
+                self.verified = [offset for offset in self.verified if offset != about.covered_offset]
 
 
 class SnapshotOwner:
