@@ -22,9 +22,9 @@ from holdfast.daemon.apis import APIS, ApiHandler
 from holdfast.daemon.cluster import MetadataImage
 from holdfast.daemon.cluster_view import Node
 from holdfast.daemon.connection import Connection
+from holdfast.daemon.listener_settings import LimitSettings
 from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.service import ShareService
-from holdfast.daemon.settings import LimitSettings
 from holdfast.daemon.shard import ShardConfig, ShareShard
 from holdfast.daemon.state_topic import StateTopic
 from holdfast.daemon.topic_gate import TopicGate

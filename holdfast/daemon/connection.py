@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from holdfast.daemon.settings import LimitSettings
+from holdfast.daemon.listener_settings import LimitSettings
 from holdfast.records.compact import MalformedBody, skip_tags
 from holdfast.records.frames import LENGTH_SIZE, encode_response, read_length, read_request_header
 

@@ -16,7 +16,7 @@ from typing import Final, Protocol, cast
 import structlog
 
 from holdfast.daemon.connection import Api, Connection, Request, Violation
-from holdfast.daemon.settings import LimitSettings
+from holdfast.daemon.listener_settings import LimitSettings
 from holdfast.records.compact import MalformedBody
 
 _log = structlog.get_logger(__name__)

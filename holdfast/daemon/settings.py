@@ -13,18 +13,17 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from holdfast.daemon.declarations import (
-    DEFAULT_PORT,
     MIB,
     MINUTE_MS,
-    Address,
     Component,
     Names,
     Properties,
     count,
-    parse_address,
     setting,
     time_ms,
 )
+from holdfast.daemon.listener_settings import LimitSettings, ListenerSettings
+from holdfast.daemon.log_settings import LogSettings
 from holdfast.daemon.snapshot_settings import SnapshotSettings, SparkSettings
 
 #: Properties of the client that the log protocol fixes, and what to say instead.
@@ -45,192 +44,6 @@ OWNED_PROPERTIES = {
     "compression.type": "use share.coordinator.state.topic.compression.codec",
     "compression.codec": "use share.coordinator.state.topic.compression.codec",
 }
-
-
-class ListenerSettings(Component):
-    """Where the node listens, and how clients reach it."""
-
-    listen: Address = setting(
-        f"127.0.0.1:{DEFAULT_PORT}",
-        "Address to listen on, as host:port. `0.0.0.0` listens everywhere and then needs "
-        "`advertised_listener`; port 0 takes a free one.",
-        min_length=1,
-    )
-    advertised_listener: Address = setting(
-        "", "Address that clients and other nodes are told, as host:port. Empty: the same as `listen`."
-    )
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        host, _ = parse_address(self.listen)
-        if self.advertised_listener:
-            advertised, port = parse_address(self.advertised_listener)
-            if advertised in ("0.0.0.0", "::") or port == 0:  # noqa: S104
-                raise ValueError("advertised_listener must be an address that clients can connect to, host and port")
-        elif host in ("0.0.0.0", "::"):  # noqa: S104
-            raise ValueError(
-                f"listen is {self.listen}, which no client can connect to; set advertised_listener as well"
-            )
-        return self
-
-    @property
-    def listen_address(self) -> tuple[str, int]:
-        """Host and port to bind."""
-        return parse_address(self.listen)
-
-    @property
-    def advertised_address(self) -> tuple[str, int]:
-        """Host and port to tell; where no `advertised_listener` is set and `listen` has port 0, the port is 0."""
-        return parse_address(self.advertised_listener or self.listen)
-
-
-class LimitSettings(Component):
-    """What one client may cost."""
-
-    frame_size_bytes_max: int = setting(
-        8 * MIB,
-        "Largest request. A write of 100,000 state batches has 2.3 MiB; Kafka's default of 100 MiB is for "
-        "records, which nobody sends here.",
-        kafka="socket.request.max.bytes",
-        ge=1024,
-        le=100 * MIB,
-    )
-    connections_max: int = count(1_000, "Open connections; further ones are closed at once.", kafka="max.connections")
-    connections_max_idle_ms: int = time_ms(
-        10 * MINUTE_MS, "A connection without a request for so long is closed.", kafka="connections.max.idle.ms"
-    )
-    frame_timeout_ms: int = time_ms(30_000, "A request that has begun to arrive must be complete within this time.")
-    requests_in_flight_max: int = count(
-        64, "Requests of one connection that may wait for an answer; then no more are read from it.", most=100_000
-    )
-    write_buffer_bytes_max: int = setting(
-        MIB,
-        "Answers that may wait for a slow client, in bytes; then no more requests are read from it.",
-        ge=1024,
-        le=1024 * MIB,
-    )
-    share_partitions_per_request_max: int = count(
-        20_000, "Share partitions that one request may name; a request with more is refused.", most=1_000_000
-    )
-
-
-class LogSettings(Component):
-    """The state topic, and how this node writes and reads it."""
-
-    state_topic: str = setting(
-        "__holdfast_share_state",
-        "Topic that holds the state. A broker's own `__share_group_state` is refused: two writers would destroy it.",
-        min_length=1,
-        max_length=249,
-        pattern=r"^[a-zA-Z0-9._-]+$",
-    )
-    state_topic_num_partitions: int = count(
-        50,
-        "Partitions of the state topic when it is made. They must never change later; the real number is what counts.",
-        kafka="share.coordinator.state.topic.num.partitions",
-        most=10_000,
-    )
-    state_topic_replication_factor: int = count(
-        3,
-        "Copies of the state topic when it is made. Needs as many brokers; 1 loses the state with the disk.",
-        kafka="share.coordinator.state.topic.replication.factor",
-        most=32_767,
-    )
-    state_topic_min_isr: int = count(
-        2,
-        "Copies that must have a record before it counts (`min.insync.replicas`), when the topic is made. At "
-        "most the replication factor.",
-        kafka="share.coordinator.state.topic.min.isr",
-        most=32_767,
-    )
-    state_topic_segment_bytes: int = setting(
-        100 * MIB,
-        "Segment size of the state topic when it is made. Pruning frees whole segments only.",
-        kafka="share.coordinator.state.topic.segment.bytes",
-        ge=MIB,
-        le=2**31 - 1,
-    )
-    state_topic_compression_codec: int = setting(
-        0,
-        "Compression of our batches by Kafka's number: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
-        kafka="share.coordinator.state.topic.compression.codec",
-        ge=0,
-        le=4,
-    )
-    append_linger_ms: int = setting(
-        -1,
-        "How long a record waits for company before it is sent. -1 sends it at once to a broker that is idle; "
-        "append_gather_max_ms bounds how long it waits for one that is not.",
-        kafka="share.coordinator.append.linger.ms",
-        ge=-1,
-        le=1_000,
-    )
-    append_gather_max_ms: int = setting(
-        100,
-        "Longest time that a record waits for company because its broker has not answered the request before; as a rule "
-        "it waits for that answer. 0 sends it as soon as one of produce_requests_in_flight_max connections is free.",
-        ge=0,
-        le=1_000,
-    )
-    codec: Literal["avro", "kafka"] = setting(
-        "avro",
-        "Format of new records: Avro, or byte for byte that of Apache Kafka's share coordinator. A log may hold both.",
-    )
-    message_timeout_ms: int = time_ms(
-        30_000, "How long the producer tries to deliver a record before the shard fails and loads again.", minimum=1_000
-    )
-    max_parked_writes: int = count(
-        10_000,
-        "Writes of one shard that may wait for the log; further ones answer COORDINATOR_NOT_AVAILABLE.",
-        most=1_000_000,
-    )
-    read_batch_records_max: int = count(
-        200,
-        "Records that a load takes in at a time, before other shards have their turn: about a millisecond's worth.",
-        most=100_000,
-    )
-    fetch_bytes_max: int = setting(
-        4 * MIB, "Largest answer to one fetch of the log, for loads and for tails each.", ge=64 * 1024, le=1024 * MIB
-    )
-    fetch_partition_bytes_max: int = setting(
-        MIB, "What one fetch brings of one log partition. At most fetch_bytes_max.", ge=16 * 1024, le=1024 * MIB
-    )
-    fetch_wait_ms: int = time_ms(
-        100,
-        "How long a broker may hold a fetch of the log that finds nothing new; the longest time between two fetches.",
-    )
-    produce_requests_in_flight_max: int = count(
-        4, "Produce requests under way to one broker, each on a connection of its own.", most=100
-    )
-    producer_queue_records_max: int = count(
-        100_000,
-        "Records of all shards that may wait to be sent; further writes answer COORDINATOR_NOT_AVAILABLE.",
-        most=10_000_000,
-    )
-    admin_timeout_ms: int = time_ms(
-        10_000,
-        "How long one request to a broker may take. A batch of records without an answer is then sent again, to "
-        "whoever leads its log partition now; so keep it well below message_timeout_ms.",
-    )
-    state_topic_create_timeout_ms: int = time_ms(
-        30_000, "How long to wait until a state topic just made is known everywhere."
-    )
-    state_topic_check_interval_ms: int = time_ms(
-        60 * MINUTE_MS, "How often the settings of the state topic are looked at again.", minimum=1_000
-    )
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.state_topic_min_isr > self.state_topic_replication_factor:
-            raise ValueError(
-                f"share.coordinator.state.topic.min.isr is {self.state_topic_min_isr} and the replication factor "
-                f"{self.state_topic_replication_factor}; min.isr must be at most the replication factor, or no write would count"
-            )
-        if self.state_topic in ("__share_group_state", "__consumer_offsets", "__transaction_state"):
-            raise ValueError(
-                f"state_topic is {self.state_topic}, which a broker writes itself; name a topic of our own"
-            )
-        return self
 
 
 class ShareSettings(Component):

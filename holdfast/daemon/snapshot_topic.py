@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from holdfast.daemon.settings import LogSettings
+from holdfast.daemon.log_settings import LogSettings
 from holdfast.daemon.snapshot_settings import SnapshotSettings
 from holdfast.daemon.state_topic import Finding, StateTopic, TopicMissing, command_to_alter, describe_topic
 

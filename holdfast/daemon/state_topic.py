@@ -24,9 +24,9 @@ from confluent_kafka.admin._topic import TopicDescription
 from confluent_kafka.cimpl import NewTopic
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
+from holdfast.daemon.log_settings import LogSettings
 from holdfast.daemon.messages import header_of, topic_id_bytes
 from holdfast.daemon.metadata_client import MetadataClient
-from holdfast.daemon.settings import LogSettings
 from holdfast.records.header import HEADER_NAME
 from holdfast.runtime.broker_connection import ConnectionFailed
 

@@ -13,8 +13,8 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions
 
 from holdfast.daemon.kafka_connection import connection_options
+from holdfast.daemon.log_settings import LogSettings
 from holdfast.daemon.metadata_client import MetadataClient
-from holdfast.daemon.settings import LogSettings
 from holdfast.daemon.state_topic import (
     FIXED_CONFIG,
     StateTopicError,

@@ -12,9 +12,9 @@ from typing import Any
 from holdfast.daemon.admin import Admin, AdminCommand
 from holdfast.daemon.apis import APIS, ApiHandler
 from holdfast.daemon.cluster_view import Node
+from holdfast.daemon.listener_settings import LimitSettings
 from holdfast.daemon.peers import Handler, Peers
 from holdfast.daemon.server import Server
-from holdfast.daemon.settings import LimitSettings
 from holdfast.records import frames, wire
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition

@@ -11,13 +11,9 @@ from pydantic import ValidationError
 from holdfast.daemon.config import KNOWN, MEANINGLESS, ConfigError, describe, expected, load_settings, to_flags
 from holdfast.daemon.config_reference import render_reference
 from holdfast.daemon.declarations import Properties, parse_address
-from holdfast.daemon.settings import (
-    OWNED_PROPERTIES,
-    KafkaSettings,
-    ListenerSettings,
-    LogSettings,
-    Settings,
-)
+from holdfast.daemon.listener_settings import ListenerSettings
+from holdfast.daemon.log_settings import LogSettings
+from holdfast.daemon.settings import OWNED_PROPERTIES, KafkaSettings, Settings
 
 BROKERS = {"kafka.bootstrap.servers": "broker:9092"}
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from holdfast.daemon.connection import Api, Connection, Request
-from holdfast.daemon.settings import LimitSettings
+from holdfast.daemon.listener_settings import LimitSettings
 from holdfast.records import frames
 from holdfast.records.compact import encode_string
 

@@ -12,9 +12,9 @@ import pytest
 import uvloop
 
 from holdfast.daemon.connection import Request
+from holdfast.daemon.listener_settings import LimitSettings
 from holdfast.daemon.peers import Peer, Peers
 from holdfast.daemon.server import CannotListen, Server
-from holdfast.daemon.settings import LimitSettings
 from holdfast.records import frames
 from tests.pure.daemon.serving import (
     CountingTransport,

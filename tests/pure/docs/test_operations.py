@@ -17,9 +17,10 @@ from holdfast.daemon.compaction.metrics import JobMetrics
 from holdfast.daemon.compaction.progress import Progress
 from holdfast.daemon.config import load_settings
 from holdfast.daemon.fast_load import Refusal
+from holdfast.daemon.log_settings import LogSettings
 from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.node import Exit as NodeExit
-from holdfast.daemon.settings import LogSettings, ShutdownSettings
+from holdfast.daemon.settings import ShutdownSettings
 from holdfast.daemon.snapshot_metrics import SnapshotMetrics
 from holdfast.daemon.snapshot_topic import find_snapshot_problems
 from holdfast.daemon.state_topic import FIXED_CONFIG, StateTopic, find_problems
