@@ -57,6 +57,11 @@ def parse_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def format_address(host: str, port: int) -> str:
+    """Return `host:port`, which `parse_address` splits again."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _check_address(text: str) -> str:
     if text:
         parse_address(text)

@@ -23,6 +23,7 @@ from holdfast.daemon.cluster_view import Node as NodeAddress
 from holdfast.daemon.compaction.metrics import JobMetrics
 from holdfast.daemon.compaction.supervisor import Supervisor
 from holdfast.daemon.config import ConfigError
+from holdfast.daemon.declarations import format_address
 from holdfast.daemon.kafka_connection import connection_options
 from holdfast.daemon.logs import ClientLines
 from holdfast.daemon.metadata_client import MetadataClient
@@ -70,6 +71,11 @@ class OwnView:
     def listens(self, host: str, port: int) -> None:
         """Learn under which address clients reach this node."""
         self._nodes = (NodeAddress(self._node_id, host, port),)
+
+    @property
+    def advertised_address(self) -> str:
+        """Host and port under which clients reach this node; empty until it listens."""
+        return format_address(self._nodes[0].host, self._nodes[0].port) if self._nodes else ""
 
     def owner(self, partition: int) -> NodeAddress | None:
         """Return this node for every log partition, once they are known."""
@@ -181,7 +187,11 @@ class Node:
             self.view.cluster_id, self.view.state_topic = image.cluster_id, topic
             at_exit("shards", lambda: shards.stop(step_ms), 3 * step_ms)
             snapshots = Snapshots(settings, options, self.registry) if settings.snapshots.topic else None
-            await self._unless_stopped(shards.start(topic, image.cluster_id, options, snapshots))
+            await self._unless_stopped(
+                shards.start(
+                    topic, image.cluster_id, options, snapshots, advertised_address=self.view.advertised_address
+                )
+            )
             upkeep.start(topic, image.cluster_id, kafka, self._log_renewed)
             at_exit("upkeep", upkeep.stop)
             service.start_up(topic.partition_count)

@@ -95,8 +95,12 @@ class Shards:
         cluster_id: str,
         connection: ConnectionOptions,
         snapshots: Snapshots | None = None,
+        *,
+        advertised_address: str = "",
     ) -> None:
         """Connect to the log, and to the snapshots that loads may begin with; nothing is loaded yet.
+
+        The address (`host:port`) is where clients reach this node; its checkpoints name it.
 
         Raises:
             ConnectionFailed: no broker answered.
@@ -112,6 +116,7 @@ class Shards:
             PartitionConfig(
                 node_id=str(settings.node_id),
                 log=LogIdentity(cluster_id, topic.topic_id, topic.partition_count),
+                advertised_address=advertised_address,
                 parked_writes_max=log.max_parked_writes,
                 load_timeout_ms=settings.load.load_timeout_ms,
                 load_stall_ms=settings.load.load_stall_ms,
@@ -225,6 +230,7 @@ class Shards:
             "partition": partition.index,
             "state": partition.state.value,
             "owner": None if winner is None else winner.node_id,
+            "owner_address": None if winner is None else winner.advertised_address,
             "owner_epoch": None if winner is None else winner.owner_epoch,
             "generation": None if winner is None else winner.generation,
             "written": partition.committed_offset + len(partition.parking.records),

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from holdfast.records.single_object import SingleObject
+from holdfast.records.single_object import PREFIX_SIZE, SingleObject
 
 CHECKPOINT_TYPE: Final = 1000
 CHECKPOINT_KEY: Final = CHECKPOINT_TYPE.to_bytes(2, "big")
 
-#: Every schema of checkpoints ever released, newest last; the newest is written.
-_SCHEMAS = (SingleObject("share_checkpoint"),)
-_BY_PREFIX = {schema.prefix: schema for schema in _SCHEMAS}
+#: Is written; what was written with an older one is resolved to it by Avro's rules.
+_SCHEMA: Final = SingleObject("share_checkpoint")
+_BY_PREFIX: Final = {schema.prefix: schema for schema in (_SCHEMA, SingleObject("share_checkpoint_1"))}
 
 
 class Checkpoint(NamedTuple):
@@ -35,6 +35,12 @@ class Checkpoint(NamedTuple):
     partition_count: int
     #: Set by `holdfast partitions accept`, else None.
     reason: str | None
+    #: Host and port (`host:port`) under which clients reach the node; empty where unknown.
+    advertised_address: str = ""
+    #: The newest reason given at or before this checkpoint; None where the log was never accepted.
+    accepted_reason: str | None = None
+    #: All that is needed of the log stands at this offset or behind it; -1: nothing is said of it.
+    cut_offset: int = -1
 
 
 def is_checkpoint_key(key: bytes) -> bool:
@@ -44,7 +50,7 @@ def is_checkpoint_key(key: bytes) -> bool:
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     """Return the value of a checkpoint record."""
-    return _SCHEMAS[-1].encode(checkpoint._asdict())
+    return _SCHEMA.encode(checkpoint._asdict())
 
 
 def decode_checkpoint(value: bytes) -> Checkpoint:
@@ -54,5 +60,5 @@ def decode_checkpoint(value: bytes) -> Checkpoint:
         UnknownVersion: a newer Holdfast wrote it.
         Undecodable: the bytes do not hold a checkpoint.
     """
-    schema = _BY_PREFIX.get(value[:10], _SCHEMAS[-1])
-    return Checkpoint(**schema.decode("checkpoint", value))
+    writer = _BY_PREFIX.get(value[:PREFIX_SIZE], _SCHEMA)
+    return Checkpoint(**writer.decode("checkpoint", value, _SCHEMA))

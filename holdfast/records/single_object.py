@@ -42,8 +42,10 @@ class SingleObject:
         fastavro.schemaless_writer(buffer, self._parsed, fields)
         return buffer.getvalue()
 
-    def decode(self, what: str, data: bytes) -> dict[str, Any]:
+    def decode(self, what: str, data: bytes, reader: SingleObject | None = None) -> dict[str, Any]:
         """Return the fields of a value; `what` names it in errors.
+
+        With a reader's schema the value is resolved to it by Avro's rules: fields that this schema lacks have their defaults.
 
         Raises:
             UnknownVersion: another schema.
@@ -54,7 +56,7 @@ class SingleObject:
         buffer = BytesIO(data)
         buffer.seek(PREFIX_SIZE)
         try:
-            fields = fastavro.schemaless_reader(buffer, self._parsed, None)
+            fields = fastavro.schemaless_reader(buffer, self._parsed, None if reader is None else reader._parsed)
         except (EOFError, ValueError, IndexError, OverflowError, MemoryError) as error:
             raise Undecodable(what, f"its Avro body is broken ({error or type(error).__name__})", data) from error
         if buffer.tell() != len(data):

@@ -253,6 +253,7 @@ class PartitionLife(PartitionData):
             topic_id=identity.topic_id,
             partition_count=identity.partition_count,
             reason=self._accept_reason if sequence == 0 else None,
+            advertised_address=config.advertised_address,
         )
         value_bytes = encode_checkpoint(checkpoint)
         header = encode_header(ownership.epoch, sequence)

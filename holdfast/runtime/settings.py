@@ -22,6 +22,7 @@ class PartitionConfig:
 
     node_id: str
     log: LogIdentity
+    advertised_address: str = ""  #: where clients reach this node, as its checkpoints tell the others; any text
     parked_writes_max: int = 10_000  #: records and answers that may wait; beyond: COORDINATOR_NOT_AVAILABLE
     load_timeout_ms: int = 600_000  #: a load that has not met its checkpoint by then fails and says where it stands
     load_stall_ms: int = 30_000  #: a load that met nothing for so long says so

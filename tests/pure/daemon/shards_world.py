@@ -55,6 +55,7 @@ class ShardsWorld:
         self.log_config: KafkaLogConfig | None = None
         self.is_stopped = False
         self._tasks: deque[Callable[[], None]] = deque()
+        self.advertised_address = f"node-{node_id}.example:9492"
         self.shards = Shards(
             self.settings,
             self.metrics,
@@ -116,7 +117,10 @@ class ShardsWorld:
         """Start and load everything."""
         self.shards.new_metadata_image(Image({TOPIC: 1_000}) if image is None else image)
         await self.shards.start(
-            state_topic(self.topic), self.cluster_id, ConnectionOptions(bootstrap=(("127.0.0.1", 1),))
+            state_topic(self.topic),
+            self.cluster_id,
+            ConnectionOptions(bootstrap=(("127.0.0.1", 1),)),
+            advertised_address=self.advertised_address,
         )
         self.shards.load_all()
         self.settle()

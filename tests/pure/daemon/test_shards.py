@@ -109,6 +109,7 @@ async def test_a_superseded_node_says_who_took_over_and_ends_or_stays(policy: st
     assert said[0]["next_step"] == "`holdfast partitions take 0` takes it back"
     assert world.series("ownerships-lost") == {"ownerships-lost-total": 2}
     assert world.is_ready[-1] is False
+    assert [line["owner_address"] for line in world.shards.describe()] == ["node-2.example:9492"] * 2
 
 
 # ---- metrics ---------------------------------------------------------------------------------------------------------
@@ -200,6 +201,7 @@ async def test_a_partition_is_described_for_people() -> None:
         "partition": 0,
         "state": "active",
         "owner": "1",
+        "owner_address": "node-1.example:9492",
         "owner_epoch": 1,
         "generation": 1,
         "written": 4,

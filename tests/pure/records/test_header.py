@@ -16,9 +16,23 @@ from holdfast.records.checkpoint import (
 )
 from holdfast.records.errors import Undecodable, UnknownVersion
 from holdfast.records.header import HEADER_NAME, decode_header, encode_header
+from holdfast.records.single_object import SingleObject
 from tests.pure.records.strategies import int32s, int64s, texts, topic_ids
 
-checkpoints = st.builds(Checkpoint, int32s, topic_ids, texts, int32s, texts, topic_ids, int32s, texts | st.none())
+checkpoints = st.builds(
+    Checkpoint,
+    int32s,
+    topic_ids,
+    texts,
+    int32s,
+    texts,
+    topic_ids,
+    int32s,
+    texts | st.none(),
+    texts,
+    texts | st.none(),
+    int64s,
+)
 CHECKPOINT = Checkpoint(4, bytes(range(16)), "node-1", 3, "abc", bytes(16), 50, None)
 
 
@@ -77,5 +91,13 @@ def test_bytes_behind_a_checkpoint_are_undecodable() -> None:
         decode_checkpoint(encode_checkpoint(CHECKPOINT) + b"\x00")
 
 
-def test_the_fingerprint_of_the_released_checkpoint_never_changes() -> None:
-    assert encode_checkpoint(CHECKPOINT)[:10].hex() == "c30115a1e734959de9d2"
+def test_the_fingerprint_of_the_checkpoint_never_changes() -> None:
+    assert encode_checkpoint(CHECKPOINT)[:10].hex() == "c3014b12a4c600674b45"
+
+
+@pytest.mark.parametrize("reason", [None, "copied from the old cluster"])
+def test_a_checkpoint_from_before_it_named_an_address_is_read_with_the_defaults(reason: str | None) -> None:
+    older = SingleObject("share_checkpoint_1")
+    assert older.prefix.hex() == "c30115a1e734959de9d2"
+    written = Checkpoint(*CHECKPOINT[:7], reason, "node-1:9492", "another reason", 7)
+    assert decode_checkpoint(older.encode(written._asdict())) == Checkpoint(*CHECKPOINT[:7], reason, "", None, -1)
