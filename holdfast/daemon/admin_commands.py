@@ -71,6 +71,9 @@ class AdminCommands:
             raise AdminError(
                 f"Log partition {partition.index} is {partition.state.value}{why} and raised no alarm; there is nothing to accept."
             )
+        problem = self._upkeep.log_problem
+        if problem is not None and not problem.is_acceptable:
+            raise AdminError(f"This cannot be accepted: {problem.text}.")
         self._shards.runtime.accept(partition.index, _reason(arguments))
         return f"log partition {partition.index} goes on with the log as it is"
 

@@ -194,6 +194,7 @@ class Node:
             )
             upkeep.start(topic, image.cluster_id, kafka, self._log_renewed)
             at_exit("upkeep", upkeep.stop)
+            await self._unless_stopped(upkeep.look_at_beginnings())
             service.start_up(topic.partition_count)
             shards.load_all()
             at_exit("requests in flight", lambda: _drained(server, drain_ms), drain_ms + step_ms)

@@ -154,6 +154,12 @@ class Shards:
         if snapshots is not None:
             await snapshots.start(self.runtime)
 
+    def hold_all(self, why: str | None) -> None:
+        """Show every log partition, and why none is loaded yet; None: nothing stands against it any more."""
+        assert self._topic is not None
+        for index in range(self._topic.partition_count):
+            self.runtime.hold(index, why)
+
     def load_all(self) -> None:
         """Take every log partition, a bounded number at a time."""
         assert self._topic is not None

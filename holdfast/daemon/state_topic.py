@@ -193,8 +193,9 @@ def find_problems(
         yield Finding(problem, alter("segment.bytes", settings.state_topic_segment_bytes))
     if topic.partition_count != settings.state_topic_num_partitions:
         yield Finding(
-            f"topic {topic.name} has {topic.partition_count} partitions, and that number is what counts; "
-            f"set share.coordinator.state.topic.num.partitions to it in place of {settings.state_topic_num_partitions}",
+            f"topic {topic.name} has {topic.partition_count} partitions where the setting is "
+            f"{settings.state_topic_num_partitions}; if it was made so, set share.coordinator.state.topic.num.partitions "
+            f"to {topic.partition_count}; if partitions were added since, the node serves none of them",
             "",
         )
 

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from holdfast.daemon.cluster import MetadataImage, Refresh
 from holdfast.daemon.deleted_topics import CleanUp, CleanUpStopped, DeletedTopics
+from holdfast.daemon.first_look import Beginning, LogProblem, find_problem, read_beginnings
 from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.readers import Change, LogReaders, ReaderOffsets
 from holdfast.daemon.settings import Settings
@@ -58,15 +59,24 @@ class TopicCleanUp:
 class Upkeep:
     """The clockwork of one node."""
 
-    def __init__(self, settings: Settings, shards: Shards, metrics: ShareMetrics, registry: Registry) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        shards: Shards,
+        metrics: ShareMetrics,
+        registry: Registry,
+        read_beginnings: Callable[..., list[Beginning]] = read_beginnings,
+    ) -> None:
         self.deleted: DeletedTopics | None = None
         self.alarm: CleanUpStopped | None = None  #: a clean-up that waits for an admin
+        self.log_problem: LogProblem | None = None  #: what the beginnings of the log partitions say against serving any
         self._topic: StateTopic | None = None  #: as it was when last looked at; its id changes when it is made again
         self._log_renewed: Callable[[StateTopic], None] = lambda _: None
         self._settings = settings
         self._shards = shards
         self._metrics = metrics
         self._registry = registry
+        self._read_beginnings = read_beginnings
         self._tasks: list[asyncio.Task[None]] = []
         self._reader_problems: dict[str, str] = {}  #: by group; why the last look failed
 
@@ -78,6 +88,7 @@ class Upkeep:
         self._topic, self._log_renewed = topic, log_renewed
         self.deleted = DeletedTopics(settings.deleted_topics, cluster_id)
         self._every(settings.log.state_topic_check_interval_ms, lambda: self._check_topic(kafka))
+        self._every(settings.load.retry_backoff_max_ms, self._look_again)
         self._every(_ROLL_INTERVAL_MS, self._roll)
         readers = self._shards.readers = self._make_readers()
         if readers.groups:
@@ -162,17 +173,74 @@ class Upkeep:
         self._metrics.state_topic_warnings.value = len(findings)
         await self.look_at_snapshots(kafka, found)
         if found.partition_count != topic.partition_count:
-            self._distrust(
+            problem = (
                 f"the topic {topic.name} has {found.partition_count} partitions and had {topic.partition_count}, so share "
                 f"partitions would be looked for in others; copy the log to a new topic with the old number, and name it in state_topic"
             )
+            self.log_problem = LogProblem(problem, is_acceptable=False)
+            self._distrust(problem)
         elif found.topic_id != topic.topic_id:
             self._topic = found
             self._log_renewed(found)
+            self.log_problem = None
             runtime.renew_log(found.topic_id)
             self._distrust(f"the topic {topic.name} was made again, for its id changed; {_WAY_OUT}")
+        elif self.log_problem is not None:
+            self._distrust(self.log_problem.text)
         else:
             runtime.trust_log()
+
+    async def look_at_beginnings(self) -> None:
+        """Wait until every log partition was read to its first checkpoint, and distrust the log if one is of another.
+
+        While a log partition cannot be read, the others wait as well: it may be the one that knows.
+        """
+        said = ""
+        beginnings = await self._look()
+        while unread := [found for found in beginnings if not found.is_known]:
+            numbers = ", ".join(str(found.partition) for found in unread)
+            why = (
+                f"no log partition is served before each was read to its first checkpoint, and {len(unread)} could not be: "
+                f"log partition {numbers} ({unread[0].why_unread})"
+            )
+            self._shards.hold_all(why)
+            if why != said:
+                _log.warning("the node waits for log partitions", why=why)
+                said = why
+            beginnings = await self._look()
+        self._shards.hold_all(None)
+        self._judge(beginnings)
+
+    async def _look(self) -> list[Beginning]:
+        topic, settings = self._topic, self._settings
+        assert topic is not None
+        identity, properties = self._shards.runtime.config.log, settings.kafka.properties
+        return await asyncio.to_thread(
+            self._read_beginnings, properties, topic, identity, settings.log.admin_timeout_ms
+        )
+
+    def _judge(self, beginnings: list[Beginning]) -> None:
+        assert self._topic is not None
+        self.log_problem = find_problem(self._topic.name, self._shards.runtime.config.log, beginnings)
+        if self.log_problem is not None:
+            _log.error("the log is not trusted", why=self.log_problem.text)
+            self._distrust(self.log_problem.text)
+
+    async def _look_again(self) -> None:
+        """Trust the log again once nothing is left that speaks against it: it was restored, or accepted, meanwhile.
+
+        Until then the first words stand, so that no log partition that an admin accepted is stopped by others.
+        """
+        if self.log_problem is None or not self.log_problem.is_acceptable:
+            return
+        beginnings, topic = await self._look(), self._topic
+        assert topic is not None
+        if not all(found.is_known for found in beginnings):
+            return
+        if find_problem(topic.name, self._shards.runtime.config.log, beginnings) is None:
+            problem, self.log_problem = self.log_problem, None
+            if str(self._shards.runtime.log_alarm) == problem.text:
+                self._shards.runtime.trust_log()
 
     async def look_at_snapshots(self, kafka: AdminClient, topic: StateTopic) -> bool:
         """Look at the snapshot topic, which is made first where this node runs the job; returns whether it can be used."""

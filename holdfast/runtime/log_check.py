@@ -57,27 +57,31 @@ class LogCheck:
             if offset >= self._accepted_from:
                 self.finding = None
             return True
-        for field, mine, other in zip(LogIdentity._fields, self._identity, _identity_of(checkpoint), strict=True):
+        for field, mine, other in zip(LogIdentity._fields, self._identity, identity_of(checkpoint), strict=True):
             if mine != other:
+                # With another number of partitions, state would be looked for in the wrong ones, whoever accepts it.
+                is_count = field == "partition_count"
+                way_out = "copy the log to a topic with that number" if is_count else self._way_out()
                 self.found(
                     Alarm(
-                        f"the checkpoint at offset {offset} names {field} {_show(other)} where this log has {_show(mine)}; "
-                        f"{self._way_out()}"
+                        f"the checkpoint at offset {offset} names {field} {show(other)} where this log has {show(mine)}; {way_out}"
                     )
                 )
         return False
 
     def is_of_this_log(self, checkpoint: Checkpoint) -> bool:
         """Tell whether a checkpoint was written for this log, and not for another that lay under its name."""
-        return _identity_of(checkpoint) == self._identity
+        return identity_of(checkpoint) == self._identity
 
     def _way_out(self) -> str:
         return f"`holdfast partitions accept {self._partition} --reason …` goes on with what is there"
 
 
-def _identity_of(checkpoint: Checkpoint) -> LogIdentity:
+def identity_of(checkpoint: Checkpoint) -> LogIdentity:
+    """Return the log that a checkpoint was written for."""
     return LogIdentity(checkpoint.cluster_id, checkpoint.topic_id, checkpoint.partition_count)
 
 
-def _show(value: object) -> str:
+def show(value: object) -> str:
+    """Return a part of an identity as people read it."""
     return value.hex() if isinstance(value, bytes) else str(value)

@@ -219,11 +219,9 @@ class PartitionLife(PartitionData):
         ownership = self.ownership
         if ownership.winner is None:
             self._check.meet_cut(self.log_start)
-        log_alarm = self._ports.log_alarm()
-        if log_alarm is not None:
-            self._check.found(log_alarm)
-        if self._check.finding is not None and self._accept_reason is None:
-            self.fail(self._check.finding, now_ms)
+        finding = self._ports.log_alarm() or self._check.finding
+        if finding is not None and self._accept_reason is None:
+            self.fail(finding, now_ms)
             return
         if self.generation is None:
             self.generation = ownership.generation_max + 1

@@ -103,12 +103,22 @@ class CoordinatorRuntime:
         """Take a log partition, or take it again under a newer generation."""
         if self.is_closed:
             return
+        partition = self._hold(index)
+        self._handle(partition, "load", partition.load, generation)
+
+    def hold(self, index: int, why: str | None) -> None:
+        """Hold a log partition that is not to be loaded yet, and say why; None: nothing stands against it any more."""
+        partition = self._hold(index)
+        if partition.state is State.INITIAL:
+            partition.failure = why
+
+    def _hold(self, index: int) -> Partition:
         partition = self.partitions.get(index)
         if partition is None:
             partition = Partition(index, self.config, self._ports, self._make_machine, self._effects, self._replies)
             partition.image = self._image
             self.partitions[index] = partition
-        self._handle(partition, "load", partition.load, generation)
+        return partition
 
     def unload(self, index: int, generation: int | None) -> None:
         """Give a log partition up."""

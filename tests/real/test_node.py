@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from kio.schema.errors import ErrorCode
 from structlog.testing import capture_logs
 
-from holdfast.client import ClientSettings, ShareStateError, connect
+from holdfast.client import AdminRefused, ClientSettings, ShareStateError, connect
 from holdfast.daemon import node as node_module
 from holdfast.daemon.cluster import ClusterMetadata
 from holdfast.daemon.node import Exit
@@ -326,3 +326,59 @@ async def test_a_state_topic_that_grows_partitions_stops_the_shards(kafka: str, 
         await node.until_states(State.FAILED)
         row = await node.until_partition(0, lambda row: row["is_alarmed"], "an alarm")
         assert row["failure"].startswith(f"the topic {topic} has 3 partitions and had 2")
+
+
+async def test_a_node_that_starts_after_partitions_were_added_serves_none_of_them(
+    kafka: str, topic: str, orders: bytes
+) -> None:
+    async with running(make_settings(kafka, topic)) as node:
+        await fill(node, orders)
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(timeout=30)
+    settings = make_settings(kafka, topic, **{"share.coordinator.state.topic.num.partitions": 3})
+    node = RunningNode(settings)
+    try:
+        await node.until_states(State.FAILED)
+        assert len(node.node._shards.partitions()) == 3
+        assert not node.node.is_ready
+        async with connect(node.address, ONE_TRY) as node.client:
+            for row in await node.client.admin("partitions"):
+                assert row["is_alarmed"]
+                assert "was written for 2 partitions, and the topic has 3" in row["failure"]
+            for partition in range(8):
+                with pytest.raises(ShareStateError) as refused:
+                    await node.client.read(GROUP, orders, partition, -1)
+                assert refused.value.code == ErrorCode.not_coordinator
+            with pytest.raises(AdminRefused, match="cannot be accepted"):
+                await node.client.admin("partitions-accept", partition=2, reason="it looks fine")
+    finally:
+        await node.stop()
+    assert read_log(kafka, topic, 2) == []
+
+
+async def test_a_log_of_which_one_partition_was_restored_from_another_topic_is_served_once_all_are_accepted(
+    kafka: str, topic: str, new_topic: NewTopicFactory, orders: bytes
+) -> None:
+    async with running(make_settings(kafka, topic)) as node:
+        await fill(node, orders)
+    restored = new_topic(2, **FIXED_CONFIG)
+    producer = Producer({"bootstrap.servers": kafka})
+    for record in read_log(kafka, topic, 0):
+        headers = [("hf", record.header)]
+        producer.produce(restored, record.value, record.key, 0, headers=headers)  # type: ignore[arg-type]
+    assert producer.flush(30) == 0
+    node = RunningNode(make_settings(kafka, restored))
+    try:
+        await node.until_states(State.FAILED)
+        async with connect(node.address, ONE_TRY) as node.client:
+            for row in await node.client.admin("partitions"):
+                assert row["is_alarmed"]
+                assert "log partition 0 of topic" in row["failure"]
+                assert "was written for another log" in row["failure"]
+            for index in (0, 1):
+                await node.client.admin("partitions-accept", partition=index, reason="only 0 had anything")
+            await node.ready()
+    finally:
+        await node.stop()
+    async with running(make_settings(kafka, restored)) as again:
+        assert [row["state"] for row in await again.client.admin("partitions")] == ["active"] * 2

@@ -129,7 +129,7 @@ async def test_another_number_of_partitions_is_a_warning_and_the_real_one_counts
             found, warnings = await ensure_state_topic(admin, metadata, one_copy(name), kafka)
             partition_count = found.partition_count
     assert partition_count == 2
-    assert any("has 2 partitions, and that number is what counts" in str(warning) for warning in warnings)
+    assert any("has 2 partitions where the setting is 3" in str(warning) for warning in warnings)
 
 
 @pytest.mark.parametrize(

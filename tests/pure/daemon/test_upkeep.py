@@ -15,13 +15,15 @@ from holdfast.daemon import upkeep as upkeep_module
 from holdfast.daemon.admin import AdminError
 from holdfast.daemon.admin_commands import AdminCommands
 from holdfast.daemon.cluster import MetadataImage, Refresh
+from holdfast.daemon.first_look import Beginning
 from holdfast.daemon.readers import LogReaders
 from holdfast.daemon.snapshot_topic import SnapshotTopicError
 from holdfast.daemon.state_topic import StateTopic, StateTopicError, TopicMissing
 from holdfast.daemon.upkeep import Upkeep
 from holdfast.records.keys import SharePartitionKey
-from holdfast.runtime.broker_connection import ConnectionFailed
-from holdfast.runtime.memory_log import MemoryTopic
+from holdfast.runtime.broker_connection import ConnectionFailed, ConnectionOptions
+from holdfast.runtime.memory_log import MemoryPartition, MemoryTopic
+from holdfast.runtime.settings import LogIdentity
 from holdfast.runtime.states import State
 from tests.pure.daemon.shards_world import CLUSTER, ShardsWorld, state_topic
 
@@ -488,4 +490,138 @@ async def test_silent_readers_are_told_once_and_compared_with_the_logs_ends(worl
             world.now_ms += 1_000
             await world.upkeep._look_up(readers, offsets)  # type: ignore[arg-type]
     assert lines == []
+    await stopped(world)
+
+
+# ---- the beginnings of the log partitions ----------------------------------------------------------------------------
+
+
+class Beginnings:
+    """Stands for `read_beginnings`: reads what lies in the log of a world, but for log partitions without a broker."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.silent: set[int] = set()
+        self.look_count = 0
+
+    def __call__(self, _properties: object, topic: StateTopic, identity: LogIdentity, _ms: int) -> list[Beginning]:
+        self.look_count += 1
+        found = [Beginning(partition, identity) for partition in range(topic.partition_count)]
+        for beginning in found:
+            if beginning.partition in self.silent:
+                beginning.why_unread = "its broker is silent"
+                continue
+            for record in self.world.topic.partitions[beginning.partition].records:
+                if not beginning.is_known:
+                    beginning.read(record)
+            beginning.is_known = True
+        return found
+
+
+async def starting(topic: MemoryTopic, cluster_id: str = CLUSTER, node_id: int = 2) -> tuple[World, Beginnings]:
+    """Return a node that has begun to start, and of which nothing is loaded yet."""
+    world = World(topic, node_id=node_id)
+    beginnings = Beginnings(world)
+    world.upkeep._read_beginnings = beginnings
+    await world.shards.start(state_topic(topic), cluster_id, ConnectionOptions(bootstrap=(("127.0.0.1", 1),)))
+    world.upkeep.start(state_topic(topic), cluster_id, None, world.renewed.append)  # type: ignore[arg-type]
+    return world, beginnings
+
+
+async def ended(world: World) -> None:
+    await stopped(world)
+    world.runtime.close()
+    world.settle()
+
+
+def load_all(world: World) -> None:
+    world.shards.load_all()
+    world.settle()
+
+
+async def test_no_log_partition_serves_where_partitions_were_added_before_the_start() -> None:
+    before = await filled({A: 1, B: 3})
+    await ended(before)
+    before.topic.partitions.append(MemoryPartition())
+    world, _ = await starting(before.topic)
+    await world.upkeep.look_at_beginnings()
+    load_all(world)
+    assert states(world) == [State.FAILED] * 3
+    assert {row["failure"] for row in world.shards.describe()} == {
+        world.upkeep.log_problem and world.upkeep.log_problem.text
+    }
+    commands = AdminCommands(world, world.shards, world.upkeep)  # type: ignore[arg-type]
+    for index in range(3):
+        with pytest.raises(AdminError, match="was written for 2 partitions, and the topic has 3"):
+            commands.table()["partitions-accept"]({"partition": index, "reason": "it should do"})
+    await world.upkeep._look_again()
+    tick_past_the_back_off(world)
+    assert states(world) == [State.FAILED] * 3
+    await stopped(world)
+
+
+async def test_a_log_restored_in_part_serves_nothing_until_an_admin_accepts_each_log_partition() -> None:
+    before = await filled({A: 1, B: 3})
+    await ended(before)
+    before.topic.partitions[1] = MemoryPartition()
+    world, _ = await starting(before.topic, cluster_id="another")
+    await world.upkeep.look_at_beginnings()
+    load_all(world)
+    assert states(world) == [State.FAILED] * 2
+    commands = AdminCommands(world, world.shards, world.upkeep)  # type: ignore[arg-type]
+    commands.table()["partitions-accept"]({"partition": 0, "reason": "restored"})
+    world.settle()
+    assert states(world) == [State.ACTIVE, State.FAILED]
+    await world.upkeep._look_again()
+    tick_past_the_back_off(world)
+    assert states(world) == [State.ACTIVE, State.FAILED], "the empty one lacks what was not restored"
+    commands.table()["partitions-accept"]({"partition": 1, "reason": "nothing was in it"})
+    world.settle()
+    await world.upkeep._look_again()
+    assert world.runtime.log_alarm is None
+    assert states(world) == [State.ACTIVE] * 2
+    await ended(world)
+    again, _ = await starting(before.topic, cluster_id="another", node_id=3)
+    await again.upkeep.look_at_beginnings()
+    load_all(again)
+    assert states(again) == [State.ACTIVE] * 2
+    await stopped(again)
+
+
+async def test_nothing_is_loaded_while_a_log_partition_cannot_be_read_and_the_reason_is_shown() -> None:
+    before = await filled({A: 1, B: 3})
+    await ended(before)
+    world, beginnings = await starting(before.topic)
+    beginnings.silent = {1}
+    looking = asyncio.create_task(world.upkeep.look_at_beginnings())
+    with capture_logs() as lines:
+        while beginnings.look_count < 3:  # noqa: ASYNC110 — the looks are in a thread
+            await asyncio.sleep(0)
+    assert not looking.done()
+    assert [line["event"] for line in lines] == ["the node waits for log partitions"]
+    assert states(world) == [State.INITIAL] * 2
+    for row in world.shards.describe():
+        assert row["failure"].endswith("1 could not be: log partition 1 (its broker is silent)")
+    beginnings.silent = set()
+    await looking
+    load_all(world)
+    assert states(world) == [State.ACTIVE] * 2
+    assert [row["failure"] for row in world.shards.describe()] == [None, None]
+    await stopped(world)
+
+
+async def test_an_hourly_look_does_not_trust_a_log_that_its_beginnings_speak_against(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = await filled({A: 1})
+    await ended(before)
+    before.topic.partitions.append(MemoryPartition())
+    world, _ = await starting(before.topic)
+    monkeypatch.setattr(upkeep_module, "check_state_topic", Check(state_topic(world.topic)))
+    monkeypatch.setattr(upkeep_module, "check_snapshot_topic", no_snapshot_topic)
+    await world.upkeep.look_at_beginnings()
+    load_all(world)
+    await look(world)
+    tick_past_the_back_off(world)
+    assert states(world) == [State.FAILED] * 3
     await stopped(world)

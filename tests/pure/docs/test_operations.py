@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from configparser import ConfigParser
 from importlib.metadata import requires
 from typing import Any, Final
@@ -17,6 +17,7 @@ from holdfast.daemon.compaction.metrics import JobMetrics
 from holdfast.daemon.compaction.progress import Progress
 from holdfast.daemon.config import load_settings
 from holdfast.daemon.fast_load import Refusal
+from holdfast.daemon.first_look import Beginning, LogProblem, find_problem
 from holdfast.daemon.log_settings import LogSettings
 from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.node import Exit as NodeExit
@@ -24,7 +25,8 @@ from holdfast.daemon.settings import ShutdownSettings
 from holdfast.daemon.snapshot_metrics import SnapshotMetrics
 from holdfast.daemon.snapshot_topic import find_snapshot_problems
 from holdfast.daemon.state_topic import FIXED_CONFIG, StateTopic, find_problems
-from holdfast.records.checkpoint import Checkpoint
+from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
+from holdfast.records.header import encode_header
 from holdfast.runtime.follower import _read_error
 from holdfast.runtime.kafka_frames import Fetched
 from holdfast.runtime.log import LogRecord
@@ -97,9 +99,26 @@ def alarms() -> list[str]:
     fetched = Fetched(0, error_code=0, high_watermark=5, log_start_offset=1, is_diverging=True, records=b"")
     return [
         *map(found_by, (cut, lost, foreign, other)),
+        *(problem.text for problem in log_problems()),
         f"reading stopped at offset 9: {_read_error(fetched, 9).text}",
         f"owner epoch {OWNER_EPOCH_MAX} is the last one",
     ]
+
+
+def log_problems() -> Iterator[LogProblem]:
+    """Yield one of each problem that is found before anything is served."""
+    for partition_count, topic_id, reason in (
+        (49, bytes(16), None),
+        (2, bytes([1] * 16), None),
+        (2, bytes(16), "known"),
+    ):
+        log = LogIdentity("cluster", bytes(16), 2)
+        first, second = Beginning(0, log), Beginning(1, log)
+        value = encode_checkpoint(Checkpoint(1, bytes(16), "1", 1, "cluster", topic_id, partition_count, reason))
+        first.read(LogRecord(0, CHECKPOINT_KEY, value, encode_header(1, 0)))
+        problem = find_problem("state", log, (first, second))
+        assert problem is not None
+        yield problem
 
 
 def test_every_alarm_is_described_with_the_command_that_ends_it() -> None:

@@ -33,9 +33,15 @@ def test_checkpoint_of_this_log_is_fine(check: LogCheck) -> None:
 @pytest.mark.parametrize(
     ("log", "text"),
     [
-        (OURS._replace(cluster_id="x"), "names cluster_id x where this log has cluster"),
-        (OURS._replace(topic_id=b"\x01" * 16), f"names topic_id {'01' * 16} where this log has {'74' * 16}"),
-        (OURS._replace(partition_count=49), "names partition_count 49 where this log has 50"),
+        (OURS._replace(cluster_id="x"), "names cluster_id x where this log has cluster; `holdfast partitions accept 7"),
+        (
+            OURS._replace(topic_id=b"\x01" * 16),
+            f"names topic_id {'01' * 16} where this log has {'74' * 16}; `holdfast partitions accept 7",
+        ),
+        (
+            OURS._replace(partition_count=49),
+            "names partition_count 49 where this log has 50; copy the log to a topic with that number",
+        ),
     ],
 )
 @pytest.mark.parametrize("reason", [None, "restored"])
@@ -44,7 +50,6 @@ def test_checkpoint_of_another_log_is_an_alarm(
 ) -> None:
     assert not check.meet_checkpoint(checkpoint(log, reason), 3)
     assert "the checkpoint at offset 3 " + text in finding(check)
-    assert "`holdfast partitions accept 7 --reason …`" in finding(check)
 
 
 @pytest.mark.parametrize("log_start", [0, 5])
