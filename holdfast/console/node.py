@@ -7,12 +7,22 @@ import click
 
 from holdfast.console.options import address_option, admin, dry_run_option, json_option
 from holdfast.console.output import print_facts, print_json, print_table, say
+from holdfast.records.admin import reason_problem
 
 _PARTITION_COLUMNS = ("partition", "state", "owner", "owner_epoch", "written", "committed", "log_start", "keys")
 _NUMBERS = ("partition", "owner epoch", "written", "committed", "log start", "keys")
 
 _partition_argument = click.argument("partition", type=click.IntRange(min=0))
-_reason_option = click.option("--reason", required=True, help="Why; it is kept in the log.")
+
+
+def _check_reason(context: click.Context, parameter: click.Parameter, reason: str) -> str:
+    problem = reason_problem(reason)
+    if problem:
+        raise click.BadParameter(f"{problem}.")
+    return reason
+
+
+_reason_option = click.option("--reason", required=True, callback=_check_reason, help="Why; it is kept in the log.")
 
 
 @click.command()
@@ -183,7 +193,7 @@ def readers(context: click.Context, as_json: bool, address: str) -> None:
 
 @readers.command("drop")
 @click.argument("group")
-@click.option("--reason", required=True, help="Why; it stands in a log line of the node.")
+@click.option("--reason", required=True, callback=_check_reason, help="Why; it stands in a log line of the node.")
 @dry_run_option
 @address_option
 def drop_reader(group: str, reason: str, dry_run: bool, address: str) -> None:

@@ -12,6 +12,7 @@ from holdfast.daemon.metadata_client import MetadataClient
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.shards import Shards
 from holdfast.daemon.upkeep import Upkeep
+from holdfast.records.admin import reason_problem
 from holdfast.records.keys import format_topic_id
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.metrics import Registry
@@ -117,9 +118,10 @@ class AdminCommands:
 
 def _reason(arguments: Arguments) -> str:
     reason = arguments.get("reason")
-    if not isinstance(reason, str) or not reason.strip():
-        raise AdminError("A `reason` is needed; it is kept in the log.")
-    return reason
+    problem = reason_problem(reason) if isinstance(reason, str) else "it is no text"
+    if problem:
+        raise AdminError(f"A `reason` is needed, and this is none that can be kept: {problem}.")
+    return str(reason)
 
 
 def _ranges(indexes: list[int]) -> str:

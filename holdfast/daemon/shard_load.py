@@ -78,6 +78,8 @@ class ShareLoad:
         self._newest_offset = -1
         #: up to here an admin accepted the log as it is
         self._accepted_offset = -1
+        #: whether an admin accepted the log as it was
+        self.is_accepted = False
         self._skipped_kinds: set[Kind] = set()
         #: values with bytes behind their end, which Kafka ignores and so do we
         self.values_with_trailing_bytes = 0
@@ -120,11 +122,7 @@ class ShareLoad:
     def accept(self) -> None:
         """Take note that an admin accepted the log up to here: what cannot be used of it is left out, not an error."""
         self._accepted_offset = self._newest_offset
-
-    @property
-    def is_accepted(self) -> bool:
-        """Tell whether an admin accepted the log as it was."""
-        return self._accepted_offset >= 0
+        self.is_accepted = True
 
     def fold(self, is_time_up: Callable[[], bool]) -> Iterator[tuple[SharePartitionKey, ShareState]]:
         """Yield key and state of live share partitions until the time of this slice is up; at least one, while there are any.

@@ -16,6 +16,9 @@ from holdfast.records.compact import MalformedBody, encode_string, read_nullable
 ADMIN: Final = 10_900
 ADMIN_VERSION: Final = 0
 
+#: The reason of an admin stands in every later checkpoint of the log, so it is kept short.
+REASON_CHARACTERS_MAX: Final = 1_000
+
 _ERROR_CODE: Final = Struct(">h")
 
 
@@ -33,6 +36,17 @@ class AdminResponse(NamedTuple):
     error_message: str | None
     #: Anything JSON can say; None after an error.
     result: Any
+
+
+def reason_problem(reason: str) -> str:
+    """Return why a text is no reason that the log can keep; empty if it is one."""
+    if not reason.strip():
+        return "it is empty"
+    if len(reason) > REASON_CHARACTERS_MAX:
+        return f"it has {len(reason)} characters, and {REASON_CHARACTERS_MAX} are kept"
+    if any("\ud800" <= character <= "\udfff" for character in reason):
+        return "it holds half of a surrogate pair, which is no text"
+    return ""
 
 
 def encode_admin_request(request: AdminRequest) -> bytes:

@@ -9,12 +9,15 @@ from holdfast.runtime.settings import LogIdentity
 class LogCheck:
     """The findings of one load."""
 
-    __slots__ = ("_accepted_from", "_identity", "_partition", "finding")
+    __slots__ = ("_accepted_from", "_identity", "_partition", "accepted_reason", "finding")
 
     def __init__(self, partition: int, identity: LogIdentity) -> None:
         self._partition = partition
         self._identity = identity
         self.finding: LoadFailed | None = None  #: the first thing wrong since the last accepted checkpoint
+        self.accepted_reason: str | None = (
+            None  #: the newest for which an admin accepted this log, as its checkpoints say
+        )
         self._accepted_from = 0  #: a checkpoint below it was there before the loss, and does not accept it
 
     def found(self, finding: LoadFailed) -> None:
@@ -53,6 +56,9 @@ class LogCheck:
 
     def meet_checkpoint(self, checkpoint: Checkpoint, offset: int) -> bool:
         """Judge a checkpoint that counts; returns whether it accepts what was found before it."""
+        if self.is_of_this_log(checkpoint):
+            # A checkpoint of before the mark was repeated has none, and takes none back.
+            self.accepted_reason = checkpoint.reason or checkpoint.accepted_reason or self.accepted_reason
         if checkpoint.reason is not None and self.is_of_this_log(checkpoint):
             if offset >= self._accepted_from:
                 self.finding = None

@@ -33,6 +33,7 @@ from holdfast.runtime.errors import (
     OutcomeUnknown,
 )
 from holdfast.runtime.log import LogRecord, ReadError
+from holdfast.runtime.machine import StateMachine
 from holdfast.runtime.ownership import OWNER_EPOCH_MAX, Verdict, may_take
 from holdfast.runtime.parking import Parked
 from holdfast.runtime.partition_data import PartitionData
@@ -203,8 +204,7 @@ class PartitionLife(PartitionData):
         self.bytes_met = (base.offset + 1 - self.log_start) * base.record_size_bytes
         self.ownership.begin_at(base.position, base.checkpoint, base.offset)
         self.machine.load_base(base.content)
-        if self._check.meet_checkpoint(base.checkpoint, base.offset):
-            self.machine.on_log_accepted()
+        self._meet_checkpoint(self.machine, base.checkpoint, base.offset)
         return True
 
     def _start_over(self, offset: int, refusal: str, now_ms: int) -> None:
@@ -219,7 +219,8 @@ class PartitionLife(PartitionData):
         ownership = self.ownership
         if ownership.winner is None:
             self._check.meet_cut(self.log_start)
-        finding = self._ports.log_alarm() or self._check.finding
+        log_alarm = self._ports.log_alarm()
+        finding = log_alarm or self._check.finding
         if finding is not None and self._accept_reason is None:
             self.fail(finding, now_ms)
             return
@@ -252,6 +253,7 @@ class PartitionLife(PartitionData):
             partition_count=identity.partition_count,
             reason=self._accept_reason if sequence == 0 else None,
             advertised_address=config.advertised_address,
+            accepted_reason=self._accept_reason or self._check.accepted_reason,
         )
         value_bytes = encode_checkpoint(checkpoint)
         header = encode_header(ownership.epoch, sequence)
@@ -300,8 +302,7 @@ class PartitionLife(PartitionData):
                 continue
             winner = ownership.winner
             assert winner is not None
-            if check.meet_checkpoint(winner, offset):
-                machine.on_log_accepted()
+            self._meet_checkpoint(machine, winner, offset)
             if verdict is Verdict.OWN:
                 self._meet_own_checkpoint(offset, now_ms)
                 if self.state is not State.LOADING:
@@ -309,6 +310,14 @@ class PartitionLife(PartitionData):
             elif ownership.attempt_id is not None:  # a RIVAL after our claim
                 self._lose(now_ms)
                 return
+
+    def _meet_checkpoint(self, machine: StateMachine, checkpoint: Checkpoint, offset: int) -> None:
+        """Judge a checkpoint that counts; the machine learns whether an admin accepted the log, now or in a part that was cut."""
+        was_accepted = self._check.accepted_reason is not None
+        if self._check.meet_checkpoint(checkpoint, offset) or (
+            self._check.accepted_reason is not None and not was_accepted
+        ):
+            machine.on_log_accepted()
 
     def _meet_own_checkpoint(self, offset: int, now_ms: int) -> None:
         if self._check.finding is not None:

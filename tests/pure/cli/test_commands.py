@@ -192,3 +192,15 @@ def test_settings_and_metrics_can_be_narrowed_down(run: Run) -> None:
 def test_the_readers_of_the_log_are_listed(run: Run) -> None:
     assert run("readers").stdout.splitlines()[1].split() == ["audit", "silent", "7", "3600000"]
     assert json.loads(run("readers", "--json").stdout)[0]["committed"] == {"0": 5}
+
+
+@pytest.mark.parametrize("reason", ["", " ", "x" * 1_001, "a lone \udcff surrogate"])
+@pytest.mark.parametrize(
+    "command", [("partitions", "accept", "1"), ("topics", "accept-deleted"), ("readers", "drop", "a")]
+)
+def test_a_reason_that_cannot_be_kept_is_refused_before_the_node_is_asked(
+    run: Run, command: tuple[str, ...], reason: str
+) -> None:
+    told = run(*command, "--reason", reason)
+    assert told.exit_code == 2
+    assert "--reason" in told.stderr

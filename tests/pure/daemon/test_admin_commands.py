@@ -135,7 +135,7 @@ async def test_nothing_is_accepted_where_nothing_is_wrong() -> None:
     assert refusal.startswith("Log partition 0 is closed (node 2 took it with owner epoch 2 at offset 1) and raised no")
 
 
-@pytest.mark.parametrize("reason", [None, "", "  ", 7])
+@pytest.mark.parametrize("reason", [None, "", "  ", 7, "x" * 1_001, "a lone \ud83d surrogate"])
 async def test_whoever_accepts_says_why(reason: object) -> None:
     world = await serving()
     world.runtime.partitions[0].fail(RuntimeError("a bug"), world.now_ms)

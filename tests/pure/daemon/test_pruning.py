@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from holdfast.daemon.pruning import Phase
-from holdfast.records.checkpoint import CHECKPOINT_KEY
+from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.codec import Codec
 from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.states import State
@@ -352,3 +352,37 @@ def test_snapshot_bytes_stay_below_the_bound_with_ninety_percent_cold_keys(codec
         f"{amplification:.3f}, bound {bound:.3f}; log at most {longest_bytes / live_bytes:.2f} times its live bytes"
     )
     assert 0 < amplification <= bound * 1.1
+
+
+# ---- what an admin accepted ------------------------------------------------------------------------------------------
+
+
+def test_a_log_that_an_admin_accepted_stays_so_through_restarts_and_cuts() -> None:
+    origin = PrunedNode(MemoryTopic(1), 7)
+    origin.initialize(0)
+    topic = MemoryTopic(1)
+    topic.make()
+    for record in origin.topic.partitions[0].records:
+        topic.write_foreign(0, record.key, record.value, record.header)
+    topic.run_until_quiet()
+    node = PrunedNode(topic)
+    assert node.partition.is_alarmed
+    node.runtime.accept(0, "restored from another cluster")
+    node.settle()
+    assert node.shard.is_log_accepted
+    for generation in (2, 3):
+        node = PrunedNode(topic, generation)
+        assert node.shard.is_log_accepted
+        node.fill(keys=2)
+        log_start = node.log_start
+        tick_a_round(node)
+        assert node.log_start > log_start
+        checkpoints = [
+            decode_checkpoint(record.value or b"")
+            for record in topic.partitions[0].records[node.log_start :]
+            if record.key == CHECKPOINT_KEY
+        ]
+        assert checkpoints
+        assert {(one.reason, one.accepted_reason) for one in checkpoints} == {(None, "restored from another cluster")}
+    assert PrunedNode(topic, 4).shard.is_log_accepted
+    assert not PrunedNode(MemoryTopic(1), 1).shard.is_log_accepted

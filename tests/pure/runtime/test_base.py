@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
+from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
 from holdfast.records.reader import Position
 from holdfast.runtime.base import Base
@@ -173,3 +173,11 @@ def test_a_log_that_an_admin_accepts_or_that_lost_its_end_is_read_as_a_whole() -
     world.runtime.accept(0, "it is meant to be so")
     world.topic.run_until_quiet()
     assert world.asked == []
+
+
+def test_a_load_that_begins_with_a_base_knows_that_an_admin_accepted_the_log() -> None:
+    world = World(BASE._replace(checkpoint=CHECKPOINT._replace(accepted_reason="restored")))
+    partition = world.load()
+    assert (partition.state, partition.base_offset) == (State.ACTIVE, 4)
+    own = decode_checkpoint(world.topic.partitions[0].records[-1].value or b"")
+    assert (own.owner_epoch, own.reason, own.accepted_reason) == (4, None, "restored")
