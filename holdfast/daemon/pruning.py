@@ -10,15 +10,15 @@ A load knows nothing of the rounds before it and counts from the log's start.
 Source: docs/architecture.md, "Compaction and pruning"; `covered` and `prune_points` in tests/model.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from enum import Enum
 from typing import Protocol
 
 from holdfast.daemon.readers import LogReaders, Progress
 from holdfast.daemon.settings import CompactionSettings
 from holdfast.daemon.shard import ShareShard
-from holdfast.records.keys import format_key
-from holdfast.runtime.errors import CoordinatorError
+from holdfast.records.keys import SharePartitionKey, format_key
+from holdfast.runtime.errors import CoordinatorError, RecordTooLarge
 from holdfast.runtime.machine import Decision, Operation
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.states import State
@@ -54,18 +54,27 @@ class CompactionSlice:
 
     name = "compact-log-partition"
 
-    def __init__(self, below_offset: int, settings: CompactionSettings, done: Callable[[object, int], None]) -> None:
+    def __init__(
+        self,
+        below_offset: int,
+        settings: CompactionSettings,
+        done: Callable[[object, int], None],
+        left_out: Container[SharePartitionKey] = frozenset(),
+    ) -> None:
         self.deadline_ms = 0
         self.is_done = False
         self._below_offset = below_offset
         self._records_max = settings.compaction_records_per_slice_max
         self._bytes_max = max(1, settings.compaction_bytes_per_second_max * SLICE_INTERVAL_MS // 1_000)
+        self._left_out = left_out
         self._done = done
         self._count = 0
 
     def decide(self, machine: ShareShard, now_ms: int) -> Decision:
         """Decide the next snapshots; none when every key has one above the offset or on its way."""
-        decision = machine.decide_compaction_slice(self._below_offset, self._records_max, self._bytes_max)
+        decision = machine.decide_compaction_slice(
+            self._below_offset, self._records_max, self._bytes_max, self._left_out
+        )
         self._count = len(decision.records)
         return decision
 
@@ -96,6 +105,10 @@ class Pruner:
         self._progress_ms = 0  #: when the round last came forward
         self._is_slice_out = False
         self._slice_failure = ""  #: why the newest slice failed; empty if it did not
+        self._left_out: dict[
+            SharePartitionKey, str
+        ] = {}  #: of this pass over the keys; why the log refused the snapshot
+        self._waits_for: dict[SharePartitionKey, str] = {}  #: all that the round waits for, as of the last pass
         self._bytes_given_up = 0  #: `Partition.bytes_met` where a round began that was given up; of this instance
 
     def tick(self, now_ms: int) -> None:
@@ -147,6 +160,8 @@ class Pruner:
             return f"reader {reader.group} {_stands(reader)} and the cut would be at {self._cut_offset}"
         oldest = machine.offsets.oldest()
         if self.phase is Phase.WRITING and oldest is not None and oldest[1] < self._cut_offset:
+            if oldest[0] in self._waits_for:
+                return f"key {format_key(oldest[0])} alone is in the way: {self._waits_for[oldest[0]]}; move its start offset"
             failure = f"; writing the next ones failed: {self._slice_failure}" if self._slice_failure else ""
             return (
                 f"key {format_key(oldest[0])} has its newest snapshot at {oldest[1]}, below {self._cut_offset}{failure}"
@@ -175,6 +190,9 @@ class Pruner:
 
         def done(outcome: object, count: int) -> None:
             self._is_slice_out = False
+            if isinstance(outcome, RecordTooLarge) and isinstance(outcome.key, SharePartitionKey):
+                self._left_out[outcome.key] = str(outcome)
+                return
             if isinstance(outcome, CoordinatorError):
                 self._slice_failure = str(outcome)
                 self._next_ms = now_ms + self._settings.compaction_check_interval_ms
@@ -187,8 +205,15 @@ class Pruner:
             # Nothing is left to be written, and all of it has been met: this answer waited for every record before it.
             elif isinstance(machine, ShareShard) and machine.is_compacted_to(self._cut_offset):
                 self._enter(Phase.CUTTING, now_ms)
+            elif self._left_out:
+                # Nothing else is left to be written, so waiting costs nothing, and a new round would write all of it again.
+                self._waits_for, self._left_out = self._left_out, {}
+                self._progress_ms = now_ms
+                self._next_ms = now_ms + self._settings.compaction_check_interval_ms
 
-        self._runtime.write(self._partition.index, CompactionSlice(self._cut_offset, self._settings, done))
+        self._runtime.write(
+            self._partition.index, CompactionSlice(self._cut_offset, self._settings, done, self._left_out)
+        )
 
     def _cut(self, now_ms: int) -> None:
         partition = self._partition
@@ -212,6 +237,7 @@ class Pruner:
         self.phase = phase
         self._progress_ms = now_ms
         self._slice_failure = ""
+        self._left_out, self._waits_for = {}, {}
 
 
 def _stands(reader: Progress) -> str:

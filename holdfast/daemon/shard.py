@@ -8,7 +8,7 @@ epoch ever seen for a share partition; it travels in every snapshot, because Ini
 Source: KIP-932; Apache Kafka 4.3.1's `ShareCoordinatorShard`, as recorded in the shard vectors.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from itertools import chain, islice
 
 from mypy_extensions import mypyc_attr
@@ -27,6 +27,7 @@ from holdfast.records.results import (
     SummaryResult,
     WriteResult,
 )
+from holdfast.records.sizes import batches_bytes, room_bytes, widest_batch_bytes
 from holdfast.records.values import Snapshot, Update, make_update
 from holdfast.runtime.machine import Decision, make_decision
 
@@ -102,13 +103,12 @@ class ShareShard(ShardState):
             return _refuse_unknown(WriteResult, key)
         if self.config.is_monotonic:
             start_offset, delivery_complete_count = _never_back(state, start_offset, delivery_complete_count)
-        batches_max = self.config.state_batches_max
-        if len(state.state_batches) + len(state_batches) > batches_max and _grows(
-            state, state_batches, start_offset, batches_max
-        ):
-            return _refuse_growth(key, batches_max)
-        if state.update_count >= self.config.updates_per_snapshot:
-            start = state.start_offset if start_offset == _NONE else start_offset
+        start = state.start_offset if start_offset == _NONE else start_offset
+        if len(state.state_batches) + len(state_batches) > self._batches_that_fit:
+            refusal = self._refuse_growth(key, state, state_batches, start)
+            if refusal is not None:
+                return refusal
+        if state.update_count >= self.config.updates_per_snapshot and self._has_room(key, state, state_batches, start):
             snapshot = _snapshot(state, state.leader_epoch, start, delivery_complete_count, state_batches, now_ms)
             return Decision(((key, snapshot),), _WRITTEN)
         # The record holds its batches in order and without overlaps; a lone batch above the start offset already is.
@@ -132,7 +132,7 @@ class ShareShard(ShardState):
         if leader_epoch in (_NONE, state.leader_epoch_fence):
             return Decision((), response)
         start_offset, delivery_complete_count = state.start_offset, state.delivery_complete_count
-        if state.update_count >= self.config.updates_per_snapshot:
+        if state.update_count >= self.config.updates_per_snapshot and self._has_room(key, state, (), start_offset):
             snapshot = _snapshot(state, leader_epoch, start_offset, delivery_complete_count, (), now_ms)
             return Decision(((key, snapshot),), response)
         update = Update(state.snapshot_epoch, leader_epoch, start_offset, delivery_complete_count, ())
@@ -164,12 +164,19 @@ class ShareShard(ShardState):
 
     # ---- upkeep ----------------------------------------------------------------------------------------------------
 
-    def decide_compaction_slice(self, below_offset: int, records_max: int, bytes_max: int) -> Decision:
+    def decide_compaction_slice(
+        self,
+        below_offset: int,
+        records_max: int,
+        bytes_max: int,
+        left_out: Container[SharePartitionKey] = frozenset(),
+    ) -> Decision:
         """Decide snapshots of live share partitions whose newest snapshot lies below `below_offset`, oldest first.
 
         The content is the state's, under the next snapshot epoch. Both timestamps stay: they say when the share partition was last
         written in full by a call, and compaction is no such thing. Share partitions with a snapshot on its way to the log are passed
-        over. At least one record, at most `records_max`; a record that would exceed `bytes_max` (an estimate) waits for the next slice.
+        over, and so are those `left_out`, which the log refused. At least one record, at most `records_max`; a record that would
+        exceed `bytes_max` (an estimate) waits for the next slice.
 
         Returns:
             no records when nothing is left to be decided; what is on its way is in the log once `is_compacted_to` says so.
@@ -178,7 +185,7 @@ class ShareShard(ShardState):
         size_bytes = 0
         for key in self.offsets.below(below_offset):
             state = self._states.current.get(key)
-            if state is None or key in self._pending_snapshots:
+            if state is None or key in self._pending_snapshots or key in left_out:
                 continue
             size_bytes += self.estimate_size(key, state)
             if len(records) == records_max or (records and size_bytes > bytes_max):
@@ -221,6 +228,42 @@ class ShareShard(ShardState):
             None,
         )
 
+    def _refuse_growth(
+        self, key: SharePartitionKey, state: ShareState, state_batches: tuple[StateBatch, ...], start_offset: int
+    ) -> Decision | None:
+        """Return the refusal of a write that takes a state above its bounds; what is above already may still shrink."""
+        config, before = self.config, state.state_batches
+        count_max, room = config.state_batches_max, self._batches_room(key)
+        count = len(before) + len(state_batches)
+        # Ascending, so the outermost offsets of the state are the widest.
+        widest = widest_batch_bytes(config.codec, (*before[:1], *before[-1:], *state_batches))
+        if count <= count_max and count * widest <= room:
+            return None
+        after = combine(before, state_batches, start_offset)
+        if len(after) > max(count_max, len(before)):
+            return _refuse(key, f"would have more than {count_max} state batches")
+        size = batches_bytes(config.codec, after)
+        written = batches_bytes(config.codec, combine((), state_batches, start_offset))
+        if size > room and size > batches_bytes(config.codec, before):
+            return _refuse(key, f"would take {size - room} bytes more than one record of the log can have")
+        if written > room:
+            return _refuse(
+                key, f"is given state batches that take {written - room} bytes more than one record can have"
+            )
+        return None
+
+    def _has_room(
+        self, key: SharePartitionKey, state: ShareState, state_batches: tuple[StateBatch, ...], start_offset: int
+    ) -> bool:
+        """Tell whether a snapshot of a state after a write fits into the log; one that was let grow before may not."""
+        if len(state.state_batches) + len(state_batches) <= self._batches_that_fit:
+            return True
+        after = combine(state.state_batches, state_batches, start_offset)
+        return batches_bytes(self.config.codec, after) <= self._batches_room(key)
+
+    def _batches_room(self, key: SharePartitionKey) -> int:
+        return self.config.snapshot_bytes_max - room_bytes(self.config.codec, len(key.group_id.encode()))
+
     def _is_known(self, key: SharePartitionKey) -> bool:
         image = self._image
         if image is None:
@@ -260,12 +303,6 @@ def _never_back(state: ShareState, start_offset: int, delivery_complete_count: i
     return start_offset, delivery_complete_count
 
 
-def _grows(state: ShareState, state_batches: tuple[StateBatch, ...], start_offset: int, batches_max: int) -> bool:
-    """Tell whether a write takes `state` above `batches_max`; what is above already may still shrink."""
-    start = state.start_offset if start_offset == _NONE else start_offset
-    return len(combine(state.state_batches, state_batches, start)) > max(batches_max, len(state.state_batches))
-
-
 # ---- refusals --------------------------------------------------------------------------------------------------------
 
 _Result = Callable[[int, str], PartitionResult]
@@ -296,6 +333,6 @@ def _refuse_unknown(result: _Result, key: SharePartitionKey) -> Decision:
     return Decision((), result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text))
 
 
-def _refuse_growth(key: SharePartitionKey, batches_max: int) -> Decision:
-    text = f"The share partition {format_key(key)} would have more than {batches_max} state batches; move its start offset."
+def _refuse(key: SharePartitionKey, why: str) -> Decision:
+    text = f"The share partition {format_key(key)} {why}; move its start offset."
     return Decision((), WriteResult(ErrorCode.UNKNOWN_SERVER_ERROR, text))

@@ -15,6 +15,7 @@ from holdfast.records.codec import Codec, Kind, encode_key, value_encoder
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.offsets import RedundantOffsetTracker
 from holdfast.records.replay import ShareState, fold_without_base, replay
+from holdfast.records.sizes import BATCH_BYTES_MAX, GROUP_ID_BYTES_MAX, room_bytes
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.timeline import TimelineMap
 
@@ -46,6 +47,8 @@ class ShardConfig:
     #: State batches of one share partition; a write that would make more is refused. A snapshot of so many must fit into the topic's
     #: `max.message.bytes` (50,000 fit into Kafka's default): a share partition that cannot be snapshotted could never be pruned.
     state_batches_max: int = 50_000
+    #: Bytes of key and value that one record may have; a write after which a snapshot would have more is refused.
+    snapshot_bytes_max: int = 1_048_000
     #: Age at which a share partition counts as cold; only `decide_cold_snapshots` asks.
     cold_snapshot_interval_ms: int = 300_000
     #: What new records are written in; records of any codec are read.
@@ -60,6 +63,8 @@ class ShardConfig:
             raise ValueError(f"updates_per_snapshot is {self.updates_per_snapshot}; use 0 to 500.")
         if self.state_batches_max < 1:
             raise ValueError(f"state_batches_max is {self.state_batches_max}; use 1 or more.")
+        if self.snapshot_bytes_max < 1:
+            raise ValueError(f"snapshot_bytes_max is {self.snapshot_bytes_max}; use 1 or more.")
         if self.cold_snapshot_interval_ms < 1:
             raise ValueError(f"cold_snapshot_interval_ms is {self.cold_snapshot_interval_ms}; use 1 or more.")
 
@@ -87,6 +92,11 @@ class ShardState:
         #: Upper estimate of the bytes of keys and values in the log if every live share partition had one snapshot in it.
         self.live_bytes = 0
         self._snapshot_size_bytes, self._batch_size_bytes = _SIZES_BYTES[config.codec]
+        #: So many batches fit into a snapshot whatever their numbers and the group id are; only beyond is looked at them.
+        self._batches_that_fit = min(
+            config.state_batches_max,
+            (config.snapshot_bytes_max - room_bytes(config.codec, GROUP_ID_BYTES_MAX)) // BATCH_BYTES_MAX[config.codec],
+        )
         self._states: TimelineMap[SharePartitionKey, ShareState] = TimelineMap()
         #: Live share partitions by topic id, in order of their arrival.
         self._topics: dict[bytes, dict[SharePartitionKey, None]] = {}

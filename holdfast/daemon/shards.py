@@ -19,6 +19,7 @@ from holdfast.records.keys import format_key
 from holdfast.runtime.broker_connection import ConnectionOptions
 from holdfast.runtime.errors import NotAvailable
 from holdfast.runtime.kafka_log import KafkaLogConfig
+from holdfast.runtime.lanes import RECORD_OVERHEAD_BYTES
 from holdfast.runtime.machine import Operation
 from holdfast.runtime.metrics import Registry, RuntimeMetrics
 from holdfast.runtime.partition import Partition
@@ -31,7 +32,8 @@ _log = structlog.get_logger(__name__)
 
 #: Taking the time of each request would cost more than it tells.
 _REQUESTS_PER_TIMING: Final = 64
-#: What a snapshot takes beside its state batches, with the longest group id; then each batch, in either codec.
+#: What a snapshot takes beside its state batches, with the longest group id; then each batch, for offsets that are not
+#: extreme. It bounds their number; near it, shards look at the bytes.
 _SNAPSHOT_ROOM_BYTES: Final = 34_000
 _STATE_BATCH_BYTES: Final = 20
 #: Combining so many takes a good part of a second, for which the other shards wait.
@@ -110,6 +112,7 @@ class Shards:
         share = ShardConfig(
             updates_per_snapshot=settings.share.snapshot_update_records_per_snapshot,
             state_batches_max=state_batches_max(topic.max_message_bytes),
+            snapshot_bytes_max=max(1, topic.max_message_bytes - RECORD_OVERHEAD_BYTES),
             codec=Codec(log.codec),
         )
         self._shell = self._make_shell(

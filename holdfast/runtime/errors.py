@@ -30,7 +30,12 @@ class OutcomeUnknown(CoordinatorError):
 
 
 class RecordTooLarge(CoordinatorError):
-    """A record is larger than the log takes; nothing was written."""
+    """A record is larger than the log takes; of this operation, those before it were written."""
+
+    def __init__(self, text: str, key: object = None) -> None:
+        super().__init__(text)
+        #: Of the record, as the machine names it.
+        self.key = key
 
 
 class OperationFailed(CoordinatorError):

@@ -211,17 +211,30 @@ class Partition(PartitionLife):
             except AppendRefused as refused:
                 self._ports.metrics.appends_refused.value += 1
                 self._revert(sequence - 1, now_ms)
-                self._reply(operation, self._refusal(refused, key, key_bytes, value_bytes))
+                self._reply(operation, self._refusal(refused, key, key_bytes, value_bytes, now_ms))
                 return
             park(parked)
             ownership.sequence = sequence + 1
 
-    def _refusal(self, refused: AppendRefused, key: object, key_bytes: bytes, value: bytes | None) -> CoordinatorError:
+    def _refusal(
+        self, refused: AppendRefused, key: object, key_bytes: bytes, value: bytes | None, now_ms: int
+    ) -> CoordinatorError:
         if not refused.is_too_large:
             return NotAvailable(f"the log takes no more now: {refused.reason}")
         size = len(key_bytes) + len(value or b"")
-        self._note("error", "record too large", key=str(key), size_bytes=size, reason=refused.reason)
-        return RecordTooLarge(f"a record of {size} bytes is larger than the log takes: {refused.reason}")
+        # Whoever sent it may send it again at once, and so does pruning: one line tells of all since the one before.
+        if now_ms >= self._too_large_line_ms:
+            self._note(
+                "error", "record too large", key=str(key), size_bytes=size, reason=refused.reason, **self._unsaid()
+            )
+            self._too_large_line_ms = now_ms + self.config.repeated_line_ms
+            self._too_large_unsaid = 0
+        else:
+            self._too_large_unsaid += 1
+        return RecordTooLarge(f"a record of {size} bytes is larger than the log takes: {refused.reason}", key)
+
+    def _unsaid(self) -> dict[str, object]:
+        return {"others_since": self._too_large_unsaid} if self._too_large_unsaid else {}
 
     def _revert(self, sequence: int, now_ms: int) -> None:
         assert self.machine is not None

@@ -47,6 +47,8 @@ class PartitionData:
         self.lost_from: int | None = None
         self._accept_reason: str | None = None  #: of an admin, until a checkpoint of ours has carried it
         self._backoff_ms = config.retry_backoff_ms
+        self._too_large_line_ms = 0  #: no line tells of a record that is too large before
+        self._too_large_unsaid = 0  #: such records since the last line
         self._reset()
 
     def _reset(self) -> None:

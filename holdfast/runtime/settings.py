@@ -31,6 +31,7 @@ class PartitionConfig:
     )
     retry_backoff_ms: int = 200  #: first wait before a failed or lost partition is loaded again; doubles
     retry_backoff_ms_max: int = 30_000  #: the longest such wait, and the wait after an alarm
+    repeated_line_ms: int = 60_000  #: a line that any caller can cause is written at most so often
 
 
 class Ports(NamedTuple):

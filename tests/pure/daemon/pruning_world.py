@@ -14,7 +14,7 @@ from holdfast.daemon.shard import ShardConfig, ShareShard
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
-from holdfast.runtime.errors import CoordinatorError
+from holdfast.runtime.errors import CoordinatorError, RecordTooLarge
 from holdfast.runtime.machine import Decision
 from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.partition import Partition
@@ -46,6 +46,13 @@ class Call:
 
     def complete(self, outcome: object) -> None:
         assert not isinstance(outcome, CoordinatorError), outcome
+        self.outcome = outcome
+
+
+class AnyCall(Call):
+    """An operation that may fail."""
+
+    def complete(self, outcome: object) -> None:
         self.outcome = outcome
 
 
@@ -140,6 +147,15 @@ class PrunedNode:
         """Write a batch of ten at `first`."""
         batches = (batch(first, first + 9, 2, 1),)
         self.call(lambda shard, now_ms: shard.decide_write(key_of(number), 1, 0, start_offset, 0, batches, now_ms))
+
+    def refused_update(self, number: int) -> None:
+        """Write a batch that the log does not take."""
+        call = AnyCall(
+            lambda shard, now_ms: shard.decide_write(key_of(number), 1, 0, -1, 0, (batch(1, 9, 2, 1),), now_ms)
+        )
+        self.runtime.write(0, call)
+        self.settle()
+        assert isinstance(call.outcome, RecordTooLarge)
 
     def delete(self, number: int) -> None:
         self.call(lambda shard, _: shard.decide_delete(key_of(number)))

@@ -354,6 +354,43 @@ def test_snapshot_bytes_stay_below_the_bound_with_ninety_percent_cold_keys(codec
     assert 0 < amplification <= bound * 1.1
 
 
+# ---- a snapshot that does not fit ----------------------------------------------------------------------------------------
+
+
+def test_a_key_whose_snapshot_the_log_refuses_is_named_and_keeps_no_other_from_being_written() -> None:
+    node = PrunedNode(MemoryTopic())
+    node.fill()
+    for first in range(0, 2_000, 20):
+        node.update(5, first)
+    node.topic.message_bytes_max = 400
+    node.tick_until(WRITING)
+    node.tick(2 * TIMEOUT_TICKS)
+    assert node.pruner.phase is WRITING, "a new round would write all of it again"
+    assert node.pruner.why_not_pruned().startswith("key group:")
+    assert ":5 alone is in the way: a record of" in node.pruner.why_not_pruned()
+    assert {key.partition for key in node.shard.offsets.below(node.partition.checkpoint_offset)} == {5}
+    assert node.refreshes == 1
+    landed = node.bytes_landed
+    node.tick(2 * TIMEOUT_TICKS)
+    assert node.bytes_landed == landed, "waiting costs nothing"
+    assert node.notes.count("record too large") <= 1 + 4 * TIMEOUT_TICKS * TICK_MS // 60_000
+    node.update(5, 2_000, start_offset=2_000)
+    node.tick_until(IDLE)
+    assert node.log_start == node.partition.checkpoint_offset
+
+
+def test_lines_about_records_that_are_too_large_come_at_most_once_a_minute_and_count_the_others() -> None:
+    node = PrunedNode(MemoryTopic(), updates_per_snapshot=0)
+    node.initialize(0)
+    node.topic.message_bytes_max = 10
+    for _ in range(100):
+        node.refused_update(0)
+    assert node.notes.count("record too large") == 1
+    node.tick(60_000 // TICK_MS)
+    node.refused_update(0)
+    assert node.notes.count("record too large") == 2
+
+
 # ---- what an admin accepted ------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.daemon.errors import ErrorCode
 from holdfast.daemon.shard import ShardConfig, ShareShard
+from holdfast.records.codec import Codec
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
 from holdfast.records.results import DeleteResult, InitializeResult, ReadResult, SummaryResult, WriteResult
@@ -270,6 +271,63 @@ def test_a_share_partition_that_would_outgrow_its_snapshot_may_only_shrink(limit
     assert small.write(batch(160, 164, 2, 1), batch(165, 169, 2, 1)) == WriteResult()
     assert small.write(batch(200, 209, 2, 1)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert small.write(start_offset=170) == WriteResult()
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("count", [1, 32_767])
+@pytest.mark.parametrize("first", [0, 1 << 40, 1 << 62, (1 << 63) - 200_000])
+@pytest.mark.parametrize("group_id", ["g", "g" * 32_767])
+def test_what_a_share_partition_may_grow_to_always_fits_into_one_record(
+    codec: Codec, count: int, first: int, group_id: str
+) -> None:
+    bytes_max = 60_000
+    world = World(codec=codec, snapshot_bytes_max=bytes_max, updates_per_snapshot=500)
+    key = KEY._replace(group_id=group_id)
+    extreme = (1 << 31) - 1
+    world.run(world.shard.decide_initialize(key, extreme, first, NOW_MS))
+    refused = None
+    for turn in range(1_000):
+        batches = tuple(batch(first + 2 * n, first + 2 * n, 2, count) for n in range(turn * 30, turn * 30 + 30))
+        decision = world.shard.decide_write(key, extreme, -1, -1, extreme, batches, NOW_MS)
+        if not decision.records:
+            refused = decision.response
+            break
+        world.run(decision)
+    assert isinstance(refused, WriteResult)
+    assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert refused.error_message is not None
+    assert "bytes more than one record of the log can have; move its start offset" in refused.error_message
+    below = world.log_end
+    ((_, snapshot),) = world.shard.decide_compaction_slice(below, 10, 1 << 30).records
+    widest = snapshot._replace(snapshot_epoch=extreme, leader_epoch=extreme, leader_epoch_fence=extreme)
+    raw_key, raw_value = world.shard.encode(key, widest)
+    assert raw_value is not None
+    room = bytes_max - len(raw_key) - len(raw_value)
+    assert 0 <= room <= 30 * 25 + 60, "the bound is no estimate"
+    # What makes room is taken.
+    assert world.shard.decide_write(key, extreme, -1, first + 1_000, -1, (), NOW_MS).records
+
+
+def test_a_write_whose_own_batches_fit_into_no_record_is_refused_by_name() -> None:
+    world = World(snapshot_bytes_max=40_000)
+    world.initialize(0, 0)
+    world.write(batch(0, 1 << 50, 2, 9))
+    told = world.write(*(batch((1 << 49) + 2 * n, (1 << 49) + 2 * n, 2, 1) for n in range(3_000)))
+    assert told.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert told.error_message is not None
+    assert "is given state batches that take" in told.error_message
+
+
+def test_a_state_that_grew_under_a_larger_bound_is_written_as_updates_until_it_has_shrunk() -> None:
+    world = World(updates_per_snapshot=0)
+    world.initialize(0, 0)
+    world.write(*(batch(2 * n, 2 * n, 2, 1) for n in range(3_000)))
+    small = world.loaded(updates_per_snapshot=0, snapshot_bytes_max=10_000)
+    assert small.write(start_offset=100) == WriteResult()
+    assert type(small.last_record()[1]) is Update
+    assert small.write(batch(1 << 40, 1 << 40, 2, 1)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert small.write(start_offset=5_900) == WriteResult()
+    assert type(small.last_record()[1]) is Snapshot
 
 
 # ---- late writes, an option (§6.2 trunk) -----------------------------------------------------------------------------
