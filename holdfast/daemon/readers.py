@@ -1,6 +1,7 @@
 """The registered readers of the log: consumer groups whose committed offsets the log is not pruned past.
 
-A reader that has never committed holds the whole log, unless it is registered from its first commit on only.
+A reader that has never committed holds the whole log, unless it is registered from its first commit on only; and so does
+one whose offsets expired, however it is registered, as far as this process has seen that it once had some.
 One that is silent for too long raises an alarm and keeps holding the log, until an admin or a setting drops it: then it
 holds nothing before it commits again, and may find the log cut past it.
 One that nobody has looked up yet may have committed anything, so it holds the whole log too, however it is registered.
@@ -21,7 +22,7 @@ class Progress(NamedTuple):
     """How far a reader is in one log partition."""
 
     group: str
-    offset: int  #: the next record it will read; -1 where it never committed
+    offset: int  #: the next record it will read; -1 where it has committed nothing, or its offset expired
     is_known: bool = True  #: somebody has looked
 
 
@@ -62,6 +63,7 @@ class LogReaders:
         self._clock_ms = clock_ms
         self._tell = tell
         self._silent: set[str] = set()  #: groups whose alarm was raised and that have not moved since
+        self._committed: set[str] = set()  #: groups that were once seen with an offset; only a restart forgets it
         self._dropped: set[str] = set()  #: groups that hold nothing before they commit again
         #: by group; None where nobody has looked yet
         self._offsets: dict[str, Mapping[int, int] | None] = dict.fromkeys(self.groups)
@@ -81,11 +83,15 @@ class LogReaders:
     def learn(self, group: str, offsets: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """Take in what a group has committed and where the log ends, both by log partition.
 
-        What a group does not say it has committed any more, it may read again from the start: that holds the log as well.
+        What a group does not say it has committed any more, it may read again from the start: that holds the log as well,
+        and is no movement.
         """
         now_ms, before = self._clock_ms(), self._offsets[group]
         has_read_all = all(offsets.get(partition, _NOTHING) >= end for partition, end in ends.items())
-        if has_read_all or offsets != (before or {}):
+        if offsets:
+            self._committed.add(group)
+        has_moved = any(offset != (before or {}).get(place, _NOTHING) for place, offset in offsets.items())
+        if has_read_all or has_moved:
             self._moved_ms[group] = now_ms
             self._silent.discard(group)
         self._offsets[group], self._ends = dict(offsets), dict(ends)
@@ -124,7 +130,7 @@ class LogReaders:
         ]
 
     def _holds(self, group: str, offsets: Mapping[int, int] | None) -> bool:
-        is_one = offsets is None or bool(offsets) or group not in self._from_first_commit
+        is_one = offsets is None or group in self._committed or group not in self._from_first_commit
         return group not in self._dropped and is_one
 
     def _behind(self, offsets: Mapping[int, int] | None) -> int | None:
@@ -137,6 +143,8 @@ class LogReaders:
             return "dropped"
         if offsets is None:
             return "not looked up"
+        if not offsets and group in self._committed:
+            return "lost its offsets"
         if not offsets:
             return "never committed" if self._holds(group, offsets) else "not started"
         return "silent" if group in self._silent else "reading"

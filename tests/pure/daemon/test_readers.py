@@ -131,7 +131,9 @@ def test_a_reader_from_its_first_commit_on_holds_nothing_before_and_everything_t
     assert world.readers.holding(0, 10) == Progress("job", 5)
     assert world.readers.holding(1, 10) == Progress("job", -1)
     world.learn("job")
-    assert world.readers.holding(0, 10) is None, "its commits expired, so nobody runs it any more"
+    assert world.readers.holding(0, 10) == Progress("job", -1), (
+        "its commits expired, and it may begin again at the start"
+    )
 
 
 # ---- dropping --------------------------------------------------------------------------------------------------------
@@ -176,3 +178,27 @@ def test_people_are_told_how_far_behind_each_reader_is() -> None:
         {"group": "fast", "state": "reading", "behind": 10, "still_ms": 10, "committed": {"0": 100, "1": 90}},
         {"group": "slow", "state": "reading", "behind": 160, "still_ms": 0, "committed": {"0": 40}},
     ]
+
+
+def test_a_job_whose_offsets_expired_still_holds_the_log_and_its_alarm_stands() -> None:
+    world = World("job", from_first_commit=("job",))
+    world.learn("job", 40, 40)
+    world.learn("job", 40, 40, after_ms=TIMEOUT_MS)
+    assert world.alarms == [("job", TIMEOUT_MS)]
+    world.learn("job")
+    holding = world.readers.holding(0, 1)
+    assert holding is not None
+    assert (holding.group, holding.offset) == ("job", -1)
+    assert world.state_of("job") == "lost its offsets"
+    world.learn("job", after_ms=TIMEOUT_MS)
+    assert world.alarms == [("job", TIMEOUT_MS)], "an expiry is no movement, so there is no second alarm either"
+    world.learn("job", 41, 40)
+    world.learn("job", 41, 40, after_ms=TIMEOUT_MS)
+    assert world.alarms == [("job", TIMEOUT_MS)] * 2
+
+
+def test_offsets_of_some_log_partitions_that_expire_are_no_movement() -> None:
+    world = World("job")
+    world.learn("job", 40, 40)
+    world.learn("job", 40, after_ms=TIMEOUT_MS)
+    assert world.alarms == [("job", TIMEOUT_MS)]
