@@ -14,8 +14,8 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: i
 from holdfast.records.header import HEADER_NAME
 from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.metrics import RuntimeMetrics
+from holdfast.runtime.record_batches import BATCH_HEAD_BYTES
 
-BATCH_HEAD_BYTES = 61
 #: A batch's head, a record's own varints and its `hf` header: what the topic's limit has to hold beside key and value.
 RECORD_OVERHEAD_BYTES = BATCH_HEAD_BYTES + 25 + 17
 

@@ -25,7 +25,7 @@ from holdfast.daemon.snapshot_metrics import SnapshotMetrics
 from holdfast.daemon.snapshot_topic import find_snapshot_problems
 from holdfast.daemon.state_topic import FIXED_CONFIG, StateTopic, find_problems
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.runtime.follower import _read_error
+from holdfast.runtime.follower import _damage_error, _read_error
 from holdfast.runtime.kafka_frames import Fetched
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.log_check import LogCheck
@@ -98,6 +98,7 @@ def alarms() -> list[str]:
     return [
         *map(found_by, (cut, lost, foreign, other)),
         f"reading stopped at offset 9: {_read_error(fetched, 9).text}",
+        f"reading stopped at offset 9: {_damage_error(9, 'its checksum is wrong').text}",
         f"owner epoch {OWNER_EPOCH_MAX} is the last one",
     ]
 

@@ -9,6 +9,7 @@ from io import BytesIO
 from typing import Any
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: ignore[import-untyped]
+from aiokafka.record.util import calc_crc32c  # type: ignore[import-untyped]
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v12.request import FetchRequest
 from kio.serial import entity_reader, entity_writer
@@ -99,6 +100,8 @@ class FakeBrokers:
             waiting = asyncio.get_running_loop().create_future()
             self._waiting.append(waiting)
             await waiting
+        else:
+            await asyncio.sleep(0)  # whoever asks again and again stays in nobody's way
         return (self.answers.popleft() if self.answers else self.always)(body)
 
 
@@ -194,4 +197,10 @@ def batch(base_offset: int, values: Sequence[bytes], *, header: bytes = b"h", at
     data = bytearray(builder.build())
     data[0:8] = base_offset.to_bytes(8, "big")
     data[22] |= attributes
+    return sealed(data)
+
+
+def sealed(data: bytearray) -> bytes:
+    """Return a batch with the checksum of what it holds."""
+    data[17:21] = calc_crc32c(bytes(data[21:])).to_bytes(4, "big")
     return bytes(data)

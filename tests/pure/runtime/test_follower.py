@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 from kio.schema.fetch.v12.request import FetchRequest
@@ -10,40 +10,11 @@ from kio.serial import entity_reader
 
 from holdfast.runtime.follower import Follower, FollowerConfig
 from holdfast.runtime.kafka_frames import Fetched
-from holdfast.runtime.lanes import BATCH_HEAD_BYTES, SentBatch
-from holdfast.runtime.log import LogRecord, ReadError
+from holdfast.runtime.lanes import SentBatch
+from holdfast.runtime.log import LogRecord
+from holdfast.runtime.record_batches import BATCH_HEAD_BYTES
 from tests.pure.runtime.fake_brokers import FakeBrokers, batch, fetched, targets_of, wait_ms_of, wait_until
-
-
-class Told:
-    """Listens, and takes batches as ours or not as it is told to."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.takes_own = True
-        self.at_records: Callable[[], object] = lambda: None
-
-    def records_read(self, partition: int, instance: int, records: list[LogRecord]) -> None:
-        told = ", ".join(f"{record.offset} {(record.value or b'').decode()}" for record in records)
-        self.lines.append(f"{partition} instance {instance}: {told}")
-        self.at_records()
-
-    def own_records_read(
-        self, partition: int, instance: int, base_offset: int, count: int, first_header: bytes
-    ) -> bool:
-        if self.takes_own:
-            self.lines.append(f"{partition} instance {instance}: {count} own from {base_offset}")
-        self.at_records()
-        return self.takes_own
-
-    def position_reached(self, partition: int, instance: int, next_offset: int) -> None:
-        self.lines.append(f"{partition} instance {instance}: stands at {next_offset}")
-
-    def ended(self, partition: int, instance: int, next_offset: int) -> None:
-        self.lines.append(f"{partition} instance {instance}: ended at {next_offset}")
-
-    def read_failed(self, partition: int, instance: int, error: ReadError) -> None:
-        self.lines.append(f"{partition} instance {instance}: {'alarm' if error.is_alarm else 'failed'}, {error.text}")
+from tests.pure.runtime.follower_world import Told, answer, found
 
 
 @pytest.fixture
@@ -72,21 +43,6 @@ async def tail(brokers: FakeBrokers, told: Told, sent: deque[SentBatch]) -> Asyn
     tail = Follower("tail", config, brokers, lambda: told, lambda _: sent, told.ended)  # type: ignore[arg-type,return-value]
     yield tail
     await tail.close()
-
-
-def found(records: bytes, partition: int = 0, *, error_code: int = 0, is_diverging: bool = False) -> Fetched:
-    return Fetched(partition, error_code, 99, 0, is_diverging, records)
-
-
-async def answer(brokers: FakeBrokers, *answers: bytes) -> None:
-    """Let the fetch that waits and the ones after it be answered so, and stop before the next."""
-    for each in answers:
-        count = len(brokers.requests)
-        brokers.answers.append(lambda _, each=each: each)  # type: ignore[misc]
-        brokers.hold()
-        await brokers.wait_requests(max(1, count))
-        brokers.answer_one()
-        await brokers.wait_requests(max(1, count) + 1)
 
 
 async def test_record_by_record_and_the_next_fetch_goes_on_behind(
@@ -379,7 +335,7 @@ async def test_a_batch_of_ours_that_is_met_in_slices_may_land_meanwhile(
             found(b"", is_diverging=True),
             "0 instance 3: alarm, the log was truncated below offset 5",
         ),
-        (found(b"", error_code=2), "0 instance 3: failed, the broker answered error 2"),
+        (found(b"", error_code=-1), "0 instance 3: failed, the broker answered error -1"),
     ],
 )
 async def test_reading_ends_with_an_error(
