@@ -21,7 +21,9 @@ from holdfast.runtime.brokers import STALE_LEADER, Brokers
 from holdfast.runtime.kafka_frames import Fetched, FetchTarget
 from holdfast.runtime.lanes import SentBatch
 from holdfast.runtime.log import LogListener, LogRecord, ReadError
+from holdfast.runtime.metrics import Counter
 from holdfast.runtime.record_batches import BATCH_HEAD, BATCH_HEAD_BYTES, LENGTH_OFFSET, DamagedBatch, decode, take
+from holdfast.runtime.throttle import Throttle
 
 _OFFSET_OUT_OF_RANGE = 1
 _CORRUPT_MESSAGE = 2
@@ -37,6 +39,7 @@ class FollowerConfig(NamedTuple):
     partition_bytes_max: int
     slice_records_max: int  #: decoded records told at a time
     retry_backoff_ms: int = 50
+    throttle_max_ms: int = 300_000  #: the longest that a broker is not asked because it says so
 
 
 class _Followed:
@@ -76,6 +79,8 @@ class Follower:
         sent: Callable[[int], deque[SentBatch]],
         ended: Callable[[int, int, int], None],
         met: Callable[[SentBatch], None] = lambda _: None,
+        heard: Callable[[int, float], None] = lambda *_: None,
+        throttled_ms: Counter | None = None,
     ) -> None:
         """Prepare; a session starts with the first partition.
 
@@ -87,10 +92,15 @@ class Follower:
             sent: batches of a partition that this node sent and has not met, oldest first.
             ended: told (partition, instance, next offset) when a partition was followed to its end.
             met: told each sent batch that was met as it was sent.
+            heard: told (broker id, when the request left by the loop's clock) with every answer of a broker.
+            throttled_ms: counts the time for which brokers asked not to be asked.
         """
         self._purpose = purpose
         self._ended = ended
         self._met = met
+        self._heard = heard
+        now_s = asyncio.get_running_loop().time
+        self._throttle = Throttle(config.throttle_max_ms, throttled_ms or Counter(), now_s)
         self._config = config
         self._brokers = brokers
         self._listener = listener
@@ -318,6 +328,9 @@ class _Session:
                 self.changed.clear()
                 await self.changed.wait()
                 continue
+            if (throttled_s := follower._throttle.wait_s(self._broker_id)) > 0:
+                await asyncio.sleep(throttled_s)
+                continue
             try:
                 wait_ms = await self._pause()
                 connection = await follower._brokers.connection(self._broker_id, follower._purpose)
@@ -374,9 +387,11 @@ class _Session:
             targets,
             forgotten,
         )
-        error_code, session_id, found = frames.decode_fetched(
-            await connection.exchange(api, version, body, is_flexible=True)
-        )
+        sent_s = asyncio.get_running_loop().time()
+        data = await connection.exchange(api, version, body, is_flexible=True)
+        error_code, session_id, found = frames.decode_fetched(data)
+        follower._heard(self._broker_id, sent_s)
+        follower._throttle.told(self._broker_id, frames.throttle_ms(frames.FETCH, data))
         if error_code:
             self._forget_session()
             return error_code not in _SESSION_LOST

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from io import BytesIO
+from math import inf
 from typing import Any
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: ignore[import-untyped]
@@ -51,6 +52,9 @@ class FakeBrokers:
         self._is_held = False
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._listeners: list[Callable[[], None]] = []
+        self.longer_ms: list[tuple[int, int]] = []  #: (broker, for how much longer its answers are waited for)
+        self.confirmed_at_s: dict[int, float] = {}  #: by broker; without an entry, always
+        self.witnessed: set[int] = set()  #: brokers that each refresh confirms
         self.refreshes = 0
         self.failures_left = 0  #: refreshes that end with a failure
         self.elected: dict[int, dict[int, tuple[int, int]]] = {}  #: number of a refresh -> leaders from then on
@@ -79,13 +83,19 @@ class FakeBrokers:
         self._listeners.append(listener)
 
     async def refresh(self) -> None:
+        now_s = asyncio.get_running_loop().time()
         if self.failures_left:
             self.failures_left -= 1
             raise ConnectionFailed("nobody answers")
         self.refreshes += 1
+        self.confirmed_at_s |= dict.fromkeys(self.witnessed, now_s)
         self.leaders |= self.elected.get(self.refreshes, {})
         for listener in self._listeners:
             listener()
+        await asyncio.sleep(0)  # whoever asks again and again stays in nobody's way
+
+    def confirmed_s(self, broker_id: int) -> float:
+        return self.confirmed_at_s.get(broker_id, inf)
 
     def open_connection(self, broker_id: int, purpose: str) -> "FakeConnection":
         return FakeConnection(self, broker_id)
@@ -111,6 +121,10 @@ class FakeConnection:
     def __init__(self, brokers: FakeBrokers, broker_id: int) -> None:
         self._brokers = brokers
         self._broker_id = broker_id
+
+    def wait_longer(self, by_ms: int) -> None:
+        """Wait longer for what is under way."""
+        self._brokers.longer_ms.append((self._broker_id, by_ms))
 
     def send(
         self, api_key: int, version: int, body: bytes, answered: Callable[[bytes | ConnectionFailed], None]

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from io import BytesIO
+from math import inf
 from typing import Any
 from uuid import UUID
 
@@ -251,3 +252,40 @@ async def test_a_topic_that_was_made_again_begins_with_low_leader_epochs(monkeyp
         await place.brokers.refresh()
         place.brokers._addresses = {}
         assert place.brokers.leaders == known
+
+
+def three_brokers(leader: int = 1) -> bytes:
+    """Return an answer that names the brokers 1, 2 and 3."""
+    return metadata({0: (leader, 3), 1: (2, 3), 2: (3, 3)})
+
+
+async def test_a_broker_is_confirmed_by_another_one_and_never_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {f"host-{number}": always(three_brokers()) for number in (1, 2)}
+    place = Place(monkeypatch, **names)
+    # Where the brokers are reached under the names that they give each other.
+    brokers = Brokers(ConnectionOptions(bootstrap=(("host-1", 9092), ("host-2", 9092))), "topic", 10_000)
+    loop = asyncio.get_running_loop()
+    assert [brokers.confirmed_s(number) for number in (1, 2, 3)] == [-inf] * 3
+    began_s = loop.time()
+    await brokers.refresh()
+    assert place.asked[0] == "host-1"
+    assert brokers.confirmed_s(1) == -inf
+    assert began_s <= brokers.confirmed_s(2) == brokers.confirmed_s(3) <= loop.time()
+    brokers._addresses = {}
+    await brokers.refresh()
+    assert place.asked[2] == "host-2"
+    assert brokers.confirmed_s(1) > brokers.confirmed_s(2)
+    assert brokers.confirmed_s(3) == brokers.confirmed_s(1)
+
+
+async def test_whoever_answers_under_a_name_that_no_broker_has_confirms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be any of them: a bootstrap address often is another name of a broker."""
+    place = Place(monkeypatch, alias=always(three_brokers()))
+    await place.brokers.refresh()
+    assert [place.brokers.confirmed_s(number) for number in (1, 2, 3)] == [-inf] * 3
+
+
+async def test_the_only_broker_of_a_cluster_confirms_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(monkeypatch, alias=always(metadata({0: (1, 3)})))
+    await place.brokers.refresh()
+    assert place.brokers.confirmed_s(1) > -inf

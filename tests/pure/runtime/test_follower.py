@@ -16,6 +16,10 @@ from holdfast.runtime.record_batches import BATCH_HEAD_BYTES
 from tests.pure.runtime.fake_brokers import FakeBrokers, batch, fetched, targets_of, wait_ms_of, wait_until
 from tests.pure.runtime.follower_world import Told, answer, found
 
+CONFIG = FollowerConfig(
+    wait_ms=10, bytes_max=10_000, partition_bytes_max=1_000, slice_records_max=2, retry_backoff_ms=1
+)
+
 
 @pytest.fixture
 def brokers() -> FakeBrokers:
@@ -37,10 +41,7 @@ def sent() -> deque[SentBatch]:
 
 @pytest.fixture
 async def tail(brokers: FakeBrokers, told: Told, sent: deque[SentBatch]) -> AsyncIterator[Follower]:
-    config = FollowerConfig(
-        wait_ms=10, bytes_max=10_000, partition_bytes_max=1_000, slice_records_max=2, retry_backoff_ms=1
-    )
-    tail = Follower("tail", config, brokers, lambda: told, lambda _: sent, told.ended)  # type: ignore[arg-type,return-value]
+    tail = Follower("tail", CONFIG, brokers, lambda: told, lambda _: sent, told.ended)  # type: ignore[arg-type,return-value]
     yield tail
     await tail.close()
 
@@ -469,3 +470,39 @@ async def test_out_of_range_without_bounds_is_told_without_them(
     tail.follow(1, 4, 0)
     await answer(brokers, fetched([Fetched(0, 1, -1, -1, False, b"")]))
     assert told.lines == ["0 instance 3: failed, offset 5 is out of range"]
+
+
+async def test_each_answer_tells_when_its_request_left(brokers: FakeBrokers, told: Told) -> None:
+    heard: list[tuple[int, float]] = []
+    tail = Follower(
+        "tail",
+        CONFIG,
+        brokers,  # type: ignore[arg-type]
+        lambda: told,  # type: ignore[arg-type,return-value]
+        lambda _: deque(),
+        told.ended,
+        heard=lambda broker_id, sent_s: heard.append((broker_id, sent_s)),
+    )
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    tail.follow(0, 3, 5)
+    await brokers.wait_requests(1)
+    left_s = loop.time()
+    await wait_until(lambda: loop.time() > left_s)
+    await answer(brokers, fetched([]))
+    assert [broker_id for broker_id, _ in heard] == [1]
+    assert began_s <= heard[0][1] <= left_s
+    await tail.close()
+
+
+async def test_a_broker_that_asks_for_a_pause_is_fetched_from_when_it_is_over(
+    tail: Follower, brokers: FakeBrokers
+) -> None:
+    loop = asyncio.get_running_loop()
+    tail.follow(0, 3, 5)
+    await brokers.wait_requests(1)
+    brokers.answers.append(lambda _: (100).to_bytes(4, "big") + fetched([])[4:])
+    began_s = loop.time()
+    brokers.answer_one()
+    await brokers.wait_requests(2)
+    assert loop.time() - began_s >= 0.1
