@@ -118,6 +118,7 @@ class Shards:
                 append_stall_ms=2 * log.message_timeout_ms,
                 retry_backoff_ms=settings.load.retry_backoff_ms,
                 retry_backoff_ms_max=settings.load.retry_backoff_max_ms,
+                alarm_backoff_ms=settings.load.alarm_backoff_ms,
             ),
             KafkaLogConfig(
                 topic=topic.name,
