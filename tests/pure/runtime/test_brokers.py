@@ -2,29 +2,16 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
-from io import BytesIO
 from math import inf
 from typing import Any
 from uuid import UUID
 
 import pytest
-from kio.schema.errors import ErrorCode
-from kio.schema.metadata.v12.response import (
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
-from kio.schema.types import BrokerId, TopicName
-from kio.serial import entity_writer
-from kio.static.primitive import i32, i32Timedelta
 
 from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed, ConnectionOptions
 from holdfast.runtime.brokers import Brokers
 from tests.pure.runtime.fake_brokers import wait_until
-
-TOPIC_ID = UUID(int=1)
+from tests.pure.runtime.metadata_answers import metadata
 
 
 class SilentServer:
@@ -85,41 +72,6 @@ async def test_nobody_is_reached_after_close() -> None:
     brokers.close()
     with pytest.raises(ConnectionFailed, match="broker 1 is not known"):
         await brokers.connection(1, "fetch")
-
-
-def metadata(leaders: dict[int, tuple[int, int]], topic_id: UUID = TOPIC_ID) -> bytes:
-    """Return an answer about the topic: (broker id or -1, leader epoch) by partition."""
-    response = MetadataResponse(
-        throttle_time=i32Timedelta.parse(timedelta(0)),
-        brokers=tuple(
-            MetadataResponseBroker(node_id=BrokerId(node_id), host=f"host-{node_id}", port=i32(9092))
-            for node_id in sorted({leader for leader, _ in leaders.values()} - {-1})
-        ),
-        cluster_id="cluster",
-        controller_id=BrokerId(1),
-        topics=(
-            MetadataResponseTopic(
-                error_code=ErrorCode.none,
-                name=TopicName("topic"),
-                topic_id=topic_id,
-                partitions=tuple(
-                    MetadataResponsePartition(
-                        error_code=ErrorCode.none,
-                        partition_index=i32(partition),
-                        leader_id=BrokerId(leader),
-                        leader_epoch=i32(epoch),
-                        replica_nodes=(),
-                        isr_nodes=(),
-                        offline_replicas=(),
-                    )
-                    for partition, (leader, epoch) in leaders.items()
-                ),
-            ),
-        ),
-    )
-    buffer = BytesIO()
-    entity_writer(MetadataResponse)(buffer, response)
-    return buffer.getvalue()
 
 
 class Place:
