@@ -97,8 +97,23 @@ class LogSettings(Component):
     )
     producer_queue_records_max: int = count(
         100_000,
-        "Records of all shards that may wait to be sent; further writes answer COORDINATOR_NOT_AVAILABLE.",
+        "Records of all shards that may wait to be sent. Beyond, a shard's writes answer COORDINATOR_NOT_AVAILABLE while it "
+        "has an equal part of them; so all shards together may have twice as many. Several times max_parked_writes.",
         most=10_000_000,
+    )
+    producer_queue_bytes_max: int = setting(
+        64 * MIB, "The same in bytes of records, with what each takes beside key and value.", ge=MIB, le=1024 * MIB
+    )
+    throttle_max_ms: int = time_ms(
+        5 * MINUTE_MS,
+        "Longest time for which a broker is sent nothing because it says that a quota was exceeded; a pause that it "
+        "asks for and that is longer is cut to this.",
+    )
+    leader_silence_max_ms: int = time_ms(
+        3_000,
+        "Longest time that a broker may be silent. After it, what it says of the end of a log counts only when another "
+        "broker confirms that it still leads. At most a third of the brokers' broker.session.timeout.ms, and at least "
+        "ten times fetch_wait_ms, or every read waits for another broker.",
     )
     admin_timeout_ms: int = time_ms(
         10_000,

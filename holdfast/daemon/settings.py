@@ -83,8 +83,11 @@ class LoadSettings(Component):
     retry_backoff_ms: int = time_ms(
         200, "First pause before a failed load or a lost partition is tried again; it doubles."
     )
-    retry_backoff_max_ms: int = time_ms(
-        30_000, "Longest such pause, and the one after an alarm. At least retry_backoff_ms."
+    retry_backoff_max_ms: int = time_ms(30_000, "Longest such pause. At least retry_backoff_ms.")
+    alarm_backoff_ms: int = time_ms(
+        5 * MINUTE_MS,
+        "Pause after an alarm before the log partition is looked at again, which reads its whole log; "
+        "`holdfast partitions accept` or `take` looks at once.",
     )
     when_superseded: Literal["exit", "wait"] = setting(
         "exit",

@@ -48,6 +48,8 @@ class Snapshots:
                 fetch_bytes_max=log.fetch_bytes_max,
                 fetch_partition_bytes_max=log.fetch_partition_bytes_max,
                 request_timeout_ms=log.admin_timeout_ms,
+                leader_silence_max_ms=log.leader_silence_max_ms,
+                throttle_max_ms=log.throttle_max_ms,
             ),
             _clock_ms,
         )

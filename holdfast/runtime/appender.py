@@ -17,6 +17,7 @@ from holdfast.runtime.brokers import STALE_LEADER, Brokers
 from holdfast.runtime.gathering import Gathering
 from holdfast.runtime.lanes import LaneConfig, Lanes, SentBatch
 from holdfast.runtime.metrics import Registry, RuntimeMetrics
+from holdfast.runtime.throttle import Throttle
 
 #: Errors after which the same batch may be sent again: nothing was appended, or a second copy is void.
 _RETRIABLE = STALE_LEADER | {-1, 2, 7, 19, 20}
@@ -43,6 +44,7 @@ class AppenderConfig:
     )
     request_bytes_max: int = 16 * 1_048_576  #: batches of one request, unless one batch alone is larger
     retry_backoff_ms: int = 50
+    throttle_max_ms: int = 300_000  #: the longest that a broker is sent nothing because it says so
 
 
 class _Batch(NamedTuple):
@@ -94,6 +96,7 @@ class Appender:
         self._progress = asyncio.Event()  #: something that was under way ended
         self._tasks: set[asyncio.Task[None]] = set()
         self._ways: dict[int, _Way] = {}  #: to each broker that was sent something
+        self._throttle = Throttle(config.throttle_max_ms, self._metrics.throttle_time_ms, self._loop.time)
         self._gathering: asyncio.Handle | None = None  #: runs when the first broker has gathered long enough
         self._gathering_end_s = 0.0
         brokers.on_change(self._flush_waiting_soon)
@@ -155,9 +158,10 @@ class Appender:
     def _sendable_s(self, broker_id: int) -> float:
         """Return from when on a broker may be sent a request."""
         way = self._ways.get(broker_id)
+        throttled_s = self._throttle.until_s(broker_id)
         if way is None or len(way.free) == self._config.requests_in_flight_max:
-            return 0
-        return way.gathering.end_s
+            return throttled_s
+        return max(throttled_s, way.gathering.end_s)
 
     def _end_gathering(self) -> None:
         self._gathering = None
@@ -234,11 +238,13 @@ class Appender:
         self._progress.set()
         answer: list[frames.Produced] = []
         failure: str | None = None
+        throttle_ms = 0
         if isinstance(outcome, ConnectionFailed):
             failure = str(outcome)
         else:
             try:
                 answer = frames.decode_produced(outcome)
+                throttle_ms = self._throttle.told(broker_id, frames.throttle_ms(frames.PRODUCE, outcome))
             except Exception as unreadable:  # as good as none: a second copy is void, so it may be sent again
                 failure = str(unreadable)
         if failure is None:
@@ -246,6 +252,8 @@ class Appender:
             self._metrics.batch_flush_time.record(took_s * 1_000)
             if number != _AGAIN:
                 self._ways[broker_id].gathering.answered(took_s)
+        if throttle_ms and (connection := self._brokers.open_connection(broker_id, _purpose(number))) is not None:
+            connection.wait_longer(throttle_ms)  # for what was sent behind it already
         by_partition = {batch.partition: batch for batch in batches}
         landed = [
             (by_partition.pop(partition), base_offset)
@@ -261,7 +269,11 @@ class Appender:
         else:
             self._flush()
         for batch, base_offset in landed:
-            self._landed(batch.partition, batch.sent, base_offset)
+            try:
+                self._landed(batch.partition, batch.sent, base_offset)
+            except Exception as bug:  # its owner fails alone; the others of this answer are told, too
+                self._report(bug, batch.partition)
+                self._tell_failed(batch, f"telling where it lies failed: {bug!r}")
         if failure is not None:
             self._retry(batches, failure)
         else:
@@ -295,7 +307,15 @@ class Appender:
         for batch in batches:
             by_broker.setdefault(self._brokers.leaders.get(batch.partition, (NO_BROKER, -1))[0], []).append(batch)
         for broker_id, led in by_broker.items():
-            self._send(broker_id, _AGAIN, led)
+            wait_s = self._throttle.wait_s(broker_id)
+            if wait_s > 0:
+                self._run(self._send_later(wait_s, broker_id, led))
+            else:
+                self._send(broker_id, _AGAIN, led)
+
+    async def _send_later(self, wait_s: float, broker_id: int, batches: list[_Batch]) -> None:
+        await asyncio.sleep(wait_s)
+        self._send(broker_id, _AGAIN, batches)
 
     def _retry(self, batches: list[_Batch], why: str) -> None:
         if self._is_closed:
@@ -312,8 +332,18 @@ class Appender:
 
     def _give_up(self, batch: _Batch, why: str) -> None:
         self._metrics.appends_failed.value += batch.sent.record_count
-        self._failed(batch.partition, batch.sent.first_header, why)
+        self._tell_failed(batch, why)
         self._go_on(batch.partition)  # its owner has dropped what was gathered; what is left is of a later attempt
+
+    def _tell_failed(self, batch: _Batch, why: str) -> None:
+        try:
+            self._failed(batch.partition, batch.sent.first_header, why)
+        except Exception as bug:  # whatever one owner does of it, the queues of the others go on
+            self._report(bug, batch.partition)
+
+    def _report(self, bug: Exception, partition: int) -> None:
+        message = f"telling partition {partition} what became of a batch failed"
+        self._loop.call_exception_handler({"message": message, "exception": bug})
 
     def _go_on(self, partition: int) -> None:
         self.lanes.make_ready(partition)

@@ -153,6 +153,12 @@ class BrokerConnection(asyncio.Protocol):
         self.send(api_key, version, body, partial(_resolve, answer), is_flexible=is_flexible)
         return await answer
 
+    def wait_longer(self, by_ms: int) -> None:
+        """Give the requests under way more time, because the broker said that it reads nothing for so long."""
+        self._waiting = deque(
+            request._replace(expires_s=request.expires_s + by_ms / 1_000) for request in self._waiting
+        )
+
     def close(self) -> None:
         """Hang up; requests under way fail."""
         self._fail("it was hung up on")

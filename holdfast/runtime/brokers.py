@@ -7,9 +7,10 @@ So of one topic no leader epoch is taken that is lower than one seen before, and
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from math import inf
 
 from holdfast.runtime import kafka_frames as frames
-from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.runtime.broker_connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
 from holdfast.runtime.kafka_frames import Leaders
 
 NOT_LEADER_OR_FOLLOWER = 6
@@ -35,9 +36,10 @@ class Brokers:
         self._topic_id = NO_TOPIC
         self._leader_epochs: dict[int, int] = {}  #: the highest seen of this topic, by partition
         self._questions = 0  #: asked so far
+        self._confirmed_s: dict[int, float] = {}  #: by broker
         self._options = options
         self._timeout_ms = timeout_ms
-        self._addresses: dict[int, tuple[str, int]] = {}
+        self._addresses: dict[int, Address] = {}
         self._connections: dict[tuple[int, str], BrokerConnection] = {}
         self._opening: dict[tuple[int, str], asyncio.Future[BrokerConnection]] = {}
         self._refresh: asyncio.Task[None] | None = None
@@ -57,6 +59,13 @@ class Brokers:
         if self._refresh is None or self._refresh.done():
             self._refresh = asyncio.create_task(self._ask_leaders(), name="holdfast-leaders")
         await asyncio.shield(self._refresh)
+
+    def confirmed_s(self, broker_id: int) -> float:
+        """Return when the newest question left, by the loop's clock, in whose answer another broker than this one named it.
+
+        In a cluster of one there is no other to ask.
+        """
+        return self._confirmed_s.get(broker_id, -inf)
 
     async def connection(self, broker_id: int, purpose: str) -> BrokerConnection:
         """Return an open connection.
@@ -99,8 +108,9 @@ class Brokers:
         return connection
 
     async def _ask_leaders(self) -> None:
+        began_s = asyncio.get_running_loop().time()
         try:
-            answer = await self._first_answer()
+            address, answer = await self._first_answer()
         except ConnectionFailed:
             await asyncio.sleep(REFRESH_INTERVAL_S)
             raise
@@ -109,16 +119,20 @@ class Brokers:
         self._leader_epochs |= answer.leader_epochs
         self._addresses = answer.brokers
         self.leaders = answer.leaders
+        is_one, is_known = len(answer.brokers) == 1, address in answer.brokers.values()
+        for broker_id, place in answer.brokers.items():
+            if is_one or (is_known and place != address):
+                self._confirmed_s[broker_id] = began_s
         for listener in self._listeners:
             listener()
         await asyncio.sleep(REFRESH_INTERVAL_S)
 
-    async def _first_answer(self) -> Leaders:
+    async def _first_answer(self) -> tuple[Address, Leaders]:
         """Ask one broker after the other, and the next one as well when the last is silent for a while."""
         addresses = deque(dict.fromkeys((*self._addresses.values(), *self._options.bootstrap)))
         addresses.rotate(-self._questions)
         self._questions += 1
-        asking: set[asyncio.Task[Leaders]] = set()
+        asking: set[asyncio.Task[tuple[Address, Leaders]]] = set()
         failures: list[str] = []
         try:
             while addresses or asking:
@@ -136,7 +150,7 @@ class Brokers:
             for task in asking:
                 task.cancel()
 
-    async def _ask(self, address: tuple[str, int]) -> Leaders:
+    async def _ask(self, address: Address) -> tuple[Address, Leaders]:
         api, version = frames.METADATA
         connection = await BrokerConnection.open(address, self._options, self._timeout_ms)
         try:
@@ -146,7 +160,7 @@ class Brokers:
         answer = frames.decode_metadata(body)
         if self._is_outdated(answer):
             raise ConnectionFailed(f"{address[0]}:{address[1]} has not learned yet who leads now")
-        return answer
+        return address, answer
 
     def _is_outdated(self, answer: Leaders) -> bool:
         known = self._leader_epochs

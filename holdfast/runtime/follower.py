@@ -5,33 +5,28 @@ A batch that equals, byte for byte, the oldest one we sent and have not met is t
 A leader that says where a batch of ours lies, below the high watermark, says what lies there.
 Where the tail stands just there, the batch is met without a fetch; so while ours land, brokers are asked once in a while what others wrote.
 Everything else is decoded and told in slices of bounded size; between slices the rest of the node has its turn.
+What is wrong with one partition is told to that partition, and the others of the same answer go on.
 
-Source: KIP-227 (fetch sessions), KIP-320 (truncation); record batch format, magic 2.
+Source: KIP-227 (fetch sessions), KIP-320 (truncation).
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import islice
-from struct import Struct
 from typing import NamedTuple
 
-from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]  # it ships no types
-
-from holdfast.records.header import HEADER_NAME
 from holdfast.runtime import kafka_frames as frames
 from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed
 from holdfast.runtime.brokers import STALE_LEADER, Brokers
 from holdfast.runtime.kafka_frames import Fetched, FetchTarget
-from holdfast.runtime.lanes import BATCH_HEAD_BYTES, SentBatch
-from holdfast.runtime.log import LogListener, LogRecord, ReadError, make_log_record
-
-#: base offset, length, leader epoch, magic, crc, attributes, last offset delta, …, record count
-_BATCH_HEAD = Struct(">qiibIhiqqqhii")
-_LENGTH_OFFSET = 12  # a batch's length does not count its base offset and itself
-_CONTROL = 0x20
+from holdfast.runtime.lanes import SentBatch
+from holdfast.runtime.log import LogListener, LogRecord, ReadError
+from holdfast.runtime.metrics import Counter
+from holdfast.runtime.record_batches import BATCH_HEAD, BATCH_HEAD_BYTES, LENGTH_OFFSET, DamagedBatch, decode, take
+from holdfast.runtime.throttle import Throttle
 
 _OFFSET_OUT_OF_RANGE = 1
+_CORRUPT_MESSAGE = 2
 _SESSION_EPOCH_MAX = 2**31 - 1
 _SESSION_LOST = frozenset({70, 71, 106})
 
@@ -44,12 +39,22 @@ class FollowerConfig(NamedTuple):
     partition_bytes_max: int
     slice_records_max: int  #: decoded records told at a time
     retry_backoff_ms: int = 50
+    throttle_max_ms: int = 300_000  #: the longest that a broker is not asked because it says so
 
 
 class _Followed:
     """One partition as a follower sees it."""
 
-    __slots__ = ("asked_offset", "end_offset", "instance", "last_epoch", "offset")
+    __slots__ = (
+        "asked_offset",
+        "batch_end_offset",
+        "damaged_offset",
+        "end_offset",
+        "fed_by",
+        "instance",
+        "last_epoch",
+        "offset",
+    )
 
     def __init__(self, instance: int, offset: int, end_offset: int | None) -> None:
         self.instance = instance
@@ -57,6 +62,9 @@ class _Followed:
         self.end_offset = end_offset  #: behind the last record to be told; None: never
         self.last_epoch = -1  #: leader epoch of the batch met last
         self.asked_offset = -1  #: what the broker's session knows; -1: nothing
+        self.batch_end_offset = -1  #: behind the last batch; a fetch from there brings none that begins before
+        self.damaged_offset = -1  #: where a damaged batch was found first
+        self.fed_by = -1  #: number of the fetch that last brought something
 
 
 class Follower:
@@ -71,6 +79,8 @@ class Follower:
         sent: Callable[[int], deque[SentBatch]],
         ended: Callable[[int, int, int], None],
         met: Callable[[SentBatch], None] = lambda _: None,
+        heard: Callable[[int, float], None] = lambda *_: None,
+        throttled_ms: Counter | None = None,
     ) -> None:
         """Prepare; a session starts with the first partition.
 
@@ -82,10 +92,15 @@ class Follower:
             sent: batches of a partition that this node sent and has not met, oldest first.
             ended: told (partition, instance, next offset) when a partition was followed to its end.
             met: told each sent batch that was met as it was sent.
+            heard: told (broker id, when the request left by the loop's clock) with every answer of a broker.
+            throttled_ms: counts the time for which brokers asked not to be asked.
         """
         self._purpose = purpose
         self._ended = ended
         self._met = met
+        self._heard = heard
+        now_s = asyncio.get_running_loop().time
+        self._throttle = Throttle(config.throttle_max_ms, throttled_ms or Counter(), now_s)
         self._config = config
         self._brokers = brokers
         self._listener = listener
@@ -120,7 +135,7 @@ class Follower:
             )
         ):
             self._meet(batch, waiting)
-            followed.offset = base_offset + batch.record_count
+            followed.offset = followed.batch_end_offset = base_offset + batch.record_count
             followed.last_epoch = -1
             self._landings += 1
         elif not any(sent is batch for sent in waiting):
@@ -193,21 +208,37 @@ class Follower:
             await asyncio.sleep(pause_s)
 
     def meet(self, partition: int, followed: _Followed, fetched: Fetched) -> Iterator[None]:
-        """Tell what a fetch brought; yields where others may have a turn."""
+        """Tell what a fetch brought; yields where others may have a turn.
+
+        Raises:
+            DamagedBatch: the batch where the partition stands cannot be taken apart; what lies before it was told.
+        """
         listener = self._listener()
         if self._followed.get(partition) is not followed:
             return
+        if fetched.error_code == _CORRUPT_MESSAGE:
+            raise DamagedBatch("the broker cannot read it")
         if fetched.error_code or fetched.is_diverging:
-            self.forget(partition)
-            listener.read_failed(partition, followed.instance, _read_error(fetched, followed.offset))
+            self._fail(partition, followed, _read_error(fetched, followed.offset))
             return
-        data, at, end, told = fetched.records, 0, len(fetched.records), 0
-        while at + BATCH_HEAD_BYTES <= end:
-            head = _BATCH_HEAD.unpack_from(data, at)
-            stop = at + _LENGTH_OFFSET + head[1]
-            if stop > end:
+        data, at, end, told, slice_max = fetched.records, 0, len(fetched.records), 0, self._config.slice_records_max
+        next_offset = followed.asked_offset
+        is_behind_batch = next_offset == followed.batch_end_offset  # else the first one may begin below
+        while at < end:
+            # Of the first batch a broker sends all or nothing; others may be cut short, and are fetched again.
+            head = BATCH_HEAD.unpack_from(data, at) if at + BATCH_HEAD_BYTES <= end else None
+            size = LENGTH_OFFSET + head[1] if head is not None else BATCH_HEAD_BYTES
+            stop = at + size
+            if head is None or stop > end:
+                if at == 0:
+                    raise DamagedBatch(f"its head says {size} bytes, and {end} came")
                 break
             base_offset, last_offset = head[0], head[0] + head[6]
+            if size < BATCH_HEAD_BYTES or last_offset < next_offset or (is_behind_batch and base_offset < next_offset):
+                raise DamagedBatch(
+                    f"its head says {size} bytes and offsets {base_offset} to {last_offset}, behind offset {next_offset}"
+                )
+            next_offset, is_behind_batch = last_offset + 1, True
             if last_offset < followed.offset:  # met when it landed, while this fetch was under way
                 at = stop
                 continue
@@ -217,37 +248,60 @@ class Follower:
                 own
                 and data[at + BATCH_HEAD_BYTES : stop] == own.body
                 and base_offset >= followed.offset
+                and head[6] + 1 == own.record_count
                 and listener.own_records_read(
                     partition, followed.instance, base_offset, own.record_count, own.first_header
                 )
             ):
                 self._meet(own, sent)
-                followed.offset = last_offset + 1
+                followed.offset, followed.last_epoch = last_offset + 1, head[2]
+                followed.batch_end_offset = followed.offset
             else:
-                records = _decode(data[at:stop], followed.offset) if not head[5] & _CONTROL else iter(())
+                records = decode(data[at:stop], followed.offset)
                 # A batch may hold ten thousand records, so it is taken apart in slices too.
-                while few := list(islice(records, self._config.slice_records_max)):
-                    if told >= self._config.slice_records_max:
+                while few := take(records, slice_max, last_offset):
+                    if told >= slice_max:
                         told = 0
                         yield
                         if self._followed.get(partition) is not followed:
                             return
-                        few = [record for record in few if record.offset >= followed.offset]  # the others landed
+                    if few[0].offset < followed.offset:  # it landed while others had their turn
+                        few = [record for record in few if record.offset >= followed.offset]
                         if not few:
                             continue
                     _drop_met(sent, few)
                     followed.offset, followed.last_epoch = few[-1].offset + 1, head[2]
                     listener.records_read(partition, followed.instance, few)
                     told += len(few)
-                followed.offset = max(followed.offset, last_offset + 1)
+                if followed.offset <= last_offset:
+                    followed.offset, followed.last_epoch = last_offset + 1, head[2]
+                followed.batch_end_offset = followed.offset
                 listener.position_reached(partition, followed.instance, followed.offset)
             if self._followed.get(partition) is not followed:
                 return
-            followed.last_epoch = head[2]
             at = stop
         if followed.end_offset is not None and followed.offset >= followed.end_offset:
             self.forget(partition)
             self._ended(partition, followed.instance, followed.offset)
+
+    def meet_damage(self, partition: int, followed: _Followed, why: str) -> None:
+        """Take note of a damaged batch where a partition stands, which is fetched once more; the second time is an alarm."""
+        if self._followed.get(partition) is not followed:
+            return
+        if followed.damaged_offset != followed.offset:  # on its way, maybe, or in one broker's copy only
+            followed.damaged_offset = followed.offset
+            followed.asked_offset = -1
+            return
+        self._fail(partition, followed, _damage_error(followed.offset, why))
+
+    def meet_bug(self, partition: int, followed: _Followed, bug: Exception) -> None:
+        """End the reading of a partition over which something of ours failed; it loads again."""
+        if self._followed.get(partition) is followed:
+            self._fail(partition, followed, ReadError(repr(bug), is_alarm=False))
+
+    def _fail(self, partition: int, followed: _Followed, error: ReadError) -> None:
+        self.forget(partition)
+        self._listener().read_failed(partition, followed.instance, error)
 
 
 class _Session:
@@ -262,6 +316,7 @@ class _Session:
         self._session_id = 0
         self._epoch = 0
         self._known: dict[int, _Followed] = {}
+        self._fetches = 0
         self.task = asyncio.get_running_loop().create_task(
             self._run(), name=f"holdfast-{follower._purpose}-{broker_id}"
         )
@@ -272,6 +327,9 @@ class _Session:
             if not self.wanted:
                 self.changed.clear()
                 await self.changed.wait()
+                continue
+            if (throttled_s := follower._throttle.wait_s(self._broker_id)) > 0:
+                await asyncio.sleep(throttled_s)
                 continue
             try:
                 wait_ms = await self._pause()
@@ -284,8 +342,7 @@ class _Session:
                 is_stale = True
                 self._forget_session()
                 for partition, followed in list(self.wanted.items()):
-                    follower.forget(partition)
-                    follower._listener().read_failed(partition, followed.instance, ReadError(repr(bug), is_alarm=False))
+                    follower.meet_bug(partition, followed, bug)
             if is_stale:
                 await follower.ask_leaders()
 
@@ -309,7 +366,12 @@ class _Session:
         self.changed.clear()
         forgotten = [partition for partition in self._known if partition not in self.wanted]
         targets = []
-        for partition, followed in self.wanted.items():
+        wanted = list(self.wanted.items())
+        if self._epoch == 0:
+            # A broker serves the first ones first; within a session it sees to turns itself.
+            wanted.sort(key=lambda each: each[1].fed_by)
+        self._fetches += 1
+        for partition, followed in wanted:
             if self._known.get(partition) is not followed or followed.asked_offset != followed.offset:
                 leader_epoch = follower._brokers.leaders.get(partition, (-1, -1))[1]
                 targets.append(FetchTarget(partition, leader_epoch, followed.offset, followed.last_epoch))
@@ -325,9 +387,11 @@ class _Session:
             targets,
             forgotten,
         )
-        error_code, session_id, found = frames.decode_fetched(
-            await connection.exchange(api, version, body, is_flexible=True)
-        )
+        sent_s = asyncio.get_running_loop().time()
+        data = await connection.exchange(api, version, body, is_flexible=True)
+        error_code, session_id, found = frames.decode_fetched(data)
+        follower._heard(self._broker_id, sent_s)
+        follower._throttle.told(self._broker_id, frames.throttle_ms(frames.FETCH, data))
         if error_code:
             self._forget_session()
             return error_code not in _SESSION_LOST
@@ -345,10 +409,18 @@ class _Session:
                 met.asked_offset = -1
                 is_stale = True
                 continue
-            for _ in follower.meet(fetched.partition, met, fetched):
-                await asyncio.sleep(0)
-                if self.wanted.get(fetched.partition) is not met:
-                    break
+            if fetched.records:
+                met.fed_by = self._fetches
+            try:
+                for _ in follower.meet(fetched.partition, met, fetched):
+                    await asyncio.sleep(0)
+                    if self.wanted.get(fetched.partition) is not met:
+                        break
+            except DamagedBatch as damage:
+                follower.meet_damage(fetched.partition, met, str(damage))
+                is_stale = True
+            except Exception as bug:  # the other partitions of this answer go on
+                follower.meet_bug(fetched.partition, met, bug)
         return is_stale
 
     def _forget_session(self) -> None:
@@ -356,27 +428,8 @@ class _Session:
         self._known = {}
 
 
-def _decode(batch: bytes, from_offset: int) -> Iterator[LogRecord]:
-    """Return the records of one batch at or behind an offset, each decoded when it is asked for."""
-    decoded = MemoryRecords(batch).next_batch()
-    if not decoded.validate_crc():
-        raise ConnectionFailed("a record batch arrived broken")
-    return (
-        make_log_record((record.offset, record.key, record.value, _header(record.headers)))
-        for record in decoded
-        if record.offset >= from_offset
-    )
-
-
-def _header(headers: list[tuple[str, bytes]]) -> bytes | None:
-    """Return the `hf` header; of several the last one, as Kafka's clients do."""
-    if len(headers) == 1 and headers[0][0] == HEADER_NAME:
-        return headers[0][1]
-    return next((value for name, value in reversed(headers) if name == HEADER_NAME), None)
-
-
 def _drop_met(sent: deque[SentBatch], records: list[LogRecord]) -> None:
-    """Forget sent batches that were met record by record, because the broker wrote them anew."""
+    """Forget sent batches that were met record by record, because the broker compressed them again."""
     headers = {record.header for record in records} if sent else ()
     while sent and sent[0].first_header in headers:
         sent.popleft()
@@ -389,3 +442,7 @@ def _read_error(fetched: Fetched, offset: int) -> ReadError:
         # Cut or lost: the next load compares the log's bounds with what was committed, and knows.
         return ReadError(f"offset {offset} is out of range", is_alarm=False)
     return ReadError(f"the broker answered error {fetched.error_code}", is_alarm=False)
+
+
+def _damage_error(offset: int, why: str) -> ReadError:
+    return ReadError(f"the record batch at offset {offset} is damaged: {why}", is_alarm=True)

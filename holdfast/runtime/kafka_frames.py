@@ -102,6 +102,15 @@ def decode_produced(data: bytes) -> list[Produced]:
     return found
 
 
+def throttle_ms(api: tuple[int, int], data: bytes) -> int:
+    """Return for how long the broker reads nothing on the connection of this answer, because a quota was exceeded.
+
+    Source: KIP-219; ThrottleTimeMs ends the answer to Produce v8 and begins those to Fetch v12 and ListOffsets v5.
+    """
+    (found,) = _INT32.unpack_from(data, len(data) - _INT32.size if api == PRODUCE else 0)
+    return int(found)
+
+
 def encode_fetch(
     topic: str,
     session: tuple[int, int],

@@ -40,12 +40,17 @@ class KafkaLogConfig:
     linger_ms: float = 0  #: how long a record waits for company; 0: for the end of this turn of the loop
     append_gather_max_ms: float = 100  #: the longest wait for company while a broker has not answered
     append_records_max: int = 100_000  #: records handed over and not yet sent
+    append_bytes_max: int = 64 * 1_048_576  #: the same in bytes
     append_requests_in_flight_max: int = 4  #: for each broker
     fetch_wait_ms: int = 100  #: how long a broker may hold an empty fetch
     fetch_bytes_max: int = 4 * 1_048_576  #: of one fetch
     fetch_partition_bytes_max: int = 1_048_576
     slice_records_max: int = 200  #: records of a load told before others have their turn
     request_timeout_ms: int = 10_000  #: of any request to a broker
+    leader_silence_max_ms: int = (
+        3_000  #: after it, what a broker says of its log's end counts only if another confirms it
+    )
+    throttle_max_ms: int = 300_000  #: the longest that a broker is sent nothing because of a quota
 
 
 class KafkaLog:
@@ -73,11 +78,13 @@ class KafkaLog:
                     batch_bytes_max=config.message_bytes_max,
                     compression=config.compression,
                     records_max=config.append_records_max,
+                    bytes_max=config.append_bytes_max,
                 ),
                 message_timeout_ms=config.message_timeout_ms,
                 linger_ms=config.linger_ms,
                 gather_max_ms=config.append_gather_max_ms,
                 requests_in_flight_max=config.append_requests_in_flight_max,
+                throttle_max_ms=config.throttle_max_ms,
             ),
             self._brokers,
             self._landed,
@@ -85,7 +92,9 @@ class KafkaLog:
             clock_ms,
             self._metrics,
         )
-        self._offsets = Offsets(self._brokers, self._latest_told, self._metrics)
+        self._offsets = Offsets(
+            self._brokers, self._latest_told, self._metrics, config.leader_silence_max_ms, config.throttle_max_ms
+        )
         self._tail = self._make_follower("tail")
         self._load = self._make_follower("load")
         self.append = self._appender.append
@@ -194,10 +203,22 @@ class KafkaLog:
     def _make_follower(self, purpose: str) -> Follower:
         config = self._config
         bounds = FollowerConfig(
-            config.fetch_wait_ms, config.fetch_bytes_max, config.fetch_partition_bytes_max, config.slice_records_max
+            config.fetch_wait_ms,
+            config.fetch_bytes_max,
+            config.fetch_partition_bytes_max,
+            config.slice_records_max,
+            throttle_max_ms=config.throttle_max_ms,
         )
         return Follower(
-            purpose, bounds, self._brokers, self._told, self._appender.lanes.sent, self._end_load, self._met
+            purpose,
+            bounds,
+            self._brokers,
+            self._told,
+            self._appender.lanes.sent,
+            self._end_load,
+            self._met,
+            self._offsets.heard,
+            self._metrics.throttle_time_ms,
         )
 
     # ---- inside ----------------------------------------------------------------------------------------------------

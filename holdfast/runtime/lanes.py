@@ -14,8 +14,8 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: i
 from holdfast.records.header import HEADER_NAME
 from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.metrics import RuntimeMetrics
+from holdfast.runtime.record_batches import BATCH_HEAD_BYTES
 
-BATCH_HEAD_BYTES = 61
 #: A batch's head, a record's own varints and its `hf` header: what the topic's limit has to hold beside key and value.
 RECORD_OVERHEAD_BYTES = BATCH_HEAD_BYTES + 25 + 17
 
@@ -32,6 +32,7 @@ class LaneConfig:
     batch_bytes_max: int  #: the topic's `max.message.bytes`
     compression: int = 0  #: Kafka's number of a codec
     records_max: int = 100_000  #: records handed over and not yet sent, in all partitions
+    bytes_max: int = 64 * 1_048_576  #: their keys and values, with what a record takes beside them
 
 
 class SentBatch(NamedTuple):
@@ -47,10 +48,11 @@ class SentBatch(NamedTuple):
 class _Lane:
     """One partition."""
 
-    __slots__ = ("gathered", "gathered_s", "is_busy", "sent")
+    __slots__ = ("bytes", "gathered", "gathered_s", "is_busy", "sent")
 
     def __init__(self) -> None:
         self.gathered: deque[Record] = deque()  #: not yet in a batch
+        self.bytes = 0  #: that they take
         self.gathered_s = 0.0  #: when the first of them came, by the loop's clock
         self.is_busy = False  #: a batch is under way
         self.sent: deque[SentBatch] = deque()  #: batches that the tail has not met
@@ -66,14 +68,14 @@ class Lanes:
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._lanes: defaultdict[int, _Lane] = defaultdict(_Lane)
-        self._records = 0
+        self._records = self._bytes = 0  #: that gathered, in all partitions
         self.waiting: set[int] = set()  #: partitions with gathered records and no batch under way
 
     def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> bool:
         """Take one record; returns whether it need not wait for a batch that is under way.
 
         Raises:
-            AppendRefused: it is too large, or too many wait.
+            AppendRefused: it is too large; or too many wait, and this partition has no less than its part of them.
         """
         config = self._config
         size = len(key) + (len(value) if value is not None else 0) + RECORD_OVERHEAD_BYTES
@@ -81,17 +83,33 @@ class Lanes:
             raise AppendRefused(
                 f"it takes {size} bytes, and max.message.bytes is {config.batch_bytes_max}", is_too_large=True
             )
-        if self._records >= config.records_max:
-            raise AppendRefused(f"{config.records_max} records wait to be sent already", is_too_large=False)
         lane = self._lanes[partition]
+        if self._records >= config.records_max or self._bytes >= config.bytes_max:
+            self._refuse_beyond_part(lane)
         if not lane.gathered:
             lane.gathered_s = self._loop.time()
         lane.gathered.append((key, value, header))
+        lane.bytes += size
+        self._bytes += size
         self._records += 1
         if lane.is_busy:
             return False
         self.waiting.add(partition)
         return True
+
+    def _refuse_beyond_part(self, lane: _Lane) -> None:
+        """Refuse what a partition has to say beyond an equal part of a bound, so that a silent broker's partitions use up no other's.
+
+        All of them together may so hold twice the bound, and a record more each.
+        """
+        config, partitions = self._config, len(self._lanes)
+        records, size = len(lane.gathered), lane.bytes
+        if self._records >= config.records_max and records * partitions >= config.records_max:
+            text = f"{self._records} records wait to be sent already, {records} of them in this partition"
+            raise AppendRefused(text, is_too_large=False)
+        if self._bytes >= config.bytes_max and size * partitions >= config.bytes_max:
+            text = f"records of {self._bytes} bytes wait to be sent already, {size} of them in this partition"
+            raise AppendRefused(text, is_too_large=False)
 
     def sent(self, partition: int) -> deque[SentBatch]:
         """Return the batches of a partition that the tail has not met, oldest first; the tail removes what it meets."""
@@ -102,6 +120,8 @@ class Lanes:
         lane = self._lanes.get(partition)
         if lane is not None:
             self._records -= len(lane.gathered)
+            self._bytes -= lane.bytes
+            lane.bytes = 0
             lane.gathered.clear()
             lane.sent.clear()
             self.waiting.discard(partition)
@@ -112,27 +132,31 @@ class Lanes:
         lane = self._lanes[partition]
         if lane.is_busy or not lane.gathered:
             return None
-        lane.is_busy = True
         now_ms = self._clock_ms()
         limit = self._config.batch_bytes_max
         builder = DefaultRecordBatchBuilder(2, self._config.compression, 0, -1, -1, -1, limit)
         append, gathered = builder.append, lane.gathered
-        count, room = 0, limit - BATCH_HEAD_BYTES
+        count, size_sum, room = 0, 0, limit - BATCH_HEAD_BYTES
         first_header = last_header = gathered[0][2]
         while gathered:
             key, value, header = gathered[0]
-            room -= len(key) + (len(value) if value is not None else 0) + RECORD_OVERHEAD_BYTES - BATCH_HEAD_BYTES
+            size = len(key) + (len(value) if value is not None else 0) + RECORD_OVERHEAD_BYTES
+            room -= size - BATCH_HEAD_BYTES
             if room < 0 and count:
                 break
+            size_sum += size
             append(count, now_ms, key, value, [(HEADER_NAME, header)])
             gathered.popleft()
             last_header = header
             count += 1
         self._records -= count
+        self._bytes -= size_sum
+        lane.bytes -= size_sum
         gathered_s = self._count(lane, count)
         data = bytes(builder.build())
         sent = SentBatch(data[BATCH_HEAD_BYTES:], count, first_header, last_header, gathered_s)
         lane.sent.append(sent)
+        lane.is_busy = True
         return data, sent
 
     def make_ready(self, partition: int) -> None:

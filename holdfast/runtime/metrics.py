@@ -351,5 +351,8 @@ class RuntimeMetrics:
         self.appends_failed = counter(
             "appends-failed-total", "Records that failed after they had left; they may still land."
         )
+        self.throttle_time_ms = counter(
+            "throttle-time-ms-total", "Time for which brokers asked to be sent nothing, because of a quota, in ms."
+        )
         self.loads_failed = counter("loads-failed-total", "Loads that failed, and will be tried again.")
         self.internal_errors = counter("internal-errors-total", "Exceptions that no handler expected: bugs of ours.")

@@ -2,16 +2,20 @@
 
 One question for latest offsets is under way to each broker, and what is wanted meanwhile goes with its next one.
 A broker that was frozen answers late and tells the past, so an answer counts only while the broker still leads.
+Frozen for longer than its session with the controllers, it may have lost its leadership and not know it yet.
+So of a broker that was silent for too long an answer counts only when another one, asked after the answer came, names it leader as well.
 """
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
+from math import inf
 from typing import Any
 
 from holdfast.runtime import kafka_frames as frames
 from holdfast.runtime.brokers import Brokers
 from holdfast.runtime.metrics import RuntimeMetrics
+from holdfast.runtime.throttle import Throttle
 
 #: In place of (broker id, leader epoch) of a partition that nobody leads.
 _NO_LEADER = (-1, -1)
@@ -21,7 +25,12 @@ class Offsets:
     """What one node asks."""
 
     def __init__(
-        self, brokers: Brokers, told_latest: Callable[[int, dict[int, int | None]], None], metrics: RuntimeMetrics
+        self,
+        brokers: Brokers,
+        told_latest: Callable[[int, dict[int, int | None]], None],
+        metrics: RuntimeMetrics,
+        silence_max_ms: int = 3_000,
+        throttle_max_ms: int = 300_000,
     ) -> None:
         """Prepare.
 
@@ -30,6 +39,9 @@ class Offsets:
             told_latest: told (round, latest offset by partition, None where it is not known); the round is the newest
                 that was wanted before the question left, so it answers that one and all before.
             metrics: what is timed.
+            silence_max_ms: the longest time in which a broker may have done nothing without that its leaderships are
+                asked for again; also the longest wait for another broker that confirms them.
+            throttle_max_ms: the longest that a broker is not asked because it says so.
         """
         self._brokers = brokers
         self._told_latest = told_latest
@@ -40,6 +52,10 @@ class Offsets:
         #: by broker, of the question under way: (broker id, leader epoch) by partition
         self._asked: dict[int, dict[int, tuple[int, int]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._silence_max_s = silence_max_ms / 1_000
+        self._alive_s: dict[int, float] = {}  #: since when each broker can have been silent
+        self._doubted_s: dict[int, float] = {}  #: when a broker was heard again after it had been silent for too long
+        self._throttle = Throttle(throttle_max_ms, metrics.throttle_time_ms, self._loop.time)
         brokers.on_change(self._leaders_changed)
 
     async def ask(self, partition: int, which: int) -> int | None:
@@ -55,6 +71,18 @@ class Offsets:
         self._round = round_number
         for partition in partitions:
             self._want(partition)
+
+    def heard(self, broker_id: int, sent_s: float) -> None:
+        """Learn that a broker answered a request that left at a time of the loop's clock.
+
+        It was alive at some moment behind that, and no more is known, so from there on the next silence is measured.
+        """
+        now_s = self._loop.time()
+        alive_s = self._alive_s.get(broker_id)
+        if alive_s is None or now_s - alive_s > self._silence_max_s:
+            self._doubted_s[broker_id] = now_s
+            self._run(self._confirm(broker_id))
+        self._alive_s[broker_id] = sent_s if alive_s is None else max(alive_s, sent_s)
 
     def close(self) -> None:
         """Wait for nothing more."""
@@ -114,19 +142,41 @@ class Offsets:
         """Return the offsets of those partitions of which the broker told one, and which it still leads."""
         api, version = frames.LIST_OFFSETS
         targets = [(partition, leader_epoch, which) for partition, (_, leader_epoch) in asked.items()]
+        wait_s = self._throttle.wait_s(broker_id)
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
         # No answer, or none that can be read: whatever it is, those who wait must be told that there is none.
         try:
             connection = await self._brokers.connection(broker_id, "offsets")
             body = frames.encode_list_offsets(self._brokers.topic, targets)
-            answers = frames.decode_offsets(await connection.exchange(api, version, body))
+            sent_s = self._loop.time()
+            data = await connection.exchange(api, version, body)
+            answers = frames.decode_offsets(data)
         except Exception:
             return {}
+        throttle_ms = self._throttle.told(broker_id, frames.throttle_ms(frames.LIST_OFFSETS, data))
+        if throttle_ms:
+            connection.wait_longer(throttle_ms)  # for what was asked behind it already
+        self.heard(broker_id, sent_s)
+        if self._is_doubted(broker_id):
+            await self._confirm(broker_id)
+            if self._is_doubted(broker_id):
+                return {}
         found = {}
         for partition, led in asked.items():
             error_code, offset = answers.get(partition, (-1, -1))
             if error_code == 0 and self._led_as(partition) == led:
                 found[partition] = offset
         return found
+
+    def _is_doubted(self, broker_id: int) -> bool:
+        return self._doubted_s.get(broker_id, -inf) > self._brokers.confirmed_s(broker_id)
+
+    async def _confirm(self, broker_id: int) -> None:
+        """Ask who leads until another broker has named this one, for a while."""
+        ends_s = self._loop.time() + self._silence_max_s
+        while self._is_doubted(broker_id) and self._loop.time() < ends_s:
+            await self._refresh()
 
     async def _refresh(self) -> None:
         try:

@@ -103,8 +103,13 @@ class PartitionLife(PartitionData):
             # Without it, appends lost without a word would wait for ever where nothing more may be parked behind them.
             if self.parking.stalled_ms(now_ms) >= (limit := self.config.append_stall_ms):
                 self.fail(OutcomeUnknown(f"an append was neither met in the log nor reported for {limit} ms"), now_ms)
-        elif self.retry_at_ms is not None and now_ms >= self.retry_at_ms:
+        elif self.retry_at_ms is not None and now_ms >= self.retry_at_ms and self._log_alarm() is None:
             self._start_load(now_ms)
+
+    def log_trusted(self, now_ms: int) -> None:
+        """Look at the log again with the next tick, because what was wrong with all of it is mended."""
+        if self.is_alarmed and self.retry_at_ms is not None:
+            self.retry_at_ms = now_ms
 
     def fail(self, error: Exception, now_ms: int) -> None:
         """Enter FAILED: memory and log may disagree; load again after a back-off, afresh."""
@@ -157,10 +162,17 @@ class PartitionLife(PartitionData):
         self._enter(State.LOADING)
         self.retry_at_ms = None
         self._begin_load(now_ms, now_ms)
-        if self._may_use_base():
+        log_alarm = self._log_alarm()
+        if log_alarm is not None:  # all of it would be read in vain
+            self.fail(log_alarm, now_ms)
+        elif self._may_use_base():
             self._effects.append(AskLogStart(self.index, self.instance))
         else:
             self._read_from(None)
+
+    def _log_alarm(self) -> Alarm | None:
+        """Return why no partition of this log may be taken, unless an admin accepts this one."""
+        return None if self._accept_reason is not None else self._ports.log_alarm()
 
     def _begin_load(self, began_ms: int, now_ms: int) -> None:
         self._reset()
@@ -219,7 +231,7 @@ class PartitionLife(PartitionData):
         ownership = self.ownership
         if ownership.winner is None:
             self._check.meet_cut(self.log_start)
-        log_alarm = self._ports.log_alarm()
+        log_alarm = self._log_alarm()
         finding = log_alarm or self._check.finding
         if finding is not None and self._accept_reason is None:
             self.fail(finding, now_ms)
@@ -441,7 +453,7 @@ class PartitionLife(PartitionData):
                 self._note("error", "on_unloaded failed", error=repr(bug), exc_info=bug)
 
     def _retry_later(self, now_ms: int) -> None:
-        backoff_ms = self.config.retry_backoff_ms_max if self.is_alarmed else self._backoff_ms
+        backoff_ms = self.config.alarm_backoff_ms if self.is_alarmed else self._backoff_ms
         self.retry_at_ms = now_ms + int(backoff_ms * (0.5 + self._ports.jitter() / 2))
         self._backoff_ms = min(self._backoff_ms * 2, self.config.retry_backoff_ms_max)
 

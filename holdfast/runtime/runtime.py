@@ -229,8 +229,11 @@ class CoordinatorRuntime:
             partition.config = self.config
 
     def trust_log(self) -> None:
-        """Let partitions be taken again, each at its next try."""
-        self.log_alarm = None
+        """Let partitions be taken again, with the next tick."""
+        if self.log_alarm is not None:
+            self.log_alarm = None
+            for partition in self.partitions.values():
+                partition.log_trusted(self._clock_ms())
 
     def refresh(self, index: int) -> bool:
         """Append a partition's own checkpoint again."""

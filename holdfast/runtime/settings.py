@@ -30,7 +30,8 @@ class PartitionConfig:
         60_000  #: an append that the log neither showed nor reported as failed by then fails the partition
     )
     retry_backoff_ms: int = 200  #: first wait before a failed or lost partition is loaded again; doubles
-    retry_backoff_ms_max: int = 30_000  #: the longest such wait, and the wait after an alarm
+    retry_backoff_ms_max: int = 30_000  #: the longest such wait
+    alarm_backoff_ms: int = 300_000  #: the wait after an alarm, for each look reads the whole log
     repeated_line_ms: int = 60_000  #: a line that any caller can cause is written at most so often
 
 

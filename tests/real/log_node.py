@@ -50,7 +50,11 @@ class LogNode:
         self.outcomes: dict[str, object] = {}
         self.asked = 0
         partition_config = PartitionConfig(
-            node_id=name, log=LogIdentity("cluster", b"t" * 16, 1), retry_backoff_ms=20, retry_backoff_ms_max=200
+            node_id=name,
+            log=LogIdentity("cluster", b"t" * 16, 1),
+            retry_backoff_ms=20,
+            retry_backoff_ms_max=200,
+            alarm_backoff_ms=200,
         )
         self.shell = CoordinatorShell(
             partition_config, config, self._make, self, write_timeout_ms=write_timeout_ms, tick_ms=10

@@ -33,6 +33,7 @@ def make_settings(kafka: str, topic: str, **flags: object) -> Settings:
             "share.coordinator.state.topic.num.partitions": 2,
             "when_superseded": "wait",
             "retry_backoff_max_ms": 500,
+            "alarm_backoff_ms": 500,
         }
         | flags
     ).settings

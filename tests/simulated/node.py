@@ -86,6 +86,7 @@ class Node:
             load_timeout_ms=20_000,
             load_stall_ms=5_000,
             append_stall_ms=APPEND_STALL_MS,
+            alarm_backoff_ms=30_000,
         )
         self.snapshot_log = None if world.snapshots is None else world.snapshots.open_log()
         self.snapshot_metrics = SnapshotMetrics(Registry(world.clock_ms))
@@ -209,7 +210,8 @@ class Node:
         for index, partition in self.runtime.partitions.items():
             if self.world.is_compacting:
                 self._prune(index, partition)
-            is_waiting = partition.state in (State.FAILED, State.CLOSED)
+            # A log that is not trusted is read when it is again, and not before.
+            is_waiting = partition.state in (State.FAILED, State.CLOSED) and self.runtime.log_alarm is None
             if is_waiting and partition.retry_at_ms is not None and partition.retry_at_ms <= now_ms:
                 violate(Invariant.LOADS_AGAIN, f"{self.name}/{index} is {partition.state} after its back-off")
             if partition.state is State.FAILED and partition.retry_at_ms is None:

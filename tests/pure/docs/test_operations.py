@@ -27,7 +27,7 @@ from holdfast.daemon.snapshot_topic import find_snapshot_problems
 from holdfast.daemon.state_topic import FIXED_CONFIG, StateTopic, find_problems
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
-from holdfast.runtime.follower import _read_error
+from holdfast.runtime.follower import _damage_error, _read_error
 from holdfast.runtime.kafka_frames import Fetched
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.log_check import LogCheck
@@ -101,6 +101,7 @@ def alarms() -> list[str]:
         *map(found_by, (cut, lost, foreign, other)),
         *(problem.text for problem in log_problems()),
         f"reading stopped at offset 9: {_read_error(fetched, 9).text}",
+        f"reading stopped at offset 9: {_damage_error(9, 'its checksum is wrong').text}",
         f"owner epoch {OWNER_EPOCH_MAX} is the last one",
     ]
 

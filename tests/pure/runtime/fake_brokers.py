@@ -6,9 +6,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from io import BytesIO
+from math import inf
 from typing import Any
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: ignore[import-untyped]
+from aiokafka.record.util import calc_crc32c  # type: ignore[import-untyped]
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v12.request import FetchRequest
 from kio.serial import entity_reader, entity_writer
@@ -50,6 +52,9 @@ class FakeBrokers:
         self._is_held = False
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._listeners: list[Callable[[], None]] = []
+        self.longer_ms: list[tuple[int, int]] = []  #: (broker, for how much longer its answers are waited for)
+        self.confirmed_at_s: dict[int, float] = {}  #: by broker; without an entry, always
+        self.witnessed: set[int] = set()  #: brokers that each refresh confirms
         self.refreshes = 0
         self.failures_left = 0  #: refreshes that end with a failure
         self.elected: dict[int, dict[int, tuple[int, int]]] = {}  #: number of a refresh -> leaders from then on
@@ -78,13 +83,19 @@ class FakeBrokers:
         self._listeners.append(listener)
 
     async def refresh(self) -> None:
+        now_s = asyncio.get_running_loop().time()
         if self.failures_left:
             self.failures_left -= 1
             raise ConnectionFailed("nobody answers")
         self.refreshes += 1
+        self.confirmed_at_s |= dict.fromkeys(self.witnessed, now_s)
         self.leaders |= self.elected.get(self.refreshes, {})
         for listener in self._listeners:
             listener()
+        await asyncio.sleep(0)  # whoever asks again and again stays in nobody's way
+
+    def confirmed_s(self, broker_id: int) -> float:
+        return self.confirmed_at_s.get(broker_id, inf)
 
     def open_connection(self, broker_id: int, purpose: str) -> "FakeConnection":
         return FakeConnection(self, broker_id)
@@ -99,6 +110,8 @@ class FakeBrokers:
             waiting = asyncio.get_running_loop().create_future()
             self._waiting.append(waiting)
             await waiting
+        else:
+            await asyncio.sleep(0)  # whoever asks again and again stays in nobody's way
         return (self.answers.popleft() if self.answers else self.always)(body)
 
 
@@ -108,6 +121,10 @@ class FakeConnection:
     def __init__(self, brokers: FakeBrokers, broker_id: int) -> None:
         self._brokers = brokers
         self._broker_id = broker_id
+
+    def wait_longer(self, by_ms: int) -> None:
+        """Wait longer for what is under way."""
+        self._brokers.longer_ms.append((self._broker_id, by_ms))
 
     def send(
         self, api_key: int, version: int, body: bytes, answered: Callable[[bytes | ConnectionFailed], None]
@@ -194,4 +211,10 @@ def batch(base_offset: int, values: Sequence[bytes], *, header: bytes = b"h", at
     data = bytearray(builder.build())
     data[0:8] = base_offset.to_bytes(8, "big")
     data[22] |= attributes
+    return sealed(data)
+
+
+def sealed(data: bytearray) -> bytes:
+    """Return a batch with the checksum of what it holds."""
+    data[17:21] = calc_crc32c(bytes(data[21:])).to_bytes(4, "big")
     return bytes(data)

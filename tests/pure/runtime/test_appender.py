@@ -127,11 +127,57 @@ async def test_largest_record_that_is_taken_fits(appender: Appender, brokers: Fa
 async def test_too_many_records_are_refused_until_some_were_sent(appender: Appender, brokers: FakeBrokers) -> None:
     for _ in range(CONFIG.lanes.records_max):
         appender.append(0, b"k", b"v", b"h")
-    with pytest.raises(AppendRefused, match="20 records wait") as refused:
-        appender.append(1, b"k", b"v", b"h")
+    with pytest.raises(AppendRefused, match="20 records wait to be sent already, 20 of them in this") as refused:
+        appender.append(0, b"k", b"v", b"h")
     assert not refused.value.is_too_large
     await brokers.wait_requests(1)
-    appender.append(1, b"k", b"v", b"h")
+    appender.append(0, b"k", b"v", b"h")
+
+
+async def test_what_a_silent_broker_does_not_take_uses_up_nobody_elses_part_of_the_queue() -> None:
+    brokers = FakeBrokers({0: 1, 1: 1, 2: 2, 3: 2})
+    appender = make_appender(brokers, lanes=LaneConfig(batch_bytes_max=1_000, records_max=40))
+    for partition in range(4):
+        appender.lanes.sent(partition)
+    brokers.hold()
+    for _ in range(2):  # one batch of each is under way, and the rest gathers
+        for partition in (0, 1):
+            for _ in range(20):
+                appender.append(partition, b"k", b"v", b"h")
+        await brokers.wait_requests(1)
+        await asyncio.sleep(0)
+    for partition in (0, 1):
+        with pytest.raises(AppendRefused, match="40 records wait to be sent already"):
+            appender.append(partition, b"k", b"v", b"h")
+    for partition in (2, 3):
+        for _ in range(10):
+            appender.append(partition, b"k", b"v", b"h")
+        with pytest.raises(AppendRefused, match="10 of them in this partition"):
+            appender.append(partition, b"k", b"v", b"h")
+    appender.lanes.forget(0)
+    appender.append(0, b"k", b"checkpoint", b"h")
+    brokers.let_go()
+    assert await appender.close(5)
+
+
+async def test_what_waits_to_be_sent_is_bounded_in_bytes_as_well() -> None:
+    brokers = FakeBrokers({0: 1, 1: 1})
+    appender = make_appender(brokers, lanes=LaneConfig(batch_bytes_max=1_000, bytes_max=2_000))
+    appender.lanes.sent(1)
+    brokers.hold()
+    appender.append(0, b"k", bytes(100), b"h")
+    await brokers.wait_requests(1)
+    for _ in range(3):
+        appender.append(0, b"", bytes(800), b"h")
+    with pytest.raises(AppendRefused, match=r"records of 2709 bytes wait to be sent already, 2709 of them") as refused:
+        appender.append(0, b"", b"", b"h")
+    assert not refused.value.is_too_large
+    appender.append(1, b"", bytes(800), b"h")
+    brokers.let_go()
+    await wait_until(lambda: not appender.lanes.waiting and not appender._under_way)
+    appender.append(0, b"", bytes(800), b"h")
+    assert await appender.close(5)
+    assert (appender.lanes._records, appender.lanes._bytes) == (0, 0)
 
 
 async def test_what_gathered_is_sent_before_it_is_told_where_the_last_batch_landed(brokers: FakeBrokers) -> None:
@@ -407,3 +453,107 @@ async def test_close_gives_up_in_time(appender: Appender, brokers: FakeBrokers) 
 
 def test_versions_are_those_of_the_frames() -> None:
     assert frames.PRODUCE == (0, 8)
+
+
+def throttled(body: bytes, throttle_ms: int, error_code: int = 0) -> bytes:
+    """Return the answer of a broker that reads nothing for a while, because of a quota."""
+    return produced(body, error_code)[:-4] + throttle_ms.to_bytes(4, "big")
+
+
+async def test_a_broker_that_asks_for_a_pause_is_sent_nothing_on_any_connection_until_it_is_over(
+    brokers: FakeBrokers,
+) -> None:
+    appender = make_appender(brokers)
+    brokers.answers.append(lambda body: throttled(body, 100))
+    began_s = asyncio.get_running_loop().time()
+    appender.append(0, b"k", b"1", b"h1")
+    await brokers.wait_requests(1)
+    await wait_until(lambda: not appender.lanes._lanes[0].is_busy)
+    appender.append(0, b"k", b"2", b"h2")
+    appender.append(1, b"k", b"2", b"h2")
+    appender.append(2, b"k", b"other broker", b"h2")
+    await brokers.wait_requests(2)
+    assert brokers.requests[1][0] == 2
+    await brokers.wait_requests(3)
+    assert asyncio.get_running_loop().time() - began_s >= 0.1
+    assert batches_of(brokers.requests[2][2]) == {0: [b"2"], 1: [b"2"]}
+    assert await appender.close(5)
+    assert len(brokers.requests) == 3
+    assert appender._metrics.throttle_time_ms.value == 100
+
+
+async def test_a_batch_that_is_sent_again_waits_until_the_pause_of_its_broker_is_over(brokers: FakeBrokers) -> None:
+    appender = make_appender(brokers, message_timeout_ms=60_000)
+    brokers.answers.append(lambda body: throttled(body, 100, error_code=7))
+    brokers.elected[1] = {2: (1, 1)}
+    began_s = asyncio.get_running_loop().time()
+    appender.append(0, b"k", b"1", b"h1")
+    await brokers.wait_requests(2)
+    assert asyncio.get_running_loop().time() - began_s >= 0.1
+    assert brokers.requests[0][2] == brokers.requests[1][2]
+    assert await appender.close(5)
+
+
+async def test_no_broker_is_left_alone_for_longer_than_the_bound(brokers: FakeBrokers) -> None:
+    appender = make_appender(brokers, throttle_max_ms=5)
+    brokers.answers.append(lambda body: throttled(body, 2**31 - 1))
+    for value in (b"1", b"2"):
+        appender.append(0, b"k", value, b"h")
+        await wait_until(lambda: not appender.lanes.waiting and not appender._under_way)
+    assert len(brokers.requests) == 2
+    assert await appender.close(5)
+
+
+async def test_what_was_sent_before_the_broker_asked_for_a_pause_is_given_that_much_longer(
+    brokers: FakeBrokers,
+) -> None:
+    appender = make_appender(brokers)
+    brokers.answers.append(lambda body: throttled(body, 5))
+    appender.append(0, b"k", b"1", b"h1")
+    assert await appender.close(5)
+    assert brokers.longer_ms == [(1, 5)]
+
+
+@pytest.mark.parametrize("what", ["landed", "failed"])
+async def test_a_bug_in_telling_one_partition_leaves_no_other_waiting(brokers: FakeBrokers, what: str) -> None:
+    """All four are in one request: told first, landed, refused for good, and refused for now."""
+    bugs: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: bugs.append(str(context["message"])))
+    told: list[tuple[str, int]] = []
+
+    def tell(name: str, partition: int) -> None:
+        told.append((name, partition))
+        if name == what and partition in (0, 2):
+            raise ValueError("a bug")
+
+    appender = Appender(
+        replace(CONFIG, message_timeout_ms=60_000),
+        FakeBrokers(dict.fromkeys(range(5), 1)),  # type: ignore[arg-type]
+        lambda partition, *_: tell("landed", partition),
+        lambda partition, *_: tell("failed", partition),
+        lambda: 1_000,
+    )
+    errors = {0: 0, 1: 0, 2: 10, 3: 10, 4: 7}
+
+    def answer(body: bytes) -> bytes:
+        whole = produced(body)
+        for partition, error_code in errors.items():
+            whole = whole.replace(
+                partition.to_bytes(4, "big") + bytes(10),
+                partition.to_bytes(4, "big") + error_code.to_bytes(2, "big") + bytes(8),
+                1,
+            )
+        return whole
+
+    appender._brokers.answers.append(answer)  # type: ignore[attr-defined]
+    for partition in errors:
+        appender.append(partition, b"k", b"1", b"h")
+    await wait_until(lambda: ("landed", 4) in told)
+    assert not any(appender.lanes._lanes[partition].is_busy for partition in errors)
+    if what == "landed":
+        assert told == [("landed", 0), ("failed", 0), ("landed", 1), ("failed", 2), ("failed", 3), ("landed", 4)]
+        assert bugs == ["telling partition 0 what became of a batch failed"]
+    else:
+        assert told == [("landed", 0), ("landed", 1), ("failed", 2), ("failed", 3), ("landed", 4)]
+        assert bugs == ["telling partition 2 what became of a batch failed"]
+    assert await appender.close(5)

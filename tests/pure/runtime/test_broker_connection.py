@@ -162,3 +162,15 @@ async def test_a_transport_that_is_closed_already_fails_all_that_waits(
         "host:9092 did not answer: unable to perform operation; the handler is closed"
     ] * 2
     assert not connection.is_open
+
+
+async def test_a_broker_that_reads_nothing_for_a_while_is_waited_for_that_much_longer(socket: Socket) -> None:
+    connection = make_connection(socket, 20)
+    told: list[Outcome] = []
+    ask(connection, told)
+    connection.wait_longer(60_000)
+    loop = asyncio.get_running_loop()
+    await wait_until(lambda: connection._watch is not None and connection._watch.when() > loop.time() + 1)
+    assert connection.is_open
+    connection.data_received(answer(1, b"late"))
+    assert told == [b"late"]

@@ -2,28 +2,16 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
-from io import BytesIO
+from math import inf
 from typing import Any
 from uuid import UUID
 
 import pytest
-from kio.schema.errors import ErrorCode
-from kio.schema.metadata.v12.response import (
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
-from kio.schema.types import BrokerId, TopicName
-from kio.serial import entity_writer
-from kio.static.primitive import i32, i32Timedelta
 
 from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed, ConnectionOptions
 from holdfast.runtime.brokers import Brokers
 from tests.pure.runtime.fake_brokers import wait_until
-
-TOPIC_ID = UUID(int=1)
+from tests.pure.runtime.metadata_answers import metadata
 
 
 class SilentServer:
@@ -84,41 +72,6 @@ async def test_nobody_is_reached_after_close() -> None:
     brokers.close()
     with pytest.raises(ConnectionFailed, match="broker 1 is not known"):
         await brokers.connection(1, "fetch")
-
-
-def metadata(leaders: dict[int, tuple[int, int]], topic_id: UUID = TOPIC_ID) -> bytes:
-    """Return an answer about the topic: (broker id or -1, leader epoch) by partition."""
-    response = MetadataResponse(
-        throttle_time=i32Timedelta.parse(timedelta(0)),
-        brokers=tuple(
-            MetadataResponseBroker(node_id=BrokerId(node_id), host=f"host-{node_id}", port=i32(9092))
-            for node_id in sorted({leader for leader, _ in leaders.values()} - {-1})
-        ),
-        cluster_id="cluster",
-        controller_id=BrokerId(1),
-        topics=(
-            MetadataResponseTopic(
-                error_code=ErrorCode.none,
-                name=TopicName("topic"),
-                topic_id=topic_id,
-                partitions=tuple(
-                    MetadataResponsePartition(
-                        error_code=ErrorCode.none,
-                        partition_index=i32(partition),
-                        leader_id=BrokerId(leader),
-                        leader_epoch=i32(epoch),
-                        replica_nodes=(),
-                        isr_nodes=(),
-                        offline_replicas=(),
-                    )
-                    for partition, (leader, epoch) in leaders.items()
-                ),
-            ),
-        ),
-    )
-    buffer = BytesIO()
-    entity_writer(MetadataResponse)(buffer, response)
-    return buffer.getvalue()
 
 
 class Place:
@@ -251,3 +204,40 @@ async def test_a_topic_that_was_made_again_begins_with_low_leader_epochs(monkeyp
         await place.brokers.refresh()
         place.brokers._addresses = {}
         assert place.brokers.leaders == known
+
+
+def three_brokers(leader: int = 1) -> bytes:
+    """Return an answer that names the brokers 1, 2 and 3."""
+    return metadata({0: (leader, 3), 1: (2, 3), 2: (3, 3)})
+
+
+async def test_a_broker_is_confirmed_by_another_one_and_never_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {f"host-{number}": always(three_brokers()) for number in (1, 2)}
+    place = Place(monkeypatch, **names)
+    # Where the brokers are reached under the names that they give each other.
+    brokers = Brokers(ConnectionOptions(bootstrap=(("host-1", 9092), ("host-2", 9092))), "topic", 10_000)
+    loop = asyncio.get_running_loop()
+    assert [brokers.confirmed_s(number) for number in (1, 2, 3)] == [-inf] * 3
+    began_s = loop.time()
+    await brokers.refresh()
+    assert place.asked[0] == "host-1"
+    assert brokers.confirmed_s(1) == -inf
+    assert began_s <= brokers.confirmed_s(2) == brokers.confirmed_s(3) <= loop.time()
+    brokers._addresses = {}
+    await brokers.refresh()
+    assert place.asked[2] == "host-2"
+    assert brokers.confirmed_s(1) > brokers.confirmed_s(2)
+    assert brokers.confirmed_s(3) == brokers.confirmed_s(1)
+
+
+async def test_whoever_answers_under_a_name_that_no_broker_has_confirms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be any of them: a bootstrap address often is another name of a broker."""
+    place = Place(monkeypatch, alias=always(three_brokers()))
+    await place.brokers.refresh()
+    assert [place.brokers.confirmed_s(number) for number in (1, 2, 3)] == [-inf] * 3
+
+
+async def test_the_only_broker_of_a_cluster_confirms_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(monkeypatch, alias=always(metadata({0: (1, 3)})))
+    await place.brokers.refresh()
+    assert place.brokers.confirmed_s(1) > -inf

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 from kio.schema.fetch.v12.request import FetchRequest
@@ -10,40 +10,15 @@ from kio.serial import entity_reader
 
 from holdfast.runtime.follower import Follower, FollowerConfig
 from holdfast.runtime.kafka_frames import Fetched
-from holdfast.runtime.lanes import BATCH_HEAD_BYTES, SentBatch
-from holdfast.runtime.log import LogRecord, ReadError
+from holdfast.runtime.lanes import SentBatch
+from holdfast.runtime.log import LogRecord
+from holdfast.runtime.record_batches import BATCH_HEAD_BYTES
 from tests.pure.runtime.fake_brokers import FakeBrokers, batch, fetched, targets_of, wait_ms_of, wait_until
+from tests.pure.runtime.follower_world import Told, answer, found
 
-
-class Told:
-    """Listens, and takes batches as ours or not as it is told to."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.takes_own = True
-        self.at_records: Callable[[], object] = lambda: None
-
-    def records_read(self, partition: int, instance: int, records: list[LogRecord]) -> None:
-        told = ", ".join(f"{record.offset} {(record.value or b'').decode()}" for record in records)
-        self.lines.append(f"{partition} instance {instance}: {told}")
-        self.at_records()
-
-    def own_records_read(
-        self, partition: int, instance: int, base_offset: int, count: int, first_header: bytes
-    ) -> bool:
-        if self.takes_own:
-            self.lines.append(f"{partition} instance {instance}: {count} own from {base_offset}")
-        self.at_records()
-        return self.takes_own
-
-    def position_reached(self, partition: int, instance: int, next_offset: int) -> None:
-        self.lines.append(f"{partition} instance {instance}: stands at {next_offset}")
-
-    def ended(self, partition: int, instance: int, next_offset: int) -> None:
-        self.lines.append(f"{partition} instance {instance}: ended at {next_offset}")
-
-    def read_failed(self, partition: int, instance: int, error: ReadError) -> None:
-        self.lines.append(f"{partition} instance {instance}: {'alarm' if error.is_alarm else 'failed'}, {error.text}")
+CONFIG = FollowerConfig(
+    wait_ms=10, bytes_max=10_000, partition_bytes_max=1_000, slice_records_max=2, retry_backoff_ms=1
+)
 
 
 @pytest.fixture
@@ -66,27 +41,9 @@ def sent() -> deque[SentBatch]:
 
 @pytest.fixture
 async def tail(brokers: FakeBrokers, told: Told, sent: deque[SentBatch]) -> AsyncIterator[Follower]:
-    config = FollowerConfig(
-        wait_ms=10, bytes_max=10_000, partition_bytes_max=1_000, slice_records_max=2, retry_backoff_ms=1
-    )
-    tail = Follower("tail", config, brokers, lambda: told, lambda _: sent, told.ended)  # type: ignore[arg-type,return-value]
+    tail = Follower("tail", CONFIG, brokers, lambda: told, lambda _: sent, told.ended)  # type: ignore[arg-type,return-value]
     yield tail
     await tail.close()
-
-
-def found(records: bytes, partition: int = 0, *, error_code: int = 0, is_diverging: bool = False) -> Fetched:
-    return Fetched(partition, error_code, 99, 0, is_diverging, records)
-
-
-async def answer(brokers: FakeBrokers, *answers: bytes) -> None:
-    """Let the fetch that waits and the ones after it be answered so, and stop before the next."""
-    for each in answers:
-        count = len(brokers.requests)
-        brokers.answers.append(lambda _, each=each: each)  # type: ignore[misc]
-        brokers.hold()
-        await brokers.wait_requests(max(1, count))
-        brokers.answer_one()
-        await brokers.wait_requests(max(1, count) + 1)
 
 
 async def test_record_by_record_and_the_next_fetch_goes_on_behind(
@@ -379,7 +336,7 @@ async def test_a_batch_of_ours_that_is_met_in_slices_may_land_meanwhile(
             found(b"", is_diverging=True),
             "0 instance 3: alarm, the log was truncated below offset 5",
         ),
-        (found(b"", error_code=2), "0 instance 3: failed, the broker answered error 2"),
+        (found(b"", error_code=-1), "0 instance 3: failed, the broker answered error -1"),
     ],
 )
 async def test_reading_ends_with_an_error(
@@ -513,3 +470,39 @@ async def test_out_of_range_without_bounds_is_told_without_them(
     tail.follow(1, 4, 0)
     await answer(brokers, fetched([Fetched(0, 1, -1, -1, False, b"")]))
     assert told.lines == ["0 instance 3: failed, offset 5 is out of range"]
+
+
+async def test_each_answer_tells_when_its_request_left(brokers: FakeBrokers, told: Told) -> None:
+    heard: list[tuple[int, float]] = []
+    tail = Follower(
+        "tail",
+        CONFIG,
+        brokers,  # type: ignore[arg-type]
+        lambda: told,  # type: ignore[arg-type,return-value]
+        lambda _: deque(),
+        told.ended,
+        heard=lambda broker_id, sent_s: heard.append((broker_id, sent_s)),
+    )
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    tail.follow(0, 3, 5)
+    await brokers.wait_requests(1)
+    left_s = loop.time()
+    await wait_until(lambda: loop.time() > left_s)
+    await answer(brokers, fetched([]))
+    assert [broker_id for broker_id, _ in heard] == [1]
+    assert began_s <= heard[0][1] <= left_s
+    await tail.close()
+
+
+async def test_a_broker_that_asks_for_a_pause_is_fetched_from_when_it_is_over(
+    tail: Follower, brokers: FakeBrokers
+) -> None:
+    loop = asyncio.get_running_loop()
+    tail.follow(0, 3, 5)
+    await brokers.wait_requests(1)
+    brokers.answers.append(lambda _: (100).to_bytes(4, "big") + fetched([])[4:])
+    began_s = loop.time()
+    brokers.answer_one()
+    await brokers.wait_requests(2)
+    assert loop.time() - began_s >= 0.1

@@ -153,3 +153,146 @@ async def test_a_start_or_an_end_is_asked_for_by_itself(offsets: Offsets, broker
     assert await offsets.ask(2, frames.LATEST) is None
     assert brokers.refreshes == 1
     assert asked_of(brokers) == [(2, {2: 7})] * 2
+
+
+async def until_silent(loop_s: float) -> None:
+    """Wait until a broker was silent for longer than `SILENCE_MS` since a moment of the loop's clock."""
+    loop = asyncio.get_running_loop()
+    await wait_until(lambda: loop.time() - loop_s > SILENCE_MS / 1_000)
+
+
+SILENCE_MS = 30
+
+
+@pytest.fixture
+async def doubting(brokers: FakeBrokers, told: Told) -> AsyncIterator[Offsets]:
+    """Give one that has heard the first broker, which was confirmed then and not since."""
+    metrics = RuntimeMetrics(Registry(lambda: 0))
+    offsets = Offsets(brokers, lambda number, found: told.append((number, found)), metrics, SILENCE_MS)  # type: ignore[arg-type]
+    now_s = asyncio.get_running_loop().time()
+    brokers.confirmed_at_s[1] = now_s
+    offsets.heard(1, now_s)
+    yield offsets
+    offsets.close()
+
+
+async def test_a_leader_that_was_silent_for_too_long_counts_only_when_another_broker_names_it(
+    doubting: Offsets, brokers: FakeBrokers, told: Told
+) -> None:
+    """It may have been frozen for longer than its session: another broker leads, and it does not know yet."""
+    doubting.want_latest(1, [0])
+    await brokers.wait_requests(1)
+    await until_silent(asyncio.get_running_loop().time())
+    brokers.answers.append(lambda _: answer({0: 4}))
+    brokers.answer_one()
+    await wait_until(lambda: bool(told))
+    assert told == [(1, {0: None})]
+    assert brokers.refreshes > 1
+    # The next question is answered quickly, and by a broker that may still not know.
+    doubting.want_latest(2, [0])
+    await brokers.wait_requests(2)
+    brokers.answers.append(lambda _: answer({0: 4}))
+    brokers.answer_one()
+    await wait_until(lambda: len(told) == 2)
+    assert told[1] == (2, {0: None})
+    doubting.want_latest(3, [0])
+    await brokers.wait_requests(3)
+    brokers.witnessed.add(1)
+    brokers.answers.append(lambda _: answer({0: 5}))
+    brokers.answer_one()
+    await wait_until(lambda: len(told) == 3)
+    assert told[2] == (3, {0: 5})
+
+
+async def test_a_silence_shows_in_what_any_request_to_the_broker_tells(
+    doubting: Offsets, brokers: FakeBrokers, told: Told
+) -> None:
+    """Nothing was asked of it while it was frozen, but its tail was."""
+    before_s = asyncio.get_running_loop().time()
+    await until_silent(before_s)
+    doubting.heard(1, asyncio.get_running_loop().time())
+    doubting.want_latest(1, [0])
+    brokers.answers.append(lambda _: answer({0: 4}))
+    brokers.let_go()
+    await wait_until(lambda: bool(told))
+    assert told == [(1, {0: None})]
+
+
+async def test_the_leader_that_another_broker_names_after_a_silence_is_the_one_that_counts(
+    doubting: Offsets, brokers: FakeBrokers, told: Told
+) -> None:
+    doubting.want_latest(1, [0])
+    await brokers.wait_requests(1)
+    await until_silent(asyncio.get_running_loop().time())
+    brokers.elected[brokers.refreshes + 1] = {0: (2, 1)}
+    brokers.witnessed.add(1)
+    brokers.answers.append(lambda _: answer({0: 4}))
+    brokers.answer_one()
+    await wait_until(lambda: bool(told))
+    assert told == [(1, {0: None})]
+
+
+async def test_a_confirmation_that_was_asked_for_before_the_answer_came_is_none(
+    doubting: Offsets, brokers: FakeBrokers
+) -> None:
+    began_s = asyncio.get_running_loop().time()
+    await until_silent(began_s)
+    brokers.confirmed_at_s[1] = asyncio.get_running_loop().time()
+    await until_silent(asyncio.get_running_loop().time())
+    brokers.answers.append(lambda _: answer({0: 4}))
+    brokers.let_go()
+    assert await doubting.ask(0, frames.LATEST) is None
+    brokers.witnessed.add(1)
+    brokers.answers.append(lambda _: answer({0: 4}))
+    assert await doubting.ask(0, frames.LATEST) == 4
+
+
+async def test_a_broker_that_is_heard_all_the_time_is_asked_once(brokers: FakeBrokers, told: Told) -> None:
+    metrics = RuntimeMetrics(Registry(lambda: 0))
+    offsets = Offsets(brokers, lambda number, found: told.append((number, found)), metrics, 60_000)  # type: ignore[arg-type]
+    brokers.confirmed_at_s[1] = -1.0
+    brokers.witnessed.add(1)
+    brokers.always = lambda _: answer({0: 4})
+    brokers.let_go()
+    refreshes = []
+    for number in range(1, 6):
+        offsets.want_latest(number, [0])
+        await wait_until(lambda: len(told) == number)  # noqa: B023 - waited for within the turn
+        refreshes.append(brokers.refreshes)
+    assert told == [(number, {0: 4}) for number in range(1, 6)]
+    assert refreshes[0] > 0, "nobody had heard this broker before"
+    assert refreshes[-1] == refreshes[0]
+    offsets.close()
+
+
+async def test_of_a_silence_it_counts_when_the_last_answered_request_left_and_not_when_its_answer_was_read(
+    brokers: FakeBrokers,
+) -> None:
+    """The broker may have answered at once, and this node may have been busy elsewhere."""
+    offsets = Offsets(brokers, lambda *_: None, RuntimeMetrics(Registry(lambda: 0)), 1_000)  # type: ignore[arg-type]
+    now_s = asyncio.get_running_loop().time()
+    offsets.heard(1, now_s - 0.9)
+    brokers.confirmed_at_s[1] = now_s
+    offsets._doubted_s.clear()
+    offsets.heard(1, now_s - 1.5)
+    assert not offsets._doubted_s
+    offsets._alive_s[1] = now_s - 1.5
+    offsets.heard(1, now_s)
+    assert list(offsets._doubted_s) == [1]
+    offsets.close()
+
+
+async def test_a_broker_that_asks_for_a_pause_is_asked_when_it_is_over(
+    offsets: Offsets, brokers: FakeBrokers, told: Told
+) -> None:
+    began_s = asyncio.get_running_loop().time()
+    brokers.answers.append(lambda _: (100).to_bytes(4, "big") + answer({0: 4})[4:])
+    brokers.always = lambda _: answer({0: 5})
+    brokers.let_go()
+    offsets.want_latest(1, [0])
+    await wait_until(lambda: len(told) == 1)
+    assert brokers.longer_ms == [(1, 100)], "what was asked behind it already waits as long"
+    offsets.want_latest(2, [0])
+    await wait_until(lambda: len(told) == 2)
+    assert asyncio.get_running_loop().time() - began_s >= 0.1
+    assert told == [(1, {0: 4}), (2, {0: 5})]

@@ -33,6 +33,7 @@ CONFIG = PartitionConfig(
     load_stall_ms=300,
     retry_backoff_ms=100,
     retry_backoff_ms_max=400,
+    alarm_backoff_ms=800,
 )
 WRITE_TIMEOUT_MS = 200
 #: Fields of every log line that say where it comes from.

@@ -1,0 +1,46 @@
+"""Until when brokers read nothing from us, because a quota was exceeded.
+
+A broker answers at once, says how long it will read nothing on that connection, and does so whatever is sent.
+Whoever sent all the same would wait in vain, hang up, and send the same batch on another connection.
+That would be a copy, which uses up more of the quota.
+
+Source: KIP-219.
+"""
+
+from collections.abc import Callable
+
+from holdfast.runtime.metrics import Counter
+
+
+class Throttle:
+    """The brokers that are to be left alone, for one kind of request."""
+
+    def __init__(self, max_ms: int, total_ms: Counter, now_s: Callable[[], float]) -> None:
+        """Begin with none.
+
+        Args:
+            max_ms: the longest that a broker is left alone at a time, whatever it says.
+            total_ms: counts the time for which brokers asked.
+            now_s: a clock that never goes back.
+        """
+        self._max_ms = max_ms
+        self._total_ms = total_ms
+        self._now_s = now_s
+        self._until_s: dict[int, float] = {}
+
+    def told(self, broker_id: int, throttle_ms: int) -> int:
+        """Take note of what a broker said; returns for how many ms it is left alone from now on."""
+        wait_ms = min(throttle_ms, self._max_ms)
+        if wait_ms <= 0:
+            return 0
+        self._total_ms.value += wait_ms
+        self._until_s[broker_id] = max(self._until_s.get(broker_id, 0.0), self._now_s() + wait_ms / 1_000)
+        return wait_ms
+
+    def until_s(self, broker_id: int) -> float:
+        """Return from when on a broker may be sent something; that may be past."""
+        return self._until_s.get(broker_id, 0.0)
+
+    def wait_s(self, broker_id: int) -> float:
+        """Return how long a broker is to be left alone, in seconds from now; 0: it is not."""
+        return max(0.0, self.until_s(broker_id) - self._now_s())

@@ -1,0 +1,53 @@
+"""A listener that notes what a follower tells, and answers to its fetches."""
+
+from collections.abc import Callable
+
+from holdfast.runtime.kafka_frames import Fetched
+from holdfast.runtime.log import LogRecord, ReadError
+from tests.pure.runtime.fake_brokers import FakeBrokers
+
+
+class Told:
+    """Listens, and takes batches as ours or not as it is told to."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.takes_own = True
+        self.at_records: Callable[[], object] = lambda: None
+
+    def records_read(self, partition: int, instance: int, records: list[LogRecord]) -> None:
+        told = ", ".join(f"{record.offset} {(record.value or b'').decode()}" for record in records)
+        self.lines.append(f"{partition} instance {instance}: {told}")
+        self.at_records()
+
+    def own_records_read(
+        self, partition: int, instance: int, base_offset: int, count: int, first_header: bytes
+    ) -> bool:
+        if self.takes_own:
+            self.lines.append(f"{partition} instance {instance}: {count} own from {base_offset}")
+        self.at_records()
+        return self.takes_own
+
+    def position_reached(self, partition: int, instance: int, next_offset: int) -> None:
+        self.lines.append(f"{partition} instance {instance}: stands at {next_offset}")
+
+    def ended(self, partition: int, instance: int, next_offset: int) -> None:
+        self.lines.append(f"{partition} instance {instance}: ended at {next_offset}")
+
+    def read_failed(self, partition: int, instance: int, error: ReadError) -> None:
+        self.lines.append(f"{partition} instance {instance}: {'alarm' if error.is_alarm else 'failed'}, {error.text}")
+
+
+def found(records: bytes, partition: int = 0, *, error_code: int = 0, is_diverging: bool = False) -> Fetched:
+    return Fetched(partition, error_code, 99, 0, is_diverging, records)
+
+
+async def answer(brokers: FakeBrokers, *answers: bytes) -> None:
+    """Let the fetch that waits and the ones after it be answered so, and stop before the next."""
+    for each in answers:
+        count = len(brokers.requests)
+        brokers.answers.append(lambda _, each=each: each)  # type: ignore[misc]
+        brokers.hold()
+        await brokers.wait_requests(max(1, count))
+        brokers.answer_one()
+        await brokers.wait_requests(max(1, count) + 1)

@@ -1,0 +1,254 @@
+"""The log of a node over brokers that fall silent, lead no more and answer late."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from holdfast.runtime import kafka_frames as frames
+from holdfast.runtime.kafka_log import KafkaLog, KafkaLogConfig
+from tests.pure.runtime.fake_brokers import batch, wait_until
+from tests.pure.runtime.fake_cluster import FakeCluster
+from tests.pure.runtime.follower_world import Told
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA = (
+    api for api, _ in (frames.PRODUCE, frames.FETCH, frames.LIST_OFFSETS, frames.METADATA)
+)
+
+
+class Listener(Told):
+    """Notes what the log tells beside records."""
+
+    def read_started(self, partition: int, instance: int, start_offset: int, end_offset: int) -> None:
+        self.lines.append(f"{partition} instance {instance}: from {start_offset} to {end_offset}")
+
+    def caught_up(self, partition: int, instance: int, next_offset: int) -> None:
+        self.lines.append(f"{partition} instance {instance}: caught up at {next_offset}")
+
+    def append_failed(self, partition: int, header: bytes | None, text: str) -> None:
+        self.lines.append(f"{partition}: append failed, {text}")
+
+    def latest_offsets(self, round_number: int, offsets: dict[int, int | None]) -> None:
+        self.lines.append(f"round {round_number}: {offsets}")
+
+    def log_start_found(self, partition: int, instance: int, log_start_offset: int | None) -> None:
+        self.lines.append(f"{partition} instance {instance}: log start {log_start_offset}")
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    return FakeCluster(monkeypatch, {0: (1, 3), 1: (2, 3)})
+
+
+@pytest.fixture
+def told() -> Listener:
+    return Listener()
+
+
+def make_log(cluster: FakeCluster, **settings: Any) -> KafkaLog:
+    config = KafkaLogConfig(
+        topic="topic",
+        connection=cluster.options,
+        client={"bootstrap.servers": "127.0.0.1:1", "log_level": 0},
+        fetch_wait_ms=10,
+        **settings,
+    )
+    return KafkaLog(config, lambda: 1_000)
+
+
+@pytest.fixture
+async def log(cluster: FakeCluster, told: Listener) -> AsyncIterator[KafkaLog]:
+    log = make_log(cluster)
+    await log.start(told)  # type: ignore[arg-type]
+    yield log
+    await log.close(1)
+
+
+async def turns(count: int = 50) -> None:
+    """Let everything run that can."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_what_a_dropped_owner_had_to_say_is_never_sent(
+    log: KafkaLog, cluster: FakeCluster, told: Listener
+) -> None:
+    """Its callers were told that this node is no coordinator; sent before the new checkpoint, the records would count."""
+    log.start_reading(0, 1)
+    await wait_until(lambda: "0 instance 1: caught up at 0" in told.lines)
+    cluster.held.add((1, PRODUCE))
+    log.append(0, b"k", b"under way", b"h1")
+    await cluster.wait_asked(1, PRODUCE)
+    log.append(0, b"k", b"dropped", b"h2")
+    log.stop_reading(0)
+    log.start_reading(0, 2)
+    log.append(0, b"k", b"checkpoint", b"h3")
+    cluster.let_go(1, PRODUCE)
+    await cluster.wait_asked(1, PRODUCE, 2)
+    await turns()
+    assert cluster.produced == [(1, 0, [b"under way"]), (1, 0, [b"checkpoint"])]
+    assert [sent.first_header for sent in log._appender.lanes.sent(0)] in ([b"h3"], [])
+
+
+async def test_what_a_stopped_partition_sent_is_compared_with_nothing_any_more(
+    log: KafkaLog, cluster: FakeCluster, told: Listener
+) -> None:
+    """Else its oldest batch is for ever one of the past, and no later one is found by the answer to its Produce."""
+    cluster.base_offset = 7  # nothing is found there without a fetch
+    log.start_reading(0, 1)
+    log.append(0, b"k", b"old", b"h1")
+    await cluster.wait_asked(1, PRODUCE)
+    await turns()
+    assert len(log._appender.lanes.sent(0)) == 1
+    log.stop_reading(0)
+    log.start_reading(0, 2)
+    await wait_until(lambda: "0 instance 2: caught up at 0" in told.lines)
+    cluster.base_offset = 0
+    log.append(0, b"k", b"checkpoint", b"h2")
+    await wait_until(lambda: "0 instance 2: 1 own from 0" in told.lines)
+    assert not log._appender.lanes.sent(0)
+
+
+async def test_what_was_gathered_for_a_stopped_partition_is_not_sent_by_a_close(
+    log: KafkaLog, cluster: FakeCluster
+) -> None:
+    log.append(0, b"k", b"dropped", b"h1")
+    log.append(1, b"k", b"kept", b"h1")
+    log.stop_reading(0)
+    assert await log.close(5)
+    assert cluster.produced == [(2, 1, [b"kept"])]
+
+
+async def test_nothing_is_sent_after_a_close(log: KafkaLog, cluster: FakeCluster) -> None:
+    assert await log.close(5)
+    log.append(0, b"k", b"too late", b"h1")
+    await turns()
+    assert cluster.produced == []
+
+
+@pytest.mark.parametrize("answers_before", [0, 1], ids=["start", "end"])
+async def test_bounds_that_a_leader_of_the_past_tells_late_are_not_believed(
+    log: KafkaLog, cluster: FakeCluster, told: Listener, answers_before: int
+) -> None:
+    """An end of the past would be taken for a log that lost its end, which is an alarm."""
+    cluster.offsets = {(1, 0): (0, 5), (2, 0): (2, 9)}
+    cluster.held.add((1, LIST_OFFSETS))
+    log.start_reading(0, 1)
+    await cluster.wait_asked(1, LIST_OFFSETS)
+    if answers_before:
+        cluster.let_go(1, LIST_OFFSETS)
+        cluster.held.add((1, LIST_OFFSETS))
+        await cluster.wait_asked(1, LIST_OFFSETS, 2)
+    cluster.leaders[0] = (2, 4)
+    await log._brokers.refresh()
+    cluster.let_go(1, LIST_OFFSETS)
+    await wait_until(lambda: bool(told.lines))
+    assert told.lines == ["0 instance 1: failed, no broker told its bounds"]
+    log.start_reading(0, 2)
+    await wait_until(lambda: "0 instance 2: from 2 to 9" in told.lines)
+
+
+async def test_the_log_start_that_a_leader_of_the_past_tells_late_is_not_believed(
+    log: KafkaLog, cluster: FakeCluster, told: Listener
+) -> None:
+    cluster.held.add((1, LIST_OFFSETS))
+    log.ask_log_start(0, 1)
+    await cluster.wait_asked(1, LIST_OFFSETS)
+    cluster.leaders[0] = (2, 4)
+    await log._brokers.refresh()
+    cluster.let_go(1, LIST_OFFSETS)
+    await wait_until(lambda: bool(told.lines))
+    assert told.lines == ["0 instance 1: log start None"]
+
+
+async def test_reading_that_was_stopped_over_its_bounds_never_begins(
+    log: KafkaLog, cluster: FakeCluster, told: Listener
+) -> None:
+    cluster.held.add((1, LIST_OFFSETS))
+    log.start_reading(0, 1)
+    await cluster.wait_asked(1, LIST_OFFSETS)
+    log.stop_reading(0)
+    cluster.let_go(1, LIST_OFFSETS)
+    await turns()
+    assert told.lines == []
+    assert cluster.asked.count((1, LIST_OFFSETS)) == 1
+    assert (1, FETCH) not in cluster.asked
+
+
+async def test_reading_that_is_stopped_by_whoever_is_told_its_bounds_never_begins(
+    log: KafkaLog, cluster: FakeCluster, told: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(told, "read_started", lambda partition, *_: log.stop_reading(partition))
+    cluster.offsets = {(1, 0): (0, 5), (2, 1): (5, 5)}
+    for partition in (0, 1):
+        log.start_reading(partition, 1)
+    await cluster.wait_asked(1, LIST_OFFSETS, 2)
+    await cluster.wait_asked(2, LIST_OFFSETS, 2)
+    await turns()
+    assert told.lines == []
+    assert not {(1, FETCH), (2, FETCH)} & {*cluster.asked}
+
+
+async def test_a_load_reads_from_where_it_is_told_to_and_from_no_earlier_than_the_log_start(
+    log: KafkaLog, cluster: FakeCluster, told: Listener
+) -> None:
+    cluster.offsets = {(1, 0): (0, 3), (2, 1): (2, 3)}
+    for broker_id, partition in cluster.offsets:
+        cluster.records[broker_id, partition] = [(n + 1, batch(n, [b"%d" % n])) for n in range(3)]
+        log.start_reading(partition, 1, 1)
+    await wait_until(lambda: len([line for line in told.lines if "caught up at 3" in line]) == 2)
+    assert [line for line in told.lines if line.startswith("0")] == [
+        "0 instance 1: from 0 to 3",
+        "0 instance 1: 1 1",
+        "0 instance 1: stands at 2",
+        "0 instance 1: 2 2",
+        "0 instance 1: stands at 3",
+        "0 instance 1: caught up at 3",
+    ]
+    assert [line for line in told.lines if line.startswith("1")][1] == "1 instance 1: 2 2"
+
+
+async def test_a_load_that_is_stopped_over_its_last_record_is_followed_by_no_tail(
+    log: KafkaLog, cluster: FakeCluster, told: Listener
+) -> None:
+    cluster.offsets = {(1, 0): (0, 1)}
+    cluster.records[1, 0] = [(1, batch(0, [b"a"]))]
+    told.at_records = lambda: log.stop_reading(0)
+    log.start_reading(0, 1)
+    await wait_until(lambda: len(told.lines) >= 2)
+    await turns()
+    assert "0 instance 1: caught up at 1" not in told.lines
+    assert not log._tail._followed
+
+
+async def test_a_partition_is_there_while_somebody_leads_it(log: KafkaLog, cluster: FakeCluster) -> None:
+    assert log.has_partition(0)
+    assert not log.has_partition(2)
+    cluster.leaders[0] = (-1, 4)
+    await log._brokers.refresh()
+    assert not log.has_partition(0)
+
+
+async def test_a_read_index_beyond_the_tail_has_it_fetch_at_once(cluster: FakeCluster, told: Listener) -> None:
+    log = make_log(cluster)
+    log._tail._config = log._tail._config._replace(wait_ms=60_000)
+    await log.start(told)  # type: ignore[arg-type]
+    log.start_reading(0, 1)
+    await wait_until(lambda: "0 instance 1: caught up at 0" in told.lines)
+    await cluster.wait_asked(1, FETCH)
+    cluster.held.add((1, FETCH))
+    await cluster.wait_asked(1, FETCH, 2)
+    log.append(0, b"k", b"ours", b"h1")
+    await wait_until(lambda: "0 instance 1: 1 own from 0" in told.lines)
+    cluster.let_go(1, FETCH)
+    await turns()
+    asked = cluster.asked.count((1, FETCH))
+    await turns()
+    assert cluster.asked.count((1, FETCH)) == asked, "while ours are found without a fetch, it waits"
+    cluster.offsets = {(1, 0): (0, 2)}
+    cluster.records[1, 0] = [(2, batch(1, [b"theirs"]))]
+    log.ask_latest_offsets(1, [0])
+    await wait_until(lambda: "0 instance 1: 1 theirs" in told.lines)
+    assert "round 1: {0: 2}" in told.lines
+    await log.close(1)

@@ -1,0 +1,82 @@
+"""A bit that flips on a broker's disk: its log partition says so, and the others serve."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from holdfast.broker import FAST_START, EmbeddedKafka
+from holdfast.daemon.settings import Settings
+from holdfast.records.batches import ACKNOWLEDGED, StateBatch
+from holdfast.runtime.states import State
+from tests.real.nodes import topic_id_of
+from tests.real.running_node import RunningNode, make_settings, running
+
+pytestmark = pytest.mark.real
+
+SHARE_PARTITIONS = 20
+LOG_PARTITIONS = 4
+
+
+def flip_a_bit(segment: Path) -> tuple[bytes, int]:
+    """Damage the second batch of a segment; returns what the segment was and the batch's base offset."""
+    whole = segment.read_bytes()
+    second = 12 + int.from_bytes(whole[8:12], "big")
+    stop = second + 12 + int.from_bytes(whole[second + 8 : second + 12], "big")
+    damaged = bytearray(whole)
+    damaged[stop - 3] ^= 1
+    segment.write_bytes(bytes(damaged))
+    return whole, int.from_bytes(whole[second : second + 8], "big")
+
+
+async def write_all(settings: Settings, topic_id: bytes) -> None:
+    async with running(settings) as node:
+        for partition in range(SHARE_PARTITIONS):
+            await node.client.initialize("g", topic_id, partition, 1, 0)
+            await node.client.write("g", topic_id, partition, 1, -1, -1, [StateBatch(7, 7, ACKNOWLEDGED, 1)])
+
+
+@pytest.mark.parametrize("damaged", [0, LOG_PARTITIONS - 1])
+async def test_one_damaged_batch_on_a_disk_stops_its_own_log_partition_alone(
+    topic: str, tmp_path: Path, damaged: int
+) -> None:
+    with EmbeddedKafka(data_dir=tmp_path / "kafka", jvm_options=FAST_START) as kafka:
+        servers = kafka.bootstrap_servers
+        admin = AdminClient({"bootstrap.servers": servers})
+        admin.create_topics([NewTopic("queue", SHARE_PARTITIONS, 1)])["queue"].result(30)
+        settings = make_settings(
+            servers, topic, **{"share.coordinator.state.topic.num.partitions": LOG_PARTITIONS, "snapshots.topic": ""}
+        )
+        await write_all(settings, topic_id_of(servers, "queue"))
+        kafka.stop()
+        (segment,) = (tmp_path / "kafka").rglob(f"{topic}-{damaged}/00000000000000000000.log")
+        whole, offset = flip_a_bit(segment)
+        kafka.restart()
+
+        node = RunningNode(settings)
+        try:
+            shards = node.node._shards
+            await node.until(
+                lambda: (
+                    [held.state for held in shards.partitions() if held.index != damaged]
+                    == [State.ACTIVE] * (LOG_PARTITIONS - 1)
+                    and any(held.is_alarmed for held in shards.partitions())
+                ),
+                "the others serve, and one says that it is damaged",
+            )
+            (hurt,) = (held for held in shards.partitions() if held.index == damaged)
+            await node.until(
+                lambda: (
+                    f"the record batch at offset {offset} is damaged: its checksum is wrong" in (hurt.failure or "")
+                ),
+                "the offset is named",
+            )
+            assert not node.node.is_ready
+            # The copy is made whole, as by another leader; the broker reads its file again.
+            segment.write_bytes(whole)
+            await node.ready()
+            assert hurt.state is State.ACTIVE
+        finally:
+            await asyncio.shield(node.stop())
