@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 
 from holdfast.daemon.admin import Admin
 from holdfast.daemon.admin_commands import AdminCommands
@@ -23,8 +22,9 @@ from holdfast.daemon.cluster_view import Node as NodeAddress
 from holdfast.daemon.compaction.metrics import JobMetrics
 from holdfast.daemon.compaction.supervisor import Supervisor
 from holdfast.daemon.config import ConfigError
+from holdfast.daemon.group_offsets import GroupOffsets
 from holdfast.daemon.kafka_connection import connection_options
-from holdfast.daemon.logs import ClientLines
+from holdfast.daemon.logs import ClientLines, LibraryLines
 from holdfast.daemon.metadata_client import MetadataClient
 from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.peers import Peers
@@ -36,6 +36,7 @@ from holdfast.daemon.snapshots import Snapshots
 from holdfast.daemon.state_topic import StateTopic, StateTopicError, ensure_state_topic, refuse_foreign_topic
 from holdfast.daemon.topic_gate import TopicGate
 from holdfast.daemon.upkeep import Upkeep
+from holdfast.kafka_clients import KafkaClients
 from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.runtime.metrics import Registry
 
@@ -123,7 +124,6 @@ class Node:
     @asynccontextmanager
     async def _started(self) -> AsyncIterator[None]:
         settings, shards, metrics = self.settings, self._shards, self._metrics
-        properties: dict[str, str | int | float | bool] = dict(settings.kafka.properties)
         step_ms, drain_ms = settings.shutdown.shutdown_step_timeout_ms, settings.shutdown.drain_timeout_ms
         async with AsyncExitStack() as stack:
 
@@ -166,12 +166,13 @@ class Node:
             refreshing = asyncio.create_task(metadata.run(), name="holdfast-metadata")
             at_exit("metadata", lambda: _cancelled(refreshing))
             image = await self._unless_stopped(metadata.wait_for_first_image(settings.log.admin_timeout_ms))
-            kafka = AdminClient(properties)
-            topic, findings = await self._unless_stopped(
-                ensure_state_topic(kafka, client, settings.log, settings.kafka.properties["bootstrap.servers"])
-            )
+            kafka = KafkaClients(settings.kafka.properties, LibraryLines(settings.logging.library_lines_per_minute_max))
+            with kafka.admin() as asking:
+                topic, findings = await self._unless_stopped(
+                    ensure_state_topic(asking, client, settings.log, settings.kafka.properties["bootstrap.servers"])
+                )
             await self._unless_stopped(
-                asyncio.to_thread(refuse_foreign_topic, settings.kafka.properties, topic, settings.log.admin_timeout_ms)
+                asyncio.to_thread(refuse_foreign_topic, kafka, topic, settings.log.admin_timeout_ms)
             )
             for finding in findings:
                 _log.warning("the state topic weakens the log", finding=str(finding))
@@ -182,7 +183,9 @@ class Node:
             at_exit("shards", lambda: shards.stop(step_ms), 3 * step_ms)
             snapshots = Snapshots(settings, options, self.registry) if settings.snapshots.topic else None
             await self._unless_stopped(shards.start(topic, image.cluster_id, options, snapshots))
-            upkeep.start(topic, image.cluster_id, kafka, self._log_renewed)
+            offsets = GroupOffsets(options, settings.log.admin_timeout_ms, lambda: client.brokers)
+            stack.callback(offsets.close)
+            upkeep.start(topic, image.cluster_id, kafka, offsets, self._log_renewed)
             at_exit("upkeep", upkeep.stop)
             service.start_up(topic.partition_count)
             shards.load_all()

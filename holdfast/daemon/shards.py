@@ -122,7 +122,6 @@ class Shards:
             KafkaLogConfig(
                 topic=topic.name,
                 connection=connection,
-                client=dict(settings.kafka.properties),
                 message_bytes_max=topic.max_message_bytes,
                 message_timeout_ms=log.message_timeout_ms,
                 compression=log.state_topic_compression_codec,

@@ -2,22 +2,23 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 import structlog
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from holdfast.daemon.cluster import MetadataImage, Refresh
 from holdfast.daemon.deleted_topics import CleanUp, CleanUpStopped, DeletedTopics
+from holdfast.daemon.group_offsets import GroupOffsets, GroupRefused
 from holdfast.daemon.metrics import ShareMetrics
-from holdfast.daemon.readers import Change, LogReaders, ReaderOffsets
+from holdfast.daemon.readers import Change, LogReaders
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.shard import ShareShard
 from holdfast.daemon.shards import Shards
 from holdfast.daemon.snapshot_topic import SnapshotTopicError, check_snapshot_topic, ensure_snapshot_topic
-from holdfast.daemon.state_topic import StateTopic, StateTopicError, TopicMissing, check_state_topic
+from holdfast.daemon.state_topic import Finding, StateTopic, StateTopicError, TopicMissing, check_state_topic
+from holdfast.kafka_clients import KafkaClients
 from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.runtime.errors import Alarm, CoordinatorError
 from holdfast.runtime.machine import Decision
@@ -71,7 +72,12 @@ class Upkeep:
         self._reader_problems: dict[str, str] = {}  #: by group; why the last look failed
 
     def start(
-        self, topic: StateTopic, cluster_id: str, kafka: AdminClient, log_renewed: Callable[[StateTopic], None]
+        self,
+        topic: StateTopic,
+        cluster_id: str,
+        kafka: KafkaClients,
+        offsets: GroupOffsets,
+        log_renewed: Callable[[StateTopic], None],
     ) -> None:
         """Begin to work, for a state topic just checked; `log_renewed` is told when another one takes its name."""
         settings = self._settings
@@ -81,8 +87,12 @@ class Upkeep:
         self._every(_ROLL_INTERVAL_MS, self._roll)
         readers = self._shards.readers = self._make_readers()
         if readers.groups:
-            offsets = ReaderOffsets(kafka, topic.name, topic.partition_count, settings.log.admin_timeout_ms)
-            self._every(settings.compaction.compaction_check_interval_ms, lambda: self._look_up(readers, offsets))
+            partitions = range(topic.partition_count)
+
+            def look_up() -> Coroutine[Any, Any, None]:
+                return self._look_up(readers, lambda group: offsets.fetch_offsets(group, topic.name, partitions))
+
+            self._every(settings.compaction.compaction_check_interval_ms, look_up)
 
     async def stop(self) -> None:
         """Stop all of it."""
@@ -146,7 +156,7 @@ class Upkeep:
     async def _roll(self) -> None:
         self._registry.roll()
 
-    async def _check_topic(self, kafka: AdminClient) -> None:
+    async def _check_topic(self, kafka: KafkaClients) -> None:
         """Look at the state topic again; one that became unsafe, or another one under its name, stops all shards.
 
         A topic made again is the log from now on, of which nothing is taken before an admin accepts it.
@@ -155,7 +165,7 @@ class Upkeep:
         topic, runtime = self._topic, self._shards.runtime
         assert topic is not None
         try:
-            found, findings = await asyncio.to_thread(check_state_topic, kafka, self._settings.log, bootstrap)
+            found, findings = await asyncio.to_thread(self._checked, kafka, bootstrap)
         except StateTopicError as unsafe:
             self._distrust(str(unsafe))
             return
@@ -174,15 +184,24 @@ class Upkeep:
         else:
             runtime.trust_log()
 
-    async def look_at_snapshots(self, kafka: AdminClient, topic: StateTopic) -> bool:
+    def _checked(self, kafka: KafkaClients, bootstrap: str) -> tuple[StateTopic, tuple[Finding, ...]]:
+        with kafka.admin() as admin:
+            return check_state_topic(admin, self._settings.log, bootstrap)
+
+    async def look_at_snapshots(self, kafka: KafkaClients, topic: StateTopic) -> bool:
         """Look at the snapshot topic, which is made first where this node runs the job; returns whether it can be used."""
         snapshots, bootstrap = self._settings.snapshots, self._settings.kafka.properties["bootstrap.servers"]
         if not snapshots.topic:
             return False
-        look = ensure_snapshot_topic if snapshots.run else check_snapshot_topic
         problem = None
+
+        def look() -> tuple[Finding, ...]:
+            look_at = ensure_snapshot_topic if snapshots.run else check_snapshot_topic
+            with kafka.admin() as admin:
+                return look_at(admin, topic, snapshots, self._settings.log, bootstrap)
+
         try:
-            for finding in await asyncio.to_thread(look, kafka, topic, snapshots, self._settings.log, bootstrap):
+            for finding in await asyncio.to_thread(look):
                 _log.warning("the snapshot topic could be better", finding=str(finding))
         except TopicMissing:
             return False
@@ -214,15 +233,16 @@ class Upkeep:
             drop_after_ms=compaction.reader_drop_after_ms,
         )
 
-    async def _look_up(self, readers: LogReaders, offsets: ReaderOffsets) -> None:
+    async def _look_up(self, readers: LogReaders, fetch: Callable[[str], Awaitable[Mapping[int, int]]]) -> None:
         for group in readers.groups:
             try:
-                found = await offsets.look_up(group)
-            except KafkaException as failure:
-                problem = str(failure)
+                found = await fetch(group)
+            except (GroupRefused, ConnectionFailed) as failure:
+                # Brokers that cannot be reached are so in many words.
+                problem = str(failure) if isinstance(failure, GroupRefused) else "Kafka does not answer"
                 if self._reader_problems.get(group) != problem:
                     self._reader_problems[group] = problem
-                    _log.warning("what a log reader has committed cannot be asked", reader=group, why=problem)
+                    _log.warning("what a log reader has committed cannot be asked", reader=group, why=str(failure))
                 continue
             self._reader_problems.pop(group, None)
             ends = {partition.index: partition.committed_offset for partition, _ in self._shards.active()}

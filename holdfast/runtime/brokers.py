@@ -6,11 +6,14 @@ So of one topic no leader epoch is taken that is lower than one seen before, and
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 from holdfast.runtime import kafka_frames as frames
-from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.runtime.broker_connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
 from holdfast.runtime.kafka_frames import Leaders
+
+T = TypeVar("T")
 
 NOT_LEADER_OR_FOLLOWER = 6
 #: Errors that say: ask who leads, and try again. The broker did nothing.
@@ -24,6 +27,32 @@ NO_TOPIC = bytes(16)
 
 #: How long the answer of one broker is waited for before another is asked as well.
 PATIENCE_S = 0.5
+
+
+async def first_answer(addresses: Iterable[Address], ask: Callable[[Address], Coroutine[Any, Any, T]]) -> T:
+    """Ask one broker after the other, and the next one as well when the last is silent for a while.
+
+    Raises:
+        ConnectionFailed: none of them gave an answer that could be read; says why of each.
+    """
+    untried = deque(addresses)
+    asking: set[asyncio.Task[T]] = set()
+    failures: list[str] = []
+    try:
+        while untried or asking:
+            if untried:
+                asking.add(asyncio.create_task(ask(untried.popleft()), name="holdfast-first-answer"))
+            patience_s = PATIENCE_S if untried else None
+            done, asking = await asyncio.wait(asking, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+            # An answer that cannot be read is a failure, too: another broker may give a better one.
+            failures += [str(task.exception()) for task in done if task.exception() is not None]
+            for task in done:
+                if task.exception() is None:
+                    return task.result()
+        raise ConnectionFailed("; ".join(failures))
+    finally:
+        for task in asking:
+            task.cancel()
 
 
 class Brokers:
@@ -114,27 +143,10 @@ class Brokers:
         await asyncio.sleep(REFRESH_INTERVAL_S)
 
     async def _first_answer(self) -> Leaders:
-        """Ask one broker after the other, and the next one as well when the last is silent for a while."""
         addresses = deque(dict.fromkeys((*self._addresses.values(), *self._options.bootstrap)))
         addresses.rotate(-self._questions)
         self._questions += 1
-        asking: set[asyncio.Task[Leaders]] = set()
-        failures: list[str] = []
-        try:
-            while addresses or asking:
-                if addresses:
-                    asking.add(asyncio.create_task(self._ask(addresses.popleft()), name="holdfast-leaders-of-one"))
-                patience_s = PATIENCE_S if addresses else None
-                done, asking = await asyncio.wait(asking, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
-                # An answer that cannot be read is a failure, too: another broker may give a better one.
-                failures += [str(task.exception()) for task in done if task.exception() is not None]
-                for task in done:
-                    if task.exception() is None:
-                        return task.result()
-            raise ConnectionFailed("; ".join(failures))
-        finally:
-            for task in asking:
-                task.cancel()
+        return await first_answer(addresses, self._ask)
 
     async def _ask(self, address: tuple[str, int]) -> Leaders:
         api, version = frames.METADATA

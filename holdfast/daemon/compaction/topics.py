@@ -5,22 +5,21 @@ Everything here blocks while Kafka answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, Protocol
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin._listoffsets import (
     EarliestSpec,
     LatestSpec,
     OffsetSpec,
 )  # the stubs of `admin` re-export none of these
 from confluent_kafka.admin._topic import TopicDescription
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from holdfast.daemon.compaction.config import CompactionConfig
 from holdfast.daemon.compaction.errors import CompactionError
 from holdfast.daemon.messages import topic_id_bytes
+from holdfast.kafka_clients import KafkaClients
 
 _PRODUCE_TIMEOUT_S: Final = 120.0
 # Their constructors have no types.
@@ -28,18 +27,26 @@ _latest: Final[Callable[[], OffsetSpec]] = LatestSpec
 _earliest: Final[Callable[[], OffsetSpec]] = EarliestSpec
 
 
+class Progress(Protocol):
+    """The offsets of the job's group on the state topic, each the one to be folded next."""
+
+    def fetch_offsets(self, partitions: Collection[int]) -> dict[int, int]:
+        """Return what was committed for these log partitions, without those that have nothing; raises CompactionError."""
+
+    def commit_offsets(self, next_offsets: Mapping[int, int]) -> None:
+        """Commit, by log partition; raises CompactionError."""
+
+
 class Topics:
     """The state topic and the snapshot topic, as one job sees them."""
 
-    def __init__(self, config: CompactionConfig) -> None:
+    def __init__(self, config: CompactionConfig, clients: KafkaClients, progress: Progress) -> None:
+        """Connect lazily, with clients of the cluster that the configuration names, and the progress of its group."""
         self._config = config
         self._timeout_s = config.admin_timeout_ms / 1_000
-        self._properties: dict[str, str | int | float | bool] = {
-            **config.kafka_properties,
-            "bootstrap.servers": config.bootstrap_servers,
-        }
-        self._admin = AdminClient(self._properties)
-        self._consumer: Consumer | None = None
+        self._clients = clients
+        self._progress = progress
+        self._admin = clients.lasting_admin()
         self._producer: Producer | None = None
 
     def describe(self, topic: str) -> tuple[bytes, int] | None:
@@ -56,6 +63,8 @@ class Topics:
             if cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
             raise CompactionError(f"Topic {topic} cannot be described: {cause.str()}.") from error
+        finally:
+            self._admin.poll(0)
         return topic_id_bytes(described.topic_id), len(described.partitions)
 
     def ends(self, partition_count: int) -> dict[int, int]:
@@ -75,21 +84,10 @@ class Topics:
         described = self.describe(self._config.state_topic)
         if described is None:
             return
-        places = [TopicPartition(self._config.state_topic, number) for number in range(described[1])]
-        # A group that is new to a cluster has no coordinator for a moment.
-        attempts = Retrying(
-            stop=stop_after_delay(self._timeout_s),
-            wait=wait_random_exponential(multiplier=0.05, max=1),
-            retry=retry_if_exception_type(KafkaException),
-            reraise=True,
+        committed = self._progress.fetch_offsets(range(described[1]))
+        self.commit(
+            self._list_offsets([number for number in range(described[1]) if number not in committed], _earliest())
         )
-        try:
-            committed = attempts(self._committed, places)
-        except KafkaException as error:
-            raise CompactionError(
-                f"The offsets of group {self._config.group} are not known: {error.args[0].str()}."
-            ) from error
-        self.commit(self._list_offsets([place.partition for place in committed if place.offset < 0], _earliest()))
 
     def write(self, records: Iterable[tuple[int, bytes, bytes]]) -> None:
         """Write (partition, key, value) to the snapshot topic, and return when all are acknowledged.
@@ -98,7 +96,7 @@ class Topics:
             CompactionError: one is not.
         """
         if self._producer is None:
-            self._producer = Producer({**self._properties, "acks": "all", "enable.idempotence": True, "linger.ms": 5})
+            self._producer = self._clients.producer({"acks": "all", "enable.idempotence": True, "linger.ms": 5})
         errors: list[KafkaError] = []
 
         def delivered(error: KafkaError | None, _: object) -> None:
@@ -118,21 +116,8 @@ class Topics:
         Raises:
             CompactionError: Kafka refuses.
         """
-        if not next_offsets:
-            return
-        offsets = [TopicPartition(self._config.state_topic, *place) for place in next_offsets.items()]
-        try:
-            committed = self._group().commit(offsets=offsets, asynchronous=False)
-        except KafkaException as error:
-            raise CompactionError(
-                f"The offsets of group {self._config.group} cannot be committed: {error.args[0].str()}."
-            ) from error
-        for place in committed or ():
-            if place.error is not None:
-                raise CompactionError(
-                    f"The offset of group {self._config.group} on log partition {place.partition} cannot be committed: "
-                    f"{place.error.str()}."
-                )
+        if next_offsets:
+            self._progress.commit_offsets(next_offsets)
 
     def _list_offsets(self, partitions: Iterable[int], which: OffsetSpec) -> dict[int, int]:
         places = {TopicPartition(self._config.state_topic, number): which for number in partitions}
@@ -143,20 +128,5 @@ class Topics:
             return {place.partition: future.result().offset for place, future in asked.items()}
         except KafkaException as error:
             raise CompactionError(f"The bounds of the log are not known: {error.args[0].str()}.") from error
-
-    def _committed(self, places: list[TopicPartition]) -> list[TopicPartition]:
-        committed = self._group().committed(places, self._timeout_s)
-        for place in committed:
-            if place.error is not None:
-                raise KafkaException(place.error)
-        return committed
-
-    def _group(self) -> Consumer:
-        if self._consumer is None:
-            self._consumer = Consumer({**self._properties, "group.id": self._config.group, "enable.auto.commit": False})
-        return self._consumer
-
-    def close(self) -> None:
-        """Let go of the connections."""
-        if self._consumer is not None:
-            self._consumer.close()
+        finally:
+            self._admin.poll(0)

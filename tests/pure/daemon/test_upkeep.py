@@ -8,17 +8,18 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 from structlog.testing import capture_logs
 
 from holdfast.daemon import upkeep as upkeep_module
 from holdfast.daemon.admin import AdminError
 from holdfast.daemon.admin_commands import AdminCommands
 from holdfast.daemon.cluster import MetadataImage, Refresh
+from holdfast.daemon.group_offsets import GroupRefused
 from holdfast.daemon.readers import LogReaders
 from holdfast.daemon.snapshot_topic import SnapshotTopicError
 from holdfast.daemon.state_topic import StateTopic, StateTopicError, TopicMissing
 from holdfast.daemon.upkeep import Upkeep
+from holdfast.kafka_clients import KafkaClients
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.runtime.memory_log import MemoryTopic
@@ -28,6 +29,7 @@ from tests.pure.daemon.shards_world import CLUSTER, ShardsWorld, state_topic
 GRACE_MS = 1_000
 A, B, C = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)
 ALL = frozenset([A, B, C])
+NOBODY = KafkaClients({"bootstrap.servers": "127.0.0.1:1"})
 
 
 class World(ShardsWorld):
@@ -43,7 +45,7 @@ class World(ShardsWorld):
 
     async def serve(self, image: Any = None) -> World:
         await super().serve(self.image())
-        self.upkeep.start(state_topic(self.topic), CLUSTER, None, self.renewed.append)  # type: ignore[arg-type]
+        self.upkeep.start(state_topic(self.topic), CLUSTER, NOBODY, None, self.renewed.append)  # type: ignore[arg-type]
         return self
 
     def image(self) -> MetadataImage:
@@ -259,7 +261,7 @@ def check(world: World, monkeypatch: pytest.MonkeyPatch) -> Check:
 
 
 async def look(world: World) -> None:
-    await world.upkeep._check_topic(None)  # type: ignore[arg-type]
+    await world.upkeep._check_topic(NOBODY)
     world.settle()
 
 
@@ -377,7 +379,7 @@ async def test_a_snapshot_topic_that_is_not_fit_is_told_and_not_used(
     monkeypatch.setattr(upkeep_module, "check_snapshot_topic", look)
     topic = state_topic(world.topic)
     with capture_logs() as said:
-        assert await world.upkeep.look_at_snapshots(None, topic) is is_fit  # type: ignore[arg-type]
+        assert await world.upkeep.look_at_snapshots(NOBODY, topic) is is_fit
     assert [line["event"] for line in said] == lines
     assert world.series("snapshot-topic-problems") == {"snapshot-topic-problems": problems}
     await stopped(world)
@@ -413,16 +415,15 @@ async def test_the_job_that_writes_snapshots_is_a_reader_once_somebody_runs_it(
 
 
 async def test_a_reader_that_cannot_be_asked_about_keeps_no_other_from_being_looked_up(world: World) -> None:
-    class Offsets:
-        async def look_up(self, group: str) -> dict[int, int]:
-            if group == "secret":
-                raise KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
-            return {0: 5}
+    async def committed(group: str) -> dict[int, int]:
+        if group == "secret":
+            raise GroupRefused("GROUP_AUTHORIZATION_FAILED")
+        return {0: 5}
 
     readers = LogReaders(["secret", "audit"], 1_000, lambda: world.now_ms, world.upkeep._reader_changed)
     with capture_logs() as lines:
         for _ in range(2):
-            await world.upkeep._look_up(readers, Offsets())  # type: ignore[arg-type]
+            await world.upkeep._look_up(readers, committed)
     assert [(line["event"], line["reader"]) for line in lines] == [
         ("what a log reader has committed cannot be asked", "secret")
     ], "it is said once"
@@ -470,22 +471,20 @@ async def test_work_that_fails_is_done_again(world: World) -> None:
 async def test_silent_readers_are_told_once_and_compared_with_the_logs_ends(world: World) -> None:
     committed: dict[int, int] = {}
 
-    class Offsets:
-        async def look_up(self, group: str) -> dict[int, int]:
-            return committed
+    async def told(group: str) -> dict[int, int]:
+        return committed
 
-    offsets = Offsets()
     readers = LogReaders(["reader"], 1_000, lambda: world.now_ms, world.upkeep._reader_changed)
     with capture_logs() as lines:
         for _ in range(3):
             world.now_ms += 1_000
-            await world.upkeep._look_up(readers, offsets)  # type: ignore[arg-type]
+            await world.upkeep._look_up(readers, told)
     assert [line["event"] for line in lines] == ["a registered log reader is silent and holds the log"]
     assert world.series("silent-log-readers") == {"silent-log-readers-total": 1}
     committed |= {held.index: held.committed_offset for held in world.shards.partitions()}
     with capture_logs() as lines:
         for _ in range(3):
             world.now_ms += 1_000
-            await world.upkeep._look_up(readers, offsets)  # type: ignore[arg-type]
+            await world.upkeep._look_up(readers, told)
     assert lines == []
     await stopped(world)
