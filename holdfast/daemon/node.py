@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 from holdfast.daemon.admin import Admin
 from holdfast.daemon.admin_commands import AdminCommands
 from holdfast.daemon.apis import APIS, ApiHandler
+from holdfast.daemon.broker_watch import BrokerWatch
 from holdfast.daemon.cluster import ClusterMetadata
 from holdfast.daemon.cluster_view import Node as NodeAddress
 from holdfast.daemon.compaction.metrics import JobMetrics
@@ -85,11 +86,12 @@ class Node:
         self.registry = Registry(lambda: time.monotonic_ns() // 1_000_000)
         self.view = OwnView(settings.node_id)
         self.port = 0  #: the port it listens on, once it does
-        self.is_ready = False  #: every log partition serves
         self._metrics = ShareMetrics(self.registry)
         self._shards = Shards(settings, self._metrics, self.registry, self._set_ready, self._superseded)
         self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         self._has_failed_step = False
+        self._is_loaded = False  #: every log partition serves, as far as this node knows
+        self._watch: BrokerWatch | None = None  #: None while the node starts
         self._began_s = time.monotonic()
 
     def stop(self, reason: Exit = Exit.STOPPED) -> None:
@@ -109,12 +111,26 @@ class Node:
             outcome = self._exit.result()
         return Exit.FAILED_TO_STOP if outcome is Exit.STOPPED and self._has_failed_step else outcome
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether every log partition serves, and the brokers that hold them answer."""
+        return not self.why_not_ready()
+
+    def why_not_ready(self) -> str:
+        """Return what keeps this node from serving; empty if it is ready."""
+        if self._exit.done():
+            return "the node stops"
+        if self._watch is None:
+            return "the node starts"
+        return self._watch.problem or ("" if self._is_loaded else self._shards.why_not_loaded())
+
     def status(self) -> dict[str, Any]:
-        """Return whether the node is ready, and what it serves."""
-        topic = self.view.state_topic
+        """Return whether the node is ready, why if it is not, and what it serves."""
+        topic, why = self.view.state_topic, self.why_not_ready()
         return {
             "node_id": self.settings.node_id,
-            "is_ready": self.is_ready,
+            "is_ready": not why,
+            "why_not_ready": why or None,
             "cluster_id": self.view.cluster_id,
             "state_topic": None if topic is None else topic.name,
             "log_partitions": None if topic is None else topic.partition_count,
@@ -183,6 +199,16 @@ class Node:
             at_exit("shards", lambda: shards.stop(step_ms), 3 * step_ms)
             snapshots = Snapshots(settings, options, self.registry) if settings.snapshots.topic else None
             await self._unless_stopped(shards.start(topic, image.cluster_id, options, snapshots))
+            self._watch = BrokerWatch(
+                options,
+                topic.name,
+                topic.partition_count,
+                silence_max_ms=settings.log.broker_silence_max_ms,
+                timeout_ms=settings.log.admin_timeout_ms,
+                registry=self.registry,
+            )
+            self._watch.start()
+            at_exit("broker watch", self._watch.stop)
             offsets = GroupOffsets(options, settings.log.admin_timeout_ms, lambda: client.brokers)
             stack.callback(offsets.close)
             upkeep.start(topic, image.cluster_id, kafka, offsets, self._log_renewed)
@@ -227,9 +253,9 @@ class Node:
             _log.error("a step of the shutdown did not end in time", step=name)
 
     def _set_ready(self, is_ready: bool) -> None:
-        if is_ready and not self.is_ready:
+        if is_ready and not self._is_loaded:
             _log.info("ready", seconds=round(time.monotonic() - self._began_s, 3))
-        self.is_ready = is_ready
+        self._is_loaded = is_ready
 
     def _log_renewed(self, topic: StateTopic) -> None:
         self.view.state_topic = topic

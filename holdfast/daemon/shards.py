@@ -1,6 +1,6 @@
 """The log partitions of this node, each a share shard: started, watched, described and stopped."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter, thread_time
 from typing import Any, Final, Protocol
@@ -204,6 +204,14 @@ class Shards:
             machine = partition.machine
             if partition.state is State.ACTIVE and isinstance(machine, ShareShard):
                 yield partition, machine
+
+    def why_not_loaded(self) -> str:
+        """Return how many log partitions do not serve, in which states, and what the first failure says."""
+        counts = Counter(partition.state for partition in self.partitions() if partition.state is not State.ACTIVE)
+        states = ", ".join(f"{count} {state.value}" for state, count in counts.items())
+        failed = next((held for held in self.partitions() if held.state is State.FAILED and held.failure), None)
+        why = "" if failed is None else f"; log partition {failed.index}: {failed.failure}"
+        return f"not every log partition serves ({states or 'none is held'}){why}"
 
     def topics_in_use(self) -> set[bytes]:
         """Return the ids of all topics of which this node holds state."""

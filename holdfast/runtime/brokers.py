@@ -6,7 +6,7 @@ So of one topic no leader epoch is taken that is lower than one seen before, and
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
 from holdfast.runtime import kafka_frames as frames
@@ -61,6 +61,7 @@ class Brokers:
     def __init__(self, options: ConnectionOptions, topic: str, timeout_ms: int) -> None:
         self.topic = topic
         self.leaders: dict[int, tuple[int, int]] = {}  #: partition to (broker id, leader epoch)
+        self.is_known = False  #: some broker has told who leads
         self._topic_id = NO_TOPIC
         self._leader_epochs: dict[int, int] = {}  #: the highest seen of this topic, by partition
         self._questions = 0  #: asked so far
@@ -104,6 +105,21 @@ class Brokers:
             opening.add_done_callback(lambda _: self._opening.pop(place, None))
         return await asyncio.shield(opening)
 
+    @property
+    def addresses(self) -> Mapping[int, Address]:
+        """Where the brokers are, by their ids, as last told."""
+        return self._addresses
+
+    async def ask_one(self, broker_id: int, purpose: str) -> None:
+        """Ask one broker something, to hear from it.
+
+        Raises:
+            ConnectionFailed: the broker is unknown or does not answer.
+        """
+        api, version = frames.METADATA
+        connection = await self.connection(broker_id, purpose)
+        await connection.exchange(api, version, frames.encode_metadata(self.topic), is_flexible=True)
+
     def open_connection(self, broker_id: int, purpose: str) -> BrokerConnection | None:
         """Return a connection that is open already, or None."""
         held = self._connections.get((broker_id, purpose))
@@ -137,7 +153,7 @@ class Brokers:
             self._topic_id, self._leader_epochs = answer.topic_id, {}
         self._leader_epochs |= answer.leader_epochs
         self._addresses = answer.brokers
-        self.leaders = answer.leaders
+        self.leaders, self.is_known = answer.leaders, True
         for listener in self._listeners:
             listener()
         await asyncio.sleep(REFRESH_INTERVAL_S)
