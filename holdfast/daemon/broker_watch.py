@@ -79,14 +79,15 @@ class BrokerWatch:
         while True:
             leaders = {partition: broker for partition, (broker, _) in self._brokers.leaders.items()}
             if self._brokers.is_known:
-                self._silence.look(loop.time(), leaders, self._partition_count, self._heard, self._question_s)
+                known = self._brokers.addresses
+                self._silence.look(loop.time(), leaders, self._partition_count, known, self._heard, self._question_s)
             await asyncio.sleep(self._look_s)
 
     async def _ask_for_ever(self) -> None:
         while True:
             if self._leaders is None or self._leaders.done():
                 self._leaders = self._run(self._ask_leaders(), "holdfast-broker-watch-leaders")
-            for broker in {broker for broker, _ in self._brokers.leaders.values()} - self._asking:
+            for broker in self._brokers.addresses.keys() - self._asking:
                 if self._silence.quiet_s(broker) >= self._question_s:
                     self._asking.add(broker)
                     self._run(self._ask(broker), f"holdfast-broker-watch-{broker}")

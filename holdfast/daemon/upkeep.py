@@ -141,13 +141,19 @@ class Upkeep:
     # ---- by the clock ----------------------------------------------------------------------------------------------
 
     def _every(self, interval_ms: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        retry_ms = min(interval_ms, self._settings.load.retry_backoff_max_ms)
+
         async def repeat() -> None:
+            is_unanswered = False  # that Kafka does not answer is told once, until it does
             while True:
-                await asyncio.sleep(interval_ms / 1_000)
+                await asyncio.sleep((retry_ms if is_unanswered else interval_ms) / 1_000)
                 try:
                     await work()
+                    is_unanswered = False
                 except (KafkaException, ConnectionFailed) as failure:
-                    _log.warning("upkeep could not ask Kafka", why=str(failure))
+                    if not is_unanswered:
+                        _log.warning("upkeep could not ask Kafka", why=str(failure), again_in_ms=retry_ms)
+                    is_unanswered = True
                 except Exception:  # a bug in one turn must not be the last of them
                     _log.exception("upkeep failed")
 

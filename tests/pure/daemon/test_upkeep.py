@@ -468,6 +468,27 @@ async def test_work_that_fails_is_done_again(world: World) -> None:
     await stopped(world)
 
 
+async def test_work_that_kafka_did_not_answer_is_told_once(world: World) -> None:
+    attempts = 0
+    is_over = asyncio.Event()
+
+    async def work() -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 5:
+            is_over.set()
+        raise ConnectionFailed(f"no broker, in other words {attempts}")
+
+    with capture_logs() as lines:
+        world.upkeep._every(1, work)
+        async with asyncio.timeout(60):
+            await is_over.wait()
+    assert [(line["event"], line["why"]) for line in lines] == [
+        ("upkeep could not ask Kafka", "no broker, in other words 1")
+    ]
+    await stopped(world)
+
+
 async def test_silent_readers_are_told_once_and_compared_with_the_logs_ends(world: World) -> None:
     committed: dict[int, int] = {}
 

@@ -76,18 +76,13 @@ def test_what_says_that_somebody_should_look_is_worth_an_alert() -> None:
 
 
 def test_what_is_said_about_silent_brokers_is_described() -> None:
-    silence = BrokerSilence(1_000, 1.0, Registry(lambda: 0), lambda: 0.0)
+    silence, now_s = BrokerSilence(1_000, 1.0, Registry(lambda: 0), lambda: 0.0), 0.0
     with capture_logs() as lines:
-        now_s, never = 0.0, dict[int, float]().get
-        for leaders in ({0: 1, 1: 2}, {0: 1}, {0: 1}):
-            for _ in range(100):
+        # (leaders, brokers that answer)
+        for leaders, answering in (({0: 1, 1: 2}, ()), ({0: 1, 1: 2}, (1,)), ({0: 1}, (1,)), ({0: 1, 1: 1}, (1,))):
+            for _ in range(5):
                 now_s += 1.0
-                heard = never if len(leaders) == 2 else {1: now_s}.get
-                silence.look(now_s, leaders, 2, heard, 1.0)
-            silence.look(now_s, {0: 1, 1: 1}, 2, {1: now_s + 0.5}.get, 1.0)
-        for _ in range(100):
-            now_s += 1.0
-            silence.look(now_s, {0: 1, 1: 2}, 2, {1: now_s}.get, 1.0)
+                silence.look(now_s, leaders, 2, {1, 2}, dict.fromkeys(answering, now_s).get, 1.0)
     assert {row[0] for row in table(PAGE, "silences")} == {f"`{line['event']}`" for line in lines}
 
 
