@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from holdfast.daemon.logs import LineLimit
 from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.pruning import Pruner
 from holdfast.daemon.readers import LogReaders
@@ -82,6 +83,7 @@ class Shards:
         self._topic: StateTopicView | None = None
         self._snapshots: Snapshots | None = None
         self._image: object = None
+        self._line_limit = LineLimit(settings.logging.partition_lines_per_minute_max)
         self._to_load: deque[int] = deque()
         self._until_timed = _REQUESTS_PER_TIMING
         self._ticked_s = 0.0  #: when the last tick ended
@@ -254,9 +256,16 @@ class Shards:
     # ---- the shell tells (Observer) --------------------------------------------------------------------------------
 
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
-        """Write a log line of the runtime; one that carries an exception tells of a bug."""
-        self._runtime_metrics.internal_errors.value += "exc_info" in fields
-        getattr(_log, level)(event, **fields)
+        """Write a log line of the runtime; one that carries an exception tells of a bug.
+
+        What befalls many partitions at once, as an outage does, is told of some of them.
+        """
+        is_bug = "exc_info" in fields
+        self._runtime_metrics.internal_errors.value += is_bug
+        is_always_told = is_bug or level == "info" or bool(fields.get("is_alarm"))
+        left_out = {} if is_always_told else self._line_limit.admit(event)
+        if left_out is not None:
+            getattr(_log, level)(event, **fields, **left_out)
 
     def partition_changed(self, partition: Partition) -> None:
         """Count states, load the next partition, and tell when all of them serve."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from structlog.testing import capture_logs
 
@@ -285,3 +287,20 @@ async def test_one_request_in_64_is_timed_and_so_is_the_loop_at_each_tick() -> N
     assert world.series("event-processing-time-ms-count") == {"event-processing-time-ms-count": 2}
     assert world.series("event-queue-time-ms-count") == {"event-queue-time-ms-count": 2}
     assert 0 <= world.series("thread-idle-ratio-avg")["thread-idle-ratio-avg"] <= 1
+
+
+async def test_failures_of_many_partitions_are_told_of_some_and_alarms_and_bugs_of_all() -> None:
+    world = await ShardsWorld(MemoryTopic(1), partition_lines_per_minute_max=3).serve()
+    with capture_logs() as lines:
+        for index in range(50):
+            world.shards.note("error", "partition failed", {"partition": index, "is_alarm": False})
+            world.shards.note("error", "partition failed", {"partition": index, "is_alarm": True})
+            world.shards.note("error", "tick failed", {"exc_info": RuntimeError("a bug")})
+            world.shards.note("info", "partition loaded", {"partition": index})
+    told = Counter((line["event"], line.get("is_alarm")) for line in lines)
+    assert told == {
+        ("partition failed", False): 3,
+        ("partition failed", True): 50,
+        ("tick failed", None): 50,
+        ("partition loaded", None): 50,
+    }
