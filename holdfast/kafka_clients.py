@@ -42,19 +42,11 @@ class KafkaClients:
         Raises:
             KafkaException: a property is wrong.
         """
-        client = self.lasting_admin()
+        client = AdminClient(self._properties, logger=self._lines)
         try:
             yield client
         finally:
             client.poll(0)
-
-    def lasting_admin(self) -> AdminClient:
-        """Return a client for topics and their settings, which the caller polls now and then.
-
-        Raises:
-            KafkaException: a property is wrong.
-        """
-        return AdminClient(self._properties, logger=self._lines)
 
     def consumer(self, name: str, settings: Mapping[str, Any]) -> Consumer:
         """Return a consumer for partitions that the caller assigns; it joins no group and commits nothing.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, Protocol
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin._listoffsets import (
     EarliestSpec,
     LatestSpec,
@@ -46,8 +46,6 @@ class Topics:
         self._timeout_s = config.admin_timeout_ms / 1_000
         self._clients = clients
         self._progress = progress
-        self._admin = clients.lasting_admin()
-        self._producer: Producer | None = None
 
     def describe(self, topic: str) -> tuple[bytes, int] | None:
         """Return the id and the number of partitions of a topic, None when there is none.
@@ -55,16 +53,15 @@ class Topics:
         Raises:
             CompactionError: Kafka does not say.
         """
-        asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
         try:
-            described: TopicDescription = asked[topic].result()
+            with self._clients.admin() as admin:
+                asked = admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
+                described: TopicDescription = asked[topic].result()
         except KafkaException as error:
             cause: KafkaError = error.args[0]
             if cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
             raise CompactionError(f"Topic {topic} cannot be described: {cause.str()}.") from error
-        finally:
-            self._admin.poll(0)
         return topic_id_bytes(described.topic_id), len(described.partitions)
 
     def ends(self, partition_count: int) -> dict[int, int]:
@@ -89,14 +86,15 @@ class Topics:
             self._list_offsets([number for number in range(described[1]) if number not in committed], _earliest())
         )
 
-    def write(self, records: Iterable[tuple[int, bytes, bytes]]) -> None:
+    def write(self, records: Collection[tuple[int, bytes, bytes]]) -> None:
         """Write (partition, key, value) to the snapshot topic, and return when all are acknowledged.
 
         Raises:
             CompactionError: one is not.
         """
-        if self._producer is None:
-            self._producer = self._clients.producer({"acks": "all", "enable.idempotence": True, "linger.ms": 5})
+        if not records:
+            return
+        producer = self._clients.producer({"acks": "all", "enable.idempotence": True, "linger.ms": 5})
         errors: list[KafkaError] = []
 
         def delivered(error: KafkaError | None, _: object) -> None:
@@ -104,8 +102,8 @@ class Topics:
                 errors.append(error)
 
         for partition, key, value in records:
-            self._producer.produce(self._config.snapshot_topic, value, key, partition, on_delivery=delivered)
-        left = self._producer.flush(_PRODUCE_TIMEOUT_S)
+            producer.produce(self._config.snapshot_topic, value, key, partition, on_delivery=delivered)
+        left = producer.flush(_PRODUCE_TIMEOUT_S)
         if errors or left:
             why = errors[0].str() if errors else f"{left} are not acknowledged after {_PRODUCE_TIMEOUT_S:.0f} s"
             raise CompactionError(f"The manifests cannot be written to {self._config.snapshot_topic}: {why}.")
@@ -124,9 +122,8 @@ class Topics:
         if not places:
             return {}
         try:
-            asked = self._admin.list_offsets(places, request_timeout=self._timeout_s)
-            return {place.partition: future.result().offset for place, future in asked.items()}
+            with self._clients.admin() as admin:
+                asked = admin.list_offsets(places, request_timeout=self._timeout_s)
+                return {place.partition: future.result().offset for place, future in asked.items()}
         except KafkaException as error:
             raise CompactionError(f"The bounds of the log are not known: {error.args[0].str()}.") from error
-        finally:
-            self._admin.poll(0)
