@@ -6,7 +6,7 @@ What any other connection of the node hears counts as well.
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Final
 
@@ -34,6 +34,7 @@ class BrokerWatch:
         silence_max_ms: int,
         timeout_ms: int,
         registry: Registry,
+        answered_again: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare; `start` begins to watch.
 
@@ -44,6 +45,7 @@ class BrokerWatch:
             silence_max_ms: see `BrokerSilence`.
             timeout_ms: bound of each question.
             registry: see `BrokerSilence`.
+            answered_again: called when a silence is over.
         """
         self._answers = options.answers
         self._bootstrap = options.bootstrap
@@ -53,6 +55,7 @@ class BrokerWatch:
         self._question_s = silence_max_ms / 1_000 / _QUESTIONS
         self._silence = BrokerSilence(silence_max_ms, self._look_s, registry, time.time)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._answered_again = answered_again
         self._asking: set[int] = set()  #: brokers with a question on its way
         self._leaders: asyncio.Task[None] | None = None  #: the question who leads
 
@@ -79,8 +82,10 @@ class BrokerWatch:
         while True:
             leaders = {partition: broker for partition, (broker, _) in self._brokers.leaders.items()}
             if self._brokers.is_known:
-                known = self._brokers.addresses
+                known, problem = self._brokers.addresses, self.problem
                 self._silence.look(loop.time(), leaders, self._partition_count, known, self._heard, self._question_s)
+                if problem and not self.problem:
+                    self._answered_again()
             await asyncio.sleep(self._look_s)
 
     async def _ask_for_ever(self) -> None:

@@ -206,6 +206,7 @@ class Node:
                 silence_max_ms=settings.log.broker_silence_max_ms,
                 timeout_ms=settings.log.admin_timeout_ms,
                 registry=self.registry,
+                answered_again=shards.load_again_soon,
             )
             self._watch.start()
             at_exit("broker watch", self._watch.stop)

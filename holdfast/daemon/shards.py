@@ -156,6 +156,12 @@ class Shards:
         self._to_load.extend(range(self._topic.partition_count))
         self._load_next()
 
+    def load_again_soon(self) -> None:
+        """Let failed partitions load again at the next tick, because what they failed for is over; those with an alarm wait."""
+        for partition in self.partitions():
+            if partition.state is State.FAILED and not partition.is_alarmed and partition.retry_at_ms is not None:
+                partition.retry_at_ms = self.runtime.now_ms()
+
     async def stop(self, timeout_ms: int) -> bool:
         """Give every partition up and let go of the log; returns whether all of it ended in time."""
         is_stopped = self._shell is None or await self._shell.stop(timeout_ms / 1_000)

@@ -26,6 +26,7 @@ class World:
         self.gone: set[str] = set()
         self.leaders = {0: (1, 1), 1: (2, 1)}
         self.asked: list[str] = []
+        self.recoveries = 0
         monkeypatch.setattr(BrokerConnection, "open", self._open)
         self.watch = BrokerWatch(
             self.options,
@@ -34,7 +35,11 @@ class World:
             silence_max_ms=SILENCE_MAX_MS,
             timeout_ms=60_000,
             registry=self.registry,
+            answered_again=self._answered_again,
         )
+
+    def _answered_again(self) -> None:
+        self.recoveries += 1
 
     def hear(self, host: str) -> None:
         """Let an answer come on some other connection of this process."""
@@ -104,8 +109,10 @@ async def test_a_broker_that_is_frozen_or_gone_becomes_a_problem_and_ceases_to_b
         assert world.watch.problem.startswith("broker 2 did not answer for ")
         assert world.watch.problem.endswith("and leads log partition 1")
         assert quiet_ms(world, 2) > SILENCE_MAX_MS
+        assert world.recoveries == 0
         getattr(world, sort).clear()
-        await passes(lambda: not world.watch.problem)
+        await passes(lambda: world.recoveries)
+        assert world.watch.problem == ""
 
 
 async def test_all_brokers_that_are_frozen_are_no_broker_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot
 from holdfast.runtime.broker_connection import ConnectionOptions
 from holdfast.runtime.errors import NotAvailable
+from holdfast.runtime.log import ReadError
 from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.states import State
 from tests.pure.daemon.shard_world import TOPIC
@@ -86,6 +87,20 @@ async def test_a_stop_while_partitions_wait_for_their_turn_loads_none_of_them() 
     world.settle()
     assert list(world.runtime.partitions) == [0]
     assert sum(len(held.records) for held in world.topic.partitions) == 0
+
+
+async def test_partitions_that_failed_load_again_at_once_when_brokers_answer_again_and_alarmed_ones_wait() -> None:
+    world = await ShardsWorld(MemoryTopic(3), retry_backoff_ms=30_000, retry_backoff_max_ms=30_000).serve()
+    for index, is_alarm in ((0, False), (1, True)):
+        world.runtime.read_failed(index, world.partition(index).instance, ReadError("it failed", is_alarm=is_alarm))
+    world.tick(10)
+    assert [held.state for held in world.shards.partitions()] == [State.FAILED, State.FAILED, State.ACTIVE]
+    assert world.shards.why_not_loaded() == "not every log partition serves (2 failed); log partition 0: " + str(
+        world.partition(0).failure
+    )
+    world.shards.load_again_soon()
+    world.tick()
+    assert [held.state for held in world.shards.partitions()] == [State.ACTIVE, State.FAILED, State.ACTIVE]
 
 
 async def test_the_newest_image_reaches_shards_that_did_not_exist_when_it_came() -> None:
