@@ -16,9 +16,10 @@ NEEDS := $(READY) $(if $(filter compiled,$(BUILD)),$(COMPILED)/ready)
 PYTEST := $(RUN) -m pytest --numprocesses $(WORKERS)
 # These say what they did, and need the machine to themselves.
 KILLING := tests/real/test_kill.py tests/real/test_freeze.py tests/real/test_compaction_kill.py
+OUTAGES := tests/real/test_broker_restarts.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt lint type contracts vectors pure sim model real interop soak endure bench measure compiled docs zip clean
+.PHONY: help demo test check fmt lint type contracts vectors pure sim model real interop soak endure outages bench measure compiled docs zip clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -73,8 +74,8 @@ sim: $(NEEDS) ## whole lives of several nodes over a log in memory (SEEDS=10000 
 	$(RUN) -m tests.simulated --seeds $(SEEDS)
 
 real: $(NEEDS) ## tests on a real broker, which they start themselves (KILLS=3)
-	$(PYTEST) tests/real $(addprefix --ignore=,$(KILLING))
-	KILLS=$(KILLS) $(RUN) -m pytest --capture=no $(KILLING)
+	$(PYTEST) tests/real $(addprefix --ignore=,$(KILLING) $(OUTAGES))
+	KILLS=$(KILLS) $(RUN) -m pytest --capture=no $(KILLING) $(OUTAGES)
 
 interop: $(NEEDS) ## Apache Kafka's own Java classes against the daemon
 	$(PYTEST) tests/interop
@@ -89,6 +90,10 @@ soak: $(READY) ## the long forms: many lives, every scope of the model, twenty k
 endure: $(NEEDS)
 	$(RUN) -m tests.simulated --seeds 10000
 	KILLS=20 JOB_KILLS=10 DAEMON_KILLS=5 $(RUN) -m pytest --capture=no $(KILLING)
+	$(MAKE) BUILD=$(BUILD) outages
+
+outages: $(NEEDS) ## brokers restarted, frozen and away under one node, and half an hour in which nothing happens
+	RESTARTS=20 ROUNDS=10 OUTAGE_S=480 FREEZE_S=120 IDLE_S=1800 $(RUN) -m pytest --capture=no -o faulthandler_timeout=3600 $(OUTAGES)
 
 bench: ## Holdfast and Apache Kafka's share coordinator, side by side (OPTIONS="--only rf1")
 	@$(MAKE) --no-print-directory BUILD=$(SHIPPED) measure

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka.admin import AdminClient
 from rich.console import Console
 
 from demo.daemon import Daemon
@@ -26,6 +25,7 @@ from demo.verdict import Check, judge, read_log
 from demo.worker import GROUP, PATIENT, STATE_EPOCH, Ledger, Worker
 from holdfast.broker import BrokerError, development_kafka
 from holdfast.client import connect
+from holdfast.kafka_clients import KafkaClients
 from holdfast.records.keys import parse_topic_id
 
 PARTITIONS: Final = 4
@@ -72,9 +72,9 @@ async def tell(console: Console, bootstrap_servers: str, directory: Path) -> boo
         show_checks(console, checks)
         return all(check.holds for check in checks)
     finally:
-        admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-        for deleted in admin.delete_topics(topics).values():
-            deleted.exception(_KAFKA_TIMEOUT_S)
+        with KafkaClients({"bootstrap.servers": bootstrap_servers}).admin() as admin:
+            for deleted in admin.delete_topics(topics).values():
+                deleted.exception(_KAFKA_TIMEOUT_S)
 
 
 async def work(

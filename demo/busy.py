@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from random import Random
 from typing import Final
 
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from demo.worker import PATIENT, STATE_EPOCH
 from holdfast.client import connect
+from holdfast.kafka_clients import KafkaClients
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey, parse_topic_id
 from holdfast.records.results import (
@@ -36,8 +36,8 @@ async def write_much(daemon: str, bootstrap_servers: str, name: str) -> Answered
     Raises:
         RuntimeError: a write was refused.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    await asyncio.to_thread(admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result, _KAFKA_TIMEOUT_S)
+    with KafkaClients({"bootstrap.servers": bootstrap_servers}).admin() as admin:
+        await asyncio.to_thread(admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result, _KAFKA_TIMEOUT_S)
     random = Random(name)
     answered: dict[SharePartitionKey, tuple[int, tuple[StateBatch, ...]]] = {}
     async with connect(daemon, PATIENT) as client:

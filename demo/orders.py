@@ -5,11 +5,11 @@ from functools import partial
 from random import Random
 from typing import Final, NamedTuple
 
-from confluent_kafka import KafkaError, Message, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError, Message
 from confluent_kafka.cimpl import NewTopic
 
 from demo.share_partition import Delivery
+from holdfast.kafka_clients import KafkaClients
 from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED
 
 #: A record that failed so often is archived, which is what Kafka's `group.share.delivery.count.limit` is for.
@@ -42,10 +42,11 @@ Placed = list[dict[int, Order]]
 def place_orders(bootstrap_servers: str, topic: str, partitions: int, per_partition: int, seed: int) -> Placed:
     """Make the topic, produce the orders into it, and return where Kafka says that each of them lies."""
     random = Random(seed)
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_KAFKA_TIMEOUT_S)
+    clients = KafkaClients({"bootstrap.servers": bootstrap_servers})
+    with clients.admin() as admin:
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_KAFKA_TIMEOUT_S)
     # Without idempotence a batch that is tried again may land behind a later one, or twice.
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True})
+    producer = clients.producer({"enable.idempotence": True})
     placed: Placed = [{} for _ in range(partitions)]
 
     def lies_at(order: Order, error: KafkaError | None, message: Message) -> None:

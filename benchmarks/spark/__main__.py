@@ -22,9 +22,9 @@ from benchmarks.history import Appender, History, write_history
 from benchmarks.machine import cpu_seconds
 from holdfast.broker import development_kafka
 from holdfast.daemon.compaction.config import CompactionConfig
+from holdfast.daemon.compaction.group import topics_of
 from holdfast.daemon.compaction.job import make_session, run
 from holdfast.daemon.compaction.report import BatchReport
-from holdfast.daemon.compaction.topics import Topics
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.codec import Codec
 
@@ -99,7 +99,7 @@ def _measure_job(config: CompactionConfig) -> dict[str, Any]:
         cpu_s.update(_cpu_s())
 
     began = time.perf_counter()
-    run(config, once=True, on_progress=on_progress)
+    run(config, topics_of(config), once=True, on_progress=on_progress)
     seconds = sum(report.duration_ms for report in reports) / 1_000
     records = sum(report.records for report in reports)
     return {
@@ -129,7 +129,7 @@ def _measure_floor(config: CompactionConfig) -> dict[str, Any]:
     """Read the log, bring each log partition together, and add up the sizes of its records; no Python takes part."""
     began = time.perf_counter()
     spark = make_session(config)
-    topics = Topics(config)
+    topics = topics_of(config)
     assert topics.describe(config.state_topic) is not None
     records = (
         spark.read.format("kafka")

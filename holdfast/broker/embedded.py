@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from holdfast.broker.errors import BrokerError
 from holdfast.broker.node import BrokerNode, nodes_in
 from holdfast.broker.properties import HOST, NodePorts, choose_ports, is_free, new_kafka_uuid, node_properties
+from holdfast.kafka_clients import KafkaClients
 
 #: Options that make a JVM start sooner and run slower: for tests, never for measurements.
 FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -216,10 +217,11 @@ class EmbeddedKafka:
                 _check_alive(nodes, deadline)
                 time.sleep(_POLL_S)
             servers = f"{address[0]}:{address[1]}"
-            admin = AdminClient({"bootstrap.servers": servers, "log_level": 0, "reconnect.backoff.max.ms": 200})
-            while not expected <= _known_brokers(admin):
-                _check_alive(nodes, deadline)
-                time.sleep(_POLL_S)
+            clients = KafkaClients({"bootstrap.servers": servers, "reconnect.backoff.max.ms": "200"})
+            with clients.admin() as admin:
+                while not expected <= _known_brokers(admin):
+                    _check_alive(nodes, deadline)
+                    time.sleep(_POLL_S)
 
 
 def _accepts(address: tuple[str, int]) -> bool:

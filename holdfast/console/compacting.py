@@ -16,7 +16,6 @@ from typing import IO, Final, TypeAlias
 import click
 import structlog
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 from rich.console import Console
 from rich.live import Live
 
@@ -27,14 +26,16 @@ from holdfast.console.outcomes import Exit, Failure
 from holdfast.daemon.compaction.child_lines import ChildLines
 from holdfast.daemon.compaction.config import CompactionConfig
 from holdfast.daemon.compaction.errors import CompactionError
+from holdfast.daemon.compaction.group import topics_of
 from holdfast.daemon.compaction.progress import Progress, to_json
 from holdfast.daemon.compaction.py_files import write_py_files
 from holdfast.daemon.compaction.report import BatchReport
 from holdfast.daemon.config import ConfigError, load_settings
-from holdfast.daemon.logs import configure_logging
+from holdfast.daemon.logs import LibraryLines, configure_logging
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.snapshot_topic import SnapshotTopicError, ensure_snapshot_topic
 from holdfast.daemon.state_topic import TopicMissing, describe_topic
+from holdfast.kafka_clients import KafkaClients
 from holdfast.runtime.broker_connection import ConnectionFailed
 
 __all__ = [
@@ -110,7 +111,12 @@ def compact_until_stopped(settings: Settings, *, once: bool, output: Output) -> 
             show(report, progress)
 
         with _with_py_files(config) as complete:
-            _in_thread(lambda stop: run(complete, once=once, on_progress=on_progress, stop=stop))
+            said = LibraryLines(settings.logging.library_lines_per_minute_max)
+
+            def job(stop: threading.Event) -> None:
+                run(complete, topics_of(complete, said), once=once, on_progress=on_progress, stop=stop)
+
+            _in_thread(job)
     if once and progress.stopped:
         places = (
             f"log partition {each.log_partition} stands still at offset {each.stopped_offset} ({each.stopped_reason})"
@@ -174,10 +180,10 @@ def _is_installed(module: str) -> bool:
 def _ensure_topic(settings: Settings) -> None:
     log, bootstrap = settings.log, settings.kafka.properties["bootstrap.servers"]
     try:
-        admin = AdminClient(dict(settings.kafka.properties))
-        state, _ = describe_topic(admin, log.state_topic, log.admin_timeout_ms)
-        for finding in ensure_snapshot_topic(admin, state, settings.snapshots, log, bootstrap):
-            _log.warning("the snapshot topic could be better", finding=str(finding))
+        with KafkaClients(settings.kafka.properties).admin() as admin:
+            state, _ = describe_topic(admin, log.state_topic, log.admin_timeout_ms)
+            for finding in ensure_snapshot_topic(admin, state, settings.snapshots, log, bootstrap):
+                _log.warning("the snapshot topic could be better", finding=str(finding))
     except TopicMissing as missing:
         raise Failure(f"{missing} A node makes it when it starts; see state_topic.", Exit.NOT_FOUND) from None
     except SnapshotTopicError as unfit:

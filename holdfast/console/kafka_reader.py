@@ -1,27 +1,28 @@
 """Topics read partition by partition as they are now, by a consumer that joins no group and commits nothing."""
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
-    Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     Message,
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
 
 from holdfast.console.outcomes import Exit, Failure
+from holdfast.daemon.config import ConfigError
+from holdfast.daemon.group_offsets import BlockingGroupOffsets, GroupRefused
+from holdfast.daemon.kafka_connection import connection_options
 from holdfast.daemon.messages import topic_id_bytes
+from holdfast.kafka_clients import KafkaClients
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import parse_topic_id
+from holdfast.runtime.broker_connection import ConnectionFailed
 
 #: How long a broker may be silent before reading is given up.
 READ_TIMEOUT_S: Final = 30.0
@@ -48,18 +49,18 @@ class KafkaReader:
         Args:
             properties: librdkafka's; `bootstrap.servers` at least.
         """
-        self._properties = {"log_level": 2, **properties}
-        self._consumer = Consumer(
+        self._properties = dict(properties)
+        self._clients = KafkaClients(properties)
+        wait = {} if "fetch.wait.max.ms" in properties else {"fetch.wait.max.ms": 20}
+        self._consumer = self._clients.consumer(
+            "holdfast-console",
             {
-                "fetch.wait.max.ms": 20,
-                **self._properties,
-                "group.id": "holdfast-console",  # asked for by the client; no group is joined
-                "enable.auto.commit": False,
+                **wait,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "error",
                 "isolation.level": "read_uncommitted",
                 "allow.auto.create.topics": False,
-            }
+            },
         )
 
     def __enter__(self) -> Self:
@@ -99,7 +100,8 @@ class KafkaReader:
         """
         self.partitions(topic)
         try:
-            described = self._admin.describe_topics(TopicCollection([topic]))[topic].result(READ_TIMEOUT_S)
+            with self._clients.admin() as admin:
+                described = admin.describe_topics(TopicCollection([topic]))[topic].result(READ_TIMEOUT_S)
         except KafkaException as error:
             raise _unreachable(error) from None
         return topic_id_bytes(described.topic_id)
@@ -124,17 +126,17 @@ class KafkaReader:
         """Return the offsets that a consumer group has committed, by partition of the topic.
 
         Raises:
-            Failure: no broker answers.
+            Failure: no broker answers, Kafka refuses, or a property has no counterpart in connections of our own.
         """
-        asked = ConsumerGroupTopicPartitions(group)
         try:
-            offsets = self._admin.list_consumer_group_offsets([asked])[group].result(READ_TIMEOUT_S)
-        except KafkaException as error:
-            raise _unreachable(error) from None
-        found = offsets.topic_partitions or ()
-        if errors := [each.error for each in found if each.error is not None]:
-            raise _unreachable(KafkaException(errors[0]))
-        return {each.partition: each.offset for each in found if each.topic == topic and each.offset >= 0}
+            offsets = BlockingGroupOffsets(connection_options(self._properties), int(READ_TIMEOUT_S * 1_000))
+            return offsets.fetch_offsets(group, topic, self.partitions(topic))
+        except ConfigError as error:
+            raise Failure(str(error), Exit.WRONG_USAGE) from None
+        except GroupRefused as refusal:
+            raise Failure(str(refusal)) from None
+        except ConnectionFailed as failure:
+            raise Failure(f"Kafka cannot be read ({failure}); see --bootstrap-server.", Exit.UNREACHABLE) from None
 
     def bounds(self, topic: str, partition: int) -> Bounds:
         """Return from where to where a partition goes.
@@ -187,10 +189,6 @@ class KafkaReader:
                     )
                 elif problem.fatal() or not problem.retriable():
                     raise _unreachable(KafkaException(problem))
-
-    @cached_property
-    def _admin(self) -> AdminClient:
-        return AdminClient(self._properties)
 
 
 def _unreachable(error: KafkaException) -> Failure:

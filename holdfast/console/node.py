@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from holdfast.console.options import address_option, admin, dry_run_option, json_option
+from holdfast.console.outcomes import Failure
 from holdfast.console.output import print_facts, print_json, print_table, say
 from holdfast.records.admin import reason_problem
 
@@ -26,10 +27,13 @@ _reason_option = click.option("--reason", required=True, callback=_check_reason,
 
 
 @click.command()
+@click.option("--alive", is_flag=True, help="Exit with 0 for any answer, ready or not: for what restarts nodes.")
 @json_option
 @address_option
-def status(as_json: bool, address: str) -> None:
-    """Show whether a node is ready, and what it serves.
+def status(alive: bool, as_json: bool, address: str) -> None:
+    """Show whether a node is ready, and what it serves; exit code 1 says that it is not ready, with the reason.
+
+    A node is ready while every log partition serves and the brokers that lead them answer.
 
     Example: holdfast status --address 127.0.0.1:9492
     """
@@ -38,6 +42,8 @@ def status(as_json: bool, address: str) -> None:
         print_json(told)
     else:
         print_facts({name.replace("_", " "): value for name, value in told.items()})
+    if not (told["is_ready"] or alive):
+        raise Failure(f"The node is not ready: {told.get('why_not_ready') or 'it does not say why'}.")
 
 
 @click.command()

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 import structlog
 
+from holdfast.daemon.logs import LineLimit
 from holdfast.daemon.metadata_client import TopicAnswers
 from holdfast.daemon.settings import MetadataSettings
 from holdfast.runtime.broker_connection import ConnectionFailed
@@ -22,6 +23,7 @@ from holdfast.runtime.broker_connection import ConnectionFailed
 _log = structlog.get_logger(__name__)
 
 _BACKOFF_FIRST_MS: Final = 100
+_PROBLEMS_PER_MINUTE_MAX: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,8 @@ class ClusterMetadata:
         self.image: MetadataImage | None = None
         #: why the last refresh failed; empty after one that succeeded
         self.problem = "no broker has answered yet"
+        self._has_told = False  #: that there is a problem
+        self._line_limit = LineLimit(_PROBLEMS_PER_MINUTE_MAX)
 
     def want(self, topic_id: bytes, then: Callable[[], None], timeout_ms: int) -> None:
         """Call `then` once and soon: when a broker was asked about this id after now and has answered, or in `timeout_ms`.
@@ -216,9 +220,13 @@ class ClusterMetadata:
         then()
 
     def _tell_problem(self, problem: str) -> None:
-        """Keep the problem, and log it when it is another than before."""
+        """Keep the problem, and log it when it is another than before, for brokers fail in as many words as there are brokers."""
         if problem != self.problem and problem:
-            _log.warning("metadata cannot be refreshed", problem=problem)
-        elif problem != self.problem:
+            left_out = self._line_limit.admit("problem")
+            if left_out is not None:
+                self._has_told = True
+                _log.warning("metadata cannot be refreshed", problem=problem, **left_out)
+        elif self._has_told and not problem:
+            self._has_told = False
             _log.info("metadata is refreshed again")
         self.problem = problem

@@ -5,14 +5,15 @@ are new are empty: nothing in them says that the state is elsewhere, and only th
 read to its first checkpoint, and where one names another log, none is served.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from time import monotonic
 from typing import Final, NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartition
 
 from holdfast.daemon.messages import header_of
 from holdfast.daemon.state_topic import StateTopic
+from holdfast.kafka_clients import KafkaClients
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.errors import RecordError
 from holdfast.runtime.log import LogRecord
@@ -112,7 +113,7 @@ def find_problem(topic: str, identity: LogIdentity, beginnings: Iterable[Beginni
 
 
 def read_beginnings(
-    properties: Mapping[str, str], topic: StateTopic, identity: LogIdentity, timeout_ms: int
+    clients: KafkaClients, topic: StateTopic, identity: LogIdentity, timeout_ms: int
 ) -> list[Beginning]:
     """Read each log partition to its first checkpoint or its end, all of them at once; blocks.
 
@@ -121,11 +122,9 @@ def read_beginnings(
     Returns:
         What is known of each log partition, by number; `is_known` is false of those that told nothing for `timeout_ms`.
     """
-    consumer = Consumer(
+    consumer = clients.consumer(
+        "holdfast-first-look",
         {
-            **properties,
-            "group.id": "holdfast-first-look",  # asked for by the client; no group is joined and nothing committed
-            "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": "read_uncommitted",
             "auto.offset.reset": "earliest",
@@ -133,7 +132,7 @@ def read_beginnings(
             "fetch.message.max.bytes": _FETCH_BYTES,
             "queued.min.messages": 1,
             "fetch.wait.max.ms": 100,  # an empty log partition answers at its end
-        }
+        },
     )
     beginnings = [Beginning(partition, identity) for partition in range(topic.partition_count)]
     deadline = monotonic() + timeout_ms / 1_000

@@ -120,6 +120,12 @@ class LogSettings(Component):
         "How long one request to a broker may take. A batch of records without an answer is then sent again, to "
         "whoever leads its log partition now; so keep it well below message_timeout_ms.",
     )
+    broker_silence_max_ms: int = time_ms(
+        15_000,
+        "How long a broker that leads log partitions may give no answer at all before the node is not ready, and says so. "
+        "Above the time in which a cluster finds other leaders, so that the loss of one broker of several need not show.",
+        minimum=500,
+    )
     state_topic_create_timeout_ms: int = time_ms(
         30_000, "How long to wait until a state topic just made is known everywhere."
     )

@@ -7,6 +7,7 @@ Fields whose names say that they hold a secret are hidden, wherever they come fr
 import logging
 import sys
 from collections.abc import Callable, MutableMapping
+from threading import Lock
 from time import monotonic
 from typing import IO, Any, Final
 
@@ -73,31 +74,57 @@ def configure_logging(settings: LoggingSettings, stream: IO[str] | None = None) 
     logging.captureWarnings(True)
 
 
-class ClientLines:
-    """Lines that clients can cause: each names its client, and only so many a minute of one kind are written.
-
-    What was left out is counted in the next line of its kind. The kinds are ours, so there are few of them.
-    """
+class LineLimit:
+    """So many lines of each kind in each minute. The kinds are named by our own code or a library's, so there are few of them."""
 
     def __init__(self, per_minute_max: int, clock: Callable[[], float] = monotonic) -> None:
         """Allow `per_minute_max` lines of each kind in each minute of `clock`, which gives seconds."""
         self._per_minute_max = per_minute_max
         self._clock = clock
+        self._turn = Lock()
         #: by kind: when its minute began, how many lines it had in it, how many were left out since the last line
         self._kinds: dict[str, tuple[float, int, int]] = {}
 
+    def admit(self, kind: str) -> dict[str, int] | None:
+        """Return fields for a line that may be written, which say how many were left out before it; None: it may not."""
+        with self._turn:
+            now = self._clock()
+            began, written, left_out = self._kinds.get(kind, (now, 0, 0))
+            if now - began >= _MINUTE_S:
+                began, written = now, 0
+            if written >= self._per_minute_max:
+                self._kinds[kind] = (began, written, left_out + 1)
+                return None
+            self._kinds[kind] = (began, written + 1, 0)
+        return {"left_out": left_out} if left_out else {}
+
+
+class ClientLines:
+    """Lines that clients can cause: each names its client, and only so many a minute of one kind are written."""
+
+    def __init__(self, per_minute_max: int, clock: Callable[[], float] = monotonic) -> None:
+        """See `LineLimit`."""
+        self._limit = LineLimit(per_minute_max, clock)
+
     def __call__(self, kind: str, peer: str, text: str) -> None:
         """Write one line about what the client at address `peer` did, if the kind has not had its share."""
-        now = self._clock()
-        began, written, left_out = self._kinds.get(kind, (now, 0, 0))
-        if now - began >= _MINUTE_S:
-            began, written = now, 0
-        if written >= self._per_minute_max:
-            self._kinds[kind] = (began, written, left_out + 1)
-            return
-        self._kinds[kind] = (began, written + 1, 0)
-        fields = {"left_out": left_out} if left_out else {}
-        _log.warning(kind, peer=peer, text=text[:_CLIENT_TEXT_MAX], **fields)
+        fields = self._limit.admit(kind)
+        if fields is not None:
+            _log.warning(kind, peer=peer, text=text[:_CLIENT_TEXT_MAX], **fields)
+
+
+class LibraryLines:
+    """What librdkafka says: warnings and errors, as warnings, for it calls many things errors that pass by themselves."""
+
+    def __init__(self, per_minute_max: int, clock: Callable[[], float] = monotonic) -> None:
+        """See `LineLimit`."""
+        self._limit = LineLimit(per_minute_max, clock)
+
+    def __call__(self, level: int, kind: str, client: str, text: str) -> None:
+        """Write one line, if it matters and the kind has not had its share."""
+        fields = self._limit.admit(kind) if level >= logging.WARNING else None
+        if fields is not None:
+            _log.warning("librdkafka says", kind=kind, client=client, text=text, **fields)
 
 
 def _hide_secrets(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ANN401

@@ -13,19 +13,20 @@ from typing import Any, TypeVar
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 
 from holdfast.daemon.admin import Admin
 from holdfast.daemon.admin_commands import AdminCommands
 from holdfast.daemon.apis import APIS, ApiHandler
+from holdfast.daemon.broker_watch import BrokerWatch
 from holdfast.daemon.cluster import ClusterMetadata
 from holdfast.daemon.cluster_view import Node as NodeAddress
 from holdfast.daemon.compaction.metrics import JobMetrics
 from holdfast.daemon.compaction.supervisor import Supervisor
 from holdfast.daemon.config import ConfigError
 from holdfast.daemon.declarations import format_address
+from holdfast.daemon.group_offsets import GroupOffsets
 from holdfast.daemon.kafka_connection import connection_options
-from holdfast.daemon.logs import ClientLines
+from holdfast.daemon.logs import ClientLines, LibraryLines
 from holdfast.daemon.metadata_client import MetadataClient
 from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.peers import Peers
@@ -37,6 +38,7 @@ from holdfast.daemon.snapshots import Snapshots
 from holdfast.daemon.state_topic import StateTopic, StateTopicError, ensure_state_topic, refuse_foreign_topic
 from holdfast.daemon.topic_gate import TopicGate
 from holdfast.daemon.upkeep import Upkeep
+from holdfast.kafka_clients import KafkaClients
 from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.runtime.metrics import Registry
 
@@ -90,11 +92,12 @@ class Node:
         self.registry = Registry(lambda: time.monotonic_ns() // 1_000_000)
         self.view = OwnView(settings.node_id)
         self.port = 0  #: the port it listens on, once it does
-        self.is_ready = False  #: every log partition serves
         self._metrics = ShareMetrics(self.registry)
         self._shards = Shards(settings, self._metrics, self.registry, self._set_ready, self._superseded)
         self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         self._has_failed_step = False
+        self._is_loaded = False  #: every log partition serves, as far as this node knows
+        self._watch: BrokerWatch | None = None  #: None while the node starts
         self._began_s = time.monotonic()
 
     def stop(self, reason: Exit = Exit.STOPPED) -> None:
@@ -114,12 +117,26 @@ class Node:
             outcome = self._exit.result()
         return Exit.FAILED_TO_STOP if outcome is Exit.STOPPED and self._has_failed_step else outcome
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether every log partition serves, and the brokers that hold them answer."""
+        return not self.why_not_ready()
+
+    def why_not_ready(self) -> str:
+        """Return what keeps this node from serving; empty if it is ready."""
+        if self._exit.done():
+            return "the node stops"
+        if self._watch is None:
+            return "the node starts"
+        return self._watch.problem or ("" if self._is_loaded else self._shards.why_not_loaded())
+
     def status(self) -> dict[str, Any]:
-        """Return whether the node is ready, and what it serves."""
-        topic = self.view.state_topic
+        """Return whether the node is ready, why if it is not, and what it serves."""
+        topic, why = self.view.state_topic, self.why_not_ready()
         return {
             "node_id": self.settings.node_id,
-            "is_ready": self.is_ready,
+            "is_ready": not why,
+            "why_not_ready": why or None,
             "cluster_id": self.view.cluster_id,
             "state_topic": None if topic is None else topic.name,
             "log_partitions": None if topic is None else topic.partition_count,
@@ -129,7 +146,6 @@ class Node:
     @asynccontextmanager
     async def _started(self) -> AsyncIterator[None]:
         settings, shards, metrics = self.settings, self._shards, self._metrics
-        properties: dict[str, str | int | float | bool] = dict(settings.kafka.properties)
         step_ms, drain_ms = settings.shutdown.shutdown_step_timeout_ms, settings.shutdown.drain_timeout_ms
         async with AsyncExitStack() as stack:
 
@@ -172,12 +188,13 @@ class Node:
             refreshing = asyncio.create_task(metadata.run(), name="holdfast-metadata")
             at_exit("metadata", lambda: _cancelled(refreshing))
             image = await self._unless_stopped(metadata.wait_for_first_image(settings.log.admin_timeout_ms))
-            kafka = AdminClient(properties)
-            topic, findings = await self._unless_stopped(
-                ensure_state_topic(kafka, client, settings.log, settings.kafka.properties["bootstrap.servers"])
-            )
+            kafka = KafkaClients(settings.kafka.properties, LibraryLines(settings.logging.library_lines_per_minute_max))
+            with kafka.admin() as asking:
+                topic, findings = await self._unless_stopped(
+                    ensure_state_topic(asking, client, settings.log, settings.kafka.properties["bootstrap.servers"])
+                )
             await self._unless_stopped(
-                asyncio.to_thread(refuse_foreign_topic, settings.kafka.properties, topic, settings.log.admin_timeout_ms)
+                asyncio.to_thread(refuse_foreign_topic, kafka, topic, settings.log.admin_timeout_ms)
             )
             for finding in findings:
                 _log.warning("the state topic weakens the log", finding=str(finding))
@@ -192,7 +209,20 @@ class Node:
                     topic, image.cluster_id, options, snapshots, advertised_address=self.view.advertised_address
                 )
             )
-            upkeep.start(topic, image.cluster_id, kafka, self._log_renewed)
+            self._watch = BrokerWatch(
+                options,
+                topic.name,
+                topic.partition_count,
+                silence_max_ms=settings.log.broker_silence_max_ms,
+                timeout_ms=settings.log.admin_timeout_ms,
+                registry=self.registry,
+                answered_again=shards.load_again_soon,
+            )
+            self._watch.start()
+            at_exit("broker watch", self._watch.stop)
+            offsets = GroupOffsets(options, settings.log.admin_timeout_ms, lambda: client.brokers)
+            stack.callback(offsets.close)
+            upkeep.start(topic, image.cluster_id, kafka, offsets, self._log_renewed)
             at_exit("upkeep", upkeep.stop)
             await self._unless_stopped(upkeep.look_at_beginnings())
             service.start_up(topic.partition_count)
@@ -235,9 +265,9 @@ class Node:
             _log.error("a step of the shutdown did not end in time", step=name)
 
     def _set_ready(self, is_ready: bool) -> None:
-        if is_ready and not self.is_ready:
+        if is_ready and not self._is_loaded:
             _log.info("ready", seconds=round(time.monotonic() - self._began_s, 3))
-        self.is_ready = is_ready
+        self._is_loaded = is_ready
 
     def _log_renewed(self, topic: StateTopic) -> None:
         self.view.state_topic = topic

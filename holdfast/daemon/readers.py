@@ -7,13 +7,9 @@ holds nothing before it commits again, and may find the log cut past it.
 One that nobody has looked up yet may have committed anything, so it holds the whole log too, however it is registered.
 """
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple
-
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 _NOTHING: Final = -1
 
@@ -148,29 +144,3 @@ class LogReaders:
         if not offsets:
             return "never committed" if self._holds(group, offsets) else "not started"
         return "silent" if group in self._silent else "reading"
-
-
-class ReaderOffsets:
-    """Looks up what the registered readers committed."""
-
-    def __init__(self, kafka: AdminClient, topic: str, partition_count: int, timeout_ms: int) -> None:
-        self._kafka = kafka
-        self._targets = [TopicPartition(topic, partition) for partition in range(partition_count)]
-        self._timeout_s = timeout_ms / 1_000
-
-    async def look_up(self, group: str) -> dict[int, int]:
-        """Return the committed offset of each log partition that has one.
-
-        Raises:
-            KafkaException: the cluster did not answer.
-        """
-        asked = [ConsumerGroupTopicPartitions(group, self._targets)]
-        future = self._kafka.list_consumer_group_offsets(asked, request_timeout=self._timeout_s)[group]
-        answer = await asyncio.wrap_future(future)
-        found: dict[int, int] = {}
-        for target in answer.topic_partitions:
-            if target.error is not None:
-                raise KafkaException(target.error)
-            if target.offset >= 0:
-                found[target.partition] = target.offset
-        return found

@@ -199,6 +199,17 @@ class LoggingSettings(Component):
         "Lines per minute of one kind that clients can cause; what was left out is counted in the next one.",
         most=100_000,
     )
+    partition_lines_per_minute_max: int = count(
+        10,
+        "Warnings and errors of one event per minute that log partitions may write, all of them together; alarms and bugs are "
+        "always written. What was left out is counted in the next one.",
+        most=100_000,
+    )
+    library_lines_per_minute_max: int = count(
+        2,
+        "Lines per minute of one kind that the library librdkafka may write; what was left out is counted in the next one.",
+        most=100_000,
+    )
 
 
 class KafkaSettings(Properties):

@@ -1,12 +1,13 @@
 """The log partitions of this node, each a share shard: started, watched, described and stopped."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter, thread_time
 from typing import Any, Final, Protocol
 
 import structlog
 
+from holdfast.daemon.logs import LineLimit
 from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.pruning import Pruner
 from holdfast.daemon.readers import LogReaders
@@ -84,6 +85,7 @@ class Shards:
         self._topic: StateTopicView | None = None
         self._snapshots: Snapshots | None = None
         self._image: object = None
+        self._line_limit = LineLimit(settings.logging.partition_lines_per_minute_max)
         self._to_load: deque[int] = deque()
         self._until_timed = _REQUESTS_PER_TIMING
         self._ticked_s = 0.0  #: when the last tick ended
@@ -131,7 +133,6 @@ class Shards:
             KafkaLogConfig(
                 topic=topic.name,
                 connection=connection,
-                client=dict(settings.kafka.properties),
                 message_bytes_max=topic.max_message_bytes,
                 message_timeout_ms=log.message_timeout_ms,
                 compression=log.state_topic_compression_codec,
@@ -172,6 +173,12 @@ class Shards:
         assert self._topic is not None
         self._to_load.extend(range(self._topic.partition_count))
         self._load_next()
+
+    def load_again_soon(self) -> None:
+        """Let failed partitions load again at the next tick, because what they failed for is over; those with an alarm wait."""
+        for partition in self.partitions():
+            if partition.state is State.FAILED and not partition.is_alarmed and partition.retry_at_ms is not None:
+                partition.retry_at_ms = self.runtime.now_ms()
 
     async def stop(self, timeout_ms: int) -> bool:
         """Give every partition up and let go of the log; returns whether all of it ended in time."""
@@ -224,6 +231,14 @@ class Shards:
             if partition.state is State.ACTIVE and isinstance(machine, ShareShard):
                 yield partition, machine
 
+    def why_not_loaded(self) -> str:
+        """Return how many log partitions do not serve, in which states, and what the first failure says."""
+        counts = Counter(partition.state for partition in self.partitions() if partition.state is not State.ACTIVE)
+        states = ", ".join(f"{count} {state.value}" for state, count in counts.items())
+        failed = next((held for held in self.partitions() if held.state is State.FAILED and held.failure), None)
+        why = "" if failed is None else f"; log partition {failed.index}: {failed.failure}"
+        return f"not every log partition serves ({states or 'none is held'}){why}"
+
     def topics_in_use(self) -> set[bytes]:
         """Return the ids of all topics of which this node holds state."""
         return {topic_id for _, machine in self.active() for topic_id in machine.topic_ids()}
@@ -266,9 +281,16 @@ class Shards:
     # ---- the shell tells (Observer) --------------------------------------------------------------------------------
 
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
-        """Write a log line of the runtime; one that carries an exception tells of a bug."""
-        self._runtime_metrics.internal_errors.value += "exc_info" in fields
-        getattr(_log, level)(event, **fields)
+        """Write a log line of the runtime; one that carries an exception tells of a bug.
+
+        What befalls many partitions at once, as an outage does, is told of some of them.
+        """
+        is_bug = "exc_info" in fields
+        self._runtime_metrics.internal_errors.value += is_bug
+        is_always_told = is_bug or level == "info" or bool(fields.get("is_alarm"))
+        left_out = {} if is_always_told else self._line_limit.admit(event)
+        if left_out is not None:
+            getattr(_log, level)(event, **fields, **left_out)
 
     def partition_changed(self, partition: Partition) -> None:
         """Count states, load the next partition, and tell when all of them serve."""

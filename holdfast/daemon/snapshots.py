@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 import structlog
 from confluent_kafka import KafkaException, Producer
 
+from holdfast.daemon.logs import LibraryLines
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.snapshot_follower import Bounds, SnapshotFollower
 from holdfast.daemon.snapshot_metrics import SnapshotMetrics
 from holdfast.daemon.snapshot_tail import Duties, RemovalRefused, SnapshotOwner
+from holdfast.kafka_clients import KafkaClients
 from holdfast.runtime.base import Base
 from holdfast.runtime.broker_connection import ConnectionOptions
 from holdfast.runtime.kafka_log import KafkaLog, KafkaLogConfig
@@ -42,7 +44,6 @@ class Snapshots:
             KafkaLogConfig(
                 topic=snapshots.topic,
                 connection=connection,
-                client=dict(settings.kafka.properties),
                 fetch_wait_ms=snapshots.fetch_wait_ms,
                 slice_records_max=log.read_batch_records_max,
                 fetch_bytes_max=log.fetch_bytes_max,
@@ -56,7 +57,8 @@ class Snapshots:
         metrics = SnapshotMetrics(registry)
         duties = Duties(self._remove, snapshots.removals_per_second_max, settings.load.slice_ms, _note)
         self._topic = snapshots.topic
-        self._properties = dict(settings.kafka.properties)
+        lines = LibraryLines(settings.logging.library_lines_per_minute_max)
+        self._clients = KafkaClients(settings.kafka.properties, lines)
         self._producer: Producer | None = None  #: none before the first removal
         self._loop = asyncio.get_running_loop()
         self.follower = SnapshotFollower(
@@ -101,7 +103,7 @@ class Snapshots:
     def _remove(self, partition: int, key: bytes) -> bool:
         try:
             if self._producer is None:
-                self._producer = Producer({**self._properties, "log_level": 3, "linger.ms": 100})
+                self._producer = self._clients.producer({"linger.ms": 100})
             self._producer.produce(self._topic, None, key, partition)
         except BufferError:
             return False

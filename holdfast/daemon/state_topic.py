@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
-    Consumer,
     KafkaError,
     KafkaException,
     TopicCollection,
@@ -27,6 +26,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 from holdfast.daemon.log_settings import LogSettings
 from holdfast.daemon.messages import header_of, topic_id_bytes
 from holdfast.daemon.metadata_client import MetadataClient
+from holdfast.kafka_clients import KafkaClients
 from holdfast.records.header import HEADER_NAME
 from holdfast.runtime.broker_connection import ConnectionFailed
 
@@ -245,7 +245,7 @@ async def ensure_state_topic(
     raise AssertionError("the last attempt returns or raises")
 
 
-def refuse_foreign_topic(properties: Mapping[str, str], topic: StateTopic, timeout_ms: int) -> None:
+def refuse_foreign_topic(clients: KafkaClients, topic: StateTopic, timeout_ms: int) -> None:
     """Read the first record of every partition, and refuse a topic in which none of them has our header.
 
     One damaged partition among others is not foreign; loading it raises an alarm that an admin can clear.
@@ -253,14 +253,8 @@ def refuse_foreign_topic(properties: Mapping[str, str], topic: StateTopic, timeo
     Raises:
         StateTopicError: another program writes this topic, or it could not be read in time.
     """
-    consumer = Consumer(
-        {
-            **properties,
-            "group.id": "holdfast-first-look",  # asked for by the client; no group is joined and nothing committed
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_uncommitted",
-        }
+    consumer = clients.consumer(
+        "holdfast-first-look", {"enable.partition.eof": True, "isolation.level": "read_uncommitted"}
     )
     waiting = set(range(topic.partition_count))
     foreign: list[int] = []

@@ -2,23 +2,24 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 import structlog
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from holdfast.daemon.cluster import MetadataImage, Refresh
 from holdfast.daemon.deleted_topics import CleanUp, CleanUpStopped, DeletedTopics
 from holdfast.daemon.first_look import Beginning, LogProblem, find_problem, read_beginnings
+from holdfast.daemon.group_offsets import GroupOffsets, GroupRefused
 from holdfast.daemon.metrics import ShareMetrics
-from holdfast.daemon.readers import Change, LogReaders, ReaderOffsets
+from holdfast.daemon.readers import Change, LogReaders
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.shard import ShareShard
 from holdfast.daemon.shards import Shards
 from holdfast.daemon.snapshot_topic import SnapshotTopicError, check_snapshot_topic, ensure_snapshot_topic
-from holdfast.daemon.state_topic import StateTopic, StateTopicError, TopicMissing, check_state_topic
+from holdfast.daemon.state_topic import Finding, StateTopic, StateTopicError, TopicMissing, check_state_topic
+from holdfast.kafka_clients import KafkaClients
 from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.runtime.errors import Alarm, CoordinatorError
 from holdfast.runtime.machine import Decision
@@ -77,23 +78,33 @@ class Upkeep:
         self._metrics = metrics
         self._registry = registry
         self._read_beginnings = read_beginnings
+        self._kafka: KafkaClients | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._reader_problems: dict[str, str] = {}  #: by group; why the last look failed
 
     def start(
-        self, topic: StateTopic, cluster_id: str, kafka: AdminClient, log_renewed: Callable[[StateTopic], None]
+        self,
+        topic: StateTopic,
+        cluster_id: str,
+        kafka: KafkaClients,
+        offsets: GroupOffsets,
+        log_renewed: Callable[[StateTopic], None],
     ) -> None:
         """Begin to work, for a state topic just checked; `log_renewed` is told when another one takes its name."""
         settings = self._settings
-        self._topic, self._log_renewed = topic, log_renewed
+        self._topic, self._kafka, self._log_renewed = topic, kafka, log_renewed
         self.deleted = DeletedTopics(settings.deleted_topics, cluster_id)
         self._every(settings.log.state_topic_check_interval_ms, lambda: self._check_topic(kafka))
         self._every(settings.load.retry_backoff_max_ms, self._look_again)
         self._every(_ROLL_INTERVAL_MS, self._roll)
         readers = self._shards.readers = self._make_readers()
         if readers.groups:
-            offsets = ReaderOffsets(kafka, topic.name, topic.partition_count, settings.log.admin_timeout_ms)
-            self._every(settings.compaction.compaction_check_interval_ms, lambda: self._look_up(readers, offsets))
+            partitions = range(topic.partition_count)
+
+            def look_up() -> Coroutine[Any, Any, None]:
+                return self._look_up(readers, lambda group: offsets.fetch_offsets(group, topic.name, partitions))
+
+            self._every(settings.compaction.compaction_check_interval_ms, look_up)
 
     async def stop(self) -> None:
         """Stop all of it."""
@@ -142,13 +153,19 @@ class Upkeep:
     # ---- by the clock ----------------------------------------------------------------------------------------------
 
     def _every(self, interval_ms: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        retry_ms = min(interval_ms, self._settings.load.retry_backoff_max_ms)
+
         async def repeat() -> None:
+            is_unanswered = False  # that Kafka does not answer is told once, until it does
             while True:
-                await asyncio.sleep(interval_ms / 1_000)
+                await asyncio.sleep((retry_ms if is_unanswered else interval_ms) / 1_000)
                 try:
                     await work()
+                    is_unanswered = False
                 except (KafkaException, ConnectionFailed) as failure:
-                    _log.warning("upkeep could not ask Kafka", why=str(failure))
+                    if not is_unanswered:
+                        _log.warning("upkeep could not ask Kafka", why=str(failure), again_in_ms=retry_ms)
+                    is_unanswered = True
                 except Exception:  # a bug in one turn must not be the last of them
                     _log.exception("upkeep failed")
 
@@ -157,7 +174,7 @@ class Upkeep:
     async def _roll(self) -> None:
         self._registry.roll()
 
-    async def _check_topic(self, kafka: AdminClient) -> None:
+    async def _check_topic(self, kafka: KafkaClients) -> None:
         """Look at the state topic again; one that became unsafe, or another one under its name, stops all shards.
 
         A topic made again is the log from now on, of which nothing is taken before an admin accepts it.
@@ -166,7 +183,7 @@ class Upkeep:
         topic, runtime = self._topic, self._shards.runtime
         assert topic is not None
         try:
-            found, findings = await asyncio.to_thread(check_state_topic, kafka, self._settings.log, bootstrap)
+            found, findings = await asyncio.to_thread(self._checked, kafka, bootstrap)
         except StateTopicError as unsafe:
             self._distrust(str(unsafe))
             return
@@ -214,10 +231,9 @@ class Upkeep:
     async def _look(self) -> list[Beginning]:
         topic, settings = self._topic, self._settings
         assert topic is not None
-        identity, properties = self._shards.runtime.config.log, settings.kafka.properties
-        return await asyncio.to_thread(
-            self._read_beginnings, properties, topic, identity, settings.log.admin_timeout_ms
-        )
+        assert self._kafka is not None
+        identity, timeout_ms = self._shards.runtime.config.log, settings.log.admin_timeout_ms
+        return await asyncio.to_thread(self._read_beginnings, self._kafka, topic, identity, timeout_ms)
 
     def _judge(self, beginnings: list[Beginning]) -> None:
         assert self._topic is not None
@@ -242,15 +258,24 @@ class Upkeep:
             if str(self._shards.runtime.log_alarm) == problem.text:
                 self._shards.runtime.trust_log()
 
-    async def look_at_snapshots(self, kafka: AdminClient, topic: StateTopic) -> bool:
+    def _checked(self, kafka: KafkaClients, bootstrap: str) -> tuple[StateTopic, tuple[Finding, ...]]:
+        with kafka.admin() as admin:
+            return check_state_topic(admin, self._settings.log, bootstrap)
+
+    async def look_at_snapshots(self, kafka: KafkaClients, topic: StateTopic) -> bool:
         """Look at the snapshot topic, which is made first where this node runs the job; returns whether it can be used."""
         snapshots, bootstrap = self._settings.snapshots, self._settings.kafka.properties["bootstrap.servers"]
         if not snapshots.topic:
             return False
-        look = ensure_snapshot_topic if snapshots.run else check_snapshot_topic
         problem = None
+
+        def look() -> tuple[Finding, ...]:
+            look_at = ensure_snapshot_topic if snapshots.run else check_snapshot_topic
+            with kafka.admin() as admin:
+                return look_at(admin, topic, snapshots, self._settings.log, bootstrap)
+
         try:
-            for finding in await asyncio.to_thread(look, kafka, topic, snapshots, self._settings.log, bootstrap):
+            for finding in await asyncio.to_thread(look):
                 _log.warning("the snapshot topic could be better", finding=str(finding))
         except TopicMissing:
             return False
@@ -282,15 +307,16 @@ class Upkeep:
             drop_after_ms=compaction.reader_drop_after_ms,
         )
 
-    async def _look_up(self, readers: LogReaders, offsets: ReaderOffsets) -> None:
+    async def _look_up(self, readers: LogReaders, fetch: Callable[[str], Awaitable[Mapping[int, int]]]) -> None:
         for group in readers.groups:
             try:
-                found = await offsets.look_up(group)
-            except KafkaException as failure:
-                problem = str(failure)
+                found = await fetch(group)
+            except (GroupRefused, ConnectionFailed) as failure:
+                # Brokers that cannot be reached are so in many words.
+                problem = str(failure) if isinstance(failure, GroupRefused) else "Kafka does not answer"
                 if self._reader_problems.get(group) != problem:
                     self._reader_problems[group] = problem
-                    _log.warning("what a log reader has committed cannot be asked", reader=group, why=problem)
+                    _log.warning("what a log reader has committed cannot be asked", reader=group, why=str(failure))
                 continue
             self._reader_problems.pop(group, None)
             ends = {partition.index: partition.committed_offset for partition, _ in self._shards.active()}

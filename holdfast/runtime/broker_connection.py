@@ -6,7 +6,7 @@ aiokafka connects and does TLS and SASL, then its transport is taken over; the b
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from struct import Struct
@@ -31,6 +31,22 @@ class ConnectionFailed(Exception):
 Answered = Callable[[bytes | ConnectionFailed], None]
 
 
+class AnswerTimes:
+    """When brokers answered last, by their addresses, over all connections of a process; by the loop's clock, in seconds."""
+
+    def __init__(self) -> None:
+        self.by_address: dict[Address, float] = {}
+
+    def heard_s(self, address: Address) -> float | None:
+        """Return when a broker answered last; None: it never did."""
+        return self.by_address.get(address)
+
+    def keep(self, addresses: Collection[Address]) -> None:
+        """Forget all other addresses."""
+        for address in self.by_address.keys() - addresses:
+            del self.by_address[address]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
     """How to connect to any broker of one cluster."""
@@ -40,6 +56,7 @@ class ConnectionOptions:
     sasl: Mapping[str, str] = field(default_factory=dict, repr=False)  #: aiokafka's arguments; empty without SASL
     ssl_context: ssl.SSLContext | None = None
     client_id: str = "holdfast"
+    answers: AnswerTimes = field(default_factory=AnswerTimes, repr=False, compare=False)  #: who was heard when
 
 
 class _Request(NamedTuple):
@@ -62,6 +79,7 @@ class BrokerConnection(asyncio.Protocol):
         client_id: str,
         versions: Mapping[int, tuple[int, int]],
         timeout_ms: int,
+        answers: AnswerTimes | None = None,
     ) -> None:
         """Take over a transport whose broker has let us in and answered all that was asked.
 
@@ -72,11 +90,14 @@ class BrokerConnection(asyncio.Protocol):
             client_id: what we call ourselves.
             versions: lowest and highest version of each API that the broker speaks.
             timeout_ms: bounds every answer.
+            answers: learns when answers came.
         """
         self.is_open = True  #: requests can still be sent
         self._transport = transport
         self._let_go = let_go
+        self._place = address
         self._address = f"{address[0]}:{address[1]}"
+        self._heard = (answers or AnswerTimes()).by_address
         self._client_id = client_id.encode()
         self._versions = versions
         self._timeout_ms = timeout_ms
@@ -112,7 +133,10 @@ class BrokerConnection(asyncio.Protocol):
             inner.close()
             raise
         transport = writer.transport
-        connection = cls(transport, inner.close, address, options.client_id, inner._versions, timeout_ms)
+        connection = cls(
+            transport, inner.close, address, options.client_id, inner._versions, timeout_ms, options.answers
+        )
+        connection._heard[address] = connection._loop.time()  # it told what versions it speaks
         # What aiokafka does for each request, in two tasks and a stream, costs several times the request itself.
         transport.set_protocol(connection)
         if transport.is_closing():  # aiokafka's protocol was told so, not ours
@@ -185,6 +209,7 @@ class BrokerConnection(asyncio.Protocol):
                 self._bytes_needed = stop - start
                 break
             request = self._waiting.popleft()
+            self._heard[self._place] = self._loop.time()
             # Brokers send no tags in the head of an answer.
             request.answered(data[start + _ANSWER_HEAD.size + request.has_tags : stop])
             start = stop

@@ -6,12 +6,15 @@ So of one topic no leader epoch is taken that is lower than one seen before, and
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from math import inf
+from typing import Any, TypeVar
 
 from holdfast.runtime import kafka_frames as frames
 from holdfast.runtime.broker_connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
 from holdfast.runtime.kafka_frames import Leaders
+
+T = TypeVar("T")
 
 NOT_LEADER_OR_FOLLOWER = 6
 #: Errors that say: ask who leads, and try again. The broker did nothing.
@@ -27,12 +30,39 @@ NO_TOPIC = bytes(16)
 PATIENCE_S = 0.5
 
 
+async def first_answer(addresses: Iterable[Address], ask: Callable[[Address], Coroutine[Any, Any, T]]) -> T:
+    """Ask one broker after the other, and the next one as well when the last is silent for a while.
+
+    Raises:
+        ConnectionFailed: none of them gave an answer that could be read; says why of each.
+    """
+    untried = deque(addresses)
+    asking: set[asyncio.Task[T]] = set()
+    failures: list[str] = []
+    try:
+        while untried or asking:
+            if untried:
+                asking.add(asyncio.create_task(ask(untried.popleft()), name="holdfast-first-answer"))
+            patience_s = PATIENCE_S if untried else None
+            done, asking = await asyncio.wait(asking, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+            # An answer that cannot be read is a failure, too: another broker may give a better one.
+            failures += [str(task.exception()) for task in done if task.exception() is not None]
+            for task in done:
+                if task.exception() is None:
+                    return task.result()
+        raise ConnectionFailed("; ".join(failures))
+    finally:
+        for task in asking:
+            task.cancel()
+
+
 class Brokers:
     """Leaders of one topic's partitions; connections by broker and purpose, so that a waiting fetch holds nobody up."""
 
     def __init__(self, options: ConnectionOptions, topic: str, timeout_ms: int) -> None:
         self.topic = topic
         self.leaders: dict[int, tuple[int, int]] = {}  #: partition to (broker id, leader epoch)
+        self.is_known = False  #: some broker has told who leads
         self._topic_id = NO_TOPIC
         self._leader_epochs: dict[int, int] = {}  #: the highest seen of this topic, by partition
         self._questions = 0  #: asked so far
@@ -84,6 +114,21 @@ class Brokers:
             opening.add_done_callback(lambda _: self._opening.pop(place, None))
         return await asyncio.shield(opening)
 
+    @property
+    def addresses(self) -> Mapping[int, Address]:
+        """Where the brokers are, by their ids, as last told."""
+        return self._addresses
+
+    async def ask_one(self, broker_id: int, purpose: str) -> None:
+        """Ask one broker something, to hear from it.
+
+        Raises:
+            ConnectionFailed: the broker is unknown or does not answer.
+        """
+        api, version = frames.METADATA
+        connection = await self.connection(broker_id, purpose)
+        await connection.exchange(api, version, frames.encode_metadata(self.topic), is_flexible=True)
+
     def open_connection(self, broker_id: int, purpose: str) -> BrokerConnection | None:
         """Return a connection that is open already, or None."""
         held = self._connections.get((broker_id, purpose))
@@ -118,7 +163,7 @@ class Brokers:
             self._topic_id, self._leader_epochs = answer.topic_id, {}
         self._leader_epochs |= answer.leader_epochs
         self._addresses = answer.brokers
-        self.leaders = answer.leaders
+        self.leaders, self.is_known = answer.leaders, True
         is_one, is_known = len(answer.brokers) == 1, address in answer.brokers.values()
         for broker_id, place in answer.brokers.items():
             if is_one or (is_known and place != address):
@@ -128,27 +173,10 @@ class Brokers:
         await asyncio.sleep(REFRESH_INTERVAL_S)
 
     async def _first_answer(self) -> tuple[Address, Leaders]:
-        """Ask one broker after the other, and the next one as well when the last is silent for a while."""
         addresses = deque(dict.fromkeys((*self._addresses.values(), *self._options.bootstrap)))
         addresses.rotate(-self._questions)
         self._questions += 1
-        asking: set[asyncio.Task[tuple[Address, Leaders]]] = set()
-        failures: list[str] = []
-        try:
-            while addresses or asking:
-                if addresses:
-                    asking.add(asyncio.create_task(self._ask(addresses.popleft()), name="holdfast-leaders-of-one"))
-                patience_s = PATIENCE_S if addresses else None
-                done, asking = await asyncio.wait(asking, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
-                # An answer that cannot be read is a failure, too: another broker may give a better one.
-                failures += [str(task.exception()) for task in done if task.exception() is not None]
-                for task in done:
-                    if task.exception() is None:
-                        return task.result()
-            raise ConnectionFailed("; ".join(failures))
-        finally:
-            for task in asking:
-                task.cancel()
+        return await first_answer(addresses, self._ask)
 
     async def _ask(self, address: Address) -> tuple[Address, Leaders]:
         api, version = frames.METADATA

@@ -1,8 +1,9 @@
-"""The bytes of the four requests the log makes itself: Produce, Fetch, ListOffsets and Metadata.
+"""The bytes of the requests the log makes itself: Produce, Fetch, ListOffsets, Metadata and DeleteRecords.
 
-They are made once per turn of the loop for many partitions, so they are packed by hand; everything else goes through kio or librdkafka.
+Most are made once per turn of the loop for many partitions, so they are packed by hand; everything else goes through kio or librdkafka.
 
-Source: Apache Kafka's message schemas Produce v8, Fetch v12, ListOffsets v5, Metadata v12 (all spoken by brokers from 3.1 to 4.x).
+Source: Apache Kafka's message schemas Produce v8, Fetch v12, ListOffsets v5, Metadata v12, DeleteRecords v1 (all spoken by brokers
+from 3.1 to 4.x).
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,7 @@ PRODUCE: Final = (0, 8)
 FETCH: Final = (1, 12)  #: flexible
 LIST_OFFSETS: Final = (2, 5)
 METADATA: Final = (3, 12)  #: flexible
+DELETE_RECORDS: Final = (21, 1)
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -26,6 +28,7 @@ _FETCHED_HEAD = Struct(">ihi")
 _FETCHED_PARTITION = Struct(">ihqqq")
 _OFFSET_FOUND = Struct(">ihqqi")
 _LED = Struct(">hiii")
+_DELETED_TO = Struct(">iqh")
 
 
 class Produced(NamedTuple):
@@ -182,6 +185,19 @@ def decode_offsets(data: bytes) -> dict[int, tuple[int, int]]:
         partition, error_code, _, offset, _ = _OFFSET_FOUND.unpack_from(data, at + number * _OFFSET_FOUND.size)
         found[partition] = (error_code, offset)
     return found
+
+
+def encode_delete_records(topic: str, timeout_ms: int, partition: int, before_offset: int) -> bytes:
+    """Return a request to delete what lies below an offset of one partition."""
+    named = _INT32.pack(1) + _text(topic) + _INT32.pack(1)
+    return named + Struct(">iqi").pack(partition, before_offset, timeout_ms)
+
+
+def decode_deleted(data: bytes) -> tuple[int, int]:
+    """Return (error code, where the log starts now) of the one partition that was named."""
+    (length,) = _INT16.unpack_from(data, 8)
+    _, log_start_offset, error_code = _DELETED_TO.unpack_from(data, 14 + length)
+    return error_code, log_start_offset
 
 
 def encode_metadata(topic: str) -> bytes:

@@ -5,17 +5,12 @@ partitions of a broker at once, where librdkafka sends one Produce for each; doc
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
-
 from holdfast.runtime import kafka_frames as frames
-from holdfast.runtime.appender import Appender, AppenderConfig
+from holdfast.runtime.appender import NO_BROKER, Appender, AppenderConfig
 from holdfast.runtime.broker_connection import ConnectionOptions
 from holdfast.runtime.brokers import Brokers
 from holdfast.runtime.follower import Follower, FollowerConfig
@@ -24,8 +19,6 @@ from holdfast.runtime.log import LogListener, ReadError
 from holdfast.runtime.metrics import Registry, RuntimeMetrics
 from holdfast.runtime.offsets import Offsets
 
-Settings = Mapping[str, str | int | float | bool]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaLogConfig:
@@ -33,7 +26,6 @@ class KafkaLogConfig:
 
     topic: str
     connection: ConnectionOptions  #: of our own requests
-    client: Settings  #: librdkafka properties of the admin client, `bootstrap.servers` among them
     message_bytes_max: int = 1_048_576  #: the topic's `max.message.bytes`; larger records are refused here
     message_timeout_ms: int = 30_000  #: after it an append has failed, though it may still land
     compression: int = 0  #: of what we append, by Kafka's number
@@ -68,7 +60,6 @@ class KafkaLog:
         self._reading: dict[
             int, int
         ] = {}  #: partition to the instance it is read for; what earlier ones began is dropped
-        self._admin = AdminClient(dict(config.client))
         # A Produce without an answer is sent again meanwhile: its broker may be silent and lead no more.
         timeout_ms = config.request_timeout_ms + config.fetch_wait_ms
         self._brokers = Brokers(config.connection, config.topic, timeout_ms)
@@ -149,16 +140,26 @@ class KafkaLog:
 
     def delete_records(self, partition: int, before_offset: int) -> None:
         """See `Log.delete_records`."""
-        target = TopicPartition(self._config.topic, partition, before_offset)
-        futures = self._admin.delete_records([target], request_timeout=self._config.request_timeout_ms / 1_000)
+        self._run(self._delete(partition, before_offset))
 
-        def learn(future: "Future[Any]") -> None:
-            error = future.exception()
-            log_start_offset = None if error else future.result().low_watermark
-            told = partial(self._told().records_deleted, partition, log_start_offset, str(error) if error else "")
-            self._call_soon(told)
-
-        futures[target].add_done_callback(learn)
+    async def _delete(self, partition: int, before_offset: int) -> None:
+        config = self._config
+        api, version = frames.DELETE_RECORDS
+        body = frames.encode_delete_records(config.topic, config.request_timeout_ms, partition, before_offset)
+        log_start_offset, problem = None, ""
+        # No answer, or none that can be read: whatever it is, whoever asked for it is told.
+        try:
+            leader = self._brokers.leaders.get(partition, (NO_BROKER, -1))[0]
+            connection = await self._brokers.connection(leader, "delete")
+            error_code, found = frames.decode_deleted(await connection.exchange(api, version, body))
+        except Exception as failure:
+            problem = str(failure) or repr(failure)
+        else:
+            if error_code:
+                problem = f"the broker answered error {error_code}"
+            else:
+                log_start_offset = found
+        self._told().records_deleted(partition, log_start_offset, problem)
 
     # ---- offsets ---------------------------------------------------------------------------------------------------
 
@@ -241,7 +242,3 @@ class KafkaLog:
         task = self._loop.create_task(work, name="holdfast-log")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def _call_soon(self, call: Callable[[], object]) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(call)

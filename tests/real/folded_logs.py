@@ -15,9 +15,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from holdfast.daemon.compaction.config import CompactionConfig
 from holdfast.daemon.compaction.errors import CompactionError
+from holdfast.daemon.compaction.group import topics_of
 from holdfast.daemon.compaction.job import run
 from holdfast.daemon.compaction.report import BatchReport
-from holdfast.daemon.compaction.topics import Topics
 from holdfast.daemon.messages import header_of
 from holdfast.records.codec import Codec, encode_record
 from holdfast.records.header import HEADER_NAME
@@ -128,7 +128,7 @@ class FoldedLogs:
         reports: list[BatchReport] = []
         for attempt in range(STARTS_MAX):
             try:
-                run(config or self.config, once=True, on_progress=reports.append)
+                run(config or self.config, topics_of(config or self.config), once=True, on_progress=reports.append)
                 break
             except CompactionError as error:
                 if TOO_SLOW not in str(error) or attempt == STARTS_MAX - 1:
@@ -137,7 +137,7 @@ class FoldedLogs:
 
     def state_topic_id(self) -> bytes:
         """Return the id of the state topic."""
-        found = Topics(self.config).describe(self.config.state_topic)
+        found = topics_of(self.config).describe(self.config.state_topic)
         assert found is not None
         return found[0]
 

@@ -24,7 +24,6 @@ def log_config(bootstrap_servers: str, topic: str, **settings: Any) -> KafkaLogC
     return KafkaLogConfig(
         topic=topic,
         connection=ConnectionOptions(bootstrap=((host, int(port)),)),
-        client={"bootstrap.servers": bootstrap_servers, "log_level": 0},
         **settings,
     )
 

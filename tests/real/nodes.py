@@ -85,6 +85,11 @@ class NodeProcess:
         assert self._process is not None
         self._process.send_signal(number)
 
+    def pid(self) -> int:
+        """Return the id of its process."""
+        assert self._process is not None
+        return self._process.pid
+
     def kill(self) -> None:
         """End it by SIGKILL; nothing if it does not run."""
         if self._process is not None and self._process.poll() is None:
@@ -104,6 +109,10 @@ class NodeProcess:
     def events(self) -> list[dict[str, Any]]:
         """Return the lines of its log."""
         return [json.loads(line) for line in self._log_file.read_text().splitlines() if line.startswith("{")]
+
+    def lines(self) -> list[str]:
+        """Return the lines of its log as they are, the last one only if it is whole."""
+        return self._log_file.read_text(errors="replace").split("\n")[:-1]
 
     def last_words(self) -> str:
         """Return the end of its log."""
@@ -139,7 +148,7 @@ async def wait_until(condition: Callable[[], object], what: str, timeout_s: floa
 
 def topic_id_of(bootstrap_servers: str, topic: str) -> bytes:
     """Return the id of a topic, which may have been made a moment ago."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     deadline = time.monotonic() + WAIT_TIMEOUT_S
     while True:
         try:

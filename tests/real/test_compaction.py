@@ -15,6 +15,7 @@ pytest.importorskip("pyspark")
 from holdfast.daemon.compaction import sink
 from holdfast.daemon.compaction.errors import CompactionError
 from holdfast.daemon.compaction.files import Directory
+from holdfast.daemon.compaction.group import topics_of
 from holdfast.daemon.compaction.history import GAP
 from holdfast.daemon.compaction.history_writer import HistoryWriter
 from holdfast.daemon.compaction.job import run
@@ -134,17 +135,14 @@ def test_the_group_reads_the_log_from_its_start_on_before_anything_is_folded_and
     logs = new_logs(2)
     logs.grow(60)
     logs.cut()
-    topics = Topics(logs.config)
-    try:
-        topics.register()
-        starts = [log.log_start for log in logs.logs]
-        assert any(starts)
-        assert logs.committed() == starts
-        topics.commit({1: starts[1] + 1})
-        topics.register()
-        assert logs.committed() == [starts[0], starts[1] + 1]
-    finally:
-        topics.close()
+    topics = topics_of(logs.config)
+    topics.register()
+    starts = [log.log_start for log in logs.logs]
+    assert any(starts)
+    assert logs.committed() == starts
+    topics.commit({1: starts[1] + 1})
+    topics.register()
+    assert logs.committed() == [starts[0], starts[1] + 1]
 
 
 def test_the_log_may_be_cut_up_to_a_batch_only_when_spark_will_not_repeat_it(
@@ -226,5 +224,5 @@ def test_a_state_topic_that_is_made_again_is_folded_from_nothing(new_logs: LogsF
             logs.grow(10)
 
     config = replace(logs.config, topic_check_interval_ms=200)
-    run(config, once=False, on_progress=on_progress, stop=stop)
+    run(config, topics_of(config), once=False, on_progress=on_progress, stop=stop)
     assert_as_loaded(logs)

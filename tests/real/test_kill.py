@@ -30,8 +30,10 @@ ANSWERS_BEFORE_KILL = (100, 2_000)
 
 
 @contextmanager
-def writer_process(address: str, topic_id: bytes, journal: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    arguments = [address, format_topic_id(topic_id), str(CONNECTIONS), str(journal)]
+def writer_process(
+    address: str, topic_id: bytes, journal: Path, connections: int = CONNECTIONS
+) -> Iterator["subprocess.Popen[bytes]"]:
+    arguments = [address, format_topic_id(topic_id), str(connections), str(journal)]
     with subprocess.Popen([sys.executable, "-m", "tests.real.journal_writer", *arguments]) as writer:
         try:
             yield writer

@@ -23,6 +23,7 @@ from holdfast.daemon.state_topic import (
     ensure_state_topic,
     refuse_foreign_topic,
 )
+from holdfast.kafka_clients import KafkaClients
 from holdfast.records.header import HEADER_NAME, encode_header
 from tests.real.shared_kafka import NewTopicFactory
 
@@ -154,9 +155,9 @@ async def test_a_topic_of_another_program_is_refused(
             producer.produce(name, b"value", b"key", partition, headers=marked)
     assert producer.flush(30) == 0
     found, _ = await ensure_state_topic(admin, metadata, one_copy(name), kafka)
-    properties = {"bootstrap.servers": kafka}
+    clients = KafkaClients({"bootstrap.servers": kafka})
     if is_foreign:
         with pytest.raises(StateTopicError, match=r"Another program writes topic .* as in partition [01]"):
-            refuse_foreign_topic(properties, found, 20_000)
+            refuse_foreign_topic(clients, found, 20_000)
     else:
-        refuse_foreign_topic(properties, found, 20_000)
+        refuse_foreign_topic(clients, found, 20_000)

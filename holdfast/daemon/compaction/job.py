@@ -47,6 +47,7 @@ class _Ending(Exception):
 
 def run(
     config: CompactionConfig,
+    topics: Topics,
     *,
     once: bool,
     on_progress: Callable[[BatchReport], None] | None = None,
@@ -59,7 +60,6 @@ def run(
     Raises:
         CompactionError: the job cannot go on; the text says why.
     """
-    topics = Topics(config)
     # Spark takes its time to start, and what was cut meanwhile would be missing from the history.
     topics.register()
     spark = make_session(config)
@@ -69,7 +69,6 @@ def run(
             pass
     finally:
         spark.stop()
-        topics.close()
 
 
 def make_session(config: CompactionConfig) -> SparkSession:

@@ -28,11 +28,12 @@ class Node:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.readiness: dict[str, Any] = {"is_ready": True, "why_not_ready": None}
 
     def commands(self, partitions: list[dict[str, Any]]) -> Mapping[str, AdminCommand]:
         """Return the admin commands; each notes that it was asked."""
         answers: dict[str, Callable[[dict[str, Any]], object]] = {
-            "status": lambda _: {"version": "0.1.0", "is_ready": True, "log_partitions": 3},
+            "status": lambda _: {"version": "0.1.0", **self.readiness, "log_partitions": 3},
             "settings": lambda _: {"load_timeout_ms": 600_000, "codec": "avro"},
             "metrics": lambda _: {"write-total": 12, "parked-writes": 0},
             "partitions": lambda _: partitions,

@@ -189,6 +189,19 @@ def test_settings_and_metrics_can_be_narrowed_down(run: Run) -> None:
     assert json.loads(run("status", "--json").stdout)["is_ready"] is True
 
 
+def test_the_status_of_a_node_that_is_not_ready_is_exit_code_1_and_the_reason(run: Run, node: Node) -> None:
+    assert run("status").exit_code == Exit.DONE
+    node.readiness = {"is_ready": False, "why_not_ready": "no broker answers, for 20 s; asked broker 1"}
+    for flags in ([], ["--json"]):
+        result = run("status", *flags)
+        assert result.exit_code == Exit.FAILED
+        assert result.stderr == "Error: The node is not ready: no broker answers, for 20 s; asked broker 1.\n"
+        assert "0.1.0" in result.stdout
+    alive = run("status", "--alive")
+    assert (alive.exit_code, alive.stderr) == (Exit.DONE, "")
+    assert "no broker answers" in alive.stdout
+
+
 def test_the_readers_of_the_log_are_listed(run: Run) -> None:
     assert run("readers").stdout.splitlines()[1].split() == ["audit", "silent", "7", "3600000"]
     assert json.loads(run("readers", "--json").stdout)[0]["committed"] == {"0": 5}

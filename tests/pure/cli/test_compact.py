@@ -27,6 +27,7 @@ from holdfast.daemon.compaction.config import CompactionConfig
 from holdfast.daemon.compaction.errors import CompactionError
 from holdfast.daemon.compaction.progress import Progress, from_json
 from holdfast.daemon.compaction.report import BatchReport
+from holdfast.daemon.compaction.topics import Topics
 from tests.pure.daemon.compaction.reports import batch, partition
 
 SETTINGS = {"kafka.bootstrap.servers": "127.0.0.1:1", "snapshots.checkpoint.dir": "/checkpoint"}
@@ -50,7 +51,7 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> Callable[[Job], list[Any]]:
     def put(job: Job) -> list[Any]:
         called: list[Any] = []
 
-        def run(config: CompactionConfig, *, once: bool, on_progress: Any, stop: Event) -> None:
+        def run(config: CompactionConfig, topics: Topics, *, once: bool, on_progress: Any, stop: Event) -> None:
             called.append((config, once))
             job(on_progress, stop)
 

@@ -16,7 +16,7 @@ class FakeConsumer:
 
     problem: KafkaError
 
-    def __init__(self, properties: dict[str, Any]) -> None:
+    def __init__(self, properties: dict[str, Any], **_: Any) -> None:
         assert properties["auto.offset.reset"] == "error"
 
     def assign(self, places: object) -> None:
@@ -30,7 +30,7 @@ class FakeConsumer:
 
 
 def failure_of(monkeypatch: pytest.MonkeyPatch, code: int, text: str) -> Failure:
-    monkeypatch.setattr("holdfast.console.kafka_reader.Consumer", FakeConsumer)
+    monkeypatch.setattr("holdfast.kafka_clients.Consumer", FakeConsumer)
     monkeypatch.setattr(FakeConsumer, "problem", KafkaError(code, text), raising=False)
     with KafkaReader({"bootstrap.servers": "b:1"}) as reader:
         records = reader.read("t", 2, end=100, from_offset=7)

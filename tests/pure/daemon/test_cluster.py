@@ -246,6 +246,21 @@ async def test_it_goes_on_after_a_failure(cluster: FakeCluster) -> None:
         assert node.metadata.problem == ""
 
 
+async def test_brokers_that_fail_in_different_words_are_one_line(cluster: FakeCluster) -> None:
+    with capture_logs() as lines:
+        async with running(Node(cluster, metadata_reconnect_backoff_max_ms=1)) as node:
+            for number in range(6):
+                cluster.failure = f"broker {number % 3} cannot be reached"
+                node.metadata.want(A, lambda: None, NEVER_MS)
+                await wait_until(lambda: node.metadata.problem == cluster.failure)
+            cluster.failure = None
+            await wait_until(lambda: node.metadata.problem == "")
+    assert [line["event"] for line in lines if line["event"].startswith("metadata")] == [
+        "metadata cannot be refreshed",
+        "metadata is refreshed again",
+    ]
+
+
 async def test_it_goes_on_after_a_bug_of_whom_it_tells(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.partition_counts = {A: 3}
     with capture_logs() as lines:

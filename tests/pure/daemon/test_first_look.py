@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from holdfast.daemon import first_look
+from holdfast import kafka_clients
 from holdfast.daemon.first_look import Beginning, LogProblem, find_problem, read_beginnings
 from holdfast.daemon.state_topic import StateTopic
+from holdfast.kafka_clients import KafkaClients
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
 from holdfast.runtime.log import LogRecord
@@ -127,7 +128,7 @@ class Consumer:
 
     told: list[Told]
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any], logger: object) -> None:
         assert settings["auto.offset.reset"] == "earliest"
         self.paused: list[int] = []
 
@@ -147,7 +148,7 @@ class Consumer:
 
 @pytest.fixture
 def consumer(monkeypatch: pytest.MonkeyPatch) -> type[Consumer]:
-    monkeypatch.setattr(first_look, "Consumer", Consumer)
+    monkeypatch.setattr(kafka_clients, "Consumer", Consumer)
     return Consumer
 
 
@@ -163,7 +164,7 @@ def test_each_log_partition_is_read_to_its_first_checkpoint_or_its_end(consumer:
         Told(2, checkpoint(0, OURS._replace(topic_id=b"x" * 16))),
         Told(2, code=END),
     ]
-    found = read_beginnings({}, TOPIC, OURS, 60_000)
+    found = read_beginnings(KafkaClients({}), TOPIC, OURS, 60_000)
     assert [(one.is_known, one.is_empty, one.other is not None) for one in found] == [
         (True, False, False),
         (True, True, False),
@@ -173,14 +174,14 @@ def test_each_log_partition_is_read_to_its_first_checkpoint_or_its_end(consumer:
 
 def test_a_log_partition_without_a_broker_stays_unknown_and_says_why(consumer: type[Consumer]) -> None:
     consumer.told = [Told(0, checkpoint(0)), Told(1, code=KafkaError.LEADER_NOT_AVAILABLE), Told(2, code=END)]
-    found = read_beginnings({}, TOPIC, OURS, 50)
+    found = read_beginnings(KafkaClients({}), TOPIC, OURS, 50)
     assert [one.is_known for one in found] == [True, False, True]
     assert "leader" in found[1].why_unread.lower()
 
 
 def test_damage_is_known_at_once_and_says_nothing_of_the_others(consumer: type[Consumer]) -> None:
     consumer.told = [Told(0, checkpoint(0)), Told(1, code=KafkaError._BAD_MSG), Told(2, checkpoint(0))]
-    found = read_beginnings({}, TOPIC, OURS, 60_000)
+    found = read_beginnings(KafkaClients({}), TOPIC, OURS, 60_000)
     assert all(one.is_known for one in found)
     assert not found[1].is_empty
     assert find_problem("state", OURS, found) is None

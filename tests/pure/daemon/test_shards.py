@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from structlog.testing import capture_logs
 
@@ -13,6 +15,7 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot
 from holdfast.runtime.broker_connection import ConnectionOptions
 from holdfast.runtime.errors import NotAvailable
+from holdfast.runtime.log import ReadError
 from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.states import State
 from tests.pure.daemon.shard_world import TOPIC
@@ -84,6 +87,20 @@ async def test_a_stop_while_partitions_wait_for_their_turn_loads_none_of_them() 
     world.settle()
     assert list(world.runtime.partitions) == [0]
     assert sum(len(held.records) for held in world.topic.partitions) == 0
+
+
+async def test_partitions_that_failed_load_again_at_once_when_brokers_answer_again_and_alarmed_ones_wait() -> None:
+    world = await ShardsWorld(MemoryTopic(3), retry_backoff_ms=30_000, retry_backoff_max_ms=30_000).serve()
+    for index, is_alarm in ((0, False), (1, True)):
+        world.runtime.read_failed(index, world.partition(index).instance, ReadError("it failed", is_alarm=is_alarm))
+    world.tick(10)
+    assert [held.state for held in world.shards.partitions()] == [State.FAILED, State.FAILED, State.ACTIVE]
+    assert world.shards.why_not_loaded() == "not every log partition serves (2 failed); log partition 0: " + str(
+        world.partition(0).failure
+    )
+    world.shards.load_again_soon()
+    world.tick()
+    assert [held.state for held in world.shards.partitions()] == [State.ACTIVE, State.FAILED, State.ACTIVE]
 
 
 async def test_the_newest_image_reaches_shards_that_did_not_exist_when_it_came() -> None:
@@ -287,3 +304,20 @@ async def test_one_request_in_64_is_timed_and_so_is_the_loop_at_each_tick() -> N
     assert world.series("event-processing-time-ms-count") == {"event-processing-time-ms-count": 2}
     assert world.series("event-queue-time-ms-count") == {"event-queue-time-ms-count": 2}
     assert 0 <= world.series("thread-idle-ratio-avg")["thread-idle-ratio-avg"] <= 1
+
+
+async def test_failures_of_many_partitions_are_told_of_some_and_alarms_and_bugs_of_all() -> None:
+    world = await ShardsWorld(MemoryTopic(1), partition_lines_per_minute_max=3).serve()
+    with capture_logs() as lines:
+        for index in range(50):
+            world.shards.note("error", "partition failed", {"partition": index, "is_alarm": False})
+            world.shards.note("error", "partition failed", {"partition": index, "is_alarm": True})
+            world.shards.note("error", "tick failed", {"exc_info": RuntimeError("a bug")})
+            world.shards.note("info", "partition loaded", {"partition": index})
+    told = Counter((line["event"], line.get("is_alarm")) for line in lines)
+    assert told == {
+        ("partition failed", False): 3,
+        ("partition failed", True): 50,
+        ("tick failed", None): 50,
+        ("partition loaded", None): 50,
+    }

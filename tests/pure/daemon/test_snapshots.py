@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from holdfast import kafka_clients
 from holdfast.daemon import snapshots
 from holdfast.daemon.snapshot_tail import RemovalRefused
 from holdfast.daemon.snapshots import Snapshots
@@ -20,7 +21,7 @@ async def test_a_producer_that_is_full_is_asked_again_and_one_that_refuses_says_
     removed: list[tuple[str, bytes | None, bytes, int]] = []
 
     class Producer:
-        def __init__(self, config: object) -> None:
+        def __init__(self, config: object, **_: object) -> None:
             if failures:
                 raise failures.pop()
 
@@ -29,7 +30,7 @@ async def test_a_producer_that_is_full_is_asked_again_and_one_that_refuses_says_
                 raise failures.pop()
             removed.append((topic, value, key, partition))
 
-    monkeypatch.setattr(snapshots, "Producer", Producer)
+    monkeypatch.setattr(kafka_clients, "Producer", Producer)
     monkeypatch.setattr(snapshots, "KafkaLog", lambda *_: None)
     options = ConnectionOptions(bootstrap=(("127.0.0.1", 1),))
     subject = Snapshots(make_settings(**{"snapshots.topic": "snaps"}), options, Registry(lambda: 0))

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 from structlog.testing import capture_logs
 
 from holdfast.daemon import upkeep as upkeep_module
@@ -16,10 +15,12 @@ from holdfast.daemon.admin import AdminError
 from holdfast.daemon.admin_commands import AdminCommands
 from holdfast.daemon.cluster import MetadataImage, Refresh
 from holdfast.daemon.first_look import Beginning
+from holdfast.daemon.group_offsets import GroupRefused
 from holdfast.daemon.readers import LogReaders
 from holdfast.daemon.snapshot_topic import SnapshotTopicError
 from holdfast.daemon.state_topic import StateTopic, StateTopicError, TopicMissing
 from holdfast.daemon.upkeep import Upkeep
+from holdfast.kafka_clients import KafkaClients
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.broker_connection import ConnectionFailed, ConnectionOptions
 from holdfast.runtime.memory_log import MemoryPartition, MemoryTopic
@@ -30,6 +31,7 @@ from tests.pure.daemon.shards_world import CLUSTER, ShardsWorld, state_topic
 GRACE_MS = 1_000
 A, B, C = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)
 ALL = frozenset([A, B, C])
+NOBODY = KafkaClients({"bootstrap.servers": "127.0.0.1:1"})
 
 
 class World(ShardsWorld):
@@ -45,7 +47,7 @@ class World(ShardsWorld):
 
     async def serve(self, image: Any = None) -> World:
         await super().serve(self.image())
-        self.upkeep.start(state_topic(self.topic), CLUSTER, None, self.renewed.append)  # type: ignore[arg-type]
+        self.upkeep.start(state_topic(self.topic), CLUSTER, NOBODY, None, self.renewed.append)  # type: ignore[arg-type]
         return self
 
     def image(self) -> MetadataImage:
@@ -261,7 +263,7 @@ def check(world: World, monkeypatch: pytest.MonkeyPatch) -> Check:
 
 
 async def look(world: World) -> None:
-    await world.upkeep._check_topic(None)  # type: ignore[arg-type]
+    await world.upkeep._check_topic(NOBODY)
     world.settle()
 
 
@@ -379,7 +381,7 @@ async def test_a_snapshot_topic_that_is_not_fit_is_told_and_not_used(
     monkeypatch.setattr(upkeep_module, "check_snapshot_topic", look)
     topic = state_topic(world.topic)
     with capture_logs() as said:
-        assert await world.upkeep.look_at_snapshots(None, topic) is is_fit  # type: ignore[arg-type]
+        assert await world.upkeep.look_at_snapshots(NOBODY, topic) is is_fit
     assert [line["event"] for line in said] == lines
     assert world.series("snapshot-topic-problems") == {"snapshot-topic-problems": problems}
     await stopped(world)
@@ -415,16 +417,15 @@ async def test_the_job_that_writes_snapshots_is_a_reader_once_somebody_runs_it(
 
 
 async def test_a_reader_that_cannot_be_asked_about_keeps_no_other_from_being_looked_up(world: World) -> None:
-    class Offsets:
-        async def look_up(self, group: str) -> dict[int, int]:
-            if group == "secret":
-                raise KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
-            return {0: 5}
+    async def committed(group: str) -> dict[int, int]:
+        if group == "secret":
+            raise GroupRefused("GROUP_AUTHORIZATION_FAILED")
+        return {0: 5}
 
     readers = LogReaders(["secret", "audit"], 1_000, lambda: world.now_ms, world.upkeep._reader_changed)
     with capture_logs() as lines:
         for _ in range(2):
-            await world.upkeep._look_up(readers, Offsets())  # type: ignore[arg-type]
+            await world.upkeep._look_up(readers, committed)
     assert [(line["event"], line["reader"]) for line in lines] == [
         ("what a log reader has committed cannot be asked", "secret")
     ], "it is said once"
@@ -469,26 +470,45 @@ async def test_work_that_fails_is_done_again(world: World) -> None:
     await stopped(world)
 
 
+async def test_work_that_kafka_did_not_answer_is_told_once(world: World) -> None:
+    attempts = 0
+    is_over = asyncio.Event()
+
+    async def work() -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 5:
+            is_over.set()
+        raise ConnectionFailed(f"no broker, in other words {attempts}")
+
+    with capture_logs() as lines:
+        world.upkeep._every(1, work)
+        async with asyncio.timeout(60):
+            await is_over.wait()
+    assert [(line["event"], line["why"]) for line in lines] == [
+        ("upkeep could not ask Kafka", "no broker, in other words 1")
+    ]
+    await stopped(world)
+
+
 async def test_silent_readers_are_told_once_and_compared_with_the_logs_ends(world: World) -> None:
     committed: dict[int, int] = {}
 
-    class Offsets:
-        async def look_up(self, group: str) -> dict[int, int]:
-            return committed
+    async def told(group: str) -> dict[int, int]:
+        return committed
 
-    offsets = Offsets()
     readers = LogReaders(["reader"], 1_000, lambda: world.now_ms, world.upkeep._reader_changed)
     with capture_logs() as lines:
         for _ in range(3):
             world.now_ms += 1_000
-            await world.upkeep._look_up(readers, offsets)  # type: ignore[arg-type]
+            await world.upkeep._look_up(readers, told)
     assert [line["event"] for line in lines] == ["a registered log reader is silent and holds the log"]
     assert world.series("silent-log-readers") == {"silent-log-readers-total": 1}
     committed |= {held.index: held.committed_offset for held in world.shards.partitions()}
     with capture_logs() as lines:
         for _ in range(3):
             world.now_ms += 1_000
-            await world.upkeep._look_up(readers, offsets)  # type: ignore[arg-type]
+            await world.upkeep._look_up(readers, told)
     assert lines == []
     await stopped(world)
 
@@ -504,7 +524,7 @@ class Beginnings:
         self.silent: set[int] = set()
         self.look_count = 0
 
-    def __call__(self, _properties: object, topic: StateTopic, identity: LogIdentity, _ms: int) -> list[Beginning]:
+    def __call__(self, _kafka: object, topic: StateTopic, identity: LogIdentity, _ms: int) -> list[Beginning]:
         self.look_count += 1
         found = [Beginning(partition, identity) for partition in range(topic.partition_count)]
         for beginning in found:
@@ -524,7 +544,7 @@ async def starting(topic: MemoryTopic, cluster_id: str = CLUSTER, node_id: int =
     beginnings = Beginnings(world)
     world.upkeep._read_beginnings = beginnings
     await world.shards.start(state_topic(topic), cluster_id, ConnectionOptions(bootstrap=(("127.0.0.1", 1),)))
-    world.upkeep.start(state_topic(topic), cluster_id, None, world.renewed.append)  # type: ignore[arg-type]
+    world.upkeep.start(state_topic(topic), cluster_id, NOBODY, None, world.renewed.append)  # type: ignore[arg-type]
     return world, beginnings
 
 

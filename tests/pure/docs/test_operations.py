@@ -11,8 +11,10 @@ from typing import Any, Final
 import pytest
 import yaml  # type: ignore[import-untyped] # it ships no types
 from packaging.requirements import Requirement
+from structlog.testing import capture_logs
 
 from holdfast.console.outcomes import Exit
+from holdfast.daemon.broker_silence import BrokerSilence, watch_broker
 from holdfast.daemon.compaction.metrics import JobMetrics
 from holdfast.daemon.compaction.progress import Progress
 from holdfast.daemon.config import load_settings
@@ -52,6 +54,7 @@ def full_registry() -> Registry:
     JobMetrics(registry).take(report, progress)
     ShareMetrics(registry).watch_partition("topic", 0, lambda: 0, lambda: 0, lambda: (0, 0))
     SnapshotMetrics(registry)
+    watch_broker(registry, 1, lambda: 0)
     return registry
 
 
@@ -72,6 +75,17 @@ def test_what_says_that_somebody_should_look_is_worth_an_alert() -> None:
     assert {
         name for name in names if re.search("-(alarm|warnings|problems|stopped)$|-log-readers-total$", name)
     } <= named
+
+
+def test_what_is_said_about_silent_brokers_is_described() -> None:
+    silence, now_s = BrokerSilence(1_000, 1.0, Registry(lambda: 0), lambda: 0.0), 0.0
+    with capture_logs() as lines:
+        # (leaders, brokers that answer)
+        for leaders, answering in (({0: 1, 1: 2}, ()), ({0: 1, 1: 2}, (1,)), ({0: 1}, (1,)), ({0: 1, 1: 1}, (1,))):
+            for _ in range(5):
+                now_s += 1.0
+                silence.look(now_s, leaders, 2, {1, 2}, dict.fromkeys(answering, now_s).get, 1.0)
+    assert {row[0] for row in table(PAGE, "silences")} == {f"`{line['event']}`" for line in lines}
 
 
 def test_every_reason_to_read_the_whole_log_is_described() -> None:

@@ -25,6 +25,7 @@ OTHER_NAMES = {
     "isolation.level",
     "again_in_ms",
     "last_words",
+    "left_out",
     "max.message.bytes",
     "message.timestamp.type",
     "min.insync.replicas",

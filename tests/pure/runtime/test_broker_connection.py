@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed
+from holdfast.runtime.broker_connection import AnswerTimes, BrokerConnection, ConnectionFailed
 from tests.pure.runtime.fake_brokers import wait_until
 
 PRODUCE, FETCH = (0, 8), (1, 12)
@@ -174,3 +174,18 @@ async def test_a_broker_that_reads_nothing_for_a_while_is_waited_for_that_much_l
     assert connection.is_open
     connection.data_received(answer(1, b"late"))
     assert told == [b"late"]
+
+
+async def test_each_answer_is_noted_with_its_time_and_the_beginning_of_one_is_not(socket: Socket) -> None:
+    answers = AnswerTimes()
+    connection = BrokerConnection(socket, socket.close, ("host", 9092), "me", {0: (3, 11)}, 10_000, answers)  # type: ignore[arg-type]
+    told: list[Outcome] = []
+    ask(connection, told)
+    whole = answer(1, b"body")
+    connection.data_received(whole[:-1])
+    assert answers.heard_s(("host", 9092)) is None
+    before_s = asyncio.get_running_loop().time()
+    connection.data_received(whole[-1:])
+    heard_s = answers.heard_s(("host", 9092))
+    assert heard_s is not None
+    assert before_s <= heard_s <= asyncio.get_running_loop().time()

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kio.schema.delete_records.v1.request import DeleteRecordsRequest
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v12.request import FetchRequest
 from kio.schema.list_offsets.v5.request import ListOffsetsRequest
@@ -22,6 +23,7 @@ from holdfast.runtime.kafka_frames import Fetched, FetchTarget, Leaders, Produce
 produce: Any = import_module("kio.schema.produce.v8.response")
 fetch: Any = import_module("kio.schema.fetch.v12.response")
 list_offsets: Any = import_module("kio.schema.list_offsets.v5.response")
+delete_records: Any = import_module("kio.schema.delete_records.v1.response")
 metadata: Any = import_module("kio.schema.metadata.v12.response")
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -235,3 +237,26 @@ def test_metadata_response(
     epochs = {index: epoch for index, (_, epoch) in leaders.items()}
     told = bytes(16) if topic_id is None else topic_id.bytes
     assert frames.decode_metadata(write(response)) == Leaders(brokers, told, led, epochs)
+
+
+@settings(max_examples=40, deadline=None)
+@given(TOPIC, INDEX, INDEX, INT64)
+def test_delete_records_request(topic: str, timeout_ms: int, partition: int, before_offset: int) -> None:
+    request = read(DeleteRecordsRequest, frames.encode_delete_records(topic, timeout_ms, partition, before_offset))
+    assert request.timeout == datetime.timedelta(milliseconds=timeout_ms)
+    ((name, parts),) = [(each.name, each.partitions) for each in request.topics]
+    assert name == topic
+    assert [(part.partition_index, part.offset) for part in parts] == [(partition, before_offset)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(TOPIC, INDEX, INT64, CODE)
+def test_delete_records_response(topic: str, partition: int, low_watermark: int, error_code: int) -> None:
+    result = delete_records.DeleteRecordsPartitionResult(
+        partition_index=partition, low_watermark=low_watermark, error_code=ErrorCode(error_code)
+    )
+    response = delete_records.DeleteRecordsResponse(
+        throttle_time=datetime.timedelta(0),
+        topics=(delete_records.DeleteRecordsTopicResult(name=topic, partitions=(result,)),),
+    )
+    assert frames.decode_deleted(write(response)) == (error_code, low_watermark)

@@ -50,7 +50,6 @@ def make_log(cluster: FakeCluster, **settings: Any) -> KafkaLog:
     config = KafkaLogConfig(
         topic="topic",
         connection=cluster.options,
-        client={"bootstrap.servers": "127.0.0.1:1", "log_level": 0},
         fetch_wait_ms=10,
         **settings,
     )

@@ -12,7 +12,6 @@ from tests.pure.runtime.world import CONFIG
 NOBODY = KafkaLogConfig(
     topic="topic",
     connection=ConnectionOptions(bootstrap=(("127.0.0.1", 1),)),
-    client={"bootstrap.servers": "127.0.0.1:1", "log_level": 0},
 )
 
 

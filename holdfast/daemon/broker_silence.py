@@ -1,0 +1,166 @@
+"""How long the brokers that the log needs have been silent, and what is said about it.
+
+A broker is silent while no answer of it comes on any connection of this node, whatever was asked: one that is gone, and one that is
+frozen and takes connections. Time in which this process itself did not run says nothing about brokers, and does not count.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final, NamedTuple
+
+import structlog
+
+from holdfast.runtime.metrics import Registry
+
+_log = structlog.get_logger(__name__)
+
+#: While it lasts, a silence is told so often at most, by each of its three events.
+_TELL_INTERVAL_S: Final = 60.0
+#: So many brokers and log partitions are named; the rest is counted.
+_NAMED_MAX: Final = 5
+
+_GAUGE: Final = "broker-silence-ms"
+
+
+class _Quiet(NamedTuple):
+    """One broker, or the lack of one."""
+
+    heard_s: float | None  #: when the answer came that was seen last
+    quiet_s: float  #: how long this process has been awake since
+
+
+class BrokerSilence:
+    """Judges, look by look, whether the log partitions can be served; `look` is called at least every `interval_s`."""
+
+    def __init__(self, max_ms: int, interval_s: float, registry: Registry, wall_s: Callable[[], float]) -> None:
+        """Begin without any broker.
+
+        Args:
+            max_ms: a leader that is silent for longer keeps its log partitions from being served.
+            interval_s: between two looks, when this process has its turns.
+            registry: gets the silence of each broker that leads a log partition.
+            wall_s: tells the time of day, in seconds.
+        """
+        self.problem = ""  #: why the log cannot be served now; empty while it can
+        self._max_s = max_ms / 1_000
+        self._awake_max_s = 2 * interval_s
+        self._registry = registry
+        self._wall_s = wall_s
+        self._looked_s: float | None = None
+        self._brokers: dict[int, _Quiet] = {}  #: those that the log needs
+        self._leaderless: dict[int, float] = {}  #: for how many seconds log partitions have had no leader
+        self._silent_s = 0.0  #: how long the present silence has lasted; 0: there is none
+        self._told_s: dict[str, float] = {}  #: by event, when the present silence was told last
+
+    def look(
+        self,
+        now_s: float,
+        leaders: Mapping[int, int],
+        partition_count: int,
+        brokers: Collection[int],
+        heard: Callable[[int], float | None],
+        next_try_s: float,
+    ) -> None:
+        """Take in what there is to see.
+
+        Args:
+            now_s: monotonic.
+            leaders: the leading broker of each log partition that has one, as last known.
+            partition_count: how many log partitions there are.
+            brokers: all that are known; while a log partition has no leader, each may become it.
+            heard: tells when a broker has answered last, by the same clock; None: it never did.
+            next_try_s: how soon silent brokers are asked again.
+        """
+        awake_s = 0.0 if self._looked_s is None else min(now_s - self._looked_s, self._awake_max_s)
+        self._looked_s = now_s
+        self._leaderless = {
+            partition: self._leaderless.get(partition, -awake_s) + awake_s
+            for partition in range(partition_count)
+            if partition not in leaders
+        }
+        needed = {*leaders.values(), *brokers} if self._leaderless else set(leaders.values())
+        self._take_brokers(needed, now_s, awake_s, heard)
+        silent = {broker: quiet.quiet_s for broker, quiet in self._brokers.items() if quiet.quiet_s > self._max_s}
+        leaderless = {partition: since for partition, since in self._leaderless.items() if since > self._max_s}
+        led = [partition for partition, broker in leaders.items() if broker in silent]
+        leading = {leaders[partition] for partition in led}
+        longest_s = max([*silent.values(), *leaderless.values()], default=0.0)
+        if silent and len(silent) == len(self._brokers):
+            self._tell("no broker answers", now_s, longest_s, next_try_s, brokers=named(silent))
+            self.problem = f"no broker answers, for {longest_s:.0f} s; asked {_some('broker', silent)}"
+        elif led:
+            event, fields = "a broker does not answer", {"brokers": named(leading), "leads": named(led)}
+            self._tell(event, now_s, longest_s, next_try_s, **fields)
+            who, what = _some("broker", leading), _some("log partition", led)
+            self.problem = f"{who} did not answer for {longest_s:.0f} s, and {_verb(leading)} {what}"
+        elif leaderless:
+            self._tell("log partitions have no leader", now_s, longest_s, next_try_s, partitions=named(leaderless))
+            self.problem = f"no broker has led {_some('log partition', leaderless)} for {longest_s:.0f} s"
+        else:
+            self.problem = ""
+            if self._told_s:
+                _log.info("brokers answer again", silent_ms=round(1_000 * (self._silent_s + awake_s)))
+            self._told_s.clear()
+            self._silent_s = 0.0
+
+    def quiet_s(self, broker: int) -> float:
+        """Return how long a broker that the log needs has been silent, as of the last look."""
+        quiet = self._brokers.get(broker)
+        return 0.0 if quiet is None else quiet.quiet_s
+
+    def _quiet_ms(self, broker: int) -> float:
+        return round(1_000 * self.quiet_s(broker))
+
+    def _take_brokers(
+        self, needed: set[int], now_s: float, awake_s: float, heard: Callable[[int], float | None]
+    ) -> None:
+        for broker in self._brokers.keys() - needed:
+            del self._brokers[broker]
+            self._registry.remove(broker=broker)
+        for broker in needed:
+            heard_s, before = heard(broker), self._brokers.get(broker)
+            if before is None:
+                quiet_s = 0.0
+                watch_broker(self._registry, broker, partial(self._quiet_ms, broker))
+            elif heard_s is not None and heard_s != before.heard_s:
+                quiet_s = min(max(0.0, now_s - heard_s), awake_s)
+            else:
+                quiet_s = before.quiet_s + awake_s
+            self._brokers[broker] = _Quiet(heard_s, quiet_s)
+
+    def _tell(self, event: str, now_s: float, longest_s: float, next_try_s: float, **fields: str) -> None:
+        self._silent_s = max(self._silent_s, longest_s)
+        told_s = self._told_s.get(event)
+        if told_s is not None and now_s - told_s < _TELL_INTERVAL_S:
+            return
+        self._told_s[event] = now_s
+        since = datetime.fromtimestamp(self._wall_s(), UTC) - timedelta(seconds=longest_s)
+        _log.error(
+            event,
+            since=since.isoformat(timespec="seconds"),
+            silent_ms=round(1_000 * longest_s),
+            again_in_ms=round(1_000 * next_try_s),
+            **fields,
+        )
+
+
+def watch_broker(registry: Registry, broker: int, source: Callable[[], float]) -> None:
+    """Show the silence of a broker that the log needs."""
+    registry.gauge(_GAUGE, "Time since the last answer of a broker that the log needs, in ms.", source, broker=broker)
+
+
+def named(numbers: Iterable[int]) -> str:
+    """Return numbers in order; of many the first, and how many more there are."""
+    ordered = sorted(numbers)
+    more = f" and {len(ordered) - _NAMED_MAX} more" if len(ordered) > _NAMED_MAX else ""
+    return ", ".join(map(str, ordered[:_NAMED_MAX])) + more
+
+
+def _verb(numbers: Collection[int]) -> str:
+    return "lead" if len(numbers) > 1 else "leads"
+
+
+def _some(noun: str, numbers: Iterable[int]) -> str:
+    ordered = sorted(numbers)
+    return f"{noun}{'s' if len(ordered) > 1 else ''} {named(ordered)}"

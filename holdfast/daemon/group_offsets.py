@@ -1,0 +1,279 @@
+"""What consumer groups committed, asked of their coordinators and told to them over connections of our own.
+
+librdkafka's calls for groups are used nowhere: it gives back a request to a coordinator twice when the broker goes away meanwhile, which
+ends the process (its issue 4605).
+
+Source: Apache Kafka's message schemas FindCoordinator v3, OffsetFetch v7, OffsetCommit v8 (all spoken by brokers from 2.5 to 4.x).
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import timedelta
+from typing import Final, NamedTuple, TypeVar
+
+from kio.schema.errors import ErrorCode
+from kio.schema.find_coordinator.v3.request import FindCoordinatorRequest
+from kio.schema.find_coordinator.v3.response import FindCoordinatorResponse
+from kio.schema.offset_commit.v8.request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kio.schema.offset_commit.v8.response import OffsetCommitResponse
+from kio.schema.offset_fetch.v7.request import OffsetFetchRequest, OffsetFetchRequestTopic
+from kio.schema.offset_fetch.v7.response import OffsetFetchResponse
+from kio.schema.types import GroupId, TopicName
+from kio.static.primitive import i8, i32, i64
+from kio.static.protocol import RequestPayload
+
+from holdfast.daemon.kafka_connection import ask
+from holdfast.runtime.broker_connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.runtime.brokers import first_answer
+
+_GROUP_KEY: Final = i8(0)
+
+#: Whoever was asked does not coordinate the group now, so the next try asks again who does.
+_COORDINATOR_LOST: Final = frozenset(
+    {ErrorCode.not_coordinator, ErrorCode.coordinator_not_available, ErrorCode.coordinator_load_in_progress}
+)
+#: These pass: a transaction of the group that has not ended, a topic that a broker does not know yet.
+_PASSING: Final = frozenset(
+    {
+        ErrorCode.unstable_offset_commit,
+        ErrorCode.request_timed_out,
+        ErrorCode.unknown_topic_or_partition,
+    }
+)
+
+_PAUSE_FIRST_S: Final = 0.05
+_PAUSE_MAX_S: Final = 1.0
+
+R = TypeVar("R", OffsetFetchResponse, OffsetCommitResponse)
+
+
+class GroupRefused(Exception):
+    """Kafka answered, and would answer the same again: the text names the group, the error and the partitions."""
+
+
+class _Link(NamedTuple):
+    """A connection to a coordinator."""
+
+    connection: BrokerConnection
+    not_before_s: float  #: until then it asks to be left alone, by the loop's clock
+
+
+class GroupOffsets:
+    """Offsets of any groups, for one event loop; who coordinates a group is looked up once, and again when that changes.
+
+    Questions are asked one at a time, and each is tried until its time is over.
+    """
+
+    def __init__(
+        self,
+        options: ConnectionOptions,
+        timeout_ms: int,
+        known_brokers: Callable[[], Iterable[Address]] = tuple,
+    ) -> None:
+        """Describe the cluster; nothing is connected before the first question.
+
+        Args:
+            options: how to connect.
+            timeout_ms: bound of each question, with all its tries and waits.
+            known_brokers: tells brokers beside those to begin with.
+        """
+        self._options = options
+        self._timeout_ms = timeout_ms
+        self._known_brokers = known_brokers
+        self._turn = asyncio.Lock()
+        self._coordinators: dict[str, Address] = {}  #: by group
+        self._links: dict[Address, _Link] = {}  #: to coordinators
+        self._look_ups = 0
+
+    async def fetch_offsets(self, group: str, topic: str, partitions: Collection[int]) -> dict[int, int]:
+        """Return the offset that the group committed for each of these partitions that has one.
+
+        Raises:
+            GroupRefused: Kafka refuses to tell.
+            ConnectionFailed: it was not told in time.
+        """
+        named = OffsetFetchRequestTopic(name=TopicName(topic), partition_indexes=tuple(map(i32, partitions)))
+        request = OffsetFetchRequest(group_id=GroupId(group), topics=(named,), require_stable=True)
+        response = await self._ask(group, request, OffsetFetchResponse, "tell what it committed")
+        return {
+            int(each.partition_index): int(each.committed_offset)
+            for told in response.topics
+            for each in told.partitions
+            if each.committed_offset >= 0
+        }
+
+    async def commit_offsets(self, group: str, topic: str, next_offsets: Mapping[int, int]) -> None:
+        """Commit, for a group without members, the offset to be read next of each of these partitions.
+
+        Raises:
+            GroupRefused: Kafka refuses, of some partitions at least.
+            ConnectionFailed: it was not acknowledged in time; whether it was committed is not known.
+        """
+        named = OffsetCommitRequestTopic(
+            name=TopicName(topic),
+            partitions=tuple(
+                OffsetCommitRequestPartition(
+                    partition_index=i32(partition), committed_offset=i64(offset), committed_metadata=""
+                )
+                for partition, offset in next_offsets.items()
+            ),
+        )
+        request = OffsetCommitRequest(group_id=GroupId(group), member_id="", topics=(named,))
+        response = await self._ask(group, request, OffsetCommitResponse, "take its offsets")
+        told = {int(each.partition_index) for answered in response.topics for each in answered.partitions}
+        if left_out := next_offsets.keys() - told:
+            raise GroupRefused(f"The answer for group {group} leaves out partitions {_listed(left_out)}.")
+
+    def close(self) -> None:
+        """Close every connection; a later question connects again."""
+        self._coordinators.clear()
+        for link in self._links.values():
+            link.connection.close()
+        self._links.clear()
+
+    async def _ask(self, group: str, request: RequestPayload, response_type: type[R], purpose: str) -> R:
+        problem, pause_s = "", _PAUSE_FIRST_S
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1_000), self._turn:
+                while True:
+                    response, problem = await self._try(group, request, response_type)
+                    if response is not None:
+                        return response
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+        except TimeoutError:
+            # What its coordinator says next answers nobody's question.
+            self._forget(group)
+        why = problem or "no answer came"
+        raise ConnectionFailed(
+            f"the coordinator of group {group} did not {purpose} within {self._timeout_ms} ms: {why}"
+        )
+
+    async def _try(self, group: str, request: RequestPayload, response_type: type[R]) -> tuple[R | None, str]:
+        """Ask once; returns the answer, or why there is none yet.
+
+        Raises:
+            GroupRefused: another try would get the same answer.
+        """
+        try:
+            address = self._coordinators.get(group)
+            if address is None:
+                found = await self._find(group)
+                if isinstance(found, str):
+                    return None, found
+                address = self._coordinators[group] = found
+            response = await self._exchange(address, request, response_type)
+        except ConnectionFailed as failure:
+            self._forget(group)
+            return None, str(failure)
+        errors = _errors_of(response)
+        if not errors:
+            return response, ""
+        text = "; ".join(f"{code.name.upper()}{where}" for code, where in errors.items())
+        if not errors.keys() <= _COORDINATOR_LOST | _PASSING:
+            raise GroupRefused(f"Kafka refuses the offsets of group {group}: {text}.")
+        if not errors.keys().isdisjoint(_COORDINATOR_LOST):
+            self._forget(group)
+        return None, text
+
+    async def _find(self, group: str) -> Address | str:
+        """Return where the coordinator of a group is, or why nobody can say so yet.
+
+        Raises:
+            GroupRefused: another try would get the same answer.
+            ConnectionFailed: no broker answered.
+        """
+        addresses = list(dict.fromkeys((*self._known_brokers(), *self._options.bootstrap)))
+        first = self._look_ups % len(addresses)
+        self._look_ups += 1
+        request = FindCoordinatorRequest(key=group, key_type=_GROUP_KEY)
+
+        async def ask_one(address: Address) -> FindCoordinatorResponse:
+            connection = await BrokerConnection.open(address, self._options, self._timeout_ms)
+            try:
+                return await ask(connection, request, FindCoordinatorResponse)
+            finally:
+                connection.close()
+
+        found = await first_answer(addresses[first:] + addresses[:first], ask_one)
+        if found.error_code is ErrorCode.none:
+            return found.host, int(found.port)
+        text = f"{found.error_code.name.upper()} {found.error_message or ''}".strip()
+        if found.error_code not in _COORDINATOR_LOST | _PASSING:
+            raise GroupRefused(f"Kafka does not tell the coordinator of group {group}: {text}.")
+        await asyncio.sleep(found.throttle_time.total_seconds())
+        return text
+
+    async def _exchange(self, address: Address, request: RequestPayload, response_type: type[R]) -> R:
+        loop = asyncio.get_running_loop()
+        link = self._links.get(address)
+        if link is None or not link.connection.is_open:
+            not_before_s = 0.0 if link is None else link.not_before_s
+            connection = await BrokerConnection.open(address, self._options, self._timeout_ms)
+            link = self._links[address] = _Link(connection, not_before_s)
+        await asyncio.sleep(max(0.0, link.not_before_s - loop.time()))
+        response = await ask(link.connection, request, response_type)
+        if response.throttle_time > timedelta(0):
+            self._links[address] = link._replace(not_before_s=loop.time() + response.throttle_time.total_seconds())
+        return response
+
+    def _forget(self, group: str) -> None:
+        address = self._coordinators.pop(group, None)
+        if address is not None and address not in self._coordinators.values() and address in self._links:
+            self._links[address].connection.close()
+            if self._links[address].not_before_s <= asyncio.get_running_loop().time():
+                del self._links[address]
+
+
+class BlockingGroupOffsets:
+    """The same for threads without an event loop: each question connects, asks and lets go."""
+
+    def __init__(self, options: ConnectionOptions, timeout_ms: int) -> None:
+        """See `GroupOffsets`."""
+        self._options = options
+        self._timeout_ms = timeout_ms
+
+    def fetch_offsets(self, group: str, topic: str, partitions: Collection[int]) -> dict[int, int]:
+        """See `GroupOffsets.fetch_offsets`."""
+
+        async def asked() -> dict[int, int]:
+            offsets = GroupOffsets(self._options, self._timeout_ms)
+            try:
+                return await offsets.fetch_offsets(group, topic, partitions)
+            finally:
+                offsets.close()
+
+        return asyncio.run(asked())
+
+    def commit_offsets(self, group: str, topic: str, next_offsets: Mapping[int, int]) -> None:
+        """See `GroupOffsets.commit_offsets`."""
+
+        async def told() -> None:
+            offsets = GroupOffsets(self._options, self._timeout_ms)
+            try:
+                await offsets.commit_offsets(group, topic, next_offsets)
+            finally:
+                offsets.close()
+
+        asyncio.run(told())
+
+
+def _errors_of(response: OffsetFetchResponse | OffsetCommitResponse) -> dict[ErrorCode, str]:
+    """Return the errors of an answer, each with the partitions that it is about; of the whole group, with an empty text."""
+    if isinstance(response, OffsetFetchResponse) and response.error_code is not ErrorCode.none:
+        return {response.error_code: ""}
+    found: defaultdict[ErrorCode, list[int]] = defaultdict(list)
+    for topic in response.topics:
+        for each in topic.partitions:
+            if each.error_code is not ErrorCode.none:
+                found[each.error_code].append(int(each.partition_index))
+    return {code: f" for partitions {_listed(partitions)}" for code, partitions in found.items()}
+
+
+def _listed(partitions: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(partitions)))

@@ -1,0 +1,81 @@
+"""The clients of librdkafka, made in one place.
+
+What librdkafka says goes to a function of ours, never to standard error. It gives its lines out only while somebody polls, so a client that
+nobody polls is made for as long as it is used, and no longer; then nothing talks in between either.
+
+Nothing here, and nobody who uses it, makes librdkafka ask a coordinator for a group or for a transaction: `daemon/group_offsets.py` has
+the reason, and does that.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+#: Takes a line of librdkafka: its level by Python's numbers, its kind (`FAIL`), the name of the client, and the text.
+Say: TypeAlias = Callable[[int, str, str, str], None]
+
+
+def unsaid(level: int, kind: str, client: str, text: str) -> None:
+    """Leave a line out, where an exception says all that anybody needs."""
+
+
+class KafkaClients:
+    """Makes clients of one cluster."""
+
+    def __init__(self, properties: Mapping[str, str], say: Say = unsaid) -> None:
+        """Connect nowhere yet.
+
+        Args:
+            properties: librdkafka's; `bootstrap.servers` at least.
+            say: takes its lines, on the thread that polls.
+        """
+        self._properties: dict[str, Any] = dict(properties)
+        self._lines = _Lines(say)
+
+    @contextmanager
+    def admin(self) -> Iterator[AdminClient]:
+        """Give a client for topics and their settings, for a while; then its lines are handed over, and it is gone.
+
+        Raises:
+            KafkaException: a property is wrong.
+        """
+        client = AdminClient(self._properties, logger=self._lines)
+        try:
+            yield client
+        finally:
+            client.poll(0)
+
+    def consumer(self, name: str, settings: Mapping[str, Any]) -> Consumer:
+        """Return a consumer for partitions that the caller assigns; it joins no group and commits nothing.
+
+        Args:
+            name: what it puts in the place of a group id, which librdkafka insists on.
+            settings: beside the properties.
+
+        Raises:
+            KafkaException: a property is wrong.
+        """
+        ours = {"group.id": name, "enable.auto.commit": False, "enable.auto.offset.store": False}
+        return Consumer({**self._properties, **settings, **ours}, logger=self._lines)
+
+    def producer(self, settings: Mapping[str, Any]) -> Producer:
+        """Return a producer.
+
+        Raises:
+            KafkaException: a property is wrong.
+        """
+        return Producer({**self._properties, **settings}, logger=self._lines)
+
+
+class _Lines:
+    """What librdkafka takes for a logger of Python's."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+
+    def log(self, level: int, form: str, kind: str, client: str, text: str) -> None:
+        """Take a line."""
+        self._say(level, kind, client, text)
