@@ -14,6 +14,7 @@ from typing import IO, Any, Final
 import structlog
 
 from holdfast.daemon.declarations import REDACTED, is_secret
+from holdfast.daemon.log_limits import TracebackLimit, bound_text
 from holdfast.daemon.settings import LoggingSettings
 
 _log = structlog.get_logger(__name__)
@@ -33,8 +34,7 @@ def configure_logging(settings: LoggingSettings, stream: IO[str] | None = None) 
     render: Any = (
         structlog.processors.JSONRenderer(ensure_ascii=False)
         if is_json
-        # The default traceback shows local variables, and with them what must not be shown.
-        else structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback)
+        else structlog.dev.ConsoleRenderer(colors=stream.isatty())
     )
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -43,9 +43,10 @@ def configure_logging(settings: LoggingSettings, stream: IO[str] | None = None) 
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _hide_secrets,
         _to_text,
+        # Not the renderer's, which shows local variables, and with them what must not be shown.
+        structlog.processors.format_exc_info,
+        bound_text,
     ]
-    if is_json:
-        shared.append(structlog.processors.format_exc_info)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -57,6 +58,7 @@ def configure_logging(settings: LoggingSettings, stream: IO[str] | None = None) 
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(stream)
+    handler.addFilter(TracebackLimit(settings.client_lines_per_minute_max))
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, render],
