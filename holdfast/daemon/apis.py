@@ -111,7 +111,7 @@ class ApiHandler:
 
     def answer_admin(self, request: Request, respond: Respond) -> None:
         """Answer a command of the command line tool."""
-        self._admin.handle(decode_admin_request(request.frame, request.body_offset), respond)
+        self._admin.handle(decode_admin_request(request.frame, request.body_offset), respond, request.peer)
 
 
 def _respond_share_call(api_key: int, version: int, respond: Respond, response: StateResponse) -> None:

@@ -178,6 +178,19 @@ class MetadataSettings(Component):
     metadata_reconnect_backoff_max_ms: int = time_ms(
         10_000, "Longest pause between attempts to reach a broker for metadata."
     )
+    topic_names_waiting_max: int = count(
+        1_000, "Topic names of admin commands that may wait for Kafka's answer; further ones are refused.", most=100_000
+    )
+    topic_names_bytes_max: int = setting(
+        MIB,
+        "Bytes for topic names that Kafka has resolved before; they serve while Kafka cannot be reached.",
+        ge=0,
+        le=1024 * MIB,
+    )
+    topic_name_max_age_ms: int = time_ms(
+        24 * 60 * MINUTE_MS,
+        "How long ago Kafka must have resolved a topic name to be used while Kafka cannot be reached.",
+    )
 
 
 class ShutdownSettings(Component):

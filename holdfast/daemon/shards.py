@@ -224,6 +224,10 @@ class Shards:
         """Return the partitions held, in any state, by index."""
         return [] if self._shell is None else [held for _, held in sorted(self._shell.runtime.partitions.items())]
 
+    def find(self, index: int) -> Partition | None:
+        """Return a partition that is held, in any state, or None."""
+        return None if self._shell is None else self._shell.runtime.partitions.get(index)
+
     def active(self) -> Iterator[tuple[Partition, ShareShard]]:
         """Yield the partitions that serve, with their machines."""
         for partition in self.partitions():
