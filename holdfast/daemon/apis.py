@@ -40,8 +40,13 @@ _METADATA_TOPICS_MAX: Final = 1_000
 class ShareCalls(Protocol):
     """Carry out the five share-state calls."""
 
-    def handle(self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None]) -> None:
-        """Carry out a call of API key 83 to 87; `respond` is called once, maybe before this returns."""
+    def handle(
+        self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None], caller: str
+    ) -> None:
+        """Carry out a call of API key 83 to 87 for the client at address `caller`.
+
+        `respond` is called once, maybe before this returns.
+        """
 
     def partition_for(self, key: SharePartitionKey) -> int:
         """Return the log partition of a share partition.
@@ -80,7 +85,7 @@ class ApiHandler:
         """Answer one of the five share-state calls."""
         api_key, version = request.api_key, request.api_version
         asked = wire.decode_request(api_key, version, request.frame, request.body_offset, self._share_partitions_max)
-        self._service.handle(api_key, asked, partial(_respond_share_call, api_key, version, respond))
+        self._service.handle(api_key, asked, partial(_respond_share_call, api_key, version, respond), request.peer)
 
     def answer_api_versions(self, request: Request, respond: Respond) -> None:
         """Answer ApiVersions; a version we don't know gets our list in version 0, for the client to choose again."""

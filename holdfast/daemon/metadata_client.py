@@ -26,6 +26,10 @@ _NONE = ErrorCode.none
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
+class QuestionRefused(ConnectionFailed):
+    """A broker answered, and not what it was asked: something in the question may be the reason."""
+
+
 class Topic(NamedTuple):
     """A topic that exists."""
 
@@ -147,7 +151,7 @@ class MetadataClient:
         try:
             response = await _request(connection, topics)
             if not response.cluster_id:
-                raise ConnectionFailed("a broker refused the question, or does not know its cluster yet")
+                raise QuestionRefused("a broker refused the question, or does not know its cluster yet")
         except ConnectionFailed:
             connection.close()
             raise

@@ -67,6 +67,7 @@ class Node:
         self._shards = Shards(settings, self._metrics, self.registry, self._set_ready, self._superseded)
         self.view = OwnView(settings.node_id, self._shards.find)
         self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+        self._metadata: ClusterMetadata | None = None
         self._has_failed_step = False
         self._is_loaded = False  #: every log partition serves, as far as this node knows
         self._watch: BrokerWatch | None = None  #: None while the node starts
@@ -128,7 +129,7 @@ class Node:
             service = ShareService(
                 shards, metrics, lambda: time.monotonic_ns() / 1_000_000, settings.share.cached_keys_max
             )
-            gate = TopicGate(service, settings.share.write_timeout_ms)
+            gate = TopicGate(service, settings.share.write_timeout_ms, _now_ms)
             upkeep = Upkeep(settings, shards, metrics, self.registry)
             commands = AdminCommands(self, shards, upkeep)
             admin = Admin(commands.table(), settings.log.admin_timeout_ms)
@@ -152,7 +153,8 @@ class Node:
                 on_refresh=upkeep.refreshed,
                 random=Random(),
             )
-            gate.metadata, commands.topic_names = metadata, names
+            gate.metadata = self._metadata = metadata
+            commands.topic_names = names
             at_exit("topic names", names.close)
             refreshing = asyncio.create_task(metadata.run(), name="holdfast-metadata")
             at_exit("metadata", lambda: _cancelled(refreshing))
@@ -234,6 +236,8 @@ class Node:
             _log.error("a step of the shutdown did not end in time", step=name)
 
     def _set_ready(self, is_ready: bool) -> None:
+        if is_ready and not self._is_loaded and self._metadata is not None:
+            self._metadata.refresh_soon()  # the topics of all that was loaded are wanted soon
         if is_ready and not self._is_loaded:
             _log.info("ready", seconds=round(time.monotonic() - self._began_s, 3))
         self._is_loaded = is_ready

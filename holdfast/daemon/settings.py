@@ -166,14 +166,25 @@ class MetadataSettings(Component):
         MINUTE_MS, "How often all known topic ids are asked for again.", minimum=100
     )
     metadata_refresh_backoff_ms: int = time_ms(
-        100, "Shortest time between two refreshes, however many unknown ids ask for one."
+        100,
+        "Shortest time between two questions about unknown topic ids, however many wait; each names at most "
+        "metadata_topics_per_request_max of them.",
     )
     metadata_timeout_ms: int = time_ms(10_000, "How long a broker may take to answer one request for metadata.")
     metadata_topics_per_request_max: int = count(
         100, "Topic ids that one request for metadata names; its answer is read in one go.", most=10_000
     )
     metadata_topics_max: int = count(
-        100_000, "Topic ids whose existence is remembered; the oldest of those without state go first.", most=10_000_000
+        100_000,
+        "Topics without state that are remembered until the next full refresh; and unknown topic ids that may wait for an "
+        "answer of Kafka. Beyond, the connection that waits for the most of them is refused.",
+        most=10_000_000,
+    )
+    unknown_topics_per_request_max: int = count(
+        1_000,
+        "Unknown topic ids of one request that Kafka is asked about; share partitions of further ones are answered "
+        "COORDINATOR_NOT_AVAILABLE.",
+        most=1_000_000,
     )
     metadata_reconnect_backoff_max_ms: int = time_ms(
         10_000, "Longest pause between attempts to reach a broker for metadata."

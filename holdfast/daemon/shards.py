@@ -193,23 +193,23 @@ class Shards:
 
     # ---- callers ---------------------------------------------------------------------------------------------------
 
-    def write_many(self, operations: Iterable[tuple[int, Operation]]) -> None:
+    def write_many(self, operations: Iterable[tuple[int, Operation]], waited_ms: int = 0) -> None:
         """Run each operation on its log partition; before the start they are refused at once."""
         if self._shell is not None:
             self._until_timed -= 1
             if self._until_timed:
-                self._shell.runtime.write_many(operations)
+                self._shell.runtime.write_many(operations, waited_ms)
             else:
-                self._write_and_time(list(operations))
+                self._write_and_time(list(operations), waited_ms)
             return
         for _, operation in operations:
             operation.is_done = True
             operation.complete(NotAvailable("this node is still starting"))
 
-    def _write_and_time(self, operations: list[tuple[int, Operation]]) -> None:
+    def _write_and_time(self, operations: list[tuple[int, Operation]], waited_ms: int) -> None:
         self._until_timed = _REQUESTS_PER_TIMING
         began_s = perf_counter()
-        self.runtime.write_many(operations)
+        self.runtime.write_many(operations, waited_ms)
         each_ms = (perf_counter() - began_s) * 1_000 / max(1, len(operations))
         self._runtime_metrics.event_processing_time.record(each_ms)
 
