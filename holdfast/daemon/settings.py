@@ -61,6 +61,26 @@ class ShareSettings(Component):
         ge=0,
         le=500,
     )
+    share_partitions_max: int = count(
+        1_000_000,
+        "Share partitions with state that this node may serve; an Initialize of one more is refused. A warning comes at 80 %.",
+    )
+    share_partitions_per_group_max: int = count(
+        100_000, "Share partitions with state that one group may have; an Initialize of one more is refused."
+    )
+    state_bytes_max: int = setting(
+        1024 * MIB,
+        "Bytes of state that this node may serve: keys and values, if each share partition had one snapshot in the log. "
+        "Growth beyond is refused. A warning comes at 80 %; the node needs up to ten times as much memory.",
+        ge=MIB,
+        le=2**50,
+    )
+    group_id_bytes_max: int = setting(
+        1_024,
+        "Largest group id, in bytes of UTF-8, of which state is begun; what has state already is served whatever its length.",
+        ge=1,
+        le=32_767,
+    )
     cached_keys_max: int = count(
         100_000,
         "Share partitions whose log partition is remembered, because Kafka's hash is slow to compute.",

@@ -14,6 +14,8 @@ from holdfast.daemon.readers import LogReaders
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.shard import ShardConfig, ShareShard
 from holdfast.daemon.snapshots import Snapshots
+from holdfast.daemon.state_bounds import StateBounds, StateTotals
+from holdfast.daemon.state_watch import StateWatch
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.codec import Codec
 from holdfast.records.keys import format_key
@@ -86,6 +88,16 @@ class Shards:
         self._snapshots: Snapshots | None = None
         self._image: object = None
         self._line_limit = LineLimit(settings.logging.partition_lines_per_minute_max)
+        share = settings.share
+        self._totals = StateTotals(
+            StateBounds(
+                share.share_partitions_max,
+                share.share_partitions_per_group_max,
+                share.state_bytes_max,
+                share.group_id_bytes_max,
+            )
+        )
+        self._state_watch = StateWatch(self._totals, metrics)
         self._to_load: deque[int] = deque()
         self._until_timed = _REQUESTS_PER_TIMING
         self._ticked_s = 0.0  #: when the last tick ended
@@ -116,6 +128,7 @@ class Shards:
             state_batches_max=state_batches_max(topic.max_message_bytes),
             snapshot_bytes_max=max(1, topic.max_message_bytes - RECORD_OVERHEAD_BYTES),
             codec=Codec(log.codec),
+            totals=self._totals,
         )
         self._shell = self._make_shell(
             PartitionConfig(
@@ -358,6 +371,7 @@ class Shards:
             except Exception as bug:
                 self.note("error", "pruning failed", {"partition": index, "error": repr(bug), "exc_info": bug})
         self._time_the_loop()
+        self._state_watch.tick()
         self._metrics.compaction_snapshots.value = sum(pruner.snapshots_written for pruner in self.pruners.values())
         self._runtime_metrics.parked_writes.value = sum(len(held.parking) for held in self.runtime.partitions.values())
 

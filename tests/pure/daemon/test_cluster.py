@@ -261,7 +261,7 @@ async def test_brokers_that_fail_in_different_words_are_one_line(cluster: FakeCl
         async with running(Node(cluster, metadata_reconnect_backoff_max_ms=1)) as node:
             for number in range(6):
                 cluster.failure = f"broker {number % 3} cannot be reached"
-                node.metadata.want(A, lambda: None, NEVER_MS)
+                node.metadata.look_up([A], "10.0.0.1:1", lambda _: None, NEVER_MS)
                 await wait_until(lambda: node.metadata.problem == cluster.failure)
             cluster.failure = None
             await wait_until(lambda: node.metadata.problem == "")
