@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 
 import structlog
 
-from holdfast.daemon.logs import LineLimit
+from holdfast.daemon.log_limits import LineLimit
 from holdfast.daemon.look_ups import LookUp, LookUps, Then
 from holdfast.daemon.metadata_client import QuestionRefused, Topic, TopicAnswers
 from holdfast.daemon.settings import MetadataSettings

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from holdfast.daemon.logs import LineLimit
+from holdfast.daemon.log_limits import LineLimit
 from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.pruning import Pruner
 from holdfast.daemon.readers import LogReaders
