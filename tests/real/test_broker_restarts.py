@@ -59,6 +59,12 @@ def holdfast(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "holdfast.cli", *arguments], capture_output=True, text=True)
 
 
+def threads_of_librdkafka(process: int) -> list[str]:
+    """Return the names of the threads that librdkafka has in a process; none where the system does not tell."""
+    names = [task.read_text().strip() for task in Path(f"/proc/{process}/task").glob("*/comm")]
+    return [name for name in names if name.startswith("rdk:")]
+
+
 async def wait_not_ready(node: NodeProcess) -> None:
     """Wait until a node says that it is not ready because no broker answers."""
     status: dict[str, Any] = {}
@@ -240,6 +246,7 @@ async def test_a_node_that_nothing_happens_to_serves_afterwards(
         playing.writer.send_signal(signal.SIGSTOP)
         await asyncio.sleep(IDLE_S)  # what is tried here is time itself
         assert (await playing.node.status())["is_ready"]
+        assert threads_of_librdkafka(playing.node.pid()) == [], "a client that nobody uses talks in outages"
         playing.writer.send_signal(signal.SIGCONT)
         await playing.serves_again()
         assert {line["event"] for line in playing.new_lines()}.isdisjoint(SILENCES)
