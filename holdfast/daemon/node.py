@@ -34,7 +34,7 @@ from holdfast.daemon.service import ShareService
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.shards import Shards
 from holdfast.daemon.snapshots import Snapshots
-from holdfast.daemon.state_topic import StateTopic, StateTopicError, ensure_state_topic, refuse_foreign_topic
+from holdfast.daemon.state_topic import Finding, StateTopic, StateTopicError, ensure_state_topic, refuse_foreign_topic
 from holdfast.daemon.topic_gate import TopicGate
 from holdfast.daemon.topic_names import TopicNames
 from holdfast.daemon.upkeep import Upkeep
@@ -160,10 +160,7 @@ class Node:
             at_exit("metadata", lambda: _cancelled(refreshing))
             image = await self._unless_stopped(metadata.wait_for_first_image(settings.log.admin_timeout_ms))
             kafka = KafkaClients(settings.kafka.properties, LibraryLines(settings.logging.library_lines_per_minute_max))
-            with kafka.admin() as asking:
-                topic, findings = await self._unless_stopped(
-                    ensure_state_topic(asking, client, settings.log, settings.kafka.properties["bootstrap.servers"])
-                )
+            topic, findings = await self._unless_stopped(_find_topic(kafka, client, settings))
             await self._unless_stopped(
                 asyncio.to_thread(refuse_foreign_topic, kafka, topic, settings.log.admin_timeout_ms)
             )
@@ -264,6 +261,14 @@ def _metadata_client(options: ConnectionOptions, settings: Settings) -> Metadata
 
 class _Stopped(Exception):
     """The node is to stop before it has started."""
+
+
+async def _find_topic(
+    kafka: KafkaClients, client: MetadataClient, settings: Settings
+) -> tuple[StateTopic, tuple[Finding, ...]]:
+    # The client of librdkafka ends with this function, and with it what it would say in an outage.
+    with kafka.admin() as admin:
+        return await ensure_state_topic(admin, client, settings.log, settings.kafka.properties["bootstrap.servers"])
 
 
 async def _cancelled(task: "asyncio.Task[Any]") -> None:
