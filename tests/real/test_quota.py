@@ -1,5 +1,6 @@
-"""A produce quota makes writes slow, and makes no copies of them."""
+"""A produce quota is kept to: it makes writes slow, and makes no copies of them."""
 
+import asyncio
 import subprocess
 from dataclasses import replace
 
@@ -41,14 +42,17 @@ async def test_writes_beyond_a_produce_quota_are_slow_and_make_no_copies(
     try:
         await node.serve()
         throttled_ms = node.shell._log._metrics.throttle_time_ms
-        rounds = 0
+        rounds, began_s = 0, asyncio.get_running_loop().time()
         # Until the broker has asked for a pause that is longer than a request may take, and one more after it.
         while not throttled_ms.value > 2 * REQUEST_TIMEOUT_MS:
             rounds += 1
             for _ in range(WRITES):
                 node.write_nowait(1)
             await node.wait_answers()
+        asked_for_ms = throttled_ms.value
         assert await node.write(1) == rounds * WRITES + 1
+        # All pauses were kept to, and not got around by hanging up.
+        assert asyncio.get_running_loop().time() - began_s >= asked_for_ms / 1_000
     finally:
         assert await node.shell.stop(60)
     assert not any(is_failure(outcome) for outcome in node.outcomes.values())
