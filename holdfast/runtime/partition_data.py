@@ -69,6 +69,7 @@ class PartitionData:
         self.load_ended_ms = 0
         self.base_offset = -1  #: of the base that this load stands on; -1: it read the log from its start
         self._base: Base | None = None  #: not yet compared with the log
+        self._is_at_checkpoint = False  #: the load reads the base's newest checkpoint first
         self._is_reading = False
         self._progress_ms = 0
         self._is_folding = False

@@ -187,7 +187,21 @@ class PartitionLife(PartitionData):
     def _read_from(self, base: Base | None) -> None:
         self._base = base
         self._is_reading = True
-        self._effects.append(StartReading(self.index, self.instance, 0 if base is None else base.offset))
+        from_offset = 0 if base is None else base.offset
+        self._is_at_checkpoint = base is not None and base.reads_checkpoint(self.log_start)
+        if base is not None and self._is_at_checkpoint:
+            from_offset = base.checkpoint_offset
+        self._effects.append(StartReading(self.index, self.instance, from_offset))
+
+    def _compare_checkpoint(self, base: Base, record: LogRecord, now_ms: int) -> None:
+        """Compare the base's newest checkpoint with the log, then read on where the base ends."""
+        self._is_at_checkpoint = False
+        refusal = base.checkpoint_refusal(record) if base.reads_checkpoint(self.log_start) else ""
+        if refusal:
+            self._start_over(base.offset, refusal, now_ms)
+            return
+        self.instance += 1
+        self._effects.append(StartReading(self.index, self.instance, base.offset))
 
     def log_start_found(self, instance: int, log_start: int | None, now_ms: int) -> None:
         """Look for a base, now that it is known which ones can be of use."""
@@ -196,6 +210,7 @@ class PartitionLife(PartitionData):
             if log_start is None:
                 self._read_from(None)
             else:
+                self.log_start = log_start
                 self._effects.append(FindBase(self.index, self.instance, log_start))
 
     def base_found(self, instance: int, base: Base | None, now_ms: int) -> None:
@@ -288,6 +303,9 @@ class PartitionLife(PartitionData):
         self._progress_ms = now_ms
         self.records_met += len(records)
         if self._base is not None:
+            if self._is_at_checkpoint:
+                self._compare_checkpoint(self._base, records[0], now_ms)
+                return
             if not self._stand_on(self._base, records[0], now_ms):
                 return
             records = records[1:]
