@@ -234,9 +234,9 @@ class CoordinatorRuntime:
             for partition in self.partitions.values():
                 partition.log_trusted(self._clock_ms())
 
-    def refresh(self, index: int) -> bool:
-        """Append a partition's own checkpoint again."""
-        is_sent = self.partitions[index].refresh(self._clock_ms())
+    def refresh(self, index: int, cut_offset: int = -1) -> bool:
+        """Append a partition's own checkpoint again; with a cut offset it says that nothing below that is needed."""
+        is_sent = self.partitions[index].refresh(self._clock_ms(), cut_offset)
         self._drain()
         return is_sent
 

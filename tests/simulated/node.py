@@ -191,10 +191,10 @@ class Node:
         self.operations.extend(operation for _, operation in watched)
         self.runtime.write_many(watched, waited_ms)
 
-    def refresh(self, index: int) -> bool:
+    def refresh(self, index: int, cut_offset: int = -1) -> bool:
         """See `CoordinatorRuntime.refresh`."""
-        self.world.count("refresh")
-        return self.runtime.refresh(index)
+        self.world.count("refresh" if cut_offset < 0 else "cut named")
+        return self.runtime.refresh(index, cut_offset)
 
     def delete_records(self, index: int, before_offset: int) -> None:
         """See `CoordinatorRuntime.delete_records`."""
