@@ -111,6 +111,51 @@ def test_a_cut_log_is_folded_from_its_start(new_logs: LogsFactory) -> None:
     assert_as_loaded(logs)
 
 
+def assert_history_tells_or_names_what_is_lost(logs: FoldedLogs) -> None:
+    """Each change is there once, or lies between a gap and the row before it."""
+    history = logs.history()
+    for number, log in enumerate(logs.logs):
+        told = [row["offset"] for row in history[number] if row["kind"] != GAP]
+        gaps = [row["offset"] for row in history[number] if row["kind"] == GAP]
+        assert len(told) == len(set(told))
+        lost = set(load(log.records)[2]) - set(told)
+        named = {offset for gap in gaps for offset in range(max((row for row in told if row < gap), default=-1), gap)}
+        assert lost <= named
+
+
+def test_a_log_cut_past_a_job_that_has_lost_its_place_too_leaves_a_gap(new_logs: LogsFactory) -> None:
+    """Whether its checkpoint is gone, its fold had stopped, or the history was switched off for a while."""
+    logs = new_logs(2)
+    logs.grow(60)
+    logs.fold()
+    logs.grow(30)
+    logs.cut()
+    shutil.rmtree(logs.config.checkpoint_dir)
+    logs.grow(5)
+    logs.fold()
+    gaps = {number: [row["offset"] for row in rows if row["kind"] == GAP] for number, rows in logs.history().items()}
+    assert gaps == {number: [log.log_start] for number, log in enumerate(logs.logs)}
+    assert_history_tells_or_names_what_is_lost(logs)
+
+    logs.grow(30)
+    logs.fold(replace(logs.config, history_dir=""))
+    logs.grow(5)
+    logs.fold()
+    gaps_after = [len([row for row in rows if row["kind"] == GAP]) for rows in logs.history().values()]
+    assert gaps_after == [1, 1], "the log still holds what was folded without a history"
+    assert_history_tells_or_names_what_is_lost(logs)
+
+    logs.grow(30)
+    logs.fold(replace(logs.config, history_dir=""))
+    logs.cut()
+    logs.grow(5)
+    logs.fold()
+    assert {number: rows[-1]["offset"] for number, rows in logs.history().items()} == {
+        number: load(log.records)[2][-1] for number, log in enumerate(logs.logs)
+    }
+    assert_history_tells_or_names_what_is_lost(logs)
+
+
 def test_a_batch_that_dies_between_any_two_steps_is_repeated_and_nothing_is_there_twice(
     new_logs: LogsFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

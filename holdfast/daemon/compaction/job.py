@@ -34,6 +34,8 @@ from holdfast.records.keys import format_topic_id
 _STATE_VERSION: Final = 1
 #: Stands in a query's directory when the fold of a log partition stands still.
 _STOPPED_FILE: Final = "stopped"
+#: Said once.
+_HISTORY_LAGS: Final = "the history lacks what the log still holds, so the job reads the log again from its start"
 _POLL_S: Final = 1
 _FETCH_WAIT_MS: Final = 10
 _POLL_RECORDS: Final = 10_000
@@ -172,20 +174,29 @@ class _Job:
         config = self._config
         name = f"{format_topic_id(state_topic_id)}/v{_STATE_VERSION}"
         own = Directory(self._spark, f"{config.checkpoint_dir.rstrip('/')}/{name}")
-        if state_topic_id != self._state_topic_id and own.exists(_STOPPED_FILE):
+        query_log = QueryLog(own)
+        is_first = state_topic_id != self._state_topic_id
+        if is_first and own.exists(_STOPPED_FILE):
             # Spark has read past the record that stopped the fold, so only from the log's start can it come back to it.
             own.remove()
         self._state_topic_id = state_topic_id
         writer = HistoryWriter(self._spark, config.history_dir, state_topic_id, own) if config.history_dir else None
+        if is_first and writer is not None:
+            starts = self._topics.starts(partition_count)
+            if writer.lags(query_log.next_offsets(config.state_topic), starts):
+                _log.warning(_HISTORY_LAGS)
+                own.remove()
+                # Until it has read them again, nobody may cut the records off that the history lacks.
+                self._topics.commit(starts)
+                writer = HistoryWriter(self._spark, config.history_dir, state_topic_id, own)
         sink = Sink(
             config,
             self._topics,
             state_topic_id=state_topic_id,
             partition_count=partition_count,
             history_writer=writer,
-            on_stopped=lambda: own.write_text(_STOPPED_FILE, ""),
+            on_stopped=lambda: None if own.exists(_STOPPED_FILE) else own.write_text(_STOPPED_FILE, ""),
         )
-        query_log = QueryLog(own)
         if not own.exists(_STOPPED_FILE):
             # A job that died may have left its last batch to Spark alone.
             self._topics.commit(query_log.next_offsets(config.state_topic))
