@@ -91,7 +91,7 @@ def _asking_the_past(command: Callable[..., None]) -> Callable[..., None]:
         default="holdfast-compaction",
         show_default=True,
         metavar="GROUP",
-        help="Consumer group of the job, which says how far it is.",
+        help="Consumer group of the job; how far it is counts where an earlier version wrote the history.",
     )
     @click.option(
         "--no-log",
@@ -187,12 +187,9 @@ def diff(from_ms: int, to_ms: int | None, as_json: bool, past: Past) -> None:
         raise Failure("--to lies before --from.", Exit.WRONG_USAGE)
     past.warn_before_begin(from_ms)
     earlier, later = StatesAt(from_ms), StatesAt(to_ms)
-    changes: dict[SharePartitionKey, int] = {}
     for change in past.log.changes(to_ms):
         earlier.meet(change)
         later.meet(change)
-        if isinstance(change, Change) and from_ms < change.timestamp_ms <= (to_ms or change.timestamp_ms):
-            changes[change.key] = changes.get(change.key, 0) + 1
     was_there = set(earlier.unknown())
     rows = []
     for key, known in sorted(later.known.items()):
@@ -203,7 +200,7 @@ def diff(from_ms: int, to_ms: int | None, as_json: bool, past: Past) -> None:
             {
                 **_key_data(key),
                 "what": _what(before, known, key in was_there),
-                "changes": changes.get(key, 0),
+                "changes": later.change_counts[key] - earlier.change_counts[key],
                 "from": _known_data(before),
                 "to": _known_data(known),
             }
@@ -254,12 +251,14 @@ def _print_changes(past: Past, known: dict[SharePartitionKey, Known], as_json: b
 
 
 def _tell_story(past: Past, story: OffsetStory, at_ms: int | None, follow: bool, as_json: bool) -> None:
-    steps = [
-        step
-        for change in past.log.changes(at_ms)
-        for step in story.meet(change)
-        if at_ms is None or step.change.timestamp_ms <= at_ms
-    ]
+    steps: list[Step] = []
+    #: Later than the instant, until a change follows that is not: as with states, what was before that one counts.
+    later: list[Step] = []
+    for change in past.log.changes(at_ms):
+        later += story.meet(change)
+        if at_ms is None or (isinstance(change, Change) and change.timestamp_ms <= at_ms):
+            steps += later
+            later.clear()
     _print_steps(steps, follow, as_json)
     if follow:
         for change in _coming(past):

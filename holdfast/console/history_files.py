@@ -13,6 +13,7 @@ from pyarrow import fs
 
 from holdfast.console.history_states import Change, Gap, Wanted
 from holdfast.console.outcomes import Exit, Failure
+from holdfast.daemon.compaction import coverage
 from holdfast.daemon.compaction.history import GAP, TOMBSTONE
 from holdfast.records.codec import decode_value
 from holdfast.records.errors import RecordError
@@ -108,6 +109,26 @@ class HistoryFiles:
             if until_ms is not None:
                 yield from self._next_gaps(open_ends, _day(until_ms, 0), last_day)
 
+    def covered(self) -> dict[int, int]:
+        """Return the offset by log partition, exclusive, below which the history tells every change; no entry: it does not say.
+
+        Raises:
+            Failure: something cannot be read.
+        """
+        selector = fs.FileSelector(f"{self._path}/{coverage.DIRECTORY}", allow_not_found=True)
+        with self._reading():
+            while True:
+                found = [info.path for info in self._files.get_file_info(selector) if info.base_name.endswith(".json")]
+                try:
+                    return coverage.merge_covered(map(self._read_text, found))
+                except FileNotFoundError:
+                    # The job has put a newer one in its place, so the next list has that one.
+                    continue
+
+    def _read_text(self, path: str) -> str:
+        with self._files.open_input_stream(path) as stream:
+            return bytes(stream.read()).decode()
+
     def newest(self, log_partition: int, end: int, last_day: str = _LAST_DAY) -> tuple[int, int] | None:
         """Return offset and time of the newest change of a log partition below an offset; None: there is none.
 
@@ -119,14 +140,20 @@ class HistoryFiles:
         Raises:
             Failure: something cannot be read.
         """
+        newest: tuple[int, int] | None = None
         below = (ds.field("log_partition") == log_partition) & (ds.field("offset") < end) & (ds.field("kind") != GAP)
         with self._reading():
             for day in sorted((day for day in self._days if day <= last_day), reverse=True):
                 table = self._days[day].to_table(columns=["offset", "timestamp_ms"], filter=below)
+                is_last_look = newest is not None
                 if len(table):
                     place = pc.index(table["offset"], pc.max(table["offset"])).as_py()
-                    return table["offset"][place].as_py(), table["timestamp_ms"][place].as_py()
-        return None
+                    found = table["offset"][place].as_py(), table["timestamp_ms"][place].as_py()
+                    newest = found if newest is None else max(found, newest)
+                if is_last_look:
+                    # A clock that was set back over midnight puts the newest change into the day before, and no other.
+                    break
+        return newest
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from holdfast.daemon.compaction import history
+from holdfast.daemon.compaction import coverage, history
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.codec import Kind, decode_key, peek_kind
 from holdfast.records.folding import RawRecord
@@ -69,3 +69,10 @@ def write_batch(directory: Path, state_topic_id: bytes, batch_id: str, rows: Ite
 
 def day_of(row: dict[str, Any]) -> str:
     return datetime.fromtimestamp(row["timestamp_ms"] / 1_000, UTC).date().isoformat()
+
+
+def write_covered(directory: Path, state_topic_id: bytes, name: str, covered: dict[int, int]) -> None:
+    """Say, as a job does, up to where the history tells of each log partition."""
+    target = directory / f"state_topic_id={format_topic_id(state_topic_id)}" / coverage.DIRECTORY
+    target.mkdir(parents=True, exist_ok=True)
+    (target / f"{name}.json").write_text(coverage.encode_covered(covered))

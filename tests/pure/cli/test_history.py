@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -11,12 +14,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.cli import main
 from holdfast.console.history_files import HistoryFiles
-from holdfast.console.history_states import DAY_MS, Change, Gap, Known, OffsetStory, StatesAt, Status, Wanted
+from holdfast.console.history_log import HistoryLog
+from holdfast.console.history_states import Change, Gap, Known, OffsetStory, StatesAt, Status, Wanted
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.codec import Codec, decode_value, encode_record
@@ -29,6 +33,7 @@ from tests.pure.cli.history_writer import Stamped, gap_row, rows_of, write_batch
 from tests.pure.records.logs import KEYS, STATE_TOPIC_ID, LogWriter, logs
 
 LOG_PARTITION = 3
+DAY_MS = 86_400_000
 #: 2026-01-31T23:59:00Z, so that logs go over midnight.
 BEGIN_MS = 1_769_903_940_000
 UNCUT = ("write", "write", "write", "snapshot", "delete", "take", "refresh", "gap", "zombie", "foreign", "unknown")
@@ -192,7 +197,7 @@ def live(known: dict[SharePartitionKey, Known]) -> dict[SharePartitionKey, Share
 
 
 @given(logs(UNCUT), st.integers(-60, 300), st.randoms(use_true_random=False))
-def test_the_state_at_an_instant_is_that_after_the_newest_change_no_later(
+def test_the_state_at_an_instant_is_that_after_the_newest_of_its_own_changes_that_is_no_later(
     log: LogWriter, after_s: int, random: Random
 ) -> None:
     changes = changes_of(rows_of(LOG_PARTITION, stamp(log, random)))
@@ -201,11 +206,62 @@ def test_the_state_at_an_instant_is_that_after_the_newest_change_no_later(
         states = StatesAt(instant_ms)
         for change in changes:
             states.meet(change)
-        newest = max(
-            (index for index, change in enumerate(changes) if instant_ms is None or change.timestamp_ms <= instant_ms),
-            default=-1,
-        )
-        assert live(states.known) == replay_all(changes[: newest + 1])
+        expected = []
+        for key in KEYS:
+            own = [change for change in changes if change.key == key]
+            until = max(
+                (index for index, change in enumerate(own) if instant_ms is None or change.timestamp_ms <= instant_ms),
+                default=-1,
+            )
+            expected += own[: until + 1]
+        assert live(states.known) == replay_all(expected)
+        assert states.change_counts == Counter(change.key for change in expected)
+
+
+def stamp_wildly(log: LogWriter, random: Random) -> list[Stamped]:
+    """Give each record a time, of a clock that is set back by hours and over midnight now and then."""
+    stamped, now_ms = [], BEGIN_MS
+    for each in log.records:
+        now_ms += random.choice((0, 60_000, 3_600_000, 3_600_000, -3 * 3_600_000))
+        stamped.append(Stamped(each, now_ms))
+    return stamped
+
+
+@settings(max_examples=40)
+@given(st.lists(logs(UNCUT), min_size=2, max_size=2), st.integers(-600, 3_000), st.randoms(use_true_random=False))
+def test_the_answer_about_a_share_partition_is_the_same_whatever_else_is_asked_for(
+    written: list[LogWriter], after_minutes: int, random: Random
+) -> None:
+    """Also where the clock was set back by hours, over midnight, and behind a gap."""
+    time_ms = BEGIN_MS + after_minutes * 60_000
+    with TemporaryDirectory() as directory:
+        keys: set[SharePartitionKey] = set()
+        for number, log in enumerate(written):
+            rows = rows_of(number, stamp_wildly(log, random))
+            for row in rows:
+                # Each log partition has groups of its own, and two share partitions in each group.
+                row["group_id"] = f"group:{number}:{row['partition'] // 2}"
+                keys.add(SharePartitionKey(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"]))
+            if rows and random.random() < 0.5:
+                lost = random.randrange(len(rows))
+                gap = gap_row(number, rows[lost]["offset"], rows[lost]["timestamp_ms"])
+                rows[random.randint(0, lost) : lost] = [gap]
+            write_batch(Path(directory), STATE_TOPIC_ID, f"a-{number}", rows)
+
+        def answer(wanted: Wanted) -> tuple[dict[SharePartitionKey, Known], set[SharePartitionKey]]:
+            states = StatesAt(time_ms)
+            if keys:
+                log = HistoryLog(HistoryFiles(directory, STATE_TOPIC_ID), None, "job", wanted)
+                with redirect_stderr(StringIO()):
+                    for each in log.changes(time_ms):
+                        states.meet(each)
+            return states.known, set(states.unknown())
+
+        known, unknown = answer(Wanted())
+        for key in keys:
+            for wanted in (Wanted(key.group_id), Wanted(key.group_id, key.topic_id), Wanted(*key)):
+                found = answer(wanted)
+                assert (found[0].get(key), key in found[1]) == (known.get(key), key in unknown)
 
 
 KEY = KEYS[0]
@@ -248,6 +304,26 @@ def test_behind_a_gap_only_what_is_met_again_is_certain() -> None:
         instant.meet(Gap(LOG_PARTITION, 8, BEGIN_MS + 3))
         instant.meet(change(9, UPDATE))
         assert instant.known[KEY].status is status
+
+
+def test_a_gap_that_is_later_than_the_instant_changes_nothing_until_something_follows_that_is_not() -> None:
+    """The clock was set back by a minute behind the gap."""
+    states = StatesAt(BEGIN_MS + 5)
+    states.meet(change(0, SNAPSHOT))
+    states.meet(change(1, UPDATE, KEY, BEGIN_MS + 60_000))
+    states.meet(Gap(LOG_PARTITION, 8, BEGIN_MS + 60_000))
+    assert states.known[KEY] == Known(Status.LIVE, replay(None, SNAPSHOT, 1 << 31), LOG_PARTITION, 0, BEGIN_MS)
+    states.meet(change(9, UPDATE, KEY, BEGIN_MS + 4))
+    assert states.known[KEY].status is Status.UNKNOWN
+    assert states.change_counts[KEY] == 3
+
+
+def test_the_time_of_a_gap_is_that_of_the_newest_offset_where_the_clock_was_set_back_over_midnight(
+    tmp_path: Path,
+) -> None:
+    rows = [*day_rows(1, 3, 4), *day_rows(0, 5, 6), gap_row(0, 9, DAY_BEGIN_MS + 3 * DAY_MS)]
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-0", rows)
+    assert told_of(tmp_path, Wanted())[-1] == Gap(0, 9, DAY_BEGIN_MS + 3_600_000)
 
 
 def test_the_story_of_an_offset_does_not_go_on_with_what_was_before_a_gap() -> None:
