@@ -82,7 +82,8 @@ def _asking_the_past(command: Callable[..., None]) -> Callable[..., None]:
         show_envvar=True,
         required=True,
         metavar="PATH_OR_URI",
-        help="Where the job writes the history: its `snapshots.history.dir`.",
+        help="Where the job writes the history: its `snapshots.history.dir`, a path or a URI (file, s3a, s3n, s3, abfs, abfss, "
+        "gs, hdfs).",
     )
     @click.option(
         "--job-group",

@@ -1,5 +1,6 @@
 """The history that the Spark job writes, read back: changes in the order of the log, each of them once, and gaps."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -34,6 +35,19 @@ _ROWS_PER_BATCH: Final = 8_192
 _ID_NAME: Final = "state_topic_id="
 _LAST_DAY: Final = "9"
 
+#: What pyarrow calls the schemes by which Hadoop knows a store; those that both call the same stand here too.
+SCHEMES: Final = {
+    "file": "file",
+    "s3a": "s3",
+    "s3n": "s3",
+    "s3": "s3",
+    "abfs": "abfs",
+    "abfss": "abfss",
+    "gs": "gs",
+    "hdfs": "hdfs",
+}
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
+
 #: What `_COLUMNS` says.
 _Row = tuple[Any, ...]
 
@@ -41,7 +55,7 @@ _parse_topic_id = lru_cache(maxsize=10_000)(parse_topic_id)
 
 
 class HistoryFiles:
-    """The history of one state topic, in a directory or under a URI that pyarrow can read."""
+    """The history of one state topic, in a directory or under a URI of one of `SCHEMES`."""
 
     def __init__(self, uri: str, state_topic_id: bytes | None) -> None:
         """Look for the history.
@@ -55,7 +69,7 @@ class HistoryFiles:
         """
         self._uri = uri
         try:
-            self._files, path = fs.FileSystem.from_uri(uri) if ":" in uri else (fs.LocalFileSystem(), uri)
+            self._files, path = _file_system(uri)
             found = self._files.get_file_info(fs.FileSelector(path))
         except FileNotFoundError:
             raise Failure(
@@ -63,7 +77,10 @@ class HistoryFiles:
                 Exit.NOT_FOUND,
             ) from None
         except (OSError, pa.ArrowException) as error:
-            raise Failure(f"The history at {uri} cannot be read: {error}") from None
+            raise Failure(
+                f"The history at {uri} cannot be read: {error}; --history-dir takes a path, or a URI of the schemes "
+                f"{', '.join(SCHEMES)}."
+            ) from None
         topics = {info.base_name.removeprefix(_ID_NAME): info.path for info in found if _ID_NAME in info.base_name}
         name = format_topic_id(state_topic_id) if state_topic_id is not None else next(iter(topics), "")
         if name not in topics:
@@ -232,6 +249,16 @@ class HistoryFiles:
                     left.remove(gap["log_partition"])
                     yield self._gap(gap["log_partition"], gap["offset"], gap["timestamp_ms"])
             left -= begins.keys()
+
+
+def _file_system(uri: str) -> tuple[Any, str]:
+    """Return the file system behind a path, or a URI as Hadoop takes it, and the path in it."""
+    found = _SCHEME.match(uri)
+    if found is None:
+        return fs.LocalFileSystem(), uri
+    scheme = found[1].lower()
+    file_system, path = fs.FileSystem.from_uri(f"{SCHEMES.get(scheme, scheme)}{uri[found.end(1) :]}")
+    return file_system, path
 
 
 def _each_once(days: Iterator[pa.Table]) -> Iterator[_Row]:

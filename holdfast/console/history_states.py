@@ -102,18 +102,16 @@ class StatesAt:
             self._take_gap(change)
             return
         key = change.key
-        if key not in self._ahead and key in self.known:
-            base, change_count = self.known[key], 0
-        else:
-            base, change_count = self._ahead.pop(key, (None, 0))
-        known = after(base, change)
-        if self._is_later(change.timestamp_ms):
-            if key not in self.known:
-                is_first = isinstance(change.value, Snapshot) and change.value.snapshot_epoch == 0
-                self._was_there.setdefault(key, not is_first)
-            self._ahead[key] = _Ahead(known, change_count + 1)
-        else:
-            self._settle(key, _Ahead(known, change_count + 1))
+        former = self._ahead.pop(key, None)
+        base, change_count = (self.known.get(key), 0) if former is None else former
+        ahead = _Ahead(after(base, change), change_count + 1)
+        if not self._is_later(change.timestamp_ms):
+            self._settle(key, ahead)
+            return
+        if key not in self.known:
+            is_first = isinstance(change.value, Snapshot) and change.value.snapshot_epoch == 0
+            self._was_there.setdefault(key, not is_first)
+        self._ahead[key] = ahead
 
     def unknown(self) -> list[SharePartitionKey]:
         """Return the share partitions that were there at the instant, as a later change shows, in a state that nobody knows."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 
@@ -21,6 +22,19 @@ class Directory:
         java_context: Any = spark.sparkContext._jsc
         self.path = path.rstrip("/")
         self._files: Any = self._path("").getFileSystem(java_context.hadoopConfiguration())
+
+    def prepare(self) -> None:
+        """Make the directory where there is none, and see whether files can be written to it.
+
+        Raises:
+            OSError: they cannot.
+            Py4JJavaError: the file system says so itself.
+        """
+        probe = f"_probe-{uuid4().hex}"
+        self._files.mkdirs(self._path(""))
+        self._files.create(self._path(probe), True).close()
+        if not self._files.delete(self._path(probe), False):
+            raise OSError(f"{self.path}/{probe} cannot be removed.")
 
     def exists(self, name: str = "") -> bool:
         """Tell whether there is a file or directory of that name below this one."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from threading import Event
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 import structlog
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -18,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from holdfast.broker.jars import spark_kafka_jars
 from holdfast.daemon.compaction.config import CompactionConfig
 from holdfast.daemon.compaction.errors import CompactionError, TopicMadeAgain
+from holdfast.daemon.compaction.failures import SPARK_ERRORS, explain, reason, silence_py4j
 from holdfast.daemon.compaction.files import Directory
 from holdfast.daemon.compaction.folding_processor import INPUT_COLUMNS, OUTPUT, FoldingProcessor
 from holdfast.daemon.compaction.history_writer import HistoryWriter
@@ -61,17 +64,50 @@ def run(
     Raises:
         CompactionError: the job cannot go on; the text says why.
     """
+    silence_py4j()
     topics = Topics(config)
-    # Spark takes its time to start, and what was cut meanwhile would be missing from the history.
-    topics.register()
-    spark = make_session(config)
     try:
-        job = _Job(spark, config, topics, once, on_progress, stop or Event())
-        while not job.run_query():
-            pass
+        # Spark takes its time to start, and what was cut meanwhile would be missing from the history.
+        topics.register()
+        with _session(config) as spark:
+            _prepare(spark, "snapshots.checkpoint.dir", config.checkpoint_dir)
+            _prepare(spark, "snapshots.history.dir", config.history_dir)
+            job = _Job(spark, config, topics, once, on_progress, stop or Event())
+            while not job.run_query():
+                pass
     finally:
-        spark.stop()
         topics.close()
+
+
+@contextmanager
+def _session(config: CompactionConfig) -> Iterator[SparkSession]:
+    """Give a session that ends with the block.
+
+    Raises:
+        CompactionError: Spark fails; the text says why in a line.
+    """
+    java = None
+    try:
+        spark = make_session(config)
+        gateway: Any = spark.sparkContext._gateway
+        java = getattr(gateway, "proc", None)
+        try:
+            yield spark
+        finally:
+            # Where Java is gone already there is nothing left to end, and what went wrong first is to be told.
+            with suppress(*SPARK_ERRORS):
+                spark.stop()
+    except SPARK_ERRORS as error:
+        raise explain(error, java) from error
+
+
+def _prepare(spark: SparkSession, setting: str, path: str) -> None:
+    if not path:
+        return
+    try:
+        Directory(spark, path).prepare()
+    except (Py4JJavaError, OSError) as error:
+        raise CompactionError(f"{setting} is {path}, which cannot be written to: {reason(error)}.") from error
 
 
 def make_session(config: CompactionConfig) -> SparkSession:
@@ -236,7 +272,8 @@ class _Job:
         except TopicMadeAgain:
             return self._stop.is_set()
         finally:
-            query.stop()
+            with suppress(*SPARK_ERRORS):
+                query.stop()
 
     def _find_topic(self) -> tuple[bytes, int] | None:
         """Return id and number of partitions of the state topic, None when the job is stopped before there is one."""
@@ -280,6 +317,6 @@ class _Job:
                     asked_at = monotonic()
         except StreamingQueryException as error:
             if not (failures and isinstance(failures[-1], _Ending)) and self._is_same_topic():
-                raise failures[-1] if failures else CompactionError(f"The query ended: {error}") from error
+                raise (failures[-1] if failures else error) from None
             return self._stop.is_set()
         return True

@@ -10,15 +10,18 @@ from io import StringIO
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import fs  # type: ignore[import-untyped]
 
 from holdfast.cli import main
-from holdfast.console.history_files import HistoryFiles
+from holdfast.console import history_files
+from holdfast.console.history_files import SCHEMES, HistoryFiles
 from holdfast.console.history_log import HistoryLog
 from holdfast.console.history_states import Change, Gap, Known, OffsetStory, StatesAt, Status, Wanted
 from holdfast.console.outcomes import Exit, Failure
@@ -178,6 +181,57 @@ def test_a_history_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert HistoryFiles(tmp_path.as_uri(), STATE_TOPIC_ID).begin_ms() is None
     with pytest.raises(Failure, match="is of 2 state topics"):
         HistoryFiles(str(tmp_path), None)
+
+
+@pytest.mark.parametrize(
+    ("uri", "asked"),
+    [
+        ("s3a://bucket/holdfast/history", "s3://bucket/holdfast/history"),
+        ("s3n://bucket/history", "s3://bucket/history"),
+        ("S3A://bucket/history", "s3://bucket/history"),
+        ("s3://bucket/history?region=eu-central-1", "s3://bucket/history?region=eu-central-1"),
+        ("abfss://box@account.dfs.core.windows.net/history", "abfss://box@account.dfs.core.windows.net/history"),
+        ("gs://bucket/history", "gs://bucket/history"),
+        ("hdfs://namenode:8020/history", "hdfs://namenode:8020/history"),
+        ("wasbs://box@account/history", "wasbs://box@account/history"),
+    ],
+)
+def test_the_history_is_read_from_where_the_job_is_told_to_write_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str, asked: str
+) -> None:
+    """A URI as Hadoop has it is one of pyarrow's; a stand-in for the store is a local directory."""
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-0", day_rows(0, 1, 2))
+
+    def from_uri(given_uri: str) -> tuple[Any, str]:
+        assert given_uri == asked
+        return fs.LocalFileSystem(), str(tmp_path)
+
+    monkeypatch.setattr(
+        history_files,
+        "fs",
+        SimpleNamespace(FileSystem=SimpleNamespace(from_uri=from_uri), FileSelector=fs.FileSelector),
+    )
+    files = HistoryFiles(uri, STATE_TOPIC_ID)
+    assert len(list(files.changes(Wanted()))) == 2
+    assert files.covered() == {}
+
+
+@pytest.mark.parametrize("name", ["plain", "with:colon", "a:/colon"])
+def test_a_local_history_is_named_by_a_path_or_a_uri(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / name
+    write_batch(directory, STATE_TOPIC_ID, "a-0", day_rows(0, 1, 2))
+    monkeypatch.chdir(tmp_path)
+    for place in (str(directory), f"file://{directory}", f"file:{directory}", f"./{name}"):
+        assert len(list(HistoryFiles(place, STATE_TOPIC_ID).changes(Wanted()))) == 2
+
+
+def test_a_scheme_that_cannot_be_read_is_named_with_those_that_can(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match="schemes file, s3a, s3n, s3, abfs, abfss, gs, hdfs"):
+        HistoryFiles("viewfs-x://cluster/history", STATE_TOPIC_ID)
+    for scheme in SCHEMES:
+        assert scheme in run(tmp_path, "history", "--help").stdout
 
 
 # ---- states ----------------------------------------------------------------------------------------------------------

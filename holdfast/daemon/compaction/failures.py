@@ -1,0 +1,92 @@
+"""What Spark, its processes and its file systems fail with, as one line for people."""
+
+from __future__ import annotations
+
+import logging
+import re
+import signal
+from subprocess import Popen, TimeoutExpired
+from typing import Any, Final
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+from holdfast.daemon.compaction.errors import CompactionError
+
+#: What a call fails with when Java is gone, or does not do what it is asked to.
+SPARK_ERRORS: Final = (PySparkException, Py4JError, OSError, EOFError)
+
+_LINE_CHARACTERS_MAX: Final = 500
+#: A process that closes its connections is about to end.
+_JAVA_END_TIMEOUT_S: Final = 5.0
+#: As Spark's own words for workers of Python that are gone, or never came.
+_WORKER_ENDED: Final = re.compile(r"Python worker (exited unexpectedly|failed to connect back)")
+_CAUSE: Final = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
+_PACKAGE: Final = re.compile(r"^(?:[a-z]\w*\.)+(?=[A-Z])")
+
+
+def explain(error: BaseException, java: Popen[bytes] | None) -> CompactionError:
+    """Return an error that says in one line why the job cannot go on.
+
+    Args:
+        error: one of `SPARK_ERRORS`.
+        java: Java's process; None: somebody else started it.
+    """
+    if not isinstance(error, (PySparkException, Py4JJavaError)):
+        code = _exit_code(java)
+        if code is not None:
+            return CompactionError(f"Java ended ({_end_text(code)}); see whether the machine has memory for it.")
+    if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
+        return CompactionError("Java does not answer any more; it may have been killed.")
+    found = _WORKER_ENDED.search(_text_of(error))
+    if found is not None:
+        return CompactionError(
+            f"A Python process of Spark ended (killed?): {found[0]}; see whether the machine has memory for it."
+        )
+    return CompactionError(f"Spark cannot go on: {reason(error)}.")
+
+
+def reason(error: BaseException) -> str:
+    """Return the deepest cause of one of `SPARK_ERRORS`, in one line without a full stop at its end."""
+    return _one_line(_text_of(error))
+
+
+def silence_py4j() -> None:
+    """Keep the bridge to Java from writing a traceback for each call that fails; `explain` says what matters."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    root = logging.getLogger()
+    root.removeFilter(_is_not_of_py4j)
+    root.addFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in record.pathname.split("/") or record.levelno >= logging.CRITICAL
+
+
+def _exit_code(java: Popen[bytes] | None) -> int | None:
+    if java is None:
+        return None
+    try:
+        return java.wait(_JAVA_END_TIMEOUT_S)
+    except TimeoutExpired:
+        return None
+
+
+def _end_text(code: int) -> str:
+    return f"killed by {signal.Signals(-code).name}?" if code < 0 else f"exit code {code}"
+
+
+def _text_of(error: BaseException) -> str:
+    if isinstance(error, Py4JJavaError):
+        cause: Any = error.java_exception
+        while (deeper := cause.getCause()) is not None:
+            cause = deeper
+        return str(cause.toString())
+    return str(error)
+
+
+def _one_line(text: str) -> str:
+    """Return the deepest cause that a text with a stack trace names, or its first line."""
+    causes = _CAUSE.findall(text)
+    line = causes[-1] if causes else next((line for line in text.splitlines() if line.strip()), "no reason is given")
+    return _PACKAGE.sub("", line.strip())[:_LINE_CHARACTERS_MAX].removesuffix(".")
