@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyarrow import dataset as ds
 from pyarrow import fs
 
-from holdfast.console.history_states import Change, Gap, Wanted
+from holdfast.console.history_states import DAY_MS, Change, Gap, Wanted
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.daemon.compaction import coverage
 from holdfast.daemon.compaction.history import GAP, TOMBSTONE
@@ -116,7 +116,7 @@ class HistoryFiles:
         Raises:
             Failure: something cannot be read.
         """
-        last_day = _LAST_DAY if until_ms is None else _day(until_ms, 1)
+        last_day = _LAST_DAY if until_ms is None else _day(until_ms + DAY_MS)
         open_ends: set[int] = set()
         with self._reading():
             days = [day for day in sorted(self._days) if day <= last_day]
@@ -124,7 +124,7 @@ class HistoryFiles:
                 open_ends.add(row[0])
                 yield self._change(row)
             if until_ms is not None:
-                yield from self._next_gaps(open_ends, _day(until_ms, 0), last_day)
+                yield from self._next_gaps(open_ends, _day(until_ms), last_day)
 
     def covered(self) -> dict[int, int]:
         """Return the offset by log partition, exclusive, below which the history tells every change; no entry: it does not say.
@@ -223,7 +223,7 @@ class HistoryFiles:
         )
 
     def _gap(self, log_partition: int, end: int, end_ms: int) -> Gap:
-        newest = self.newest(log_partition, end, _day(end_ms, 1))
+        newest = self.newest(log_partition, end, _day(end_ms + DAY_MS))
         return Gap(log_partition, end, end_ms if newest is None else newest[1])
 
     def _next_gaps(self, log_partitions: set[int], after_day: str, read_day: str) -> Iterator[Gap]:
@@ -310,6 +310,6 @@ def _new(rows: Iterator[_Row], newest: dict[int, tuple[int, str]]) -> Iterator[_
             yield row
 
 
-def _day(time_ms: int, days_later: int) -> str:
-    """Return the UTC date of a time, or of some days later."""
-    return (datetime.fromtimestamp(time_ms / 1_000, UTC) + timedelta(days=days_later)).date().isoformat()
+def _day(time_ms: int) -> str:
+    """Return the UTC date of a time."""
+    return datetime.fromtimestamp(time_ms / 1_000, UTC).date().isoformat()

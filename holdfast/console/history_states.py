@@ -19,6 +19,9 @@ from holdfast.records.values import Snapshot, Value
 #: Never reached: what is counted of updates is not shown.
 _UPDATES_MAX: Final = 1 << 31
 
+#: The most by which the clock of a broker is set back: what is later by more is not looked at for an instant.
+DAY_MS: Final = 86_400_000
+
 
 class Wanted(NamedTuple):
     """Which share partitions to tell of; None means any."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
 
@@ -171,6 +172,39 @@ def test_a_batch_that_dies_between_any_two_steps_is_repeated_and_nothing_is_ther
         logs.fold()
         assert_as_loaded(logs)
     assert_history_holds_each_change_once(logs)
+
+
+def test_a_batch_that_dies_between_two_days_loses_nothing_though_the_clock_went_back_and_the_checkpoint_is_lost(
+    new_logs: LogsFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest offsets lie in the earlier day, which is put in its place first."""
+    logs = new_logs(2)
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    midnight_ms = round(today.timestamp() * 1_000)
+    logs.clock_ms = lambda offset: midnight_ms + (1 if offset < 30 else -1) * 60_000
+    logs.grow(60)
+    move = Directory.move
+    moved: list[str] = []
+
+    def dying(directory: Directory, source: str, target: str) -> None:
+        if "day=" in source:
+            moved.append(source)
+            if len(moved) == 2:
+                raise OSError("killed here")
+        move(directory, source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Directory, "move", dying)
+        with pytest.raises(CompactionError, match="killed here"):
+            logs.fold()
+    days = [(today - timedelta(days=1)).date(), today.date()]
+    assert [Path(source).name for source in moved] == [f"day={day.isoformat()}" for day in days]
+    seen = {number: len(rows) for number, rows in logs.history().items()}
+    shutil.rmtree(logs.config.checkpoint_dir)
+    logs.fold()
+    assert_as_loaded(logs)
+    assert_history_holds_each_change_once(logs)
+    assert all(len(logs.history()[number]) > count for number, count in seen.items())
 
 
 def test_the_group_reads_the_log_from_its_start_on_before_anything_is_folded_and_stays_where_it_is(

@@ -6,8 +6,8 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -43,8 +43,8 @@ LONG_FORMS = os.environ.get("HISTORY_LONG") == "1"
 @pytest.fixture
 def logs(kafka: str, new_topic: NewTopicFactory, tmp_path: Path) -> FoldedLogs:
     """Give two logs that take a job several batches."""
-    state_topic = new_topic(2)
-    logs = FoldedLogs(kafka, state_topic, f"{state_topic}-snapshots", tmp_path, 2)
+    snapshot_topic = new_topic(2, cleanup_policy="compact", max_message_bytes=str(64 << 20))
+    logs = FoldedLogs(kafka, new_topic(2), snapshot_topic, tmp_path, 2)
     logs.grow(600)
     return logs
 
@@ -76,13 +76,13 @@ def command_of(process: int) -> str:
         return ""
 
 
-def kill_one(job: JobProcess, is_wanted: Callable[[str], bool]) -> bool:
-    """End a process of the job's by SIGKILL; returns whether there was one."""
+def kill_processes(job: JobProcess, is_wanted: Callable[[str], bool]) -> None:
+    """End processes of the job's by SIGKILL."""
     assert job.pid is not None
-    found = [each for each in processes_of(job.pid) if each != job.pid and is_wanted(command_of(each))]
-    if found:
-        os.kill(found[-1], signal.SIGKILL)
-    return bool(found)
+    for process in processes_of(job.pid):
+        if process != job.pid and is_wanted(command_of(process)):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
 
 
 def is_java(command: str) -> bool:
@@ -93,9 +93,14 @@ def is_worker(command: str) -> bool:
     return "pyspark" in command and not is_java(command)
 
 
-async def end_of(job: JobProcess) -> tuple[int, list[str]]:
-    """Wait for the end of a job; returns its exit code, and the lines of its log."""
-    await wait_until(lambda: not job.is_running(), "a job that ends", SPARK_TIMEOUT_S)
+async def end_of(job: JobProcess, is_wanted: Callable[[str], bool]) -> tuple[int, list[str]]:
+    """Kill processes of a job until it ends, for one between two tasks is not missed; returns exit code and lines of its log."""
+
+    def has_ended() -> bool:
+        kill_processes(job, is_wanted)
+        return not job.is_running()
+
+    await wait_until(has_ended, "a job that ends", SPARK_TIMEOUT_S)
     return job.exit_code(), job.said().splitlines()
 
 
@@ -115,8 +120,7 @@ async def test_a_killed_process_of_spark_is_one_line_and_the_next_run_makes_up_f
             before = len(job.said().splitlines())
             job.launch("--once")
             await begun(job)
-            await wait_until(partial(kill_one, job, is_wanted), "a kill", SPARK_TIMEOUT_S)
-            code, lines = await end_of(job)
+            code, lines = await end_of(job, is_wanted)
             assert code == 1
             assert lines[-1].startswith(f"Error: {said}"), "\n".join(lines[-20:])
             assert not [line for line in lines[before:] if "Traceback" in line], "\n".join(lines[before:])

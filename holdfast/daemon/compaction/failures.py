@@ -19,8 +19,10 @@ SPARK_ERRORS: Final = (PySparkException, Py4JError, OSError, EOFError)
 _LINE_CHARACTERS_MAX: Final = 500
 #: A process that closes its connections is about to end.
 _JAVA_END_TIMEOUT_S: Final = 5.0
-#: As Spark's own words for workers of Python that are gone, or never came.
+#: Spark's own words for workers of Python that are gone, or never came; and where it starts them and talks to them.
 _WORKER_ENDED: Final = re.compile(r"Python worker (exited unexpectedly|failed to connect back)")
+_WORKER_LOST: Final = re.compile(r"at org\.apache\.spark\.api\.python\.PythonWorkerFactory")
+_TRACEBACK: Final = "Traceback (most recent call last):"
 _CAUSE: Final = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
 _PACKAGE: Final = re.compile(r"^(?:[a-z]\w*\.)+(?=[A-Z])")
 
@@ -38,10 +40,12 @@ def explain(error: BaseException, java: Popen[bytes] | None) -> CompactionError:
             return CompactionError(f"Java ended ({_end_text(code)}); see whether the machine has memory for it.")
     if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
         return CompactionError("Java does not answer any more; it may have been killed.")
-    found = _WORKER_ENDED.search(_text_of(error))
-    if found is not None:
+    trace = str(error)
+    found = _WORKER_ENDED.search(trace)
+    if found is not None or _WORKER_LOST.search(trace) is not None:
+        words = "Spark lost it" if found is None else found[0]
         return CompactionError(
-            f"A Python process of Spark ended (killed?): {found[0]}; see whether the machine has memory for it."
+            f"A Python process of Spark ended (killed?): {words}; see whether the machine has memory for it."
         )
     return CompactionError(f"Spark cannot go on: {reason(error)}.")
 
@@ -86,7 +90,14 @@ def _text_of(error: BaseException) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Return the deepest cause that a text with a stack trace names, or its first line."""
-    causes = _CAUSE.findall(text)
-    line = causes[-1] if causes else next((line for line in text.splitlines() if line.strip()), "no reason is given")
+    """Return the deepest cause that a text with a stack trace names, the error of a Python traceback in it, or its first line."""
+    _, is_python, below = text.rpartition(_TRACEBACK)
+    causes = [] if is_python else _CAUSE.findall(text)
+    # The last line of a traceback is the one that does not stand below another one.
+    lines = [
+        line
+        for line in (below if is_python else text).splitlines()
+        if line.strip() and not (is_python and line[0] == " ")
+    ]
+    line = causes[-1] if causes else lines[0] if lines else "no reason is given"
     return _PACKAGE.sub("", line.strip())[:_LINE_CHARACTERS_MAX].removesuffix(".")

@@ -48,7 +48,7 @@ class HistoryWriter:
         beside = [name for name in self._root.directories() if name.startswith("_") and name != coverage.DIRECTORY]
         self._left = [name for name in beside if name.startswith(f"_{self._job}-")]
         if not covered_files:
-            covered = self._find_covered()
+            covered = self._find_covered(beside)
         self._coverage = Coverage(covered, self._find_told(beside, covered))
 
     def lags(self, folded: Mapping[int, int], starts: Mapping[int, int]) -> bool:
@@ -120,11 +120,17 @@ class HistoryWriter:
             if len(found) == len(names):
                 return names, coverage.merge_covered(found)
 
-    def _find_covered(self) -> dict[int, int]:
-        """Return what a history covers that an earlier version wrote: up to its newest row, for that is all there is to say."""
+    def _find_covered(self, beside: Sequence[str]) -> dict[int, int]:
+        """Return what a history covers that does not say so, as one of an earlier version: what lies up to its newest row.
+
+        Args:
+            beside: directories in which batches are written; of what they left in the history, nobody knows what is missing.
+        """
         if not any(name.startswith(_DAY) for name in self._root.directories()):
             return {}
-        newest = self._spark.read.parquet(self._root.path).groupBy("log_partition").agg(f.max("offset").alias("offset"))
+        unfinished = [name.removeprefix("_") for name in beside]
+        rows = self._spark.read.parquet(self._root.path).where(~f.col("batch_id").isin(unfinished))
+        newest = rows.groupBy("log_partition").agg(f.max("offset").alias("offset"))
         return {row.log_partition: row.offset + 1 for row in newest.collect()}
 
     def _find_told(self, beside: Sequence[str], covered: Mapping[int, int]) -> list[Interval]:

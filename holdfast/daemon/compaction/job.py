@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import Event
 from time import monotonic
 from typing import Any, Final
@@ -41,6 +42,7 @@ _STOPPED_FILE: Final = "stopped"
 _HISTORY_LAGS: Final = "the history lacks what the log still holds, so the job reads the log again from its start"
 _POLL_S: Final = 1
 _FETCH_WAIT_MS: Final = 10
+_LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 _POLL_RECORDS: Final = 10_000
 
 _log = structlog.get_logger(__name__)
@@ -132,6 +134,8 @@ def make_session(config: CompactionConfig) -> SparkSession:
             properties["spark.driver.memory"] = "2g"
             # A batch counts as a whole, pauses within it do not.
             properties["spark.driver.extraJavaOptions"] = "-XX:+UseParallelGC"
+            # Spark puts these in front of the former, which a user may set.
+            properties["spark.driver.defaultJavaOptions"] = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             # Nobody else has to reach this driver.
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

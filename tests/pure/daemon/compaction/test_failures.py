@@ -35,8 +35,12 @@ class Java:
 class JavaFailure(Py4JJavaError):  # type: ignore[misc] # it has no types
     """One without the connection that the real one asks."""
 
-    def __init__(self, exception: Java) -> None:
+    def __init__(self, exception: Java, trace: str = "") -> None:
         self.java_exception = exception
+        self._trace = trace
+
+    def __str__(self) -> str:
+        return f"An error occurred while calling o1.save.\n: {self.java_exception.toString()}\n{self._trace}"
 
 
 @pytest.fixture
@@ -73,6 +77,10 @@ def test_a_worker_that_was_killed_is_named_and_so_is_one_that_did_not_come() -> 
         "A Python process of Spark ended (killed?): Python worker exited unexpectedly; "
         "see whether the machine has memory for it."
     )
+    lost = JavaFailure(
+        Java("java.io.IOException: Stream closed"), "\tat org.apache.spark.api.python.PythonWorkerFactory.a"
+    )
+    assert str(explain(lost, None)).startswith("A Python process of Spark ended (killed?): Spark lost it;")
     late = JavaFailure(
         Java("x.SparkException: Job aborted", Java("x.SparkException: Python worker failed to connect back."))
     )
@@ -84,6 +92,10 @@ def test_anything_else_is_its_deepest_cause_in_one_line() -> None:
     assert reason(deep) == "IOException: Mkdirs failed to create /x"
     assert str(explain(deep, None)) == "Spark cannot go on: IOException: Mkdirs failed to create /x."
     assert str(explain(OSError("/h/day=1 is there already."), None)) == "Spark cannot go on: /h/day=1 is there already."
+    in_python = (
+        "[PYTHON] An exception\nTraceback (most recent call last):\n  File x\n    fold()\nValueError: a bug\n\n\tat x\n"
+    )
+    assert reason(StreamingQueryException(in_python)) == "ValueError: a bug"
     assert len(str(explain(OSError("x" * 9_000), None))) < 600
     assert str(explain(OSError(), None)) == "Spark cannot go on: no reason is given."
 
