@@ -37,7 +37,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
 ]
 
-LONG_FORMS = os.environ.get("HISTORY_LONG") == "1"
+long_form = pytest.mark.skipif(
+    os.environ.get("HISTORY_LONG") != "1", reason="takes minutes; HISTORY_LONG=1 runs it, and so does `make soak`"
+)
 
 
 @pytest.fixture
@@ -157,6 +159,9 @@ def test_a_directory_that_cannot_be_written_is_one_line_and_nothing_is_lost(logs
     assert_history_holds_each_change_once(logs)
 
 
+# ---- the long forms --------------------------------------------------------------------------------------------------
+
+
 STEPS = (
     (Topics, "describe"),
     (Sink, "write"),
@@ -169,6 +174,7 @@ STEPS = (
 )
 
 
+@long_form
 def test_a_stop_in_any_step_of_a_batch_lets_it_finish(logs: FoldedLogs, monkeypatch: pytest.MonkeyPatch) -> None:
     """What SIGTERM does is to set the event."""
     for step_class, step in STEPS:
@@ -189,9 +195,6 @@ def test_a_stop_in_any_step_of_a_batch_lets_it_finish(logs: FoldedLogs, monkeypa
     assert_history_holds_each_change_once(logs)
 
 
-# ---- the long forms --------------------------------------------------------------------------------------------------
-
-
 def contents_by_place(logs: FoldedLogs) -> dict[tuple[int, int, str], set[tuple[object, ...]]]:
     """Return what the history has under each (log partition, offset, kind), read by pyarrow alone."""
     found: dict[tuple[int, int, str], set[tuple[object, ...]]] = {}
@@ -202,7 +205,7 @@ def contents_by_place(logs: FoldedLogs) -> dict[tuple[int, int, str], set[tuple[
     return found
 
 
-@pytest.mark.skipif(not LONG_FORMS, reason="takes minutes; HISTORY_LONG=1 runs it, and so does `make soak`")
+@long_form
 async def test_two_jobs_at_once_lose_nothing_and_contradict_each_other_nowhere(
     logs: FoldedLogs, tmp_path: Path
 ) -> None:
@@ -236,7 +239,7 @@ async def test_two_jobs_at_once_lose_nothing_and_contradict_each_other_nowhere(
         assert sorted(offset for of, offset, _ in found if of == number) == load(log.records)[2]
 
 
-@pytest.mark.skipif(not LONG_FORMS, reason="takes minutes; HISTORY_LONG=1 runs it, and so does `make soak`")
+@long_form
 def test_two_hundred_log_partitions_are_folded_and_a_lost_checkpoint_writes_nothing_twice(
     kafka: str, new_topic: NewTopicFactory, tmp_path: Path
 ) -> None:
@@ -251,7 +254,7 @@ def test_two_hundred_log_partitions_are_folded_and_a_lost_checkpoint_writes_noth
     assert_history_holds_each_change_once(logs)
 
 
-@pytest.mark.skipif(not LONG_FORMS, reason="takes minutes; HISTORY_LONG=1 runs it, and so does `make soak`")
+@long_form
 def test_another_number_of_state_partitions_changes_nothing_with_the_checkpoint_or_without(logs: FoldedLogs) -> None:
     logs.fold()
     other = replace(logs.config, state_partitions=5)
