@@ -106,9 +106,9 @@ async def end_of(job: JobProcess, is_wanted: Callable[[str], bool]) -> tuple[int
     return job.exit_code(), job.said().splitlines()
 
 
-async def begun(job: JobProcess) -> None:
-    """Wait until a job has a batch behind it and so is in the next one."""
-    await wait_until(lambda: bool(job.reports()) or not job.is_running(), "a batch", SPARK_TIMEOUT_S)
+async def begun(job: JobProcess, reports_before: int) -> None:
+    """Wait until a job has a batch behind it since it had written so many reports, and so is in the next one."""
+    await wait_until(lambda: len(job.reports()) > reports_before or not job.is_running(), "a batch", SPARK_TIMEOUT_S)
     assert job.is_running(), job.last_words()
 
 
@@ -119,9 +119,9 @@ async def test_a_killed_process_of_spark_is_one_line_and_the_next_run_makes_up_f
     kills = ((is_worker, "A Python process of Spark ended"), (is_java, "Java ended (killed by SIGKILL"))
     with job_process(tmp_path, settings_of(logs)) as job:
         for is_wanted, said in kills:
-            before = len(job.said().splitlines())
+            before, reports = len(job.said().splitlines()), len(job.reports())
             job.launch("--once")
-            await begun(job)
+            await begun(job, reports)
             code, lines = await end_of(job, is_wanted)
             assert code == 1
             assert lines[-1].startswith(f"Error: {said}"), "\n".join(lines[-20:])
@@ -217,13 +217,14 @@ async def test_two_jobs_at_once_lose_nothing_and_contradict_each_other_nowhere(
         job_process(tmp_path / "a", settings_of(logs)) as first_job,
         job_process(tmp_path / "b", settings_of(logs, **second)) as second_job,
     ):
+        reports = {first_job: 0, second_job: 0}
         first_job.launch()
         second_job.launch()
         for number in range(4):
-            await begun(first_job)
-            await begun(second_job)
-            logs.grow(100)
             killed = (first_job, second_job)[number % 2]
+            await begun(killed, reports[killed])
+            reports[killed] = len(killed.reports())
+            logs.grow(100)
             killed.kill_group()
             if number == 3:
                 shutil.rmtree(tmp_path / "second")

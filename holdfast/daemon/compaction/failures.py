@@ -22,6 +22,7 @@ _JAVA_END_TIMEOUT_S: Final = 5.0
 #: Spark's own words for workers of Python that are gone, or never came; and where it starts them and talks to them.
 _WORKER_ENDED: Final = re.compile(r"Python worker (exited unexpectedly|failed to connect back)")
 _WORKER_LOST: Final = re.compile(r"at org\.apache\.spark\.api\.python\.PythonWorkerFactory")
+_JAVA_NEVER_CAME: Final = "JAVA_GATEWAY_EXITED"
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _CAUSE: Final = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
 _PACKAGE: Final = re.compile(r"^(?:[a-z]\w*\.)+(?=[A-Z])")
@@ -41,6 +42,8 @@ def explain(error: BaseException, java: Popen[bytes] | None) -> CompactionError:
     if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
         return CompactionError("Java does not answer any more; it may have been killed.")
     trace = str(error)
+    if _JAVA_NEVER_CAME in trace:
+        return CompactionError("Java ended before Spark had started; see whether the machine has memory for it.")
     found = _WORKER_ENDED.search(trace)
     if found is not None or _WORKER_LOST.search(trace) is not None:
         words = "Spark lost it" if found is None else found[0]

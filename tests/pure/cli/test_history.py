@@ -309,6 +309,32 @@ def test_what_changed_between_two_times(directory: Path) -> None:
     assert table[2].split()[1:] == ["deleted", "0", "→", "-", "-1", "→", "-", "1", "→", "-", "0", "→", "-", "1"]
 
 
+def test_state_story_and_difference_hold_one_rule_where_the_clock_was_set_back(tmp_path: Path) -> None:
+    """The second change came at minute 9, the third one at minute 3: who sees the third one has seen the second."""
+    values: list[Value] = [SNAPSHOT, UPDATE, Update(0, -1, 103, 0, ())]
+    records = [*LogWriter(Random(1)).records, *(record(index + 1, value) for index, value in enumerate(values))]
+    minutes = (0, 1, 9, 3)
+    stamped = [Stamped(each, BEGIN_MS + minute * 60_000) for each, minute in zip(records, minutes, strict=True)]
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-0", rows_of(0, stamped))
+    named = (KEY.group_id, TOPIC, str(KEY.partition))
+
+    def state(minute: int) -> int:
+        (row,) = json.loads(run(tmp_path, "history", *named, "--at", at(minute), "--json").stdout)
+        return int(row["log_offset"])
+
+    def story(minute: int) -> list[int]:
+        told = json.loads(run(tmp_path, "history", *named, "--offset", "105", "--at", at(minute), "--json").stdout)
+        return [step["log_offset"] for step in told]
+
+    def changes(begin: int, end: int) -> list[int]:
+        told = json.loads(run(tmp_path, "diff", "--from", at(begin), "--to", at(end), "--json").stdout)
+        return [row["changes"] for row in told]
+
+    assert [state(minute) for minute in (1, 2, 3, 9)] == [1, 1, 3, 3]
+    assert [story(minute) for minute in (1, 2, 3, 9)] == [[1], [1], [1, 2], [1, 2]]
+    assert [changes(1, 2), changes(2, 3), changes(3, 9), changes(0, 9)] == [[], [2], [], [3]]
+
+
 def test_what_is_asked_wrongly_or_in_vain_is_said(directory: Path) -> None:
     def failed(*arguments: str) -> tuple[int, str]:
         result = run(directory, *arguments)

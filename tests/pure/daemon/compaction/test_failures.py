@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkRuntimeError, StreamingQueryException
 
 from holdfast.daemon.compaction.failures import SPARK_ERRORS, explain, reason, silence_py4j
 
@@ -63,6 +63,11 @@ def test_a_java_that_ended_by_itself_or_was_started_by_somebody_else_is_named(ja
     java.stdin.close()
     assert str(explain(Py4JError("no answer"), java)).startswith("Java ended (exit code 1);")
     assert str(explain(Py4JError("no answer"), None)) == "Java does not answer any more; it may have been killed."
+
+
+def test_a_java_that_never_came_is_named() -> None:
+    error = PySparkRuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.")
+    assert str(explain(error, None)).startswith("Java ended before Spark had started;")
 
 
 WORKER_ENDED = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Task 0 failed
