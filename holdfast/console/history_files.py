@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from typing import Any, Final
@@ -134,13 +134,12 @@ class HistoryFiles:
         """
         selector = fs.FileSelector(f"{self._path}/{coverage.DIRECTORY}", allow_not_found=True)
         with self._reading():
-            while True:
+            for _ in range(coverage.LISTS_MAX):
                 found = [info.path for info in self._files.get_file_info(selector) if info.base_name.endswith(".json")]
-                try:
+                # Where the job has put a newer file in the place of one, the next list has that one.
+                with suppress(FileNotFoundError):
                     return coverage.merge_covered(map(self._read_text, found))
-                except FileNotFoundError:
-                    # The job has put a newer one in its place, so the next list has that one.
-                    continue
+            raise FileNotFoundError(f"what is listed in {coverage.DIRECTORY} is not there")
 
     def _read_text(self, path: str) -> str:
         with self._files.open_input_stream(path) as stream:
@@ -176,7 +175,7 @@ class HistoryFiles:
     def _reading(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, pa.ArrowException, RecordError) as error:
+        except (OSError, ValueError, pa.ArrowException, RecordError) as error:
             raise Failure(f"The history at {self._uri} cannot be read: {error}") from None
 
     @cached_property

@@ -14,6 +14,9 @@ from typing import Final, NamedTuple
 
 #: Directory of the files, beside those of the days; readers of the Parquet files pass over it.
 DIRECTORY: Final = "_covered"
+#: How often a reader lists the files in which one listed is gone; a job removes one only when it has written the next one, some
+#: seconds after the last, so the second list is as good as always whole.
+LISTS_MAX: Final = 10
 
 
 class Stretch(NamedTuple):

@@ -111,14 +111,18 @@ class HistoryWriter:
         return rows.join(f.broadcast(intervals), is_known, "left_anti")
 
     def _read_covered(self) -> tuple[list[str], dict[int, int]]:
-        """Return the names of the files about what is covered, and what they say."""
-        while True:
+        """Return the names of the files about what is covered, and what they say.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        for _ in range(coverage.LISTS_MAX):
             names = self._root.files(coverage.DIRECTORY)
             texts = [self._root.read_text(f"{coverage.DIRECTORY}/{name}") for name in names]
             found = [text for text in texts if text is not None]
-            # A file is removed only when its job has written the next one, which is to be listed then.
             if len(found) == len(names):
                 return names, coverage.merge_covered(found)
+        raise OSError(f"{self._root.path}/{coverage.DIRECTORY} cannot be read: what is listed there is not there.")
 
     def _find_covered(self, beside: Sequence[str]) -> dict[int, int]:
         """Return what a history covers that does not say so, as one of an earlier version: what lies up to its newest row.

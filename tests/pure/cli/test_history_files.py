@@ -32,6 +32,7 @@ from tests.pure.cli.history_writer import (
     rows_of,
     stamp,
     write_batch,
+    write_covered,
 )
 from tests.pure.records.logs import KEYS, STATE_TOPIC_ID, LogWriter, logs
 
@@ -194,6 +195,31 @@ def test_a_local_history_is_named_by_a_path_or_a_uri(
     monkeypatch.chdir(tmp_path)
     for place in (str(directory), f"file://{directory}", f"file:{directory}", f"./{name}"):
         assert len(list(HistoryFiles(place, STATE_TOPIC_ID).changes(Wanted()))) == 2
+
+
+def test_what_says_how_far_the_history_goes_and_cannot_be_read_is_named(tmp_path: Path) -> None:
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-0", day_rows(0, 1, 2))
+    write_covered(tmp_path, STATE_TOPIC_ID, "a-0", {0: 3})
+    files = HistoryFiles(str(tmp_path), STATE_TOPIC_ID)
+    assert files.covered() == {0: 3}
+    place = next(tmp_path.glob("state_topic_id=*/_covered"))
+    (place / "b-0.json").write_text("half a fi")
+    with pytest.raises(Failure, match="cannot be read"):
+        files.covered()
+    (place / "b-0.json").unlink()
+    whole = files._read_text
+    gone = iter([True, False])
+
+    def read_text(path: str) -> str:
+        if next(gone, False):
+            raise FileNotFoundError(path)
+        return whole(path)
+
+    files._read_text = read_text  # type: ignore[method-assign] # the job puts a newer file in the place of the one listed
+    assert files.covered() == {0: 3}
+    gone = iter([True] * 100)
+    with pytest.raises(Failure, match="what is listed in _covered is not there"):
+        files.covered()
 
 
 def test_a_scheme_that_cannot_be_read_is_named_with_those_that_can() -> None:
