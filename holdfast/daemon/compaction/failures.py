@@ -35,22 +35,29 @@ def explain(error: BaseException, java: Popen[bytes] | None) -> CompactionError:
         error: one of `SPARK_ERRORS`.
         java: Java's process; None: somebody else started it.
     """
-    if not isinstance(error, (PySparkException, Py4JJavaError)):
-        code = _exit_code(java)
-        if code is not None:
-            return CompactionError(f"Java ended ({_end_text(code)}); see whether the machine has memory for it.")
-    if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
+    try:
+        if isinstance(error, (PySparkException, Py4JJavaError)):
+            return CompactionError(_explain_spark(error))
+    except SPARK_ERRORS as none_answers:
+        # The text of an exception of Java's is asked of Java.
+        error = none_answers
+    code = _exit_code(java)
+    if code is not None:
+        return CompactionError(f"Java ended ({_end_text(code)}); see whether the machine has memory for it.")
+    if isinstance(error, Py4JError):
         return CompactionError("Java does not answer any more; it may have been killed.")
+    return CompactionError(f"Spark cannot go on: {reason(error)}.")
+
+
+def _explain_spark(error: PySparkException | Py4JJavaError) -> str:
     trace = str(error)
     if _JAVA_NEVER_CAME in trace:
-        return CompactionError("Java ended before Spark had started; see whether the machine has memory for it.")
+        return "Java ended before Spark had started; see whether the machine has memory for it."
     found = _WORKER_ENDED.search(trace)
     if found is not None or _WORKER_LOST.search(trace) is not None:
         words = "Spark lost it" if found is None else found[0]
-        return CompactionError(
-            f"A Python process of Spark ended (killed?): {words}; see whether the machine has memory for it."
-        )
-    return CompactionError(f"Spark cannot go on: {reason(error)}.")
+        return f"A Python process of Spark ended (killed?): {words}; see whether the machine has memory for it."
+    return f"Spark cannot go on: {reason(error)}."
 
 
 def reason(error: BaseException) -> str:

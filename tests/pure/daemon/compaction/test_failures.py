@@ -70,6 +70,18 @@ def test_a_java_that_never_came_is_named() -> None:
     assert str(explain(error, None)).startswith("Java ended before Spark had started;")
 
 
+class Unasked(Java):
+    """An exception of a Java that is gone before it is asked."""
+
+    def getCause(self) -> Java | None:  # noqa: N802  # the name is Java's
+        raise Py4JNetworkError("no answer")
+
+
+def test_a_java_that_is_gone_before_it_has_told_its_exception_is_named(java: subprocess.Popen[bytes]) -> None:
+    java.kill()
+    assert str(explain(JavaFailure(Unasked("x")), java)).startswith("Java ended (killed by SIGKILL?);")
+
+
 WORKER_ENDED = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Task 0 failed
 \tat org.apache.spark.api.python.BasePythonRunner.a(PythonRunner.scala:1)
 Caused by: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed): EOFException
