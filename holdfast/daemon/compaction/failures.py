@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from holdfast.daemon.compaction.errors import CompactionError
 
@@ -71,6 +72,12 @@ def silence_py4j() -> None:
     root = logging.getLogger()
     root.removeFilter(_is_not_of_py4j)
     root.addFilter(_is_not_of_py4j)
+
+
+def silence_accumulators(spark: SparkSession) -> None:
+    """Keep the thread that takes in accumulators from writing a traceback when Java ends, which is told elsewhere."""
+    context: Any = spark.sparkContext
+    context._accumulatorServer.handle_error = lambda request, client_address: None
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from holdfast.broker.jars import spark_kafka_jars
 from holdfast.daemon.compaction.config import CompactionConfig
 from holdfast.daemon.compaction.errors import CompactionError, TopicMadeAgain
-from holdfast.daemon.compaction.failures import SPARK_ERRORS, explain, reason, silence_py4j
+from holdfast.daemon.compaction.failures import SPARK_ERRORS, explain, reason, silence_accumulators, silence_py4j
 from holdfast.daemon.compaction.files import Directory
 from holdfast.daemon.compaction.folding_processor import INPUT_COLUMNS, OUTPUT, FoldingProcessor
 from holdfast.daemon.compaction.history_writer import HistoryWriter
@@ -93,6 +93,7 @@ def _session(config: CompactionConfig) -> Iterator[SparkSession]:
         spark = make_session(config)
         gateway: Any = spark.sparkContext._gateway
         java = getattr(gateway, "proc", None)
+        silence_accumulators(spark)
         try:
             yield spark
         finally:
