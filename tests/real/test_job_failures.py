@@ -133,6 +133,8 @@ async def test_a_killed_process_of_spark_is_one_line_and_the_next_run_makes_up_f
 
 def test_a_directory_that_cannot_be_written_is_one_line_and_nothing_is_lost(logs: FoldedLogs, tmp_path: Path) -> None:
     """Whether it is one that the settings name, or one in it, halfway."""
+    # One batch for each fold.
+    logs.config = replace(logs.config, offsets_per_trigger_max=5_000)
     (tmp_path / "file").write_text("in the way of a directory")
     elsewhere = str(tmp_path / "file" / "directory")
     wrong = {
