@@ -113,7 +113,8 @@ class LogSettings(Component):
         3_000,
         "Longest time that a broker may be silent. After it, what it says of the end of a log counts only when another "
         "broker confirms that it still leads. At most a third of the brokers' broker.session.timeout.ms, and at least "
-        "ten times fetch_wait_ms, or every read waits for another broker.",
+        "ten times fetch_wait_ms, or every read waits for another broker. That one is waited for admin_timeout_ms at most.",
+        minimum=500,
     )
     admin_timeout_ms: int = time_ms(
         10_000,

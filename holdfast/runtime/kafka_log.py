@@ -83,7 +83,12 @@ class KafkaLog:
             self._metrics,
         )
         self._offsets = Offsets(
-            self._brokers, self._latest_told, self._metrics, config.leader_silence_max_ms, config.throttle_max_ms
+            self._brokers,
+            self._latest_told,
+            self._metrics,
+            config.leader_silence_max_ms,
+            config.throttle_max_ms,
+            config.request_timeout_ms,
         )
         self._tail = self._make_follower("tail")
         self._load = self._make_follower("load")

@@ -31,6 +31,7 @@ class Offsets:
         metrics: RuntimeMetrics,
         silence_max_ms: int = 3_000,
         throttle_max_ms: int = 300_000,
+        confirm_timeout_ms: int = 10_000,
     ) -> None:
         """Prepare.
 
@@ -40,8 +41,9 @@ class Offsets:
                 that was wanted before the question left, so it answers that one and all before.
             metrics: what is timed.
             silence_max_ms: the longest time in which a broker may have done nothing without that its leaderships are
-                asked for again; also the longest wait for another broker that confirms them.
+                asked for again.
             throttle_max_ms: the longest that a broker is not asked because it says so.
+            confirm_timeout_ms: the longest that an answer waits for another broker that confirms its leader.
         """
         self._brokers = brokers
         self._told_latest = told_latest
@@ -53,6 +55,7 @@ class Offsets:
         self._asked: dict[int, dict[int, tuple[int, int]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._silence_max_s = silence_max_ms / 1_000
+        self._confirm_timeout_s = confirm_timeout_ms / 1_000
         self._alive_s: dict[int, float] = {}  #: since when each broker can have been silent
         self._doubted_s: dict[int, float] = {}  #: when a broker was heard again after it had been silent for too long
         self._throttle = Throttle(throttle_max_ms, metrics.throttle_time_ms, self._loop.time)
@@ -174,7 +177,7 @@ class Offsets:
 
     async def _confirm(self, broker_id: int) -> None:
         """Ask who leads until another broker has named this one, for a while."""
-        ends_s = self._loop.time() + self._silence_max_s
+        ends_s = self._loop.time() + self._confirm_timeout_s
         while self._is_doubted(broker_id) and self._loop.time() < ends_s:
             await self._refresh()
 

@@ -308,3 +308,41 @@ async def test_the_time_until_a_sampled_record_was_found_in_the_log_is_taken(
     log.append(0, b"k", b"v", b"h1")
     await wait_until(lambda: "0 instance 1: 1 own from 0" in told.lines)
     assert log._metrics.event_purgatory_time.count == 1
+
+
+async def test_what_the_tail_hears_of_a_broker_is_a_sign_of_life(
+    log: KafkaLog, cluster: FakeCluster, told: Listener
+) -> None:
+    log.start_reading(0, 1)
+    await wait_until(lambda: "0 instance 1: caught up at 0" in told.lines)
+    before_s = asyncio.get_running_loop().time()
+    await wait_until(lambda: log._offsets._alive_s[1] > before_s)
+    assert cluster.asked.count((1, LIST_OFFSETS)) == 2, "nothing was asked for but where the load begins and ends"
+
+
+async def test_a_leader_that_was_frozen_is_believed_only_when_another_broker_names_it(
+    cluster: FakeCluster, told: Listener
+) -> None:
+    """While it was frozen another broker may have been made leader, and it would tell where the log ended before."""
+    log = make_log(cluster, leader_silence_max_ms=100, request_timeout_ms=1_000)
+    await log.start(told)  # type: ignore[arg-type]
+    log.start_reading(0, 1)
+    await wait_until(lambda: "0 instance 1: caught up at 0" in told.lines)
+    cluster.held |= {(1, FETCH), (2, METADATA)}
+    loop = asyncio.get_running_loop()
+    await wait_until(lambda: any(place[:2] == (1, FETCH) for place in cluster.waiting))
+    frozen_s = loop.time()
+    await wait_until(lambda: loop.time() - frozen_s > 0.1)
+    cluster.let_go(1, FETCH)
+    log.ask_latest_offsets(1, [0])
+    await wait_until(lambda: "round 1: {0: None}" in told.lines)
+    cluster.let_go(2, METADATA)
+    await log._brokers.refresh()
+    number = 1
+    while "{0: 0}" not in told.lines[-1]:
+        number += 1
+        log.ask_latest_offsets(number, [0])
+        await wait_until(lambda: told.lines[-1].startswith(f"round {number}: "))  # noqa: B023 - waited for within the turn
+        assert number < 20
+    assert log._brokers.confirmed_s(1) > frozen_s
+    await log.close(1)

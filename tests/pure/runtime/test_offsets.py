@@ -168,7 +168,13 @@ SILENCE_MS = 30
 async def doubting(brokers: FakeBrokers, told: Told) -> AsyncIterator[Offsets]:
     """Give one that has heard the first broker, which was confirmed then and not since."""
     metrics = RuntimeMetrics(Registry(lambda: 0))
-    offsets = Offsets(brokers, lambda number, found: told.append((number, found)), metrics, SILENCE_MS)  # type: ignore[arg-type]
+    offsets = Offsets(
+        brokers,  # type: ignore[arg-type]
+        lambda number, found: told.append((number, found)),
+        metrics,
+        SILENCE_MS,
+        confirm_timeout_ms=SILENCE_MS,
+    )
     now_s = asyncio.get_running_loop().time()
     brokers.confirmed_at_s[1] = now_s
     offsets.heard(1, now_s)
