@@ -265,7 +265,9 @@ class Follower:
                         yield
                         if self._followed.get(partition) is not followed:
                             return
-                    if few[0].offset < followed.offset:  # it landed while others had their turn
+                    if (
+                        few[0].offset < followed.offset
+                    ):  # its own Produce answer told where it lies, while others had their turn
                         few = [record for record in few if record.offset >= followed.offset]
                         if not few:
                             continue
@@ -284,7 +286,7 @@ class Follower:
             self.forget(partition)
             self._ended(partition, followed.instance, followed.offset)
 
-    def meet_damage(self, partition: int, followed: _Followed, why: str) -> None:
+    def note_damage(self, partition: int, followed: _Followed, why: str) -> None:
         """Take note of a damaged batch where a partition stands, which is fetched once more; the second time is an alarm."""
         if self._followed.get(partition) is not followed:
             return
@@ -294,7 +296,7 @@ class Follower:
             return
         self._fail(partition, followed, _damage_error(followed.offset, why))
 
-    def meet_bug(self, partition: int, followed: _Followed, bug: Exception) -> None:
+    def fail_alone(self, partition: int, followed: _Followed, bug: Exception) -> None:
         """End the reading of a partition over which something of ours failed; it loads again."""
         if self._followed.get(partition) is followed:
             self._fail(partition, followed, ReadError(repr(bug), is_alarm=False))
@@ -342,7 +344,7 @@ class _Session:
                 is_stale = True
                 self._forget_session()
                 for partition, followed in list(self.wanted.items()):
-                    follower.meet_bug(partition, followed, bug)
+                    follower.fail_alone(partition, followed, bug)
             if is_stale:
                 await follower.ask_leaders()
 
@@ -417,10 +419,10 @@ class _Session:
                     if self.wanted.get(fetched.partition) is not met:
                         break
             except DamagedBatch as damage:
-                follower.meet_damage(fetched.partition, met, str(damage))
+                follower.note_damage(fetched.partition, met, str(damage))
                 is_stale = True
             except Exception as bug:  # the other partitions of this answer go on
-                follower.meet_bug(fetched.partition, met, bug)
+                follower.fail_alone(fetched.partition, met, bug)
         return is_stale
 
     def _forget_session(self) -> None:
