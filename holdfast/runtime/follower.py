@@ -265,9 +265,8 @@ class Follower:
                         yield
                         if self._followed.get(partition) is not followed:
                             return
-                    if (
-                        few[0].offset < followed.offset
-                    ):  # its own Produce answer told where it lies, while others had their turn
+                    # While others had their turn, the answer to our Produce may have told where it lies.
+                    if few[0].offset < followed.offset:
                         few = [record for record in few if record.offset >= followed.offset]
                         if not few:
                             continue
