@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Any, Final
 
 _MINUTE_S: Final = 60.0
-#: Kinds of lines that are told apart; beyond, all begin anew.
+#: Kinds of lines that are told apart; beyond, all counts start at zero.
 _KINDS_MAX: Final = 1_000
 #: Of an event's text so much says what it is.
 _KIND_CHARACTERS_MAX: Final = 100
@@ -17,7 +17,7 @@ _TAIL_CHARACTERS: Final = 6_000
 
 
 class LineLimit:
-    """So many lines of each kind in each minute; beyond a number of kinds all begin anew."""
+    """So many lines of each kind in each minute; beyond a number of kinds all counts start at zero."""
 
     def __init__(self, per_minute_max: int, clock: Callable[[], float] = monotonic) -> None:
         """Allow `per_minute_max` lines of each kind in each minute of `clock`, which gives seconds."""

@@ -55,7 +55,7 @@ async def test_one_share_partition_too_many_is_refused_by_the_name_of_the_settin
         ErrorCode.UNKNOWN_SERVER_ERROR,
         "This node holds 3 share partitions; share_partitions_max allows no more.",
     )
-    assert initialize(world, key(1)) == [(0, None)], "what has state may begin anew"
+    assert initialize(world, key(1)) == [(0, None)], "what has state may start over"
     assert write(world, 1, key(1), 0, 1) == 0
     world.call(0, lambda shard, _: shard.decide_delete(key(2)))
     assert initialize(world, key(3)) == [(0, None)], "a deleted one made room"
