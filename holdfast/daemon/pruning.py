@@ -203,15 +203,15 @@ class Pruner:
             machine = self._partition.machine
             if count:
                 self._progress_ms = now_ms
-            # Nothing is left to be written, and all of it has been met: this answer waited for every record before it.
-            elif isinstance(machine, ShareShard) and machine.is_compacted_to(self._cut_offset):
-                self._enter(Phase.CUTTING, now_ms)
-                self._name_cut()
             elif self._left_out:
                 # Nothing else is left to be written, so waiting costs nothing, and a new round would write all of it again.
                 self._waits_for, self._left_out = self._left_out, {}
                 self._progress_ms = now_ms
                 self._next_ms = now_ms + self._settings.compaction_check_interval_ms
+            # Nothing is left to be written, and all of it has been met: this answer waited for every record before it.
+            elif isinstance(machine, ShareShard) and machine.is_compacted_to(self._cut_offset):
+                self._enter(Phase.CUTTING, now_ms)
+                self._name_cut()
 
         self._runtime.write(
             self._partition.index, CompactionSlice(self._cut_offset, self._settings, done, self._left_out)
