@@ -21,7 +21,19 @@ INTERPRETED = {
     "holdfast/runtime/shell.py",  # starts and stops
 }
 #: What every request goes through in the daemon; the rest of it runs seldom.
-DAEMON = ("apis", "connection", "operations", "peers", "service", "shard", "shard_load", "shard_state", "topic_gate")
+DAEMON = (
+    "apis",
+    "connection",
+    "operations",
+    "peers",
+    "service",
+    "shard",
+    "shard_load",
+    "shard_state",
+    "share_calls",
+    "topic_gate",
+    "turns",
+)
 
 
 def compiled_sources() -> dict[str, list[str]]:

@@ -161,7 +161,7 @@ class Node:
             commands = AdminCommands(self, shards, upkeep)
             admin = Admin(commands.table(), settings.log.admin_timeout_ms)
             at_exit("admin commands", admin.close)
-            handler = ApiHandler(gate, self.view, admin, settings.limits.share_partitions_per_request_max)
+            handler = ApiHandler(gate, self.view, admin, settings.limits)
             report = ClientLines(settings.logging.client_lines_per_minute_max)
             server = Server(Peers(handler, APIS, settings.limits, report))
             await server.start(*settings.listener.listen_address)
