@@ -256,7 +256,6 @@ class Connection:
         else:
             self._chunk = data
         self._position = 0
-        self._frame_began_ms = None
 
     def next_request(self, now_ms: float) -> Request | None:
         """Return the next request, each exactly once, in order; None when none is complete or it must wait.
@@ -265,12 +264,12 @@ class Connection:
         """
         chunk, position = self._chunk, self._position
         available = len(chunk) - position
-        if not available or self.violation is not None or (self.is_paused and not self._may_go_on()):
+        if not available or self.violation is not None or (self.is_paused and not self._may_go_on(now_ms)):
             return None
         if (
             len(self._in_flight) >= self._in_flight_max
             or self._bytes_in_flight >= self._frame_size_bytes_max
-            or self._held.answer_bytes >= self._answer_bytes_max
+            or self._held.answer_bytes + self._output_bytes >= self._answer_bytes_max
         ):
             self.is_paused = True
             return None
@@ -300,6 +299,7 @@ class Connection:
             self._chunk, self._position = b"", 0
         else:
             self._position = end
+        self._frame_began_ms = None
         self._in_flight.append(request)
         self._bytes_in_flight += length
         self._last_active_ms = now_ms
@@ -365,7 +365,7 @@ class Connection:
     def overdue(self, now_ms: float) -> Violation | None:
         """Return why time is up for this connection, or None."""
         limits = self._limits
-        began_ms = self._frame_began_ms
+        began_ms = self._frame_began_ms if self._partial else None
         if began_ms is not None and now_ms - began_ms > limits.frame_timeout_ms:
             held = f"{len(self._partial)} of {self._bytes_needed} bytes"
             text = f"it began a request and did not complete it in {limits.frame_timeout_ms} ms ({held} arrived)"
@@ -377,15 +377,16 @@ class Connection:
             return Violation("idle", f"it sent no request for {limits.connections_max_idle_ms} ms")
         return None
 
-    def _may_go_on(self) -> bool:
+    def _may_go_on(self, now_ms: float) -> bool:
         # Half of each limit, so that reading is not paused and resumed for each request.
         if (
             len(self._in_flight) > self._in_flight_max // 2
             or self._bytes_in_flight > self._frame_size_bytes_max // 2
-            or self._held.answer_bytes > self._answer_bytes_max // 2
+            or self._held.answer_bytes + self._output_bytes > self._answer_bytes_max // 2
         ):
             return False
         self.is_paused = False
+        self._last_active_ms = now_ms
         return True
 
     def _wait_for(self, size: int, now_ms: float) -> None:
@@ -393,7 +394,8 @@ class Connection:
         self._partial += self._chunk[self._position :]
         self._chunk, self._position = b"", 0
         self._bytes_needed = size
-        self._frame_began_ms = now_ms
+        if self._frame_began_ms is None:
+            self._frame_began_ms = now_ms
 
     def _refuse(self, kind: str, text: str) -> None:
         self.violation = Violation(kind, text)

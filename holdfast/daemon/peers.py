@@ -257,8 +257,8 @@ class Peer:
         connection.receive(data)
         if not self._is_writing_paused:
             peers.turns.offer(self, peers.clock())
-        self._count_buffered()
-        if connection.has_unread_chunk or self._is_reading_paused:
+        if self.is_waiting or self._is_writing_paused:
+            self._count_buffered()
             self._update_reading()
 
     def eof_received(self) -> None:
@@ -278,6 +278,7 @@ class Peer:
     def resume_writing(self) -> None:
         """Begin requests again."""
         self._is_writing_paused = False
+        self._update_reading()
         self._peers.turns.wait(self)
 
     # What the server calls.
@@ -357,7 +358,13 @@ class Peer:
 
     def work(self, ends_s: float) -> bool:
         """See `turns.Worker`: encode, go on with a request, or begin the next one."""
-        peers, clock = self._peers, self._peers.clock
+        is_unfinished = self._work(ends_s)
+        self._count_buffered()
+        self._update_reading()
+        return is_unfinished
+
+    def _work(self, ends_s: float) -> bool:
+        clock = self._peers.clock
         while True:
             connection = self._connection
             if connection is None:
@@ -379,7 +386,6 @@ class Peer:
         """Begin the next request; returns whether there was one."""
         peers = self._peers
         if self._is_writing_paused or peers.is_draining:
-            self._update_reading()
             return False
         request = connection.next_request(peers.now_ms())
         if request is None:
@@ -388,8 +394,6 @@ class Peer:
             elif connection.is_starved:
                 connection.is_starved = False
                 peers.starve(self)
-            self._count_buffered()
-            self._update_reading()
             return False
         peers.requests += 1
         try:

@@ -71,7 +71,7 @@ class FakeService:
         self.answer: Callable[[int, SharePartitionKey, Any], PartitionResult] | None = None
 
     def handle(self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None]) -> None:
-        self.requests.append((api_key, request))
+        self.requests.append((api_key, StateRequest(request.group_id, request.topics)))
         response: StateResponse = []
         for topic_id, partitions in request.topics:
             results = []

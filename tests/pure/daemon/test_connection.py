@@ -198,7 +198,7 @@ def test_what_breaks_the_protocol_ends_the_connection(data: bytes, kind: str, te
 def test_an_announced_length_is_not_allocated() -> None:
     connection = connect(LimitSettings(frame_size_bytes_max=100 * 1024 * 1024))
     assert receive(connection, (100 * 1024 * 1024).to_bytes(4, "big"), 1) == []
-    assert connection._buffer.__sizeof__() < 1_000
+    assert connection._partial.__sizeof__() < 1_000
     assert connection.violation is None
 
 
