@@ -274,16 +274,20 @@ class Connection:
             self.is_paused = True
             return None
         if available < LENGTH_SIZE:
-            return self._wait_for(LENGTH_SIZE, now_ms)
+            self._wait_for(LENGTH_SIZE, now_ms)
+            return None
         length = read_length(chunk, position)
         if not 0 <= length <= self._frame_size_bytes_max:
-            return self._refuse(
-                "frame size", f"it announces a request of {length} bytes, at most {self._frame_size_bytes_max} are taken"
+            self._refuse(
+                "frame size",
+                f"it announces a request of {length} bytes, at most {self._frame_size_bytes_max} are taken",
             )
+            return None
         start = position + LENGTH_SIZE
         end = start + length
         if end > len(chunk):
-            return self._wait_for(LENGTH_SIZE + length, now_ms)
+            self._wait_for(LENGTH_SIZE + length, now_ms)
+            return None
         if self._node.work_bytes >= self._node_work_bytes_max and (
             length > SMALL_FRAME_BYTES or self._held.work_bytes >= self._work_bytes_share
         ):
@@ -292,7 +296,8 @@ class Connection:
         try:
             request = self._read(chunk[start:end])
         except MalformedBody as error:
-            return self._refuse("malformed request", str(error))
+            self._refuse("malformed request", str(error))
+            return None
         if request is None:
             return None
         if end == len(chunk):
@@ -427,11 +432,13 @@ class Connection:
         api_key, version, correlation_id, client_id, offset = read_request_header(frame)
         api = self._apis.get(api_key)
         if api is None:
-            return self._refuse("unknown API", f"it asks for API key {api_key}, which is not served here")
+            self._refuse("unknown API", f"it asks for API key {api_key}, which is not served here")
+            return None
         if not api.min_version <= version <= api.max_version:
             if api_key != API_VERSIONS:
                 served = f"{api.min_version} to {api.max_version} are served"
-                return self._refuse("unsupported version", f"it asks for version {version} of {api.name}, {served}")
+                self._refuse("unsupported version", f"it asks for version {version} of {api.name}, {served}")
+                return None
         elif version >= api.flexible_from:
             offset = (
                 skip_tags(frame, offset, "the request header") if frame[offset : offset + 1] != b"\x00" else offset + 1
@@ -441,6 +448,4 @@ class Connection:
         held.work_bytes += work_bytes
         self._node.work_bytes += work_bytes
         limit = self._limits.answer_size_bytes_max
-        return Request(
-            api_key, version, correlation_id, client_id, frame, offset, self._peer, held, work_bytes, limit
-        )
+        return Request(api_key, version, correlation_id, client_id, frame, offset, self._peer, held, work_bytes, limit)

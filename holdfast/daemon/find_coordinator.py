@@ -64,9 +64,7 @@ class Finder:
         partition_for: gives the log partition of a key, and raises NotAvailable before start-up and after shutdown.
     """
 
-    def __init__(
-        self, version: int, cluster: ClusterView, partition_for: Callable[[SharePartitionKey], int]
-    ) -> None:
+    def __init__(self, version: int, cluster: ClusterView, partition_for: Callable[[SharePartitionKey], int]) -> None:
         self._version = version
         self._cluster = cluster
         self._partition_for = partition_for

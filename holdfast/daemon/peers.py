@@ -167,7 +167,9 @@ class Peers:
         while change > 0 and self.buffered_bytes > self.limits.buffered_bytes_max:
             largest = max(self._open, key=Peer.count_buffered_bytes)
             bound = self.limits.buffered_bytes_max
-            text = f"requests that are not begun have more than {bound} bytes on all connections, and it has most of them"
+            text = (
+                f"requests that are not begun have more than {bound} bytes on all connections, and it has most of them"
+            )
             largest.close(Violation("out of buffers", text))
 
     def count_written(self, size: int) -> None:

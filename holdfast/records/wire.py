@@ -352,9 +352,7 @@ def _reader_of_writes(layout: str, absent: tuple[int, ...]) -> _PartitionsReader
     unpack, size = struct.unpack_from, struct.size
     field_count = len(layout)
 
-    def read_partitions(
-        data: _Buffer, offset: int, count: int, batches_max: int
-    ) -> tuple[list[PartitionRequest], int]:
+    def read_partitions(data: _Buffer, offset: int, count: int, batches_max: int) -> tuple[list[PartitionRequest], int]:
         partitions: list[PartitionRequest] = []
         for _ in range(count):
             fields = unpack(data, offset)

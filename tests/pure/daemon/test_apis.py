@@ -18,7 +18,7 @@ from kio.serial import entity_reader, entity_writer
 from holdfast.daemon.admin import Admin, AdminCommand, AdminError
 from holdfast.daemon.apis import APIS, ApiHandler
 from holdfast.daemon.cluster_view import Node
-from holdfast.daemon.connection import Api, Request
+from holdfast.daemon.connection import Api, Body, Request
 from holdfast.daemon.listener_settings import LimitSettings
 from holdfast.records import wire
 from holdfast.records.admin import ADMIN, AdminRequest, decode_admin_response, encode_admin_request
@@ -40,9 +40,10 @@ class World:
         )
 
     def ask_raw(self, api_key: int, version: int, body: bytes) -> bytes:
-        answers: list[bytes] = []
+        answers: list[Body] = []
         self.handler(Request(api_key, version, 1, b"me", b"head" + body, 4, "10.0.0.1:5"), answers.append)
         (answer,) = answers
+        assert isinstance(answer, bytes)
         return answer
 
     def ask(self, call: str, version: int, **fields: Any) -> Any:
@@ -347,11 +348,13 @@ def admin_world() -> World:
 )
 async def test_admin_commands(command: str, code: int, message: str | None, result: object) -> None:
     world = admin_world()
-    answers: list[bytes] = []
+    answers: list[Body] = []
     body = encode_admin_request(AdminRequest(command, {"a": [1, "ü"]}))
     world.handler(Request(ADMIN, 0, 1, b"", body, 0, "peer"), answers.append)
     await wait_until(lambda: bool(answers))
-    assert decode_admin_response(answers[0]) == (code, message, result)
+    (answer,) = answers
+    assert isinstance(answer, bytes)
+    assert decode_admin_response(answer) == (code, message, result)
 
 
 async def test_closing_cancels_admin_commands_under_way() -> None:
