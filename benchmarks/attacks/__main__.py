@@ -9,6 +9,7 @@ those of a Write of one share partition, every 30 ms, by a process of its own.
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import time
 from collections import Counter
@@ -90,4 +91,5 @@ def _at(values: list[float], share: float) -> float:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # So that servers are stopped on the way.
     sys.exit(main(sys.argv[1:]))

@@ -132,7 +132,7 @@ async def big_states(target: Target) -> str:
 
 async def big_read(target: Target) -> str:
     """A2: one Read of all of them."""
-    return await target.ask_alone(READ, 0, target.big_read()[19:])
+    return await target.ask_alone(READ, 0, target.big_read()[21:])
 
 
 async def deaf_reads(target: Target) -> str:

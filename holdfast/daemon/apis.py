@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from holdfast.daemon import find_coordinator, metadata, schemas, share_calls
 from holdfast.daemon.admin import Admin
 from holdfast.daemon.cluster_view import ClusterView
-from holdfast.daemon.connection import API_VERSIONS, SMALL_FRAME_BYTES, WORK_PER_BYTE, Api, Body, Request
+from holdfast.daemon.connection import API_VERSIONS, SMALL_FRAME_BYTES, WORK_PER_BYTE, Api, Body, Request, Steps
 from holdfast.daemon.listener_settings import LimitSettings
 from holdfast.records import wire
 from holdfast.records.admin import ADMIN, ADMIN_VERSION, decode_admin_request
@@ -80,7 +80,7 @@ class ApiHandler:
         }
         self._unsupported_version = _encode_api_versions(_API_VERSIONS_FALLBACK, ErrorCode.unsupported_version)
 
-    def __call__(self, request: Request, respond: Respond) -> Iterator[None] | None:
+    def __call__(self, request: Request, respond: Respond) -> Steps | None:
         """Answer a request; `respond` takes the body, once, maybe before this returns.
 
         Returns:
@@ -91,11 +91,11 @@ class ApiHandler:
         """
         return _TABLE[request.api_key].answer(self, request, respond)
 
-    def answer_share_call(self, request: Request, respond: Respond) -> Iterator[None] | None:
+    def answer_share_call(self, request: Request, respond: Respond) -> Steps | None:
         """Answer one of the five share-state calls."""
         return share_calls.answer(self._service, self._bounds, request, respond)
 
-    def answer_api_versions(self, request: Request, respond: Respond) -> Iterator[None] | None:
+    def answer_api_versions(self, request: Request, respond: Respond) -> Steps | None:
         """Answer ApiVersions; a version we don't know gets our list in version 0, for the client to choose again."""
         version = request.api_version
         if not 0 <= version <= _API_VERSIONS_MAX:
@@ -109,7 +109,7 @@ class ApiHandler:
         respond(self._api_versions[version])
         return None
 
-    def answer_metadata(self, request: Request, respond: Respond) -> Iterator[None] | None:
+    def answer_metadata(self, request: Request, respond: Respond) -> Steps | None:
         """Answer Metadata."""
         version = request.api_version
         queries = metadata.decode_request(version, request.frame, request.body_offset, _METADATA_TOPICS_MAX)
@@ -118,7 +118,7 @@ class ApiHandler:
         respond(self._metadata.encode(version, queries))
         return None
 
-    def answer_find_coordinator(self, request: Request, respond: Respond) -> Iterator[None] | None:
+    def answer_find_coordinator(self, request: Request, respond: Respond) -> Steps | None:
         """Answer FindCoordinator."""
         version, frame, offset = request.api_version, request.frame, request.body_offset
         find = find_coordinator.Finder(version, self._cluster, self._service.partition_for)
@@ -128,13 +128,13 @@ class ApiHandler:
             return None
         return self._answer_in_steps(request, respond, pieces)
 
-    def answer_admin(self, request: Request, respond: Respond) -> Iterator[None] | None:
+    def answer_admin(self, request: Request, respond: Respond) -> Steps | None:
         """Answer a command of the command line tool."""
         asked = decode_admin_request(request.frame, request.body_offset, self._admin_arguments_bytes_max)
         self._admin.handle(asked, respond)
         return None
 
-    def _answer_in_steps(self, request: Request, respond: Respond, pieces: Iterator[bytes]) -> Iterator[None]:
+    def _answer_in_steps(self, request: Request, respond: Respond, pieces: Iterator[bytes]) -> Steps:
         """Make an answer of pieces, one in each step."""
         made = []
         for piece in pieces:
@@ -142,7 +142,7 @@ class ApiHandler:
                 break
             request.hold(len(piece))
             made.append(piece)
-            yield
+            yield True
         respond(b"".join(made))
 
 
@@ -178,7 +178,7 @@ def _make_features(version: int) -> dict[str, object]:
 
 class _Entry(NamedTuple):
     api: Api
-    answer: Callable[[ApiHandler, Request, Respond], Iterator[None] | None]
+    answer: Callable[[ApiHandler, Request, Respond], Steps | None]
 
 
 def _share_call(api_key: int, name: str, work_per_byte: int = WORK_PER_BYTE) -> _Entry:

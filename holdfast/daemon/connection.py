@@ -14,7 +14,7 @@ from a bug of ours: `violation` is set, the connection takes nothing more, and t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from holdfast.daemon.listener_settings import LimitSettings
@@ -32,6 +32,9 @@ WORK_PER_BYTE: Final = 80
 
 #: The body of an answer, whole or in pieces.
 Body = bytes | Iterator[bytes]
+#: The work that is left of a request. Each element is a step that was done: True if the next one can be done, False if
+#: that has to wait for `Request.wake`. Whoever does the steps looks between them whether the request is wanted.
+Steps = Iterator[bool]
 
 
 class Api(NamedTuple):
@@ -94,6 +97,7 @@ class Request:
         "frame",
         "is_wanted",
         "peer",
+        "wake",
     )
 
     def __init__(
@@ -118,6 +122,8 @@ class Request:
         self.body_offset = body_offset
         #: Address of the client, for people.
         self.peer = peer
+        #: Has the steps of this request go on after one that said that they must wait; None while there are none.
+        self.wake: Callable[[], None] | None = None
         #: False once nobody waits for the answer any more.
         self.is_wanted = True
         #: Why there is no answer that could be sent; set before the reply, by whoever could not make one.

@@ -9,7 +9,7 @@ nobody else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from time import monotonic
 from typing import Final, Protocol, cast
@@ -17,7 +17,7 @@ from typing import Final, Protocol, cast
 import structlog
 
 from holdfast.daemon.admission import Admission
-from holdfast.daemon.connection import Api, Body, Connection, Held, Request, Violation
+from holdfast.daemon.connection import Api, Body, Connection, Held, Request, Steps, Violation
 from holdfast.daemon.listener_settings import LimitSettings
 from holdfast.daemon.turns import Turns
 from holdfast.records.compact import MalformedBody
@@ -30,9 +30,8 @@ _READ_AHEAD_BYTES: Final = 65_536
 _JOINED_BYTES_MAX: Final = 65_536
 
 #: Answers a request: the callback takes the body, once, at once or later. It raises MalformedBody for a body that does
-#: not follow its API, and anything else for a bug of ours. Where it returns an iterator, it has work left, of which
-#: each element is a step; the request is begun when all are done. It looks between them whether the request is wanted.
-Handler = Callable[[Request, Callable[[Body], None]], Iterator[None] | None]
+#: not follow its API, and anything else for a bug of ours. Where it returns steps, the request is begun when all are done.
+Handler = Callable[[Request, Callable[[Body], None]], Steps | None]
 
 
 class ClientReport(Protocol):
@@ -225,8 +224,10 @@ class Peer:
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None
         #: The steps left of the request that was taken last, and that request.
-        self._steps: Iterator[None] | None = None
+        self._steps: Steps | None = None
         self._request: Request | None = None
+        #: Whether the next step has to wait.
+        self._is_stalled = False
         self._is_in_step = False
         self._is_flush_due = False
         self._is_writing_paused = False
@@ -372,12 +373,12 @@ class Peer:
             if connection is None:
                 if self._steps is not None:
                     self._step()
-                return self._steps is not None
-            if self._steps is not None:
+                return self._steps is not None and not self._is_stalled
+            if self._steps is not None and not self._is_stalled:
                 self._step()
             elif connection.has_more_to_encode and not self._is_writing_paused:
                 self._encode(connection)
-            elif not self._begin(connection):
+            elif self._steps is not None or not self._begin(connection):
                 return False
             if self._steps is None and not connection.has_unread_chunk and not connection.has_more_to_encode:
                 return False
@@ -408,7 +409,14 @@ class Peer:
             request.frame = b""
         else:
             self._request = request
+            request.wake = self._wake
         return True
+
+    def _wake(self) -> None:
+        """Go on with the steps of a request."""
+        if self._is_stalled:
+            self._is_stalled = False
+            self._peers.turns.wait(self)
 
     def _step(self) -> None:
         """Do one step of the request that was taken last."""
@@ -417,7 +425,7 @@ class Peer:
         assert request is not None
         self._is_in_step = True
         try:
-            next(steps)
+            self._is_stalled = not next(steps)
         except StopIteration:
             self._steps = self._request = None
         except MalformedBody as error:
@@ -429,6 +437,8 @@ class Peer:
         self._is_in_step = False
         if self._steps is None:
             request.frame = b""
+            request.wake = None
+            self._is_stalled = False
 
     def _encode(self, connection: Connection) -> None:
         try:

@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, Protocol
 
-from holdfast.daemon.connection import SMALL_FRAME_BYTES, Body, Request
+from holdfast.daemon.connection import SMALL_FRAME_BYTES, Body, Request, Steps
 from holdfast.records import wire
 from holdfast.records.results import PartitionRequest, PartitionResult, StateRequest, StateResponse, WritePartition
 
 #: How much the service takes on at once, in share partitions and in state batches.
 _PARTITIONS_PER_PART: Final = 64
 _BATCHES_PER_PART: Final = 1_000
+#: Parts that may be on their way: what waits for one event, such as a topic's look-up, goes on in one turn of the loop.
+_PARTS_MAX: Final = 8
 #: The most that an answer says of a share partition, state batches excepted: topic, fields, and an error's text.
 _ENTRY_BYTES_MAX: Final = 256
 #: An answer with more state batches than this is encoded in steps, when it is the next to leave.
@@ -30,9 +32,7 @@ class Service(Protocol):
         """Carry out a call of API key 83 to 87; `respond` is called once, maybe before this returns."""
 
 
-def answer(
-    service: Service, bounds: wire.Bounds, request: Request, respond: Callable[[Body], None]
-) -> Iterator[None] | None:
+def answer(service: Service, bounds: wire.Bounds, request: Request, respond: Callable[[Body], None]) -> Steps | None:
     """Answer a share-state call; returns the steps that are left of it, None when it is begun.
 
     Raises:
@@ -68,13 +68,10 @@ def _count_batches(response: StateResponse) -> int:
     return count
 
 
-def _answer_in_steps(
-    service: Service, bounds: wire.Bounds, request: Request, respond: Callable[[Body], None]
-) -> Iterator[None]:
+def _answer_in_steps(service: Service, bounds: wire.Bounds, request: Request, respond: Callable[[Body], None]) -> Steps:
     api_key, version = request.api_key, request.api_version
     frame, request.frame = request.frame, b""
     asked = yield from wire.decode_in_steps(api_key, version, frame, request.body_offset, bounds, request)
-    frame = b""
     group_id, topics, _ = asked
     count = sum(len(partitions) for _, partitions in topics)
     if not group_id or not count or (api_key != wire.INITIALIZE and not all(partitions for _, partitions in topics)):
@@ -87,7 +84,9 @@ def _answer_in_steps(
         if not request.is_wanted:
             break
         service.handle(api_key, StateRequest(group_id, part, request), answers.expect())
-        yield
+        yield answers.has_room()
+        while request.is_wanted and not answers.has_room():
+            yield False
     answers.expect_no_more()
 
 
@@ -130,6 +129,10 @@ class _Answers:
         self._missing += 1
         return partial(self._take, index)
 
+    def has_room(self) -> bool:
+        """Tell whether one more part may be on its way."""
+        return self._missing <= _PARTS_MAX
+
     def expect_no_more(self) -> None:
         """Learn that no part is to come."""
         self._missing -= 1
@@ -141,6 +144,8 @@ class _Answers:
         self._missing -= 1
         if not self._missing:
             self._finish()
+        elif self._missing == _PARTS_MAX and self._request.wake is not None:
+            self._request.wake()
 
     def _finish(self) -> None:
         request, parts, self._parts = self._request, self._parts, []

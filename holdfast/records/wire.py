@@ -169,8 +169,8 @@ def decode_request(
 
 def decode_in_steps(
     api_key: int, version: int, data: _Buffer, offset: int, bounds: Bounds, caller: Caller
-) -> Generator[None, None, StateRequest]:
-    """Do what `decode_request` does, in steps of a millisecond or so, for a large request."""
+) -> Generator[bool, None, StateRequest]:
+    """Do what `decode_request` does, in steps of a millisecond or so, for a large request; each yields True."""
     read_partitions = _REQUEST_READERS[api_key, version]
     group_id, offset = read_string(data, offset, "GroupId")
     topics: list[tuple[bytes, list[PartitionRequest]]] = []
@@ -200,7 +200,7 @@ def decode_in_steps(
                         raise MalformedBody("StateBatches", offset, reason)
                 if done >= _PARTITIONS_PER_STEP or done_batches >= _BATCHES_PER_STEP:
                     done = done_batches = 0
-                    yield
+                    yield True
             offset = skip_tags(data, offset, "Topics")
             topics.append((topic_id, partitions))
             done += 1
