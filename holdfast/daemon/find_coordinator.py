@@ -45,6 +45,8 @@ _KEY_BYTES_PER_STEP: Final = 32_768
 #: What Kafka's record keys can carry.
 _GROUP_ID_BYTES_MAX: Final = 0x7FFF
 _UTF_8_BYTES_MAX: Final = 4
+#: A group id, a topic id with its padding, a partition, and what stands between and behind them.
+_KEY_CHARS_MAX: Final = _GROUP_ID_BYTES_MAX + 64
 
 
 class Answer(NamedTuple):
@@ -125,6 +127,8 @@ class Finder:
 
     def _find(self, text: str) -> Answer:
         try:
+            if len(text) > _KEY_CHARS_MAX:
+                raise InvalidKey("", f"the group id has more than {_GROUP_ID_BYTES_MAX} bytes")
             key = parse_key(text)
             group_id = key.group_id
             if len(group_id) * _UTF_8_BYTES_MAX > _GROUP_ID_BYTES_MAX < len(group_id.encode()):

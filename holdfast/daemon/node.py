@@ -31,6 +31,7 @@ from holdfast.daemon.metadata_client import MetadataClient
 from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.peers import Peers
 from holdfast.daemon.server import CannotListen, Server
+from holdfast.daemon.server_metrics import ServerMetrics
 from holdfast.daemon.service import ShareService
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.shards import Shards
@@ -166,6 +167,9 @@ class Node:
             server = Server(Peers(handler, APIS, settings.limits, report))
             await server.start(*settings.listener.listen_address)
             at_exit("server", lambda: server.drain(0))
+            server_metrics = ServerMetrics(self.registry, server.peers)
+            server_metrics.start()
+            at_exit("server metrics", server_metrics.stop)
             self.port = server.port
             host, port = settings.listener.advertised_address
             self.view.listens(host, port or server.port)

@@ -185,6 +185,10 @@ class Peers:
             largest.close(Violation("out of buffers", text))
         self._written_bytes = max(0, sum(unsent.values()) - self.held.answer_bytes)
 
+    def count_unsent_bytes(self) -> int:
+        """Return how much answers take that clients have not taken, with those that are on their way."""
+        return sum(peer.count_unsent_bytes() for peer in self._open)
+
     def starve(self, peer: Peer) -> None:
         """Have `peer` work again when requests of others have ended."""
         self._starved.append(peer)
@@ -220,6 +224,7 @@ class Peer:
         self.host = "unknown"
         #: What `Turns` keeps here.
         self.is_waiting = False
+        self.is_heavy = False
         self.used_s = 0.0
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None

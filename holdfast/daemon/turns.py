@@ -1,9 +1,10 @@
 """Who is worked for next: connections take turns by the time that they have used.
 
-Work is cut into steps. Of those that wait, the one that has used least time goes first; whoever was silent
-comes in just before the others, so that a client with little to ask is not behind one that asks without end. After a
-slice of time the loop sees to its sockets and to the log. While nobody waits and little was done, work is begun in the
-turn of the loop in which it arrived.
+Work is cut into steps. Of those that wait, the one that has used least time goes first; whoever was silent comes in
+just before the others, so that a client with little to ask is not behind one that asks without end. After a slice of
+time the loop sees to its sockets and to the log. Whoever took much longer than a slice for one step, because that could
+not be cut, pauses for as long, with all others who did so: then the loop is free for the rest. While nobody waits and
+little was done, work is begun in the turn of the loop in which it arrived.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Protocol
 
 #: A worker has at most this share of a slice before the next one's turn.
 _TURNS_PER_SLICE = 4
+#: A turn of more slices than this is a heavy one.
+_HEAVY_SLICES = 2
 
 
 class Worker(Protocol):
@@ -22,6 +25,8 @@ class Worker(Protocol):
 
     #: Whether it waits for its turn; belongs to `Turns`.
     is_waiting: bool
+    #: Whether its last turn took much longer than a slice; belongs to `Turns`.
+    is_heavy: bool
     #: Time that it used, in seconds, on a scale that all workers of one `Turns` share; belongs to `Turns`.
     used_s: float
 
@@ -48,6 +53,8 @@ class Turns:
         #: Work done lately without a look at the sockets: it grows with work, and time without work takes it away.
         self._busy_s = 0.0
         self._ended_s = 0.0
+        #: Until when those whose last turn was heavy pause.
+        self._heavy_from_s = 0.0
 
     @property
     def waiting(self) -> int:
@@ -67,7 +74,7 @@ class Turns:
             self.wait(worker)
             return
         busy_s = max(0.0, self._busy_s - (now_s - self._ended_s))
-        if busy_s >= self._slice_s:
+        if busy_s >= self._slice_s or worker.is_heavy:
             self.wait(worker)
             return
         used_s = worker.used_s
@@ -90,6 +97,11 @@ class Turns:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
 
+    def _go_on(self, worker: Worker) -> None:
+        """Put a worker that paused among those that wait again."""
+        worker.is_waiting = False
+        self.wait(worker)
+
     def _work(self, worker: Worker, now_s: float, ends_s: float) -> float:
         """Let a worker work; return when it ended."""
         is_unfinished = worker.work(ends_s)
@@ -98,6 +110,9 @@ class Turns:
         worker.used_s += took_s
         if took_s > self._longest_s:
             self._longest_s = took_s
+        worker.is_heavy = took_s > _HEAVY_SLICES * self._slice_s
+        if worker.is_heavy:
+            self._heavy_from_s = ended_s + took_s
         self._ended_s = ended_s
         if is_unfinished:
             self.wait(worker)
@@ -111,6 +126,9 @@ class Turns:
         ends_s = now_s + self._slice_s
         while waiting and now_s < ends_s:
             used_s, _, worker = heappop(waiting)
+            if worker.is_heavy and now_s < self._heavy_from_s:
+                asyncio.get_running_loop().call_later(self._heavy_from_s - now_s, self._go_on, worker)
+                continue
             worker.is_waiting = False
             if used_s > self._floor_s:
                 self._floor_s = used_s
