@@ -452,6 +452,7 @@ class Peer:
             self._fail(None, bug)
             return
         self._flush_if_due(connection)
+        self._peers.feed()
 
     def _answer(self, request: Request, body: Body) -> None:
         connection = self._connection

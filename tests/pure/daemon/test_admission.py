@@ -57,8 +57,7 @@ def test_loopback_is_known_in_all_its_forms(host: str, expected: bool) -> None:
 
 
 def connect(peers: Peers, host: str) -> tuple[Peer, CountingTransport]:
-    transport = CountingTransport()
-    transport._extra = {"peername": (host, 5)}
+    transport = CountingTransport(host)
     peer = Peer(peers)
     peer.connection_made(transport)
     return peer, transport

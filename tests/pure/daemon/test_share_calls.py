@@ -189,7 +189,7 @@ def test_an_error_does_not_repeat_the_group_and_has_a_bound() -> None:
 def big_house(batches: int) -> House:
     house = House()
     house.initialize(*range(6))
-    written = tuple(StateBatch(2 * n, 2 * n, 0, 1) for n in range(batches))
+    written = tuple(StateBatch(2 * n, 2 * n, 0, 1) for n in range(50, 50 + batches))
     house.call(wire.WRITE, (TOPIC, [ask(wire.WRITE, n, state_batches=written) for n in range(6)]))
     return house
 
@@ -266,7 +266,7 @@ def test_more_than_a_request_may_hold_is_refused_while_it_is_decoded(
 @pytest.mark.parametrize("api_key", [83, 84, 85, 86, 87])
 def test_steps_decode_what_one_step_decodes(api_key: int) -> None:
     version = 1 if api_key in (85, 87) else 0
-    asked: Topics = [(bytes([n]) * 16, [ask(api_key, p) for p in range(n)]) for n in (1, 300, 0, 450)]
+    asked: Topics = [(n.to_bytes(16), [ask(api_key, p) for p in range(n)]) for n in (1, 300, 0, 450)]
     body = wire.encode_request(api_key, version, StateRequest("g", asked))
     expected = wire.decode_request(api_key, version, body)
     steps = wire.decode_in_steps(api_key, version, body, 0, wire.UNBOUNDED, expected.caller)
