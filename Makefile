@@ -90,6 +90,7 @@ soak: $(READY) ## the long forms: many lives, every scope of the model, twenty k
 endure: $(NEEDS)
 	$(RUN) -m tests.simulated --seeds 10000
 	KILLS=20 JOB_KILLS=10 DAEMON_KILLS=5 $(RUN) -m pytest --capture=no $(KILLING)
+	HISTORY_LONG=1 $(RUN) -m pytest tests/real/test_job_failures.py
 	$(MAKE) BUILD=$(BUILD) outages
 
 outages: $(NEEDS) ## brokers restarted, frozen and away under one node, and half an hour in which nothing happens

@@ -31,6 +31,7 @@ DAEMON = (
     "shard_load",
     "shard_state",
     "share_calls",
+    "state_bounds",
     "topic_gate",
     "turns",
 )

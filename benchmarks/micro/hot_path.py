@@ -13,7 +13,7 @@ import gc
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 from benchmarks.micro.wire import TOPIC_ID, VERSION
@@ -126,7 +126,7 @@ class World:
             self.runtime, ShareMetrics(Registry(make_clock_ms())), lambda: time.monotonic_ns() / 1_000_000
         )
         service.start_up(LOG_PARTITIONS)
-        gate = TopicGate(service, 5_000)
+        gate = TopicGate(service, 5_000, make_clock_ms())
         gate.metadata = self
         self.handle = ApiHandler(gate, self, Admin({}, 1_000))
 
@@ -144,7 +144,9 @@ class World:
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
         """See `runtime.Host`."""
 
-    def want(self, topic_id: bytes, then: Callable[[], None], timeout_ms: int) -> None:
+    def look_up(
+        self, topic_ids: Collection[bytes], caller: str, then: Callable[[Collection[bytes]], None], timeout_ms: int
+    ) -> None:
         """See `topic_gate.TopicLookup`; all topics are known."""
 
     def owner(self, partition: int) -> Node | None:

@@ -11,6 +11,7 @@ from struct import Struct
 from typing import Final
 
 from holdfast.client.connection import Address, NodeConnection
+from holdfast.client.errors import RETRIABLE_CODES, Disconnected, RequestTimedOut
 from holdfast.client.nodes import Nodes
 from holdfast.client.settings import ClientSettings
 from holdfast.records.body import BodyReader
@@ -36,9 +37,13 @@ class Coordinators:
         self._nodes = nodes
         self._settings = settings
         self._known: dict[SharePartitionKey, Address] = {}
+        #: Which node named a coordinator.
+        self._named_by: dict[Address, Address] = {}
 
     async def find(self, keys: Sequence[SharePartitionKey]) -> list[Address | Refusal]:
         """Return the coordinator of each key, or why there is none, in the order of `keys`.
+
+        Where a node knows none now, the next node is asked.
 
         Raises:
             ClientError: no node answered, or none that knows share keys.
@@ -50,11 +55,7 @@ class Coordinators:
         batch_size = self._settings.share_partitions_per_request_max
         for start in range(0, len(missing), batch_size):
             batch = missing[start : start + batch_size]
-            for key, answer in zip(batch, await self._ask(batch), strict=True):
-                if isinstance(answer, Refusal):
-                    refusals[key] = answer
-                else:
-                    found[key] = answer
+            await self._ask_nodes(batch, found, refusals)
         results: list[Address | Refusal] = [refusals.get(key) or found.get(key) or known[key] for key in keys]
         known.update(found)
         if (excess := len(known) - self._settings.coordinators_cached_max) > 0:
@@ -63,12 +64,46 @@ class Coordinators:
         return results
 
     def forget(self, keys: Iterable[SharePartitionKey]) -> None:
-        """Ask again for these keys the next time."""
+        """Ask again for these keys the next time, and another node first than the one whose answer led nowhere."""
         for key in keys:
-            self._known.pop(key, None)
+            coordinator = self._known.pop(key, None)
+            if coordinator is not None and (named_by := self._named_by.pop(coordinator, None)) is not None:
+                self._nodes.put_last(named_by)
 
-    async def _ask(self, keys: Sequence[SharePartitionKey]) -> list[Address | Refusal]:
-        connection = await self._nodes.any()
+    async def _ask_nodes(
+        self,
+        keys: Sequence[SharePartitionKey],
+        found: dict[SharePartitionKey, Address],
+        refusals: dict[SharePartitionKey, Refusal],
+    ) -> None:
+        """Ask one node after the other, each for the keys of which those before knew no coordinator."""
+        failures: list[str] = []
+        has_answer = False
+        for address in self._nodes.in_turn():
+            try:
+                connection = await self._nodes.to(address)
+                answers = await self._ask(connection, keys)
+            except (Disconnected, RequestTimedOut) as error:
+                failures.append(str(error))
+                self._nodes.put_last(address)
+                continue
+            has_answer = True
+            for key, answer in zip(keys, answers, strict=True):
+                if isinstance(answer, Refusal):
+                    refusals[key] = answer
+                else:
+                    refusals.pop(key, None)
+                    found[key] = answer
+                    self._named_by[answer] = address
+                    if len(self._named_by) > self._settings.coordinators_cached_max:
+                        del self._named_by[next(iter(self._named_by))]
+            keys = [key for key in keys if key in refusals and refusals[key][0] in RETRIABLE_CODES]
+            if not keys:
+                return
+        if not has_answer:
+            raise Disconnected(" ".join(failures))
+
+    async def _ask(self, connection: NodeConnection, keys: Sequence[SharePartitionKey]) -> list[Address | Refusal]:
         version = connection.version_of("FindCoordinator", FIND_COORDINATOR, _SHARE_KEYS_FROM, _VERSION_MAX)
         texts = [format_key(key) for key in keys]
         body = b"%b%b%b\x00" % (_SHARE, encode_varint(len(texts) + 1), b"".join(map(encode_string, texts)))

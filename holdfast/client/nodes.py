@@ -17,7 +17,9 @@ class Nodes:
     def __init__(
         self, bootstrap: Sequence[Address], settings: ClientSettings, ssl_context: ssl.SSLContext | None = None
     ) -> None:
-        self._bootstrap = tuple(bootstrap)
+        self._bootstrap = tuple(dict.fromkeys(bootstrap))
+        #: Nodes that were asked for a coordinator in vain, the longest ago first.
+        self._doubted: dict[Address, None] = {}
         self._settings = settings
         self._ssl_context = ssl_context
         self._connections: dict[Address, NodeConnection] = {}
@@ -60,6 +62,24 @@ class Nodes:
             except ClientError as error:
                 failures.append(str(error))
         raise Disconnected(" ".join(failures))
+
+    def in_turn(self) -> list[Address]:
+        """Return the nodes to ask for coordinators: those known by name and those that are connected, the connected ones first.
+
+        Those that were put last come behind all others.
+        """
+        is_open = {address for address, connection in self._connections.items() if connection.is_open}
+        others = sorted(is_open.difference(self._bootstrap))
+        first = [address for address in (*self._bootstrap, *others) if address not in self._doubted]
+        last = [address for address in self._doubted if address in is_open or address in self._bootstrap]
+        return [*sorted(first, key=lambda address: address not in is_open), *last]
+
+    def put_last(self, address: Address) -> None:
+        """Ask the others first from now on, because this node cannot be reached or what it said led nowhere."""
+        self._doubted.pop(address, None)
+        self._doubted[address] = None
+        if len(self._doubted) > len(self._bootstrap) + len(self._connections):
+            del self._doubted[next(iter(self._doubted))]
 
     def close(self) -> None:
         """Close all connections, for good."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -54,6 +55,8 @@ _log = structlog.get_logger(__name__)
 _PACKAGES: Final = {"pyspark": "pyspark", "pandas": "pandas", "pyarrow": "pyarrow", "google.protobuf": "protobuf"}
 
 _STDERR: Final = 2
+#: Hadoop also writes one slash where others write three.
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 Show: TypeAlias = Callable[[BatchReport, Progress], None]
 #: Gives what shows each batch, for as long as the job runs, and configures where log lines go.
@@ -153,7 +156,7 @@ def _config_of(settings: Settings) -> CompactionConfig:
 
 
 def _absolute(place: str) -> str:
-    return place if not place or "://" in place else str(Path(place).absolute())
+    return place if not place or _URI.match(place) else str(Path(place).absolute())
 
 
 def _check_environment() -> None:

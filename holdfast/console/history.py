@@ -82,7 +82,8 @@ def _asking_the_past(command: Callable[..., None]) -> Callable[..., None]:
         show_envvar=True,
         required=True,
         metavar="PATH_OR_URI",
-        help="Where the job writes the history: its `snapshots.history.dir`.",
+        help="Where the job writes the history: its `snapshots.history.dir`, a path or a URI (file, s3a, s3n, s3, abfs, abfss, "
+        "gs, hdfs).",
     )
     @click.option(
         "--job-group",
@@ -91,7 +92,7 @@ def _asking_the_past(command: Callable[..., None]) -> Callable[..., None]:
         default="holdfast-compaction",
         show_default=True,
         metavar="GROUP",
-        help="Consumer group of the job, which says how far it is.",
+        help="Consumer group of the job; how far it is counts where an earlier version wrote the history.",
     )
     @click.option(
         "--no-log",
@@ -187,12 +188,9 @@ def diff(from_ms: int, to_ms: int | None, as_json: bool, past: Past) -> None:
         raise Failure("--to lies before --from.", Exit.WRONG_USAGE)
     past.warn_before_begin(from_ms)
     earlier, later = StatesAt(from_ms), StatesAt(to_ms)
-    changes: dict[SharePartitionKey, int] = {}
     for change in past.log.changes(to_ms):
         earlier.meet(change)
         later.meet(change)
-        if isinstance(change, Change) and from_ms < change.timestamp_ms <= (to_ms or change.timestamp_ms):
-            changes[change.key] = changes.get(change.key, 0) + 1
     was_there = set(earlier.unknown())
     rows = []
     for key, known in sorted(later.known.items()):
@@ -203,7 +201,7 @@ def diff(from_ms: int, to_ms: int | None, as_json: bool, past: Past) -> None:
             {
                 **_key_data(key),
                 "what": _what(before, known, key in was_there),
-                "changes": changes.get(key, 0),
+                "changes": later.change_counts[key] - earlier.change_counts[key],
                 "from": _known_data(before),
                 "to": _known_data(known),
             }
@@ -254,12 +252,14 @@ def _print_changes(past: Past, known: dict[SharePartitionKey, Known], as_json: b
 
 
 def _tell_story(past: Past, story: OffsetStory, at_ms: int | None, follow: bool, as_json: bool) -> None:
-    steps = [
-        step
-        for change in past.log.changes(at_ms)
-        for step in story.meet(change)
-        if at_ms is None or step.change.timestamp_ms <= at_ms
-    ]
+    steps: list[Step] = []
+    #: Later than the instant, until a change follows that is not: as with states, what was before that one counts.
+    later: list[Step] = []
+    for change in past.log.changes(at_ms):
+        later += story.meet(change)
+        if at_ms is None or (isinstance(change, Change) and change.timestamp_ms <= at_ms):
+            steps += later
+            later.clear()
     _print_steps(steps, follow, as_json)
     if follow:
         for change in _coming(past):

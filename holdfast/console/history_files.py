@@ -1,8 +1,9 @@
 """The history that the Spark job writes, read back: changes in the order of the log, each of them once, and gaps."""
 
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from typing import Any, Final
 
@@ -11,8 +12,9 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyarrow import dataset as ds
 from pyarrow import fs
 
-from holdfast.console.history_states import Change, Gap, Wanted
+from holdfast.console.history_states import DAY_MS, Change, Gap, Wanted
 from holdfast.console.outcomes import Exit, Failure
+from holdfast.daemon.compaction import coverage
 from holdfast.daemon.compaction.history import GAP, TOMBSTONE
 from holdfast.records.codec import decode_value
 from holdfast.records.errors import RecordError
@@ -33,6 +35,19 @@ _ROWS_PER_BATCH: Final = 8_192
 _ID_NAME: Final = "state_topic_id="
 _LAST_DAY: Final = "9"
 
+#: What pyarrow calls the schemes by which Hadoop knows a store; those that both call the same stand here too.
+SCHEMES: Final = {
+    "file": "file",
+    "s3a": "s3",
+    "s3n": "s3",
+    "s3": "s3",
+    "abfs": "abfs",
+    "abfss": "abfss",
+    "gs": "gs",
+    "hdfs": "hdfs",
+}
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
+
 #: What `_COLUMNS` says.
 _Row = tuple[Any, ...]
 
@@ -40,7 +55,7 @@ _parse_topic_id = lru_cache(maxsize=10_000)(parse_topic_id)
 
 
 class HistoryFiles:
-    """The history of one state topic, in a directory or under a URI that pyarrow can read."""
+    """The history of one state topic, in a directory or under a URI of one of `SCHEMES`."""
 
     def __init__(self, uri: str, state_topic_id: bytes | None) -> None:
         """Look for the history.
@@ -54,7 +69,7 @@ class HistoryFiles:
         """
         self._uri = uri
         try:
-            self._files, path = fs.FileSystem.from_uri(uri) if ":" in uri else (fs.LocalFileSystem(), uri)
+            self._files, path = _file_system(uri)
             found = self._files.get_file_info(fs.FileSelector(path))
         except FileNotFoundError:
             raise Failure(
@@ -62,7 +77,10 @@ class HistoryFiles:
                 Exit.NOT_FOUND,
             ) from None
         except (OSError, pa.ArrowException) as error:
-            raise Failure(f"The history at {uri} cannot be read: {error}") from None
+            raise Failure(
+                f"The history at {uri} cannot be read: {error}; --history-dir takes a path, or a URI of the schemes "
+                f"{', '.join(SCHEMES)}."
+            ) from None
         topics = {info.base_name.removeprefix(_ID_NAME): info.path for info in found if _ID_NAME in info.base_name}
         name = format_topic_id(state_topic_id) if state_topic_id is not None else next(iter(topics), "")
         if name not in topics:
@@ -98,7 +116,7 @@ class HistoryFiles:
         Raises:
             Failure: something cannot be read.
         """
-        last_day = _LAST_DAY if until_ms is None else _day(until_ms, 1)
+        last_day = _LAST_DAY if until_ms is None else _day(until_ms + DAY_MS)
         open_ends: set[int] = set()
         with self._reading():
             days = [day for day in sorted(self._days) if day <= last_day]
@@ -106,7 +124,26 @@ class HistoryFiles:
                 open_ends.add(row[0])
                 yield self._change(row)
             if until_ms is not None:
-                yield from self._next_gaps(open_ends, _day(until_ms, 0), last_day)
+                yield from self._next_gaps(open_ends, _day(until_ms), last_day)
+
+    def covered(self) -> dict[int, int]:
+        """Return the offset by log partition, exclusive, below which the history tells every change; no entry: it does not say.
+
+        Raises:
+            Failure: something cannot be read.
+        """
+        selector = fs.FileSelector(f"{self._path}/{coverage.DIRECTORY}", allow_not_found=True)
+        with self._reading():
+            for _ in range(coverage.LISTS_MAX):
+                found = [info.path for info in self._files.get_file_info(selector) if info.base_name.endswith(".json")]
+                # Where the job has put a newer file in the place of one, the next list has that one.
+                with suppress(FileNotFoundError):
+                    return coverage.merge_covered(map(self._read_text, found))
+            raise FileNotFoundError(f"what is listed in {coverage.DIRECTORY} is not there")
+
+    def _read_text(self, path: str) -> str:
+        with self._files.open_input_stream(path) as stream:
+            return bytes(stream.read()).decode()
 
     def newest(self, log_partition: int, end: int, last_day: str = _LAST_DAY) -> tuple[int, int] | None:
         """Return offset and time of the newest change of a log partition below an offset; None: there is none.
@@ -119,20 +156,26 @@ class HistoryFiles:
         Raises:
             Failure: something cannot be read.
         """
+        newest: tuple[int, int] | None = None
         below = (ds.field("log_partition") == log_partition) & (ds.field("offset") < end) & (ds.field("kind") != GAP)
         with self._reading():
             for day in sorted((day for day in self._days if day <= last_day), reverse=True):
                 table = self._days[day].to_table(columns=["offset", "timestamp_ms"], filter=below)
+                is_last_look = newest is not None
                 if len(table):
                     place = pc.index(table["offset"], pc.max(table["offset"])).as_py()
-                    return table["offset"][place].as_py(), table["timestamp_ms"][place].as_py()
-        return None
+                    found = table["offset"][place].as_py(), table["timestamp_ms"][place].as_py()
+                    newest = found if newest is None else max(found, newest)
+                if is_last_look:
+                    # A clock that was set back over midnight puts the newest change into the day before, and no other.
+                    break
+        return newest
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, pa.ArrowException, RecordError) as error:
+        except (OSError, ValueError, pa.ArrowException, RecordError) as error:
             raise Failure(f"The history at {self._uri} cannot be read: {error}") from None
 
     @cached_property
@@ -179,7 +222,7 @@ class HistoryFiles:
         )
 
     def _gap(self, log_partition: int, end: int, end_ms: int) -> Gap:
-        newest = self.newest(log_partition, end, _day(end_ms, 1))
+        newest = self.newest(log_partition, end, _day(end_ms + DAY_MS))
         return Gap(log_partition, end, end_ms if newest is None else newest[1])
 
     def _next_gaps(self, log_partitions: set[int], after_day: str, read_day: str) -> Iterator[Gap]:
@@ -205,6 +248,16 @@ class HistoryFiles:
                     left.remove(gap["log_partition"])
                     yield self._gap(gap["log_partition"], gap["offset"], gap["timestamp_ms"])
             left -= begins.keys()
+
+
+def _file_system(uri: str) -> tuple[Any, str]:
+    """Return the file system behind a path, or a URI as Hadoop takes it, and the path in it."""
+    found = _SCHEME.match(uri)
+    if found is None:
+        return fs.LocalFileSystem(), uri
+    scheme = found[1].lower()
+    file_system, path = fs.FileSystem.from_uri(f"{SCHEMES.get(scheme, scheme)}{uri[found.end(1) :]}")
+    return file_system, path
 
 
 def _each_once(days: Iterator[pa.Table]) -> Iterator[_Row]:
@@ -256,6 +309,6 @@ def _new(rows: Iterator[_Row], newest: dict[int, tuple[int, str]]) -> Iterator[_
             yield row
 
 
-def _day(time_ms: int, days_later: int) -> str:
-    """Return the UTC date of a time, or of some days later."""
-    return (datetime.fromtimestamp(time_ms / 1_000, UTC) + timedelta(days=days_later)).date().isoformat()
+def _day(time_ms: int) -> str:
+    """Return the UTC date of a time."""
+    return datetime.fromtimestamp(time_ms / 1_000, UTC).date().isoformat()

@@ -25,7 +25,8 @@ class HistoryLog:
         Args:
             files: the history, whose files were not listed so far.
             log: the log; None: the history must do.
-            group: consumer group of the job that writes the history, whose committed offsets say how far it is.
+            group: consumer group of the job that writes the history, whose committed offsets say how far a history of an earlier
+                version goes.
             wanted: of which share partitions to tell.
 
         Raises:
@@ -36,7 +37,9 @@ class HistoryLog:
         self._wanted = wanted
         # Asked before the files are listed: what was cut off by then is in them, unless the job never saw it.
         self._starts = {} if log is None else log.begin(self._partitions(log))
-        self._folded = {} if log is None else log.kafka.committed(group, log.topic)
+        # Asked before the files are listed too, so what is covered is in them. A history of an earlier version does not say what
+        # it covers, and there the job's progress has to do.
+        self._covered = {} if log is None else log.kafka.committed(group, log.topic) | files.covered()
 
     def begin_ms(self) -> int | None:
         """Return the time of the first change in the history; None: there is none.
@@ -71,10 +74,10 @@ class HistoryLog:
             return
         for partition, gap_end in gap_ends.items():
             start = self._starts.get(partition, 0)
-            if max(gap_end, self._folded.get(partition, 0)) >= start:
+            if max(gap_end, self._covered.get(partition, 0)) >= start:
                 continue
             offset, since_ms = self._files.newest(partition, start) or (-1, 0)
-            end = max(gap_end, self._folded.get(partition, offset + 1))
+            end = max(gap_end, self._covered.get(partition, offset + 1))
             if end < start:
                 gap = Gap(partition, start, since_ms)
                 _tell(gap, until_ms, f"the history ends before offset {end}, and the log starts at {start}")

@@ -1,9 +1,12 @@
 """Changes of share partitions, in the order of the log, turned into answers: the state at an instant, the story of an offset.
 
-An instant is a time; the state at it is the one after the newest change that is no later, and all changes before that one,
-for the clock of a broker may be set back, though by no more than a day.
+An instant is a time; the state of a share partition at it is the one after the newest of its own changes that is no later, and
+all of its changes before that one, for the clock of a broker may be set back, though by no more than a day.
+So the answer about a share partition rests on nothing but its own changes and the gaps of its log partition, whatever else is
+asked for.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from enum import Enum
 from typing import Final, NamedTuple
@@ -16,7 +19,7 @@ from holdfast.records.values import Snapshot, Value
 #: Never reached: what is counted of updates is not shown.
 _UPDATES_MAX: Final = 1 << 31
 
-#: The most by which the clock of a broker is set back.
+#: The most by which the clock of a broker is set back: what is later by more is not looked at for an instant.
 DAY_MS: Final = 86_400_000
 
 
@@ -71,6 +74,13 @@ class Known(NamedTuple):
     timestamp_ms: int  #: of the same
 
 
+class _Ahead(NamedTuple):
+    """A share partition behind changes that are later than an instant."""
+
+    known: Known
+    change_count: int  #: since the instant
+
+
 class StatesAt:
     """Folds changes into the states of all share partitions at an instant."""
 
@@ -81,44 +91,53 @@ class StatesAt:
             time_ms: the instant, in milliseconds since 1970; None: the end of all changes.
         """
         self.known: dict[SharePartitionKey, Known] = {}
+        #: How many changes made what is known.
+        self.change_counts: Counter[SharePartitionKey] = Counter()
         self._time_ms = time_ms
-        #: By log partition: what is later than the instant, until something follows that is not.
-        self._later: dict[int, list[Change | Gap]] = {}
+        #: What is later than the instant, until something of the same share partition follows that is not.
+        self._ahead: dict[SharePartitionKey, _Ahead] = {}
         #: Whether a share partition whose first change is later than the instant was there before.
         self._was_there: dict[SharePartitionKey, bool] = {}
 
     def meet(self, change: Change | Gap) -> None:
         """Take the next change; those of one log partition come in the order of their offsets."""
-        if self._time_ms is not None:
-            if isinstance(change, Gap):
-                if change.since_ms > self._time_ms:
-                    self._later.setdefault(change.log_partition, []).append(change)
-                    return
-            elif change.timestamp_ms > self._time_ms:
-                if change.key not in self.known:
-                    is_first = isinstance(change.value, Snapshot) and change.value.snapshot_epoch == 0
-                    self._was_there.setdefault(change.key, not is_first)
-                if change.timestamp_ms <= self._time_ms + DAY_MS:
-                    self._later.setdefault(change.log_partition, []).append(change)
-                return
-        for earlier in self._later.pop(change.log_partition, ()):
-            self._apply(earlier)
-        self._apply(change)
+        if isinstance(change, Gap):
+            self._take_gap(change)
+            return
+        key = change.key
+        former = self._ahead.pop(key, None)
+        base, change_count = (self.known.get(key), 0) if former is None else former
+        ahead = _Ahead(after(base, change), change_count + 1)
+        if not self._is_later(change.timestamp_ms):
+            self._settle(key, ahead)
+            return
+        if key not in self.known:
+            is_first = isinstance(change.value, Snapshot) and change.value.snapshot_epoch == 0
+            self._was_there.setdefault(key, not is_first)
+        self._ahead[key] = ahead
 
     def unknown(self) -> list[SharePartitionKey]:
         """Return the share partitions that were there at the instant, as a later change shows, in a state that nobody knows."""
         return [key for key, was_there in self._was_there.items() if was_there and key not in self.known]
 
-    def _apply(self, change: Change | Gap) -> None:
-        if isinstance(change, Gap):
-            self.known |= {
-                key: known._replace(status=Status.UNCERTAIN)
-                for key, known in self.known.items()
-                if known.log_partition == change.log_partition and known.status is not Status.DELETED
-            }
-            return
-        before = self.known.get(change.key)
-        self.known[change.key] = after(before, change)
+    def _take_gap(self, gap: Gap) -> None:
+        states = {key: _Ahead(known, 0) for key, known in self.known.items()} | self._ahead
+        for key, (known, change_count) in states.items():
+            if known.log_partition != gap.log_partition or known.status is Status.DELETED:
+                continue
+            uncertain = _Ahead(known._replace(status=Status.UNCERTAIN), change_count)
+            if self._is_later(gap.since_ms):
+                self._ahead[key] = uncertain
+            else:
+                self._settle(key, uncertain)
+
+    def _settle(self, key: SharePartitionKey, ahead: _Ahead) -> None:
+        self._ahead.pop(key, None)
+        self.known[key] = ahead.known
+        self.change_counts[key] += ahead.change_count
+
+    def _is_later(self, time_ms: int) -> bool:
+        return self._time_ms is not None and time_ms > self._time_ms
 
 
 def after(before: Known | None, change: Change) -> Known:

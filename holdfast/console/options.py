@@ -17,8 +17,9 @@ from holdfast.client import (
     ShareStateError,
     connect,
 )
+from holdfast.client.errors import error_name
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.console.output import STATE_NAMES
+from holdfast.console.output import STATE_NAMES, say
 from holdfast.records.batches import StateBatch
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import parse_topic_id
@@ -198,11 +199,15 @@ async def find_topic_id(client: Client, name_or_id: str) -> bytes:
         ClientError: the node does not answer.
     """
     try:
-        return parse_topic_id((await client.admin("resolve-topic", name=name_or_id))["topic_id"])
+        found = await client.admin("resolve-topic", name=name_or_id)
     except (Disconnected, RequestTimedOut):
         raise
     except ClientError as refusal:
         try:
             return parse_topic_id(name_or_id)
         except InvalidKey:
-            raise Failure(str(refusal), Exit.NOT_FOUND) from None
+            is_unknown = isinstance(refusal, AdminRefused) and error_name(refusal.code) == "INVALID_REQUEST"
+            raise Failure(str(refusal), Exit.NOT_FOUND if is_unknown else Exit.FAILED) from None
+    if "warning" in found:
+        say(f"Warning: {found['warning']}")
+    return parse_topic_id(found["topic_id"])

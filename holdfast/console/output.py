@@ -105,5 +105,6 @@ def _cell(value: object) -> str:
 
 
 def _console() -> Console:
-    # A table in a file or a pipe is cut nowhere.
-    return Console(highlight=False, markup=False, soft_wrap=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
+    # With `emoji` a group id such as team:100 would become a picture. A table in a file or a pipe is cut nowhere.
+    width = None if sys.stdout.isatty() else _FILE_WIDTH
+    return Console(highlight=False, markup=False, emoji=False, soft_wrap=False, width=width)

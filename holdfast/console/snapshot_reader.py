@@ -164,7 +164,9 @@ def compare(
     ]
     open_question = ""
     mark = folded.mark
-    recomputed = Manifest(partition_count, mark.position, mark.checkpoint, mark.live_count, mark.digest_sum)
+    recomputed = Manifest(
+        partition_count, mark.position, mark.checkpoint, mark.live_count, mark.digest_sum, mark.checkpoint_offset
+    )
     try:
         manifest = snapshots.manifest(covered_offset)
     except RecordError as error:
@@ -225,5 +227,6 @@ def _manifest_text(manifest: Manifest, covered_offset: int) -> str:
     owner_epoch, attempt_id, next_sequence = manifest.position
     return (
         f"at {covered_offset}: {manifest.live_count} live, sum {manifest.digest_sum:032x}, owner epoch {owner_epoch}, attempt "
-        f"{(attempt_id or b'').hex()[:8]}, next sequence {next_sequence}, {manifest.partition_count} log partitions"
+        f"{(attempt_id or b'').hex()[:8]}, next sequence {next_sequence}, {manifest.partition_count} log partitions, "
+        f"newest checkpoint at {manifest.checkpoint_offset}"
     )

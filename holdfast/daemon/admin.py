@@ -11,7 +11,7 @@ import asyncio
 import difflib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -23,8 +23,16 @@ _log = structlog.get_logger(__name__)
 AdminCommand = Callable[[dict[str, Any]], object | Awaitable[object]]
 
 
+#: An argument may hold anything, and the text of a refusal may repeat it: so much of it is told.
+_REFUSAL_CHARACTERS_MAX: Final = 1_000
+
+
 class AdminError(Exception):
     """Say in one plain sentence why a command was refused, and the next step."""
+
+    def __init__(self, text: str, code: ErrorCode = ErrorCode.INVALID_REQUEST) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class Admin:
@@ -36,8 +44,8 @@ class Admin:
         #: Commands that wait for something; the loop itself holds tasks only weakly.
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def handle(self, request: AdminRequest, respond: Callable[[bytes], None]) -> None:
-        """Run a command; `respond` takes the body of the answer, once."""
+    def handle(self, request: AdminRequest, respond: Callable[[bytes], None], peer: str = "unknown") -> None:
+        """Run a command of the client at address `peer`; `respond` takes the body of the answer, once."""
         name = request.command
         command = self._commands.get(name)
         if command is None:
@@ -49,14 +57,14 @@ class Admin:
         try:
             result = command(request.arguments)
         except Exception as error:
-            respond(self._refusal(name, error))
+            respond(self._refusal(name, error, peer))
             return
         if inspect.isawaitable(result):
-            task = asyncio.ensure_future(self._finish(name, result, respond))
+            task = asyncio.ensure_future(self._finish(name, result, respond, peer))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
-            respond(self._success(name, result))
+            respond(self._success(name, result, peer))
 
     async def close(self) -> None:
         """Cancel the commands under way; nobody hears of them any more."""
@@ -67,26 +75,27 @@ class Admin:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _finish(self, name: str, result: Awaitable[object], respond: Callable[[bytes], None]) -> None:
+    async def _finish(self, name: str, result: Awaitable[object], respond: Callable[[bytes], None], peer: str) -> None:
         try:
             async with asyncio.timeout(self._admin_timeout_ms / 1_000):
-                body = self._success(name, await result)
+                body = self._success(name, await result, peer)
         except TimeoutError:
             text = f"The command {name} took longer than {self._admin_timeout_ms} ms and was given up."
             body = encode_admin_response(AdminResponse(ErrorCode.UNKNOWN_SERVER_ERROR, text, None))
         except Exception as error:
-            body = self._refusal(name, error)
+            body = self._refusal(name, error, peer)
         respond(body)
 
-    def _success(self, name: str, result: object) -> bytes:
+    def _success(self, name: str, result: object, peer: str) -> bytes:
         try:
             return encode_admin_response(AdminResponse(ErrorCode.NONE, None, result))
         except (TypeError, ValueError) as error:
-            return self._refusal(name, error)
+            return self._refusal(name, error, peer)
 
-    def _refusal(self, name: str, error: Exception) -> bytes:
+    def _refusal(self, name: str, error: Exception, peer: str) -> bytes:
         if isinstance(error, AdminError):
-            return encode_admin_response(AdminResponse(ErrorCode.INVALID_REQUEST, str(error), None))
-        _log.error("An admin command failed.", command=name, exc_info=error)
+            text = str(error)[:_REFUSAL_CHARACTERS_MAX].encode("utf-8", "backslashreplace").decode()
+            return encode_admin_response(AdminResponse(error.code, text, None))
+        _log.error("An admin command failed.", command=name, peer=peer, exc_info=error)
         text = f"The command {name} failed in the node; its log says why."
         return encode_admin_response(AdminResponse(ErrorCode.UNKNOWN_SERVER_ERROR, text, None))

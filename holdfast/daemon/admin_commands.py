@@ -8,12 +8,14 @@ import structlog
 
 from holdfast.daemon.admin import AdminCommand, AdminError
 from holdfast.daemon.config import describe
-from holdfast.daemon.metadata_client import MetadataClient
+from holdfast.daemon.errors import ErrorCode
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.shards import Shards
+from holdfast.daemon.topic_names import NotATopicName, TooManyNames, TopicNames
 from holdfast.daemon.upkeep import Upkeep
 from holdfast.records.admin import reason_problem
 from holdfast.records.keys import format_topic_id
+from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.metrics import Registry
 from holdfast.runtime.partition import Partition
@@ -38,7 +40,7 @@ class AdminCommands:
     """The commands of one node."""
 
     def __init__(self, node: NodeView, shards: Shards, upkeep: Upkeep) -> None:
-        self.metadata_client: MetadataClient | None = None  #: None while the node starts
+        self.topic_names: TopicNames | None = None  #: None while the node starts
         self._node = node
         self._shards = shards
         self._upkeep = upkeep
@@ -101,12 +103,32 @@ class AdminCommands:
 
     async def _resolve_topic(self, arguments: Arguments) -> dict[str, Any]:
         name = arguments.get("name")
-        if not isinstance(name, str) or self.metadata_client is None:
+        if not isinstance(name, str) or self.topic_names is None:
             raise AdminError("resolve-topic needs a `name`, and a node that has started.")
-        topic = (await self.metadata_client.ask_names([name])).get(name)
+        try:
+            topic, age_ms, problem = await self.topic_names.resolve(name)
+        except NotATopicName:
+            raise AdminError(
+                "That is no topic's name: Kafka takes 1 to 249 letters, digits, dots, underscores and hyphens."
+            ) from None
+        except TooManyNames:
+            raise AdminError(
+                "Too many other names are being looked up (topic_names_waiting_max); try again.",
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ) from None
+        except ConnectionFailed as failure:
+            raise AdminError(
+                f"Kafka cannot be reached ({failure}), and has not told this node the topic {name!r} before; "
+                "try again when it is back, or give the topic's id.",
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ) from None
         if topic is None:
             raise AdminError(f"The cluster knows no topic {name!r}; give a name it knows, or the topic's id.")
-        return {"name": name, "topic_id": format_topic_id(topic.topic_id), "partitions": topic.partition_count}
+        found = {"name": name, "topic_id": format_topic_id(topic.topic_id), "partitions": topic.partition_count}
+        if not problem:
+            return found
+        warning = f"Kafka cannot be reached ({problem}); it resolved {name} {age_ms / 1_000:.0f} s ago to {found['topic_id']}."
+        return found | {"warning": warning}
 
     def _partition(self, arguments: Arguments) -> Partition:
         index = arguments.get("partition")

@@ -45,8 +45,13 @@ _METADATA_TOPICS_MAX: Final = 1_000
 class ShareCalls(Protocol):
     """Carry out the five share-state calls."""
 
-    def handle(self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None]) -> None:
-        """Carry out a call of API key 83 to 87; `respond` is called once, maybe before this returns."""
+    def handle(
+        self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None], caller: str
+    ) -> None:
+        """Carry out a call of API key 83 to 87 for the client at address `caller`.
+
+        `respond` is called once, maybe before this returns.
+        """
 
     def partition_for(self, key: SharePartitionKey) -> int:
         """Return the log partition of a share partition.
@@ -131,7 +136,7 @@ class ApiHandler:
     def answer_admin(self, request: Request, respond: Respond) -> Steps | None:
         """Answer a command of the command line tool."""
         asked = decode_admin_request(request.frame, request.body_offset, self._admin_arguments_bytes_max)
-        self._admin.handle(asked, respond)
+        self._admin.handle(asked, respond, request.peer)
         return None
 
     def _answer_in_steps(self, request: Request, respond: Respond, pieces: Iterator[bytes]) -> Steps:

@@ -5,18 +5,20 @@ The answers of another cluster than the first one are refused, for they would ma
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import islice
 from random import Random
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 import structlog
 
-from holdfast.daemon.logs import LineLimit
-from holdfast.daemon.metadata_client import TopicAnswers
+from holdfast.daemon.log_limits import LineLimit
+from holdfast.daemon.look_ups import LookUp, LookUps, Then
+from holdfast.daemon.metadata_client import QuestionRefused, Topic, TopicAnswers
 from holdfast.daemon.settings import MetadataSettings
 from holdfast.runtime.broker_connection import ConnectionFailed
 
@@ -89,34 +91,42 @@ class ClusterMetadata:
         self._topics_in_use = topics_in_use
         self._on_refresh = on_refresh
         self._random = random
-        #: by topic id, then by number: who waits for an answer, and the timer that ends the wait
-        self._waiters: dict[bytes, dict[int, tuple[Callable[[], None], asyncio.TimerHandle]]] = {}
-        self._waiter_numbers = count()
-        self._waiting_count = 0  #: over all ids
+        self._look_ups = LookUps(settings.metadata_topics_max, settings.unknown_topics_per_request_max)
+        self._timers: dict[LookUp, asyncio.TimerHandle] = {}
         self._is_wanted = asyncio.Event()
-        #: ids that were wanted since the last full refresh; the next one asks for them again
+        #: ids that were wanted since the last full refresh began, and exist; the next one asks for them again
         self._recent: set[bytes] = set()
+        self._round: _Round | None = None  #: the full refresh that was begun and is not complete
+        self._full_refresh_s = 0.0  #: when the next one begins, on the loop's clock
+        #: ids in one question: halved when there is no answer, so that what spoils a question soon spoils only its own
+        self._question_size = settings.metadata_topics_per_request_max
         self._has_image = asyncio.Event()
         #: None before the first answer
         self.image: MetadataImage | None = None
-        #: why the last refresh failed; empty after one that succeeded
+        #: why the last question failed; empty after one that succeeded
         self.problem = "no broker has answered yet"
         self._has_told = False  #: that there is a problem
         self._line_limit = LineLimit(_PROBLEMS_PER_MINUTE_MAX)
 
-    def want(self, topic_id: bytes, then: Callable[[], None], timeout_ms: int) -> None:
-        """Call `then` once and soon: when a broker was asked about this id after now and has answered, or in `timeout_ms`.
+    def look_up(self, topic_ids: Collection[bytes], caller: str, then: Then, timeout_ms: int) -> None:
+        """Ask a broker about unknown topics for the client at address `caller`.
 
-        All who come before the next refresh share it. Where too many wait already, `then` is called without a refresh.
+        `then` is called once and soon: when a broker was asked about all of them after now and has answered, or in `timeout_ms`,
+        or at once where there is no room; it is told those that no broker was asked about.
         """
         loop = asyncio.get_running_loop()
-        if self._waiting_count >= self._settings.metadata_topics_max:
-            loop.call_soon(then)
+        look_up, dropped = self._look_ups.add(caller, topic_ids, then)
+        for each in dropped:
+            self._finish(each)
+        if look_up is None:
+            loop.call_soon(then, tuple(topic_ids))
             return
-        number = next(self._waiter_numbers)
-        timer = loop.call_later(timeout_ms / 1_000, self._give_up, topic_id, number)
-        self._waiters.setdefault(topic_id, {})[number] = (then, timer)
-        self._waiting_count += 1
+        self._timers[look_up] = loop.call_later(timeout_ms / 1_000, self._give_up, look_up)
+        self._is_wanted.set()
+
+    def refresh_soon(self) -> None:
+        """Ask for all topics in use now, and not only when it is time."""
+        self._full_refresh_s = 0.0
         self._is_wanted.set()
 
     async def wait_for_first_image(self, timeout_ms: int) -> MetadataImage:
@@ -134,90 +144,118 @@ class ClusterMetadata:
         return self.image
 
     async def run(self) -> None:
-        """Refresh for ever; ends by being cancelled, and then hangs up."""
+        """Ask for ever; ends by being cancelled, and then closes the connection."""
         settings, loop = self._settings, asyncio.get_running_loop()
         backoff_ms = _BACKOFF_FIRST_MS
-        full_refresh_at = loop.time()
         try:
             while True:
-                is_full = loop.time() >= full_refresh_at
+                if self._round is None and loop.time() >= self._full_refresh_s:
+                    self._round = _Round(self._recent.union(self._topics_in_use()))
+                    self._recent = set()
+                    self._full_refresh_s = loop.time() + settings.metadata_refresh_interval_ms / 1_000
+                if self._round is None and not self._look_ups:
+                    self._is_wanted.clear()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout_at(self._full_refresh_s):
+                            await self._is_wanted.wait()
+                    continue
                 try:
-                    await self._refresh(is_full=is_full)
+                    await self._ask()
                 except Exception as error:  # a bug in one turn, too, must not be the last of them
                     if not isinstance(error, ConnectionFailed):
                         _log.exception("a refresh of metadata failed")
                     self._tell_problem(str(error) or repr(error))
+                    if isinstance(error, QuestionRefused):
+                        backoff_ms = _BACKOFF_FIRST_MS  # the broker is there, and the next question is a smaller one
                     await asyncio.sleep(backoff_ms * (1 + self._random.random()) / 2_000)
                     backoff_ms = min(2 * backoff_ms, settings.metadata_reconnect_backoff_max_ms)
                     continue
                 self._tell_problem("")
                 backoff_ms = _BACKOFF_FIRST_MS
-                if is_full:
-                    self._source.move_on()  # a broker that is cut off tells the past, again and again
-                    full_refresh_at = loop.time() + settings.metadata_refresh_interval_ms / 1_000
-                await asyncio.sleep(settings.metadata_refresh_backoff_ms / 1_000)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout_at(full_refresh_at):
-                        await self._is_wanted.wait()
+                if self._round is None:
+                    await asyncio.sleep(settings.metadata_refresh_backoff_ms / 1_000)
         finally:
             self._source.close()
 
-    async def _refresh(self, *, is_full: bool) -> None:
-        self._is_wanted.clear()
-        first_later = next(self._waiter_numbers)
-        wanted = set(self._waiters)
-        asked = wanted.union(self._recent, self._topics_in_use()) if is_full else wanted
-        answers = await self._source.ask_ids(asked)
+    async def _ask(self) -> None:
+        """Ask one question: what callers wait for, and the next part of a full refresh."""
+        whole = self._round
+        size = self._question_size
+        question = self._look_ups.next_question(size if whole is None or not whole.left else (size + 1) // 2)
+        part = [] if whole is None else whole.next_part(size - len(question))
+        try:
+            answers = await self._source.ask_ids({*question, *part})
+            self._check_cluster(answers)
+        except ConnectionFailed as failure:
+            self._question_size = max(1, size // 2)
+            if isinstance(failure, QuestionRefused) and whole is not None and len(part) == 1 and not question:
+                whole.pass_over(part)  # refused for its own sake: no answer is no evidence, and the others go on
+            raise
+        self._question_size = min(2 * size, self._settings.metadata_topics_per_request_max)
+        existing = {topic.topic_id: topic.partition_count for topic in answers.topics}
+        self._learn(existing, answers)
+        if len(self._recent) + len(question) <= self._settings.metadata_topics_max:
+            self._recent.update(existing.keys() & question)
+        if question:
+            self._tell(answers, question, is_full=False)
+        for look_up in self._look_ups.answered(question):
+            self._finish(look_up)
+        if whole is not None:
+            whole.learn(part, answers)
+            if not whole.left:
+                self._complete(whole, answers.cluster_id)
+
+    def _check_cluster(self, answers: TopicAnswers) -> None:
         if self.image is not None and answers.cluster_id != self.image.cluster_id:
             self._source.close()
             raise ConnectionFailed(
                 f"a broker of cluster {answers.cluster_id} answered where cluster {self.image.cluster_id} did before; "
                 "check kafka.bootstrap.servers"
             )
-        existing = {topic.topic_id: topic.partition_count for topic in answers.topics}
-        before = {} if self.image is None else self.image.topics
-        topics = {topic_id: before[topic_id] for topic_id in asked if topic_id in before} if is_full else before
+
+    def _learn(self, existing: dict[bytes, int], answers: TopicAnswers) -> None:
+        """Make a new image if the answers say anything new."""
+        topics = {} if self.image is None else self.image.topics
         if not answers.unknown_ids.isdisjoint(topics) or any(topics.get(key) != size for key, size in existing.items()):
             topics = {key: size for key, size in topics.items() if key not in answers.unknown_ids} | existing
-        if self.image is None or topics != before:
+        self._show(topics, answers.cluster_id)
+
+    def _show(self, topics: Mapping[bytes, int], cluster_id: str) -> None:
+        if self.image is None or (topics is not self.image.topics and topics != self.image.topics):
             version = 1 if self.image is None else self.image.version + 1
-            self.image = MetadataImage(version, answers.cluster_id, MappingProxyType(dict(topics)))
+            self.image = MetadataImage(version, cluster_id, MappingProxyType(dict(topics)))
             self._has_image.set()
-        if is_full:
-            self._recent = set()
-        if len(self._recent) + len(wanted) <= self._settings.metadata_topics_max:
-            self._recent |= wanted
+
+    def _complete(self, whole: "_Round", cluster_id: str) -> None:
+        """End a full refresh: topics that nobody wanted since it began, and that it did not ask about, are forgotten."""
+        assert self.image is not None
+        kept = whole.asked | self._recent
+        self._show({key: size for key, size in self.image.topics.items() if key in kept}, cluster_id)
+        self._tell(whole.answers(cluster_id), whole.asked, is_full=True)
+        self._round = None
+        self._source.move_on()  # a broker that is cut off tells the past, again and again
+
+    def _tell(self, answers: TopicAnswers, asked: Collection[bytes], *, is_full: bool) -> None:
+        assert self.image is not None
+        existing = frozenset(topic.topic_id for topic in answers.topics)
         refresh = Refresh(
             at_ms=int(asyncio.get_running_loop().time() * 1_000),
             cluster_id=answers.cluster_id,
-            existing_ids=frozenset(existing),
-            unknown_ids=answers.unknown_ids,
+            existing_ids=existing.intersection(asked),
+            unknown_ids=answers.unknown_ids.intersection(asked),
             unclear_ids=frozenset(asked).difference(existing, answers.unknown_ids),
             is_full=is_full,
         )
         self._on_refresh(self.image, refresh)
-        self._release(wanted, first_later)
 
-    def _release(self, topic_ids: Collection[bytes], first_later: int) -> None:
-        """Call those who waited before the refresh began; who came later waits for the next one."""
-        loop = asyncio.get_running_loop()
-        for topic_id in topic_ids:
-            waiters = self._waiters.get(topic_id, {})
-            for number in [number for number in waiters if number < first_later]:
-                then, timer = waiters.pop(number)
-                timer.cancel()
-                self._waiting_count -= 1
-                loop.call_soon(then)
-            if not waiters:
-                self._waiters.pop(topic_id, None)
+    def _give_up(self, look_up: LookUp) -> None:
+        self._look_ups.remove(look_up)
+        self._finish(look_up)
 
-    def _give_up(self, topic_id: bytes, number: int) -> None:
-        waiters = self._waiters[topic_id]
-        then, _ = waiters.pop(number)
-        if not waiters:
-            del self._waiters[topic_id]
-        self._waiting_count -= 1
-        then()
+    def _finish(self, look_up: LookUp) -> None:
+        """Tell who waits, not before the loop's next turn."""
+        self._timers.pop(look_up).cancel()
+        asyncio.get_running_loop().call_soon(look_up.then, look_up.left())
 
     def _tell_problem(self, problem: str) -> None:
         """Keep the problem, and log it when it is another than before, for brokers fail in as many words as there are brokers."""
@@ -230,3 +268,34 @@ class ClusterMetadata:
             self._has_told = False
             _log.info("metadata is refreshed again")
         self.problem = problem
+
+
+class _Round:
+    """A full refresh, asked in parts; it ends when each id was asked about."""
+
+    def __init__(self, topic_ids: set[bytes]) -> None:
+        self.asked = frozenset(topic_ids)
+        self.left = deque(topic_ids)
+        self._topics: dict[bytes, Topic] = {}
+        self._unknown_ids: set[bytes] = set()
+
+    def next_part(self, count_max: int) -> list[bytes]:
+        """Return what is asked next; it is asked again until it was answered or passed over."""
+        return list(islice(self.left, count_max))
+
+    def pass_over(self, part: list[bytes]) -> None:
+        """Go on behind a part."""
+        for _ in part:
+            self.left.popleft()
+
+    def learn(self, part: list[bytes], answers: TopicAnswers) -> None:
+        """Go on behind a part, and take in what its answer says of the ids of this refresh."""
+        self.pass_over(part)
+        self._topics |= {topic.topic_id: topic for topic in answers.topics if topic.topic_id in self.asked}
+        self._unknown_ids |= answers.unknown_ids & self.asked
+
+    def answers(self, cluster_id: str) -> TopicAnswers:
+        """Return what all answers say; of two about one topic, that it exists."""
+        return TopicAnswers(
+            cluster_id, tuple(self._topics.values()), frozenset(self._unknown_ids - self._topics.keys())
+        )

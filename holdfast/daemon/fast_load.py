@@ -77,13 +77,15 @@ def _make_base(entries: SnapshotSet, offset: int, log_start: int, identity: LogI
         raise NoBase(Refusal.FOREIGN, f"{where} is for {manifest.partition_count} partitions")
     if (checkpoint.owner_epoch, checkpoint.attempt_id) != manifest.position[:2]:
         raise NoBase(Refusal.FOREIGN, f"{where} does not name the owner of its epoch")
+    if manifest.checkpoint_offset < 0:
+        raise NoBase(Refusal.FOREIGN, f"{where} does not say where its newest checkpoint lies")
     try:
         live = yield from entries.agree(offset, log_start)
     except Disagreement as disagreement:
         refusal = Refusal.UNDECODABLE if disagreement.is_undecodable else Refusal.DISAGREEMENT
         raise NoBase(refusal, f"{where}: {disagreement}") from disagreement
     content = yield from _take_over(live, offset, where)
-    return Base(offset, manifest.position, checkpoint, content, _record_size_bytes(live))
+    return Base(offset, manifest.position, checkpoint, content, _record_size_bytes(live), manifest.checkpoint_offset)
 
 
 def _take_over(live: dict[SharePartitionKey, RawEntry], offset: int, where: str) -> Generator[None, None, ShareBase]:

@@ -85,7 +85,7 @@ class Finder:
         key = reader.string("Key")
         key_type = reader.int8("KeyType") if version >= _KEY_TYPES_FROM else GROUP
         reader.lenient_end()
-        return iter((self._encode_one(self._refusal(key_type) or self._find(key)),))
+        return iter((self._encode_one(self._refusal(key_type) or self.find(key)),))
 
     def _answer_batch(self, reader: BodyReader, keys_max: int) -> Iterator[bytes]:
         key_type = reader.int8("KeyType")
@@ -102,7 +102,7 @@ class Finder:
         keys_left, step_ends_at = _KEYS_PER_STEP, reader.offset + _KEY_BYTES_PER_STEP
         for _ in range(count):
             key = reader.string("CoordinatorKeys")
-            answer = refusal or self._find(key)
+            answer = refusal or self.find(key)
             tail = tails.get(answer)
             if tail is None:
                 tail = tails[answer] = self._encode_tail(answer)
@@ -125,7 +125,8 @@ class Finder:
             return Answer(_NO_NODE, ErrorCode.INVALID_REQUEST, "this node coordinates share state only")
         return None
 
-    def _find(self, text: str) -> Answer:
+    def find(self, text: str) -> Answer:
+        """Return who coordinates the share partition of a key; whatever is wrong with the key is an answer, too."""
         try:
             if len(text) > _KEY_CHARS_MAX:
                 raise InvalidKey("", f"the group id has more than {_GROUP_ID_BYTES_MAX} bytes")

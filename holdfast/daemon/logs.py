@@ -7,18 +7,17 @@ Fields whose names say that they hold a secret are hidden, wherever they come fr
 import logging
 import sys
 from collections.abc import Callable, MutableMapping
-from threading import Lock
 from time import monotonic
 from typing import IO, Any, Final
 
 import structlog
 
 from holdfast.daemon.declarations import REDACTED, is_secret
+from holdfast.daemon.log_limits import LineLimit, TracebackLimit, bound_text
 from holdfast.daemon.settings import LoggingSettings
 
 _log = structlog.get_logger(__name__)
 
-_MINUTE_S: Final = 60.0
 #: A client may put anything into what it sends; its part of a line is cut to so many characters.
 _CLIENT_TEXT_MAX: Final = 300
 
@@ -33,8 +32,7 @@ def configure_logging(settings: LoggingSettings, stream: IO[str] | None = None) 
     render: Any = (
         structlog.processors.JSONRenderer(ensure_ascii=False)
         if is_json
-        # The default traceback shows local variables, and with them what must not be shown.
-        else structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback)
+        else structlog.dev.ConsoleRenderer(colors=stream.isatty())
     )
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -43,9 +41,10 @@ def configure_logging(settings: LoggingSettings, stream: IO[str] | None = None) 
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _hide_secrets,
         _to_text,
+        # Not the renderer's, which shows local variables, and with them what must not be shown.
+        structlog.processors.format_exc_info,
+        bound_text,
     ]
-    if is_json:
-        shared.append(structlog.processors.format_exc_info)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -57,6 +56,7 @@ def configure_logging(settings: LoggingSettings, stream: IO[str] | None = None) 
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(stream)
+    handler.addFilter(TracebackLimit(settings.client_lines_per_minute_max))
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, render],
@@ -72,31 +72,6 @@ def configure_logging(settings: LoggingSettings, stream: IO[str] | None = None) 
     root.setLevel(level if level == "DEBUG" else max(_ROOT_LEVEL, logging.getLevelNamesMapping()[level]))
     logging.getLogger("holdfast").setLevel(level)
     logging.captureWarnings(True)
-
-
-class LineLimit:
-    """So many lines of each kind in each minute. The kinds are named by our own code or a library's, so there are few of them."""
-
-    def __init__(self, per_minute_max: int, clock: Callable[[], float] = monotonic) -> None:
-        """Allow `per_minute_max` lines of each kind in each minute of `clock`, which gives seconds."""
-        self._per_minute_max = per_minute_max
-        self._clock = clock
-        self._turn = Lock()
-        #: by kind: when its minute began, how many lines it had in it, how many were left out since the last line
-        self._kinds: dict[str, tuple[float, int, int]] = {}
-
-    def admit(self, kind: str) -> dict[str, int] | None:
-        """Return fields for a line that may be written, which say how many were left out before it; None: it may not."""
-        with self._turn:
-            now = self._clock()
-            began, written, left_out = self._kinds.get(kind, (now, 0, 0))
-            if now - began >= _MINUTE_S:
-                began, written = now, 0
-            if written >= self._per_minute_max:
-                self._kinds[kind] = (began, written, left_out + 1)
-                return None
-            self._kinds[kind] = (began, written + 1, 0)
-        return {"left_out": left_out} if left_out else {}
 
 
 class ClientLines:

@@ -1,13 +1,14 @@
 """Questions about topics, asked of the brokers by topic id or by name.
 
 librdkafka asks by name only, and a name says nothing about a topic that was deleted and made again.
-Source: Apache Kafka `MetadataRequest.json` version 12, the first that takes ids alone (Kafka 3.1).
+Source: Apache Kafka `MetadataRequest.json` version 12, the first that takes ids alone (Kafka 3.1); `Topic.validate`, `Uuid.RESERVED`.
 """
 
+import asyncio
+import re
 from collections.abc import Collection, Iterable, Mapping
-from itertools import islice
 from random import Random
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -18,7 +19,15 @@ from kio.schema.types import TopicName
 from holdfast.daemon.kafka_connection import ask
 from holdfast.runtime.broker_connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
 
+#: Ids that Kafka never gives to a topic that is made: none at all, and that of its own metadata log.
+RESERVED_IDS: Final = frozenset((bytes(16), bytes(15) + b"\x01"))
+
 _NONE = ErrorCode.none
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class QuestionRefused(ConnectionFailed):
+    """A broker answered, and not what it was asked: something in the question may be the reason."""
 
 
 class Topic(NamedTuple):
@@ -48,7 +57,7 @@ class MetadataClient:
 
         Args:
             options: how to connect.
-            timeout_ms: bound of each step of connecting, and of each answer.
+            timeout_ms: bound of connecting, and of each answer.
             topics_per_request_max: more topics are asked for in several requests.
             random: chooses among the brokers.
         """
@@ -57,21 +66,27 @@ class MetadataClient:
         self._topics_per_request_max = topics_per_request_max
         self._random = random
         self._connection: BrokerConnection | None = None
-        self._asking = 0  #: questions under way
-        self._untried: list[Address] = []
+        #: Questions that need a connection at once open one between them.
+        self._connecting: asyncio.Task[BrokerConnection] | None = None
+        self._asking = 0  #: questions in flight
+        self._untried: list[Address] = []  #: brokers to be tried, the next one last
         #: the brokers named by the last answer; empty before it
         self.brokers: tuple[Address, ...] = ()
 
     async def ask_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
         """Ask for topics by their 16-byte ids; without any, the answer still names the cluster.
 
+        Reserved ids name no topic, and are not asked for: Kafka refuses the whole question for the sake of one.
+
         Raises:
             ConnectionFailed: there is no answer; the next question goes to another broker.
         """
-        return await self._ask([_by_id(topic_id) for topic_id in topic_ids])
+        reserved = RESERVED_IDS.intersection(topic_ids)
+        answers = await self._ask([_by_id(topic_id) for topic_id in topic_ids if topic_id not in reserved])
+        return answers._replace(unknown_ids=answers.unknown_ids | reserved)
 
     async def ask_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
-        """Ask for topics by name; missing ones are left out. Nothing is created by asking.
+        """Ask for topics by name, see `is_topic_name`; missing ones are left out. Nothing is created by asking.
 
         Raises:
             ConnectionFailed: there is no answer.
@@ -97,40 +112,96 @@ class MetadataClient:
         return True
 
     def move_on(self) -> None:
-        """Ask another broker from the next question on, unless one is under way."""
+        """Ask another broker from the next question on, unless one is in flight."""
         if not self._asking:
             self.close()
 
     def close(self) -> None:
-        """Hang up; a later question connects again."""
+        """Close the connection; questions in flight fail, and a later one connects again."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     async def _ask(self, topics: list[MetadataRequestTopic]) -> TopicAnswers:
-        responses: list[MetadataResponse] = []
-        remaining = iter(topics)
         self._asking += 1
         try:
-            while (some := list(islice(remaining, self._topics_per_request_max))) or not responses:
-                connection = await self._connected()
-                responses.append(await _request(connection, some))
-        except BaseException:
-            # Cancelled or failed: what the connection would say next answers nobody's question.
-            self.close()
-            raise
+            size = self._topics_per_request_max
+            responses = [
+                await self._ask_some(topics[start : start + size]) for start in range(0, max(1, len(topics)), size)
+            ]
         finally:
             self._asking -= 1
         self.brokers = tuple((broker.host, broker.port) for broker in responses[-1].brokers)
         return _to_answers(responses)
 
+    async def _ask_some(self, topics: list[MetadataRequestTopic]) -> MetadataResponse:
+        """Ask over the connection that is there; where that turns out to be dead, once more over another."""
+        kept = self._connection
+        if kept is not None and kept.is_open:
+            try:
+                return await self._ask_over(kept, topics)
+            except ConnectionFailed:
+                pass  # a broker that was restarted, say; nothing is waited for in here
+        return await self._ask_over(await self._connected(), topics)
+
+    async def _ask_over(self, connection: BrokerConnection, topics: list[MetadataRequestTopic]) -> MetadataResponse:
+        try:
+            response = await _request(connection, topics)
+            if not response.cluster_id:
+                raise QuestionRefused("a broker refused the question, or does not know its cluster yet")
+        except ConnectionFailed:
+            connection.close()
+            raise
+        return response
+
     async def _connected(self) -> BrokerConnection:
-        if self._connection is None:
-            if not self._untried:
-                self._untried = sorted({*self.brokers, *self._options.bootstrap})
-                self._random.shuffle(self._untried)
-            self._connection = await BrokerConnection.open(self._untried.pop(), self._options, self._timeout_ms)
-        return self._connection
+        if self._connection is not None and self._connection.is_open:
+            return self._connection
+        if self._connecting is None:
+            self._connecting = asyncio.create_task(self._connect(), name="holdfast-metadata-connecting")
+        connecting = self._connecting
+        try:
+            # Shielded, because others may wait for it too.
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            if connecting.cancelled() and self._connecting is not connecting:
+                raise ConnectionFailed("the connection was closed while it was opened") from None
+            raise
+
+    async def _connect(self) -> BrokerConnection:
+        """Try each broker once, those that were tried before come last, until one can be reached."""
+        others = sorted({*self.brokers, *self._options.bootstrap}.difference(self._untried))
+        self._random.shuffle(others)
+        self._untried[:0] = others
+        failures: list[str] = []
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1_000):
+                while self._untried:
+                    connection, failure = await self._open(self._untried.pop())
+                    if connection is not None:
+                        self._connection = connection
+                        return connection
+                    failures.append(failure)
+        except TimeoutError:
+            failures.append(f"no broker was reached within {self._timeout_ms} ms")
+        finally:
+            if self._connecting is asyncio.current_task():
+                self._connecting = None
+        raise ConnectionFailed("; ".join(failures))
+
+    async def _open(self, address: Address) -> tuple[BrokerConnection | None, str]:
+        try:
+            return await BrokerConnection.open(address, self._options, self._timeout_ms), ""
+        except ConnectionFailed as failure:
+            return None, str(failure)
+
+
+def is_topic_name(name: str) -> bool:
+    """Tell whether Kafka allows a topic of this name."""
+    return _TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
 async def _request(connection: BrokerConnection, topics: Collection[MetadataRequestTopic]) -> MetadataResponse:

@@ -29,6 +29,16 @@ class ShareMetrics:
         self.deleted_topics_alarm = registry.gauge(
             "deleted-topics-alarm", "1 while the clean-up of deleted topics waits for an admin, else 0."
         )
+        self.state_bytes = registry.gauge(
+            "state-bytes",
+            "Bytes of the keys and values of all share partitions that serve, if each had one snapshot; an upper estimate.",
+        )
+        self.state_bounds_used = registry.gauge(
+            "state-bounds-used", "The largest share of share_partitions_max and state_bytes_max in use; 1 is full."
+        )
+        self.state_refusals = registry.counter(
+            "state-refusals-total", "Initializes and Writes of share partitions that were refused because of a bound."
+        )
         self.silent_readers = registry.counter(
             "silent-log-readers-total", "Times that a registered log reader fell silent for too long."
         )

@@ -19,16 +19,15 @@ from holdfast.daemon.admin_commands import AdminCommands
 from holdfast.daemon.apis import APIS, ApiHandler
 from holdfast.daemon.broker_watch import BrokerWatch
 from holdfast.daemon.cluster import ClusterMetadata
-from holdfast.daemon.cluster_view import Node as NodeAddress
 from holdfast.daemon.compaction.metrics import JobMetrics
 from holdfast.daemon.compaction.supervisor import Supervisor
 from holdfast.daemon.config import ConfigError
-from holdfast.daemon.declarations import format_address
 from holdfast.daemon.group_offsets import GroupOffsets
 from holdfast.daemon.kafka_connection import connection_options
 from holdfast.daemon.logs import ClientLines, LibraryLines
 from holdfast.daemon.metadata_client import MetadataClient
 from holdfast.daemon.metrics import ShareMetrics
+from holdfast.daemon.own_view import OwnView
 from holdfast.daemon.peers import Peers
 from holdfast.daemon.server import CannotListen, Server
 from holdfast.daemon.server_metrics import ServerMetrics
@@ -36,11 +35,12 @@ from holdfast.daemon.service import ShareService
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.shards import Shards
 from holdfast.daemon.snapshots import Snapshots
-from holdfast.daemon.state_topic import StateTopic, StateTopicError, ensure_state_topic, refuse_foreign_topic
+from holdfast.daemon.state_topic import Finding, StateTopic, StateTopicError, ensure_state_topic, refuse_foreign_topic
 from holdfast.daemon.topic_gate import TopicGate
+from holdfast.daemon.topic_names import TopicNames
 from holdfast.daemon.upkeep import Upkeep
 from holdfast.kafka_clients import KafkaClients
-from holdfast.runtime.broker_connection import ConnectionFailed
+from holdfast.runtime.broker_connection import ConnectionFailed, ConnectionOptions
 from holdfast.runtime.metrics import Registry
 
 _log = structlog.get_logger(__name__)
@@ -57,45 +57,18 @@ class Exit(IntEnum):
     SUPERSEDED = 4  #: another node took over what this one owned
 
 
-class OwnView:
-    """The cluster as a node alone sees it: it owns every log partition that exists."""
-
-    def __init__(self, node_id: int) -> None:
-        self.cluster_id: str | None = None
-        self.state_topic: StateTopic | None = None
-        self._node_id = node_id
-        self._nodes: tuple[NodeAddress, ...] = ()
-
-    @property
-    def nodes(self) -> tuple[NodeAddress, ...]:
-        """This node, once it listens."""
-        return self._nodes
-
-    def listens(self, host: str, port: int) -> None:
-        """Learn under which address clients reach this node."""
-        self._nodes = (NodeAddress(self._node_id, host, port),)
-
-    @property
-    def advertised_address(self) -> str:
-        """Host and port under which clients reach this node; empty until it listens."""
-        return format_address(self._nodes[0].host, self._nodes[0].port) if self._nodes else ""
-
-    def owner(self, partition: int) -> NodeAddress | None:
-        """Return this node for every log partition, once they are known."""
-        return self._nodes[0] if self._nodes and self.state_topic is not None else None
-
-
 class Node:
     """One process of Holdfast."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.registry = Registry(lambda: time.monotonic_ns() // 1_000_000)
-        self.view = OwnView(settings.node_id)
+        self.registry = Registry(_now_ms)
         self.port = 0  #: the port it listens on, once it does
         self._metrics = ShareMetrics(self.registry)
         self._shards = Shards(settings, self._metrics, self.registry, self._set_ready, self._superseded)
+        self.view = OwnView(settings.node_id, self._shards.find)
         self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+        self._metadata: ClusterMetadata | None = None
         self._has_failed_step = False
         self._is_loaded = False  #: every log partition serves, as far as this node knows
         self._watch: BrokerWatch | None = None  #: None while the node starts
@@ -157,7 +130,7 @@ class Node:
             service = ShareService(
                 shards, metrics, lambda: time.monotonic_ns() / 1_000_000, settings.share.cached_keys_max
             )
-            gate = TopicGate(service, settings.share.write_timeout_ms)
+            gate = TopicGate(service, settings.share.write_timeout_ms, _now_ms)
             upkeep = Upkeep(settings, shards, metrics, self.registry)
             commands = AdminCommands(self, shards, upkeep)
             admin = Admin(commands.table(), settings.log.admin_timeout_ms)
@@ -175,12 +148,8 @@ class Node:
             self.view.listens(host, port or server.port)
             _log.info("listening", host=settings.listener.listen_address[0], port=server.port)
 
-            client = MetadataClient(
-                options,
-                timeout_ms=settings.metadata.metadata_timeout_ms,
-                topics_per_request_max=settings.metadata.metadata_topics_per_request_max,
-                random=Random(),
-            )
+            client = _metadata_client(options, settings)
+            names = TopicNames(_metadata_client(options, settings), settings.metadata, _now_ms)
             metadata = ClusterMetadata(
                 client,
                 settings.metadata,
@@ -188,15 +157,14 @@ class Node:
                 on_refresh=upkeep.refreshed,
                 random=Random(),
             )
-            gate.metadata, commands.metadata_client = metadata, client
+            gate.metadata = self._metadata = metadata
+            commands.topic_names = names
+            at_exit("topic names", names.close)
             refreshing = asyncio.create_task(metadata.run(), name="holdfast-metadata")
             at_exit("metadata", lambda: _cancelled(refreshing))
             image = await self._unless_stopped(metadata.wait_for_first_image(settings.log.admin_timeout_ms))
             kafka = KafkaClients(settings.kafka.properties, LibraryLines(settings.logging.library_lines_per_minute_max))
-            with kafka.admin() as asking:
-                topic, findings = await self._unless_stopped(
-                    ensure_state_topic(asking, client, settings.log, settings.kafka.properties["bootstrap.servers"])
-                )
+            topic, findings = await self._unless_stopped(_find_topic(kafka, client, settings))
             await self._unless_stopped(
                 asyncio.to_thread(refuse_foreign_topic, kafka, topic, settings.log.admin_timeout_ms)
             )
@@ -269,6 +237,8 @@ class Node:
             _log.error("a step of the shutdown did not end in time", step=name)
 
     def _set_ready(self, is_ready: bool) -> None:
+        if is_ready and not self._is_loaded and self._metadata is not None:
+            self._metadata.refresh_soon()  # the topics of all that was loaded are wanted soon
         if is_ready and not self._is_loaded:
             _log.info("ready", seconds=round(time.monotonic() - self._began_s, 3))
         self._is_loaded = is_ready
@@ -280,8 +250,29 @@ class Node:
         self.stop(Exit.SUPERSEDED)
 
 
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def _metadata_client(options: ConnectionOptions, settings: Settings) -> MetadataClient:
+    return MetadataClient(
+        options,
+        timeout_ms=settings.metadata.metadata_timeout_ms,
+        topics_per_request_max=settings.metadata.metadata_topics_per_request_max,
+        random=Random(),
+    )
+
+
 class _Stopped(Exception):
     """The node is to stop before it has started."""
+
+
+async def _find_topic(
+    kafka: KafkaClients, client: MetadataClient, settings: Settings
+) -> tuple[StateTopic, tuple[Finding, ...]]:
+    # The client of librdkafka ends with this function, and with it what it would say in an outage.
+    with kafka.admin() as admin:
+        return await ensure_state_topic(admin, client, settings.log, settings.kafka.properties["bootstrap.servers"])
 
 
 async def _cancelled(task: "asyncio.Task[Any]") -> None:

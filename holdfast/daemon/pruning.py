@@ -42,8 +42,8 @@ class Runtime(Protocol):
     def write(self, index: int, operation: Operation) -> None:
         """Run an operation on a log partition and complete it exactly once, maybe at once."""
 
-    def refresh(self, index: int) -> bool:
-        """Append our checkpoint again; returns whether it was handed over."""
+    def refresh(self, index: int, cut_offset: int = -1) -> bool:
+        """Append our checkpoint again, which may say that nothing below an offset is needed; returns whether it was handed over."""
 
     def delete_records(self, index: int, before_offset: int) -> None:
         """Cut the log below one of our checkpoints."""
@@ -105,6 +105,7 @@ class Pruner:
         self._progress_ms = 0  #: when the round last came forward
         self._is_slice_out = False
         self._slice_failure = ""  #: why the newest slice failed; empty if it did not
+        self._is_cut_named = False  #: the checkpoint that names the cut is on its way
         self._left_out: dict[
             SharePartitionKey, str
         ] = {}  #: of this pass over the keys; why the log refused the snapshot
@@ -205,6 +206,7 @@ class Pruner:
             # Nothing is left to be written, and all of it has been met: this answer waited for every record before it.
             elif isinstance(machine, ShareShard) and machine.is_compacted_to(self._cut_offset):
                 self._enter(Phase.CUTTING, now_ms)
+                self._name_cut()
             elif self._left_out:
                 # Nothing else is left to be written, so waiting costs nothing, and a new round would write all of it again.
                 self._waits_for, self._left_out = self._left_out, {}
@@ -219,10 +221,17 @@ class Pruner:
         partition = self._partition
         if partition.log_start >= self._cut_offset:
             self._end_round(now_ms)
+        elif partition.cut_offset < self._cut_offset:
+            self._name_cut()
         elif self._readers.holding(partition.index, self._cut_offset) is None:
             # A cut that fails is told as a line only; it is asked for again until the log start has moved.
             self._next_ms = now_ms + self._settings.compaction_check_interval_ms
             self._runtime.delete_records(partition.index, self._cut_offset)
+
+    def _name_cut(self) -> None:
+        """Let the log say that nothing below the cut is needed, before it is cut: brokers forget a cut they have not written down."""
+        if not self._is_cut_named:
+            self._is_cut_named = self._runtime.refresh(self._partition.index, self._cut_offset)
 
     def _give_up(self, now_ms: int) -> None:
         if self.phase is Phase.WRITING:
@@ -237,6 +246,7 @@ class Pruner:
         self.phase = phase
         self._progress_ms = now_ms
         self._slice_failure = ""
+        self._is_cut_named = False
         self._left_out, self._waits_for = {}, {}
 
 

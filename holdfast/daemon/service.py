@@ -54,8 +54,11 @@ _NOT_ACTIVE = "this node does not serve share state now"
 class Runtime(Protocol):
     """What the service asks of the coordinator runtime."""
 
-    def write_many(self, operations: Iterable[tuple[int, Operation]]) -> None:
-        """Run each operation on its log partition, in order; complete each exactly once, maybe at once."""
+    def write_many(self, operations: Iterable[tuple[int, Operation]], waited_ms: int = 0) -> None:
+        """Run each operation on its log partition, in order; complete each exactly once, maybe at once.
+
+        What the request has waited before is taken off the time of its operations.
+        """
 
 
 class ShareService:
@@ -118,9 +121,10 @@ class ShareService:
 
     # ---- calls -----------------------------------------------------------------------------------------------------
 
-    def handle(self, api_key: int, request: StateRequest, respond: Respond) -> None:
+    def handle(self, api_key: int, request: StateRequest, respond: Respond, waited_ms: int = 0) -> None:
         """Carry out a share-state request, API key 83 to 87; `respond` is called exactly once, maybe before this returns.
 
+        What the request has waited before is taken off its time.
         A request that names nothing, or holds a topic without partitions, is answered with nothing at all, as Kafka does.
         """
         group_id, topics, caller = request
@@ -153,9 +157,11 @@ class ShareService:
             text = f"The group id has {len(group_id.encode())} bytes; it may have {_GROUP_ID_BYTES_MAX}."
             pending.refuse(operation_type.result_type(ErrorCode.INVALID_REQUEST, text))
         else:
-            self._split(request, operation_type, pending)
+            self._split(request, operation_type, pending, waited_ms)
 
-    def _split(self, request: StateRequest, operation_type: _OperationType, pending: PendingRequest) -> None:
+    def _split(
+        self, request: StateRequest, operation_type: _OperationType, pending: PendingRequest, waited_ms: int
+    ) -> None:
         places = self._places
         group_id, topics, _ = request
         hash_of_group: int | None = None
@@ -171,7 +177,7 @@ class ShareService:
                 key, log_partition_index = place
                 operations.append((log_partition_index, operation_type(key, asked, pending, len(operations))))
         try:
-            self._runtime.write_many(operations)
+            self._runtime.write_many(operations, waited_ms)
         except Exception as bug:
             _log.exception("operations could not be run", operation=operation_type.name)
             for index, result in enumerate(pending.results):

@@ -61,6 +61,26 @@ class ShareSettings(Component):
         ge=0,
         le=500,
     )
+    share_partitions_max: int = count(
+        1_000_000,
+        "Share partitions with state that this node may serve; an Initialize of one more is refused. A warning comes at 80 %.",
+    )
+    share_partitions_per_group_max: int = count(
+        100_000, "Share partitions with state that one group may have; an Initialize of one more is refused."
+    )
+    state_bytes_max: int = setting(
+        1024 * MIB,
+        "Bytes of state that this node may serve: keys and values, if each share partition had one snapshot in the log. "
+        "Growth beyond is refused. A warning comes at 80 %; the node needs up to ten times as much memory.",
+        ge=MIB,
+        le=2**50,
+    )
+    group_id_bytes_max: int = setting(
+        1_024,
+        "Largest group id, in bytes of UTF-8, of which state is begun; what has state already is served whatever its length.",
+        ge=1,
+        le=32_767,
+    )
     cached_keys_max: int = count(
         100_000,
         "Share partitions whose log partition is remembered, because Kafka's hash is slow to compute.",
@@ -166,17 +186,41 @@ class MetadataSettings(Component):
         MINUTE_MS, "How often all known topic ids are asked for again.", minimum=100
     )
     metadata_refresh_backoff_ms: int = time_ms(
-        100, "Shortest time between two refreshes, however many unknown ids ask for one."
+        100,
+        "Shortest time between two questions about unknown topic ids, however many wait; each names at most "
+        "metadata_topics_per_request_max of them.",
     )
     metadata_timeout_ms: int = time_ms(10_000, "How long a broker may take to answer one request for metadata.")
     metadata_topics_per_request_max: int = count(
         100, "Topic ids that one request for metadata names; its answer is read in one go.", most=10_000
     )
     metadata_topics_max: int = count(
-        100_000, "Topic ids whose existence is remembered; the oldest of those without state go first.", most=10_000_000
+        100_000,
+        "Topics without state that are remembered until the next full refresh; and unknown topic ids that may wait for an "
+        "answer of Kafka. Beyond, the connection that waits for the most of them is refused.",
+        most=10_000_000,
+    )
+    unknown_topics_per_request_max: int = count(
+        1_000,
+        "Unknown topic ids of one request that Kafka is asked about; share partitions of further ones are answered "
+        "COORDINATOR_NOT_AVAILABLE.",
+        most=1_000_000,
     )
     metadata_reconnect_backoff_max_ms: int = time_ms(
         10_000, "Longest pause between attempts to reach a broker for metadata."
+    )
+    topic_names_waiting_max: int = count(
+        1_000, "Topic names of admin commands that may wait for Kafka's answer; further ones are refused.", most=100_000
+    )
+    topic_names_bytes_max: int = setting(
+        MIB,
+        "Bytes for topic names that Kafka has resolved before; they serve while Kafka cannot be reached.",
+        ge=0,
+        le=1024 * MIB,
+    )
+    topic_name_max_age_ms: int = time_ms(
+        24 * 60 * MINUTE_MS,
+        "How long ago Kafka must have resolved a topic name to be used while Kafka cannot be reached.",
     )
 
 

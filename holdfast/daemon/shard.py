@@ -64,6 +64,8 @@ class ShareShard(ShardState):
             state_epoch_fence = max(state_epoch, state.state_epoch_fence)
         if not self._is_known(key):
             return _refuse_unknown(InitializeResult, key)
+        if state is None and (refusal := self._refuse_another(key)) is not None:
+            return refusal
         snapshot = Snapshot(
             snapshot_epoch,
             state_epoch,
@@ -104,6 +106,14 @@ class ShareShard(ShardState):
         if self.config.is_monotonic:
             start_offset, delivery_complete_count = _never_back(state, start_offset, delivery_complete_count)
         start = state.start_offset if start_offset == _NONE else start_offset
+        totals = self.config.totals
+        if (
+            state_batches
+            and not totals.has_room(len(state_batches) * self._batch_size_bytes)
+            and len(combine(state.state_batches, state_batches, start)) > len(state.state_batches)
+        ):
+            totals.refusals += 1
+            return Decision((), WriteResult(ErrorCode.UNKNOWN_SERVER_ERROR, totals.why_no_growth()))
         if len(state.state_batches) + len(state_batches) > self._batches_that_fit:
             refusal = self._refuse_growth(key, state, state_batches, start)
             if refusal is not None:
@@ -263,6 +273,22 @@ class ShareShard(ShardState):
 
     def _batches_room(self, key: SharePartitionKey) -> int:
         return self.config.snapshot_bytes_max - room_bytes(self.config.codec, len(key.group_id.encode()))
+
+    def _refuse_another(self, key: SharePartitionKey) -> Decision | None:
+        """Return the refusal of a share partition for which there is no room; what has state already is never refused."""
+        totals = self.config.totals
+        size, size_max = len(key.group_id.encode()), totals.bounds.group_id_bytes_max
+        if size > size_max:
+            code, text = (
+                ErrorCode.INVALID_REQUEST,
+                f"The group id has {size} bytes; group_id_bytes_max allows {size_max}.",
+            )
+        elif (why := totals.why_not(key, self._snapshot_size_bytes + size)) is not None:
+            code, text = ErrorCode.UNKNOWN_SERVER_ERROR, why
+        else:
+            return None
+        totals.refusals += 1
+        return Decision((), InitializeResult(code, text))
 
     def _is_known(self, key: SharePartitionKey) -> bool:
         image = self._image

@@ -5,12 +5,13 @@ What may be decided about it is in `daemon.shard`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from mypy_extensions import mypyc_attr
 
 from holdfast.daemon.shard_load import ShareBase, ShareLoad
+from holdfast.daemon.state_bounds import StateBounds, StateTotals
 from holdfast.records.codec import Codec, Kind, encode_key, value_encoder
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.offsets import RedundantOffsetTracker
@@ -25,6 +26,10 @@ _LOADED = -1
 #: Upper estimates of the bytes of a snapshot's key and value beside its group id, and of each of its batches. In Avro, whose
 #: numbers take as much room as they need, for offsets up to 2^41.
 _SIZES_BYTES = {Codec.AVRO: (76, 15), Codec.KAFKA: (88, 20)}
+
+
+def _make_unbounded() -> StateTotals:
+    return StateTotals(StateBounds())
 
 
 class MetadataImage(Protocol):
@@ -57,6 +62,8 @@ class ShardConfig:
     is_foreign: bool = False
     #: A late write moves neither the start offset nor the count of finished deliveries back (Apache Kafka after 4.3).
     is_monotonic: bool = False
+    #: What all shards of the node hold together; each counts its own from the end of its load to its unload.
+    totals: StateTotals = field(default_factory=_make_unbounded, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.updates_per_snapshot <= 500:
@@ -91,6 +98,7 @@ class ShardState:
         self.offsets = RedundantOffsetTracker()
         #: Upper estimate of the bytes of keys and values in the log if every live share partition had one snapshot in it.
         self.live_bytes = 0
+        self._is_counted = False  #: in `config.totals`
         self._snapshot_size_bytes, self._batch_size_bytes = _SIZES_BYTES[config.codec]
         #: So many batches fit into a snapshot whatever their numbers and the group id are; only beyond is looked at them.
         self._batches_that_fit = min(
@@ -141,6 +149,8 @@ class ShardState:
     def on_loaded(self, image: Any) -> None:  # noqa: ANN401 - the runtime's type for any machine's image
         """Begin to serve with the metadata `image`, None while there is none."""
         self._image = image
+        self._is_counted = True
+        self.config.totals.add(self._states.current, self.live_bytes)
 
     def on_new_metadata_image(self, image: Any) -> None:  # noqa: ANN401
         """Take a newer metadata `image`."""
@@ -149,6 +159,9 @@ class ShardState:
     def on_unloaded(self) -> None:
         """Let go of the metadata; the instance sees nothing after this."""
         self._image = None
+        if self._is_counted:
+            self._is_counted = False
+            self.config.totals.remove(self._states.current, self.live_bytes)
 
     def encode(self, key: SharePartitionKey, value: Snapshot | Update | None) -> tuple[bytes, bytes | None]:
         """Return the bytes of a record's key and value, None for a tombstone."""
@@ -248,12 +261,21 @@ class ShardState:
 
     def _account(self, key: SharePartitionKey, before: ShareState | None, after: ShareState | None) -> None:
         if before is not None and after is not None:
-            self.live_bytes += (len(after.state_batches) - len(before.state_batches)) * self._batch_size_bytes
+            growth_bytes = (len(after.state_batches) - len(before.state_batches)) * self._batch_size_bytes
+            self.live_bytes += growth_bytes
+            if self._is_counted:
+                self.config.totals.state_bytes += growth_bytes
         elif after is not None:
-            self.live_bytes += self.estimate_size(key, after)
+            size_bytes = self.estimate_size(key, after)
+            self.live_bytes += size_bytes
+            if self._is_counted:
+                self.config.totals.add((key,), size_bytes)
             self._topics.setdefault(key.topic_id, {})[key] = None
         elif before is not None:
-            self.live_bytes -= self.estimate_size(key, before)
+            size_bytes = self.estimate_size(key, before)
+            self.live_bytes -= size_bytes
+            if self._is_counted:
+                self.config.totals.remove((key,), size_bytes)
             keys = self._topics[key.topic_id]
             del keys[key]
             if not keys:
@@ -264,6 +286,8 @@ class ShardState:
         if len(self._encoded_keys) > 2 * len(self._states.current) + 1000:
             self._encoded_keys.clear()
         codec = self.config.codec
-        keys = encode_key(codec, key, Kind.SNAPSHOT), encode_key(codec, key, Kind.UPDATE)
+        of_snapshots, of_updates = encode_key(codec, key, Kind.SNAPSHOT), encode_key(codec, key, Kind.UPDATE)
+        # In Avro both are the same, and a group id may be long.
+        keys = of_snapshots, of_snapshots if of_updates == of_snapshots else of_updates
         self._encoded_keys[key] = keys
         return keys

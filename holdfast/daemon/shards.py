@@ -7,13 +7,15 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from holdfast.daemon.logs import LineLimit
+from holdfast.daemon.log_limits import LineLimit
 from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.pruning import Pruner
 from holdfast.daemon.readers import LogReaders
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.shard import ShardConfig, ShareShard
 from holdfast.daemon.snapshots import Snapshots
+from holdfast.daemon.state_bounds import StateBounds, StateTotals
+from holdfast.daemon.state_watch import StateWatch
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.codec import Codec
 from holdfast.records.keys import format_key
@@ -86,6 +88,16 @@ class Shards:
         self._snapshots: Snapshots | None = None
         self._image: object = None
         self._line_limit = LineLimit(settings.logging.partition_lines_per_minute_max)
+        share = settings.share
+        self._totals = StateTotals(
+            StateBounds(
+                share.share_partitions_max,
+                share.share_partitions_per_group_max,
+                share.state_bytes_max,
+                share.group_id_bytes_max,
+            )
+        )
+        self._state_watch = StateWatch(self._totals, metrics)
         self._to_load: deque[int] = deque()
         self._until_timed = _REQUESTS_PER_TIMING
         self._ticked_s = 0.0  #: when the last tick ended
@@ -116,6 +128,7 @@ class Shards:
             state_batches_max=state_batches_max(topic.max_message_bytes),
             snapshot_bytes_max=max(1, topic.max_message_bytes - RECORD_OVERHEAD_BYTES),
             codec=Codec(log.codec),
+            totals=self._totals,
         )
         self._shell = self._make_shell(
             PartitionConfig(
@@ -193,23 +206,23 @@ class Shards:
 
     # ---- callers ---------------------------------------------------------------------------------------------------
 
-    def write_many(self, operations: Iterable[tuple[int, Operation]]) -> None:
+    def write_many(self, operations: Iterable[tuple[int, Operation]], waited_ms: int = 0) -> None:
         """Run each operation on its log partition; before the start they are refused at once."""
         if self._shell is not None:
             self._until_timed -= 1
             if self._until_timed:
-                self._shell.runtime.write_many(operations)
+                self._shell.runtime.write_many(operations, waited_ms)
             else:
-                self._write_and_time(list(operations))
+                self._write_and_time(list(operations), waited_ms)
             return
         for _, operation in operations:
             operation.is_done = True
             operation.complete(NotAvailable("this node is still starting"))
 
-    def _write_and_time(self, operations: list[tuple[int, Operation]]) -> None:
+    def _write_and_time(self, operations: list[tuple[int, Operation]], waited_ms: int) -> None:
         self._until_timed = _REQUESTS_PER_TIMING
         began_s = perf_counter()
-        self.runtime.write_many(operations)
+        self.runtime.write_many(operations, waited_ms)
         each_ms = (perf_counter() - began_s) * 1_000 / max(1, len(operations))
         self._runtime_metrics.event_processing_time.record(each_ms)
 
@@ -223,6 +236,10 @@ class Shards:
     def partitions(self) -> list[Partition]:
         """Return the partitions held, in any state, by index."""
         return [] if self._shell is None else [held for _, held in sorted(self._shell.runtime.partitions.items())]
+
+    def find(self, index: int) -> Partition | None:
+        """Return a partition that is held, in any state, or None."""
+        return None if self._shell is None else self._shell.runtime.partitions.get(index)
 
     def active(self) -> Iterator[tuple[Partition, ShareShard]]:
         """Yield the partitions that serve, with their machines."""
@@ -354,6 +371,7 @@ class Shards:
             except Exception as bug:
                 self.note("error", "pruning failed", {"partition": index, "error": repr(bug), "exc_info": bug})
         self._time_the_loop()
+        self._state_watch.tick()
         self._metrics.compaction_snapshots.value = sum(pruner.snapshots_written for pruner in self.pruners.values())
         self._runtime_metrics.parked_writes.value = sum(len(held.parking) for held in self.runtime.partitions.values())
 

@@ -28,8 +28,10 @@ _BATCHES_AT_ONCE_MAX: Final = 500
 class Service(Protocol):
     """Carry out share-state calls."""
 
-    def handle(self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None]) -> None:
-        """Carry out a call of API key 83 to 87; `respond` is called once, maybe before this returns."""
+    def handle(
+        self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None], caller: str
+    ) -> None:
+        """Carry out a call of API key 83 to 87 of a client; `respond` is called once, maybe before this returns."""
 
 
 def answer(service: Service, bounds: wire.Bounds, request: Request, respond: Callable[[Body], None]) -> Steps | None:
@@ -42,7 +44,7 @@ def answer(service: Service, bounds: wire.Bounds, request: Request, respond: Cal
         return _answer_in_steps(service, bounds, request, respond)
     api_key, version = request.api_key, request.api_version
     asked = wire.decode_request(api_key, version, request.frame, request.body_offset, bounds, request)
-    service.handle(api_key, asked, partial(_respond, request, respond))
+    service.handle(api_key, asked, partial(_respond, request, respond), request.peer)
     return None
 
 
@@ -76,14 +78,14 @@ def _answer_in_steps(service: Service, bounds: wire.Bounds, request: Request, re
     count = sum(len(partitions) for _, partitions in topics)
     if not group_id or not count or (api_key != wire.INITIALIZE and not all(partitions for _, partitions in topics)):
         # Whether anything of it is carried out depends on the whole of it.
-        service.handle(api_key, asked, partial(_respond, request, respond))
+        service.handle(api_key, asked, partial(_respond, request, respond), request.peer)
         return
     request.hold(count * _ENTRY_BYTES_MAX)
     answers = _Answers(request, respond)
     for part in _split(topics):
         if not request.is_wanted:
             break
-        service.handle(api_key, StateRequest(group_id, part, request), answers.expect())
+        service.handle(api_key, StateRequest(group_id, part, request), answers.expect(), request.peer)
         yield answers.has_room()
         while request.is_wanted and not answers.has_room():
             yield False

@@ -10,6 +10,7 @@ from holdfast.daemon.declarations import MIB, MINUTE_MS, Component, Properties, 
 OWNED_SPARK_PROPERTIES: Final = {
     "spark.master": "use snapshots.master",
     "spark.sql.shuffle.partitions": "use snapshots.state.partitions",
+    "spark.sql.session.timeZone": "the days of the history are those of UTC",
     "spark.sql.streaming.checkpointLocation": "use snapshots.checkpoint.dir",
     "spark.sql.streaming.stateStore.providerClass": "the state is always kept in RocksDB",
 }

@@ -65,6 +65,8 @@ class Mark(NamedTuple):
     digest_sum: int
     #: Share partitions whose updates were met without their base, which was cut off.
     waiting_count: int
+    #: Of the newest checkpoint; -1 before the first.
+    checkpoint_offset: int = -1
 
 
 #: Before the first record of a log that is complete from its start on.
@@ -178,12 +180,14 @@ class _Batch:
 
     def take(self, records: Iterable[RawRecord]) -> None:
         next_offset, (owner_epoch, attempt_id, next_sequence), newest_checkpoint, covered_offset = self._mark[:4]
+        checkpoint_offset = self._mark.checkpoint_offset
         for index, (offset, key, value, header) in enumerate(records):
             if offset != next_offset and next_offset is not None:
                 if offset < next_offset:
                     continue
                 self._begin_afresh(offset)
                 (owner_epoch, attempt_id, next_sequence), newest_checkpoint, covered_offset = START, b"", -1
+                checkpoint_offset = -1
             next_offset = offset + 1
             if header is None or key is None:
                 self._void_records += 1
@@ -197,7 +201,7 @@ class _Batch:
                     )
                     if counts:
                         newest_checkpoint = value or b""
-                        covered_offset = offset
+                        covered_offset = checkpoint_offset = offset
                         if checkpoint.reason is not None:
                             self._accept(offset)
                     else:
@@ -215,6 +219,7 @@ class _Batch:
             position=Position(owner_epoch, attempt_id, next_sequence),
             checkpoint=newest_checkpoint,
             covered_offset=covered_offset,
+            checkpoint_offset=checkpoint_offset,
         )
 
     def _begin_afresh(self, offset: int) -> None:
@@ -300,7 +305,9 @@ class _Batch:
         if waiting_count == 0 and mark.covered_offset > self._covered_before:
             manifest = encode_manifest(
                 ManifestKey(state_topic_id, log_partition, mark.covered_offset),
-                Manifest(partition_count, mark.position, mark.checkpoint, live_count, digest_sum),
+                Manifest(
+                    partition_count, mark.position, mark.checkpoint, live_count, digest_sum, mark.checkpoint_offset
+                ),
             )
         return Folded(mark, entries, manifest, self._changes, self._void_records, self._skipped_records, self._cut_at)
 

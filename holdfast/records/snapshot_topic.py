@@ -24,7 +24,9 @@ DIGEST_MODULUS: Final = 1 << 8 * DIGEST_SIZE
 _ENTRY_KEY = SingleObject("share_entry_key")
 _ENTRY = SingleObject("share_entry")
 _MANIFEST_KEY = SingleObject("share_manifest_key")
+#: Is written; what was written with an older one is resolved to it by Avro's rules.
 _MANIFEST = SingleObject("share_manifest")
+_MANIFESTS: Final = {schema.prefix: schema for schema in (_MANIFEST, SingleObject("share_manifest_1"))}
 _KEY_SIZE_MIN: Final = PREFIX_SIZE + TOPIC_ID_SIZE
 
 
@@ -70,6 +72,8 @@ class Manifest(NamedTuple):
     live_count: int
     #: Of the entries of all live share partitions, modulo `DIGEST_MODULUS`.
     digest_sum: int
+    #: Of the checkpoint, in the log; -1: not known.
+    checkpoint_offset: int = -1
 
 
 DELETED: Final = Entry(None, 0, -1)
@@ -115,6 +119,7 @@ def encode_manifest(key: ManifestKey, manifest: Manifest) -> tuple[bytes, bytes]
             "attempt_id": attempt_id,
             "next_sequence": next_sequence,
             "checkpoint": manifest.checkpoint,
+            "checkpoint_offset": manifest.checkpoint_offset,
             "live_count": manifest.live_count,
             "digest_sum": manifest.digest_sum.to_bytes(DIGEST_SIZE, "big"),
         }
@@ -199,11 +204,13 @@ def decode_manifest(data: bytes) -> Manifest:
         UnknownVersion: another schema.
         Undecodable: cut short, trailing bytes, no single object.
     """
-    fields = _MANIFEST.decode("value", data)
+    writer = _MANIFESTS.get(data[:PREFIX_SIZE], _MANIFEST)
+    fields = writer.decode("value", data, _MANIFEST)
     return Manifest(
         fields["partition_count"],
         Position(fields["owner_epoch"], fields["attempt_id"], fields["next_sequence"]),
         fields["checkpoint"],
         fields["live_count"],
         int.from_bytes(fields["digest_sum"], "big"),
+        fields["checkpoint_offset"],
     )

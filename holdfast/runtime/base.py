@@ -23,6 +23,25 @@ class Base(NamedTuple):
     record_size_bytes: (
         int  #: roughly, of one record below; the part of the log that is not read is known by its offsets only
     )
+    #: of the checkpoint, which the load compares as well unless it was cut off; -1: it is not compared
+    checkpoint_offset: int = -1
+
+    def reads_checkpoint(self, log_start: int) -> bool:
+        """Tell whether the checkpoint lies in a log that starts there, and is not the record at hand by itself."""
+        return log_start <= self.checkpoint_offset < self.offset
+
+    def checkpoint_refusal(self, record: LogRecord) -> str:
+        """Return why a record is not the checkpoint; empty if it is.
+
+        The same epoch may have been taken by another attempt, where the log lost its end and both landed at one offset.
+        """
+        if record.offset != self.checkpoint_offset or record.key != CHECKPOINT_KEY:
+            return "its newest checkpoint is not in the log"
+        try:
+            is_it = decode_checkpoint(record.value or b"") == self.checkpoint
+        except RecordError:
+            return "its newest checkpoint cannot be read"
+        return "" if is_it else "its newest checkpoint is another one"
 
     def refusal(self, record: LogRecord) -> str:
         """Return why the record at hand is not the one that the base ends with; empty if it is."""

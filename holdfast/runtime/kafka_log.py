@@ -55,7 +55,6 @@ class KafkaLog:
         self._metrics = metrics or RuntimeMetrics(Registry(clock_ms))
         self._loop = asyncio.get_running_loop()
         self._listener: LogListener | None = None
-        self._is_closed = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._reading: dict[
             int, int
@@ -102,7 +101,6 @@ class KafkaLog:
     async def close(self, timeout_s: float) -> bool:
         """Send what was appended, then stop everything; returns whether all of it was done in time."""
         is_sent = await self._appender.close(timeout_s)
-        self._is_closed = True
         for task in self._tasks:
             task.cancel()
         self._offsets.close()

@@ -104,11 +104,14 @@ class Partition(PartitionLife):
             return self._not_serving()
         return query(self.machine, self.committed_sequence)
 
-    def refresh(self, now_ms: int) -> bool:
-        """Append our checkpoint again, under the next sequence; returns whether it was handed over."""
+    def refresh(self, now_ms: int, cut_offset: int = -1) -> bool:
+        """Append our checkpoint again, under the next sequence; returns whether it was handed over.
+
+        With a cut offset it says that all that is needed stands at that offset or behind it, and is nothing to cut to itself.
+        """
         if self.state is not State.ACTIVE or len(self.parking) >= self.config.parked_writes_max:
             return False
-        return self._append_checkpoint(self.ownership.sequence, now_ms)
+        return self._append_checkpoint(self.ownership.sequence, now_ms, cut_offset)
 
     def delete_records(self, before_offset: int) -> None:
         """Cut the log below one of our own checkpoints that the tail has met; only an owner does."""
@@ -161,8 +164,12 @@ class Partition(PartitionLife):
             size = len(key_bytes) + (len(value_bytes) if value_bytes else 0)
             self.bytes_met += size
             if key_bytes == CHECKPOINT_KEY:
-                self.checkpoint_offset = self.ownership.winner_offset = offset
-                self.checkpoint_bytes = self.bytes_met
+                self.ownership.winner_offset = offset
+                if value is None:
+                    self.checkpoint_offset = offset
+                    self.checkpoint_bytes = self.bytes_met
+                else:
+                    self.cut_offset = value
                 continue
             if operation is not None and not operation.is_done:
                 operation.is_done = True

@@ -59,6 +59,11 @@ class PartitionData:
         self.end_offset = 0  #: the high watermark when reading began
         self.committed_sequence = 0  #: the newest record of ours that counted; below `ownership.sequence`
         self.checkpoint_offset = -1  #: our newest checkpoint that counted
+        self.cut_offset = -1  #: the newest that a checkpoint of ours named which counted
+        self._begins_at = 0  #: below it nothing is read, for a checkpoint says that nothing there is needed
+        self._named_cut = 0  #: the highest cut offset that a checkpoint named which counted
+        self._opening_attempt_id: bytes | None = None  #: of the first checkpoint that counted in this reading
+        self._newest_attempt_id: bytes | None = None  #: of the newest
         self.records_met = 0
         self.records_loaded = 0  #: met before our own checkpoint
         self.bytes_met = 0  #: keys and values that counted, since the load began at the log start
@@ -69,6 +74,7 @@ class PartitionData:
         self.load_ended_ms = 0
         self.base_offset = -1  #: of the base that this load stands on; -1: it read the log from its start
         self._base: Base | None = None  #: not yet compared with the log
+        self._is_at_checkpoint = False  #: the load reads the base's newest checkpoint first
         self._is_reading = False
         self._progress_ms = 0
         self._is_folding = False

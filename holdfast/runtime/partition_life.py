@@ -123,7 +123,7 @@ class PartitionLife(PartitionData):
     def read_started(self, instance: int, start_offset: int, end_offset: int, now_ms: int) -> None:
         """Learn where the log starts and where its end was."""
         if instance == self.instance and self.state is State.LOADING:
-            self.log_start = self.position = start_offset
+            self.log_start = self.position = max(start_offset, self._begins_at)
             self.end_offset = end_offset
             self._progress_ms = now_ms
             if end_offset < self.committed_offset and self.lost_from is None:
@@ -187,7 +187,21 @@ class PartitionLife(PartitionData):
     def _read_from(self, base: Base | None) -> None:
         self._base = base
         self._is_reading = True
-        self._effects.append(StartReading(self.index, self.instance, 0 if base is None else base.offset))
+        from_offset = self._begins_at if base is None else base.offset
+        self._is_at_checkpoint = base is not None and base.reads_checkpoint(self.log_start)
+        if base is not None and self._is_at_checkpoint:
+            from_offset = base.checkpoint_offset
+        self._effects.append(StartReading(self.index, self.instance, from_offset))
+
+    def _compare_checkpoint(self, base: Base, record: LogRecord, now_ms: int) -> None:
+        """Compare the base's newest checkpoint with the log, then read on where the base ends."""
+        self._is_at_checkpoint = False
+        refusal = base.checkpoint_refusal(record) if base.reads_checkpoint(self.log_start) else ""
+        if refusal:
+            self._start_over(base.offset, refusal, now_ms)
+            return
+        self.instance += 1
+        self._effects.append(StartReading(self.index, self.instance, base.offset))
 
     def log_start_found(self, instance: int, log_start: int | None, now_ms: int) -> None:
         """Look for a base, now that it is known which ones can be of use."""
@@ -196,6 +210,7 @@ class PartitionLife(PartitionData):
             if log_start is None:
                 self._read_from(None)
             else:
+                self.log_start = log_start
                 self._effects.append(FindBase(self.index, self.instance, log_start))
 
     def base_found(self, instance: int, base: Base | None, now_ms: int) -> None:
@@ -227,8 +242,28 @@ class PartitionLife(PartitionData):
         self._begin_load(self.load_began_ms, now_ms)
         self._read_from(None)
 
+    def _begin_at_cut(self, now_ms: int) -> bool:
+        """Start over at the cut that a checkpoint names above the log start, if one does; returns whether it does.
+
+        The log was cut there, and a broker that was lost has given back what lay below: from the middle of an epoch on, so that
+        who counts there cannot be told. A log that was never cut is whole, and one that an admin accepts is taken as it is.
+        """
+        cut_offset = self._named_cut
+        if not 0 < self.log_start < cut_offset or self._accept_reason is not None:
+            return False
+        self._note("warning", "load starts over where the log was cut", log_start=self.log_start, cut_offset=cut_offset)
+        self._let_go()
+        self._begin_load(self.load_began_ms, now_ms)
+        self._begins_at = cut_offset
+        self._read_from(None)
+        return True
+
     def _claim(self, now_ms: int) -> None:
         ownership = self.ownership
+        if self._begin_at_cut(now_ms):
+            return
+        if self._begins_at and self._named_cut < self._begins_at:
+            self._check.meet_cut(self.log_start)  # read from there, nothing says that it is whole
         if ownership.winner is None:
             self._check.meet_cut(self.log_start)
         log_alarm = self._log_alarm()
@@ -250,7 +285,7 @@ class PartitionLife(PartitionData):
         ownership.claim(self._ports.random_bytes(16))
         self._append_checkpoint(0, now_ms)
 
-    def _append_checkpoint(self, sequence: int, now_ms: int) -> bool:
+    def _append_checkpoint(self, sequence: int, now_ms: int, cut_offset: int = -1) -> bool:
         ownership, config = self.ownership, self.config
         assert ownership.attempt_id is not None
         assert self.generation is not None
@@ -266,6 +301,7 @@ class PartitionLife(PartitionData):
             reason=self._accept_reason if sequence == 0 else None,
             advertised_address=config.advertised_address,
             accepted_reason=self._accept_reason or self._check.accepted_reason,
+            cut_offset=cut_offset,
         )
         value_bytes = encode_checkpoint(checkpoint)
         header = encode_header(ownership.epoch, sequence)
@@ -279,7 +315,8 @@ class PartitionLife(PartitionData):
         self._ports.metrics.checkpoints_appended.value += 1
         if self.state is State.ACTIVE:
             ownership.sequence = sequence + 1
-            self.parking.records.append(Parked(sequence, header, CHECKPOINT_KEY, value_bytes, None, None, None, None))
+            cut = None if cut_offset < 0 else cut_offset
+            self.parking.records.append(Parked(sequence, header, CHECKPOINT_KEY, value_bytes, None, cut, None, None))
         return True
 
     def _read_while_loading(self, records: list[LogRecord], now_ms: int) -> None:
@@ -288,6 +325,9 @@ class PartitionLife(PartitionData):
         self._progress_ms = now_ms
         self.records_met += len(records)
         if self._base is not None:
+            if self._is_at_checkpoint:
+                self._compare_checkpoint(self._base, records[0], now_ms)
+                return
             if not self._stand_on(self._base, records[0], now_ms):
                 return
             records = records[1:]
@@ -325,6 +365,12 @@ class PartitionLife(PartitionData):
 
     def _meet_checkpoint(self, machine: StateMachine, checkpoint: Checkpoint, offset: int) -> None:
         """Judge a checkpoint that counts; the machine learns whether an admin accepted the log, now or in a part that was cut."""
+        # Only what the same attempt wrote in one piece from the cut on bears out that nothing is missing there.
+        attempt_id = self._opening_attempt_id if self._begins_at else self._newest_attempt_id
+        if self._check.is_of_this_log(checkpoint) and checkpoint.attempt_id == attempt_id:
+            self._named_cut = max(self._named_cut, checkpoint.cut_offset)
+        self._opening_attempt_id = self._opening_attempt_id or checkpoint.attempt_id
+        self._newest_attempt_id = checkpoint.attempt_id
         was_accepted = self._check.accepted_reason is not None
         if self._check.meet_checkpoint(checkpoint, offset) or (
             self._check.accepted_reason is not None and not was_accepted

@@ -4,7 +4,6 @@ Still free of clock, threads and I/O: `clock_ms`, `random_bytes` and the log are
 The asyncio shell calls it on one loop; the simulation calls it one event at a time.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.base import Base, BaseFinder
+from holdfast.runtime.deadlines import Deadlines
 from holdfast.runtime.effects import (
     AskLogStart,
     BaseJudged,
@@ -91,7 +91,7 @@ class CoordinatorRuntime:
         self._is_draining = False
         self._image: object = None
         #: operations in order of arrival, which is the order of their deadlines
-        self._deadlines: deque[Operation] = deque()
+        self._deadlines = Deadlines()
         self._index_round = 0  #: the newest round of questions for read indexes that was sent
         self._index_asked: set[int] = set()  #: partitions whose question has no answer yet; each has one at a time
         self._index_wanted: set[int] = set()
@@ -143,11 +143,15 @@ class CoordinatorRuntime:
         """Run an operation on a partition; it is completed exactly once, maybe before this returns."""
         self.write_many(((index, operation),))
 
-    def write_many(self, operations: Iterable[tuple[int, Operation]]) -> None:
-        """Run each operation on its partition, in order; each is completed exactly once, maybe before this returns."""
+    def write_many(self, operations: Iterable[tuple[int, Operation]], waited_ms: int = 0) -> None:
+        """Run each operation on its partition, in order; each is completed exactly once, maybe before this returns.
+
+        What they have waited before they came here is taken off their time.
+        """
         now_ms = self._clock_ms()
-        deadline_ms = now_ms + self.write_timeout_ms
-        partitions, wait, replies = self.partitions, self._deadlines.append, self._replies
+        deadline_ms = now_ms + self.write_timeout_ms - waited_ms
+        partitions, replies = self.partitions, self._replies
+        wait = self._deadlines.add_shortened if waited_ms else self._deadlines.in_order.append
         for index, operation in operations:
             operation.deadline_ms = deadline_ms
             operation.is_done = False
@@ -192,15 +196,10 @@ class CoordinatorRuntime:
     def tick(self) -> None:
         """Run what is due: deadlines, timers, loads to try again, read indexes to ask again."""
         now_ms = self._clock_ms()
-        deadlines = self._deadlines
-        while deadlines and (deadlines[0].is_done or deadlines[0].deadline_ms <= now_ms):
-            operation = deadlines.popleft()
-            if not operation.is_done:
-                operation.is_done = True
-                waited_ms = self.write_timeout_ms
-                self._replies.append(
-                    (operation, TimedOut(f"not committed within {waited_ms} ms; the outcome is unknown"))
-                )
+        for operation in self._deadlines.take_due(now_ms):
+            operation.is_done = True
+            text = f"not committed within {self.write_timeout_ms} ms; the outcome is unknown"
+            self._replies.append((operation, TimedOut(text)))
         for partition in list(self.partitions.values()):
             try:
                 partition.tick(now_ms)
@@ -235,9 +234,9 @@ class CoordinatorRuntime:
             for partition in self.partitions.values():
                 partition.log_trusted(self._clock_ms())
 
-    def refresh(self, index: int) -> bool:
-        """Append a partition's own checkpoint again."""
-        is_sent = self.partitions[index].refresh(self._clock_ms())
+    def refresh(self, index: int, cut_offset: int = -1) -> bool:
+        """Append a partition's own checkpoint again; with a cut offset it says that nothing below that is needed."""
+        is_sent = self.partitions[index].refresh(self._clock_ms(), cut_offset)
         self._drain()
         return is_sent
 

@@ -45,10 +45,11 @@ MANIFEST_SCOPES = {
     "again": Scope(Left(take=3, write=3, stop=1, refresh=1, job=2, again=1), nodes=1, direct=True),
     "againnull": Scope(Left(take=2, write=2, job=2, again=1, null=1), nodes=1, direct=True),
     "keys": Scope(Left(take=2, write=2, delete=1, stop=1, job=2), nodes=1, keys=2, direct=True),
+    "othertry": Scope(Left(take=3, write=2, stop=1, job=1, unclean=2), nodes=1, direct=True),
     "unclean": Scope(Left(take=3, write=2, job=1, unclean=1), nodes=1, direct=True),
 }
 #: Searched without `settle`: after a loss below the watermark a job that goes on unaware is beyond help.
-UNSETTLED = {"unclean"}
+UNSETTLED = {"unclean", "othertry"}
 
 BIG_MANIFESTS = Scope(
     Left(
@@ -88,6 +89,7 @@ MANIFEST_MUTANTS = {
     "neither sum nor count": (unlike(total=False, count=False), "corrupt", "I4"),
     "entries above O used": (unlike(above=True), "batches", "I4"),
     "record at O not read": (unlike(record=False), "unclean", "I5"),
+    "newest checkpoint not read, another attempt has its epoch": (unlike(checkpoint=False), "othertry", "I4"),
     "no topic id in manifests": (unlike(manifest_topic=False), "again", "I4"),
     "no topic id in entries": (unlike(entry_topic="none"), "again", "I9"),
     "topic id not in the keys": (unlike(entry_topic="value"), "againnull", "I9"),

@@ -25,6 +25,9 @@ class ManifestRules(Rules):
     total: bool = True  # the sum over (key, covered offset, content) is compared
     above: bool = False  # entries above O are used too
     record: bool = True  # the log record at O is read and compared
+    checkpoint: bool = (
+        True  # so is the newest checkpoint at or below O, which the manifest names, unless it was cut off
+    )
     manifest_topic: bool = True  # manifests of another topic id are ignored
     entry_topic: str = (
         "key"  # entries carry the topic id, and those of another one are ignored | "value": not in their key
@@ -119,7 +122,7 @@ class ManifestModel(Model):
             queue += tuple(Entry(w.topic_id, k, o, None) for k in sorted(remembered) if covered[k] < 0)
             remembered = frozenset()
             live = frozenset((k, covered[k], kv) for k, kv in enumerate(rd.kv) if kv is not None)
-            manifest = Manifest(w.topic_id, o, rd.cur, rd.nonce, rd.next, rd.node, rd.generation, live)
+            manifest = Manifest(w.topic_id, o, rd.cur, rd.nonce, rd.next, rd.node, rd.generation, live, ck=rd.ck)
             queue = (manifest, *queue) if self.m.order == "manifest" else (*queue, manifest)
         for message in queue:
             self.check_true(w, message)
@@ -154,7 +157,9 @@ class ManifestModel(Model):
             for k, kv in enumerate(rd.kv)
             if kv is not None
         )
-        if message != Manifest(message.topic, message.o, rd.cur, rd.nonce, rd.next, rd.node, rd.generation, live):
+        if message != Manifest(
+            message.topic, message.o, rd.cur, rd.nonce, rd.next, rd.node, rd.generation, live, ck=rd.ck
+        ):
             raise Violation("I11 a manifest says what the log does not say")
 
     def put_job(self, w: World, x: int, j: Job) -> World:
@@ -303,7 +308,7 @@ class ManifestModel(Model):
         for m in tried[:MANIFESTS_TRIED_MAX]:
             if (kv := self.verified(view, m, w.topic_id, start)) is not None:
                 rd = self.blank()._replace(
-                    cur=m.epoch, nonce=m.nonce, next=m.next, node=m.node, generation=m.generation
+                    cur=m.epoch, nonce=m.nonce, next=m.next, node=m.node, generation=m.generation, ck=m.ck
                 )
                 if self.m.carry == "sequence":
                     rd = rd._replace(next=-1)
@@ -323,6 +328,10 @@ class ManifestModel(Model):
             if (rec.epoch, rec.seq) != (n.base.epoch, n.base.next - 1):
                 return self.whole(w, n)
             if rec.kind == "C" and rec.nonce != n.base.nonce:
+                return self.whole(w, n)
+        if self.m.checkpoint and n.base.ck >= w.start:
+            rec = w.log[n.base.ck]
+            if rec.kind != "C" or (rec.epoch, rec.nonce) != (n.base.epoch, n.base.nonce):
                 return self.whole(w, n)
         self.fast_loads += 1
         return n._replace(st="read", pos=n.pos + 1)

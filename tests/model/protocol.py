@@ -44,10 +44,10 @@ class Protocol:
         if rec.kind == "C":
             if rec.epoch > rd.cur or (self.r.equal == "both" and rec.epoch == rd.cur):
                 return rd._replace(
-                    cur=rec.epoch, nonce=rec.nonce, next=rec.seq + 1, node=rec.node, generation=rec.generation
+                    cur=rec.epoch, nonce=rec.nonce, next=rec.seq + 1, node=rec.node, generation=rec.generation, ck=off
                 ), True
             if rec.epoch == rd.cur and rec.nonce == rd.nonce and (not self.r.seq or rec.seq == rd.next):
-                return rd._replace(next=rec.seq + 1), True  # the owner's own refresh
+                return rd._replace(next=rec.seq + 1, ck=off), True  # the owner's own refresh
             return rd, False
         if epoch_rule and (rec.epoch != rd.cur or (self.r.seq and rec.seq != rd.next)):
             return rd, False

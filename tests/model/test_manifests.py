@@ -22,6 +22,7 @@ COMPLETE = {
     "jobnull": 1_472,
     "nulls": 13_120,
     "unclean": 843,
+    "othertry": 11_838,
 }
 
 

@@ -132,6 +132,7 @@ class Reader(NamedTuple):
     cov: tuple[int, ...]  # per key: offset up to which a loaded snapshot covers it
     node: int = -1  # of the winning checkpoint
     generation: int = 0  # of the winning checkpoint
+    ck: int = -1  # offset of the newest checkpoint that counts
 
 
 class Parked(NamedTuple):
@@ -172,6 +173,7 @@ class Manifest(NamedTuple):
     generation: int
     live: frozenset[tuple[int, int, State]]  # the sum over (key, covered, content); its size is the count
     gone: bool = False
+    ck: int = -1  # offset of the newest checkpoint at or below `o`
 
 
 Message: TypeAlias = Entry | Manifest

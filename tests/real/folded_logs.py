@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -64,6 +65,8 @@ class FoldedLogs:
         )
         self.random = Random(state_topic)
         self.logs = [LogWriter(Random(f"{state_topic}/{number}")) for number in range(count)]
+        #: What the clock says, in ms, when a record of an offset is written; 0: the broker's own.
+        self.clock_ms: Callable[[int], int] = lambda _: 0
         self._written = [0] * count
         self._producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 5})
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
@@ -80,7 +83,10 @@ class FoldedLogs:
         for number, log in enumerate(self.logs):
             for offset, key, value, header in log.records[self._written[number] :]:
                 headers: list[Any] = [] if header is None else [(HEADER_NAME, header)]
-                self._producer.produce(self.config.state_topic, value, key, number, headers=headers)
+                timestamp_ms = self.clock_ms(offset)
+                self._producer.produce(
+                    self.config.state_topic, value, key, number, headers=headers, timestamp=timestamp_ms
+                )
                 self._written[number] = offset + 1
         assert not self._producer.flush(READ_TIMEOUT_S)
 

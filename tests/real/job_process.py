@@ -49,6 +49,23 @@ class JobProcess:
         """Tell whether the process is there."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int | None:
+        """Return the process's id, also when it has ended; None before it was started."""
+        return None if self._process is None else self._process.pid
+
+    def exit_code(self) -> int:
+        """Return the exit code of a process that has ended; minus the signal's number if that ended it."""
+        assert self._process is not None
+        code = self._process.poll()
+        assert code is not None, "it runs"
+        return code
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to its Python."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def kill_group(self) -> None:
         """End whatever it started."""
         if self._process is not None:
@@ -64,9 +81,15 @@ class JobProcess:
             return []
         return [json.loads(line) for line in self._reports_file.read_text().splitlines() if line.endswith("}")]
 
+    def said(self) -> str:
+        """Return the log of all runs so far."""
+        if not self._log_file.exists():
+            return ""
+        return self._log_file.read_text(errors="replace")
+
     def last_words(self) -> str:
         """Return the end of its log."""
-        return "\n".join(self._log_file.read_text(errors="replace").splitlines()[-30:])
+        return "\n".join(self.said().splitlines()[-30:])
 
 
 @contextmanager

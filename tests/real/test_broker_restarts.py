@@ -10,12 +10,13 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from holdfast.broker import FAST_START, EmbeddedKafka
-from holdfast.broker.properties import HOST, choose_ports
+from holdfast.broker.properties import HOST
 from holdfast.client import connect
 from tests.real.journal_writer import GROUP, Journal
 from tests.real.nodes import STOP_TIMEOUT_S, NodeProcess, node_processes, topic_id_of, wait_until
@@ -38,6 +39,7 @@ OUTAGE_S: Final = float(os.environ.get("OUTAGE_S", "10"))
 FREEZE_S: Final = float(os.environ.get("FREEZE_S", "5"))
 IDLE_S: Final = float(os.environ.get("IDLE_S", "3"))
 
+QUEUE: Final = "queue"
 WRITERS: Final = 8
 #: Answers between two restarts; a broker's end comes in the midst of writes.
 ANSWERS: Final = 50
@@ -57,6 +59,12 @@ def holdfast(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "holdfast.cli", *arguments], capture_output=True, text=True)
 
 
+def threads_of_librdkafka(process: int) -> list[str]:
+    """Return the names of the threads that librdkafka has in a process; none where the system does not tell."""
+    names = [task.read_text().strip() for task in Path(f"/proc/{process}/task").glob("*/comm")]
+    return [name for name in names if name.startswith("rdk:")]
+
+
 async def wait_not_ready(node: NodeProcess) -> None:
     """Wait until a node says that it is not ready because no broker answers."""
     status: dict[str, Any] = {}
@@ -70,9 +78,17 @@ async def wait_not_ready(node: NodeProcess) -> None:
 class Scene:
     """A node that serves, the brokers under it, and a process that writes all the time."""
 
-    def __init__(self, kafka: EmbeddedKafka, node: NodeProcess, topic_id: bytes, journal: Journal) -> None:
+    def __init__(
+        self,
+        kafka: EmbeddedKafka,
+        node: NodeProcess,
+        topic_id: bytes,
+        journal: Journal,
+        writer: subprocess.Popen[bytes],
+    ) -> None:
         self.kafka = kafka
         self.node = node
+        self.writer = writer
         self._topic_id = topic_id
         self._journal = journal
         self._process = node.pid()
@@ -121,37 +137,51 @@ class Scene:
         )
 
 
-@asynccontextmanager
-async def scene(brokers: int, directory: Path, **settings: object) -> AsyncIterator[Scene]:
-    """Give a node over brokers of its own, under load; in the end it stops in good order."""
+@contextmanager
+def cluster(brokers: int) -> Iterator[EmbeddedKafka]:
+    """Give brokers that the tests may stop, kill and freeze, with a topic to write about."""
     with EmbeddedKafka(brokers=brokers, jvm_options=FAST_START, heap_mib=256) as kafka:
-        copies = min(3, brokers)
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
-        admin.create_topics([NewTopic("queue", WRITERS, copies)])["queue"].result(60)
-        topic_id = topic_id_of(kafka.bootstrap_servers, "queue")
-        durable = {
-            "share.coordinator.state.topic.replication.factor": copies,
-            "share.coordinator.state.topic.min.isr": min(2, copies),
-        }
-        with node_processes(kafka.bootstrap_servers, "state", directory) as make_node:
-            node = make_node(**SETTINGS, **durable, **settings)
-            await node.start()
-            async with connect(node.address) as client:
-                for partition in range(WRITERS):
-                    await client.initialize(GROUP, topic_id, partition, state_epoch=1, start_offset=0)
-            journal_file = directory / "journal"
-            with writer_process(node.address, topic_id, journal_file, WRITERS) as writer:
-                playing = Scene(kafka, node, topic_id, Journal(journal_file))
-                await playing.wait_answers()
-                yield playing
-                writer.send_signal(signal.SIGTERM)
-                assert writer.wait(STOP_TIMEOUT_S) == 0
-            node.signal(signal.SIGTERM)
-            assert await node.wait_exit() == 0
+        admin.create_topics([NewTopic(QUEUE, WRITERS, min(3, brokers))])[QUEUE].result(60)
+        yield kafka
 
 
-async def test_the_only_broker_is_restarted_again_and_again_under_the_same_node(tmp_path: Path) -> None:
-    async with scene(1, tmp_path) as playing:
+@pytest.fixture(scope="module")
+def one_broker() -> Iterator[EmbeddedKafka]:
+    with cluster(1) as kafka:
+        yield kafka
+
+
+@asynccontextmanager
+async def scene(kafka: EmbeddedKafka, state_topic: str, directory: Path, **settings: object) -> AsyncIterator[Scene]:
+    """Give a node over these brokers, under load; in the end it stops in good order."""
+    servers, copies = kafka.bootstrap_servers, min(3, len(kafka.nodes))
+    topic_id = topic_id_of(servers, QUEUE)
+    durable = {
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": min(2, copies),
+    }
+    with node_processes(servers, state_topic, directory) as make_node:
+        node = make_node(**SETTINGS | durable | settings)
+        await node.start()
+        async with connect(node.address) as client:
+            for partition in range(WRITERS):
+                await client.initialize(GROUP, topic_id, partition, state_epoch=1, start_offset=0)
+        journal_file = directory / "journal"
+        with writer_process(node.address, topic_id, journal_file, WRITERS) as writer:
+            playing = Scene(kafka, node, topic_id, Journal(journal_file), writer)
+            await playing.wait_answers()
+            yield playing
+            writer.send_signal(signal.SIGTERM)
+            assert writer.wait(STOP_TIMEOUT_S) == 0
+        node.signal(signal.SIGTERM)
+        assert await node.wait_exit() == 0
+
+
+async def test_the_only_broker_is_restarted_again_and_again_under_the_same_node(
+    one_broker: EmbeddedKafka, topic: str, tmp_path: Path
+) -> None:
+    async with scene(one_broker, topic, tmp_path) as playing:
         for restart in range(RESTARTS):
             # In good order and as a crash, in turn.
             await asyncio.to_thread(playing.kafka.kill if restart % 2 else playing.kafka.stop)
@@ -162,21 +192,24 @@ async def test_the_only_broker_is_restarted_again_and_again_under_the_same_node(
         await playing.check(f"{RESTARTS} restarts of the only broker")
 
 
-async def test_each_of_three_brokers_is_restarted_in_turn_under_the_same_node(tmp_path: Path) -> None:
-    async with scene(3, tmp_path) as playing:
-        for number in range(3 * ROUNDS):
-            broker = 1 + number % 3
-            await asyncio.to_thread(playing.kafka.kill if number % 2 else playing.kafka.stop, broker)
-            await playing.wait_answers()
-            await asyncio.to_thread(playing.kafka.restart, broker)
-            await playing.serves_again()
-            playing.new_lines()
-        await playing.check(f"{ROUNDS} restarts of each of three brokers")
+async def test_each_of_three_brokers_is_restarted_in_turn_under_the_same_node(topic: str, tmp_path: Path) -> None:
+    with cluster(3) as kafka:
+        async with scene(kafka, topic, tmp_path) as playing:
+            for number in range(3 * ROUNDS):
+                broker = 1 + number % 3
+                await asyncio.to_thread(playing.kafka.kill if number % 2 else playing.kafka.stop, broker)
+                await playing.wait_answers()
+                await asyncio.to_thread(playing.kafka.restart, broker)
+                await playing.serves_again()
+                playing.new_lines()
+            await playing.check(f"{ROUNDS} restarts of each of three brokers")
 
 
 @pytest.mark.parametrize("sort", ["gone", "frozen"])
-async def test_in_an_outage_the_node_says_so_in_few_lines_and_serves_when_it_is_over(sort: str, tmp_path: Path) -> None:
-    async with scene(1, tmp_path) as playing:
+async def test_in_an_outage_the_node_says_so_in_few_lines_and_serves_when_it_is_over(
+    sort: str, one_broker: EmbeddedKafka, topic: str, tmp_path: Path
+) -> None:
+    async with scene(one_broker, topic, tmp_path) as playing:
         playing.new_lines()
         seconds = OUTAGE_S if sort == "gone" else FREEZE_S
         began_s = time.monotonic()
@@ -201,43 +234,55 @@ async def test_in_an_outage_the_node_says_so_in_few_lines_and_serves_when_it_is_
         assert max(told.values()) <= 10 * (1 + lasted_s / 60), "no event floods"
         assert sum(told.values()) <= 40 * (1 + lasted_s / 60)
         after = Counter(line["event"] for line in playing.new_lines())
-        assert after["brokers answer again"] == 1
+        assert after["brokers answer again"] >= 1
         await playing.check(f"{lasted_s:.0f} s without a broker ({sort})")
 
 
-async def test_a_node_that_nothing_happens_to_serves_afterwards(tmp_path: Path) -> None:
-    async with scene(1, tmp_path) as playing:
-        before = len(playing.new_lines())
+async def test_a_node_that_nothing_happens_to_serves_afterwards(
+    one_broker: EmbeddedKafka, topic: str, tmp_path: Path
+) -> None:
+    async with scene(one_broker, topic, tmp_path, broker_silence_max_ms=60_000) as playing:
+        playing.new_lines()
+        playing.writer.send_signal(signal.SIGSTOP)
         await asyncio.sleep(IDLE_S)  # what is tried here is time itself
+        assert (await playing.node.status())["is_ready"]
+        assert threads_of_librdkafka(playing.node.pid()) == [], "a client that nobody uses talks in outages"
+        playing.writer.send_signal(signal.SIGCONT)
         await playing.serves_again()
-        events = [line["event"] for line in playing.new_lines()]
-        assert not set(events) & set(SILENCES), (before, events)
+        assert {line["event"] for line in playing.new_lines()}.isdisjoint(SILENCES)
         await playing.check(f"{IDLE_S:.0f} s without an event")
 
 
 @pytest.mark.parametrize("sort", ["gone", "frozen"])
-async def test_a_node_told_to_stop_in_an_outage_stops_within_its_bounds(sort: str, tmp_path: Path) -> None:
-    with (
-        EmbeddedKafka(jvm_options=FAST_START, heap_mib=256) as kafka,
-        node_processes(kafka.bootstrap_servers, "state", tmp_path) as make_node,
-    ):
+async def test_a_node_told_to_stop_in_an_outage_stops_within_its_bounds(
+    sort: str, one_broker: EmbeddedKafka, topic: str, tmp_path: Path
+) -> None:
+    with node_processes(one_broker.bootstrap_servers, topic, tmp_path) as make_node:
         node = make_node(**SETTINGS)
         await node.start()
-        await asyncio.to_thread(kafka.kill if sort == "gone" else kafka.freeze)
-        await wait_not_ready(node)
-        node.signal(signal.SIGTERM)
-        assert await node.wait_exit() in (0, 1)
-        assert [line for line in node.lines() if not line.startswith("{")] == []
+        await asyncio.to_thread(one_broker.kill if sort == "gone" else one_broker.freeze)
+        try:
+            await wait_not_ready(node)
+            node.signal(signal.SIGTERM)
+            assert await node.wait_exit() in (0, 1)
+            assert [line for line in node.lines() if not line.startswith("{")] == []
+        finally:
+            await asyncio.to_thread(one_broker.restart) if sort == "gone" else one_broker.thaw()
 
 
-async def test_a_node_that_starts_without_kafka_says_why_and_ends_within_its_bound(tmp_path: Path) -> None:
-    nowhere = f"{HOST}:{choose_ports(1)[0].broker}"
-    with node_processes(nowhere, "state", tmp_path) as make_node:
-        node = make_node(admin_timeout_ms=1_000)
-        node.launch()
-        assert await node.wait_exit() == 3
-        assert [line for line in node.lines() if not line.startswith("{")] == []
-        events = node.events()
-        assert events[-1]["event"] == "the node cannot start"
-        assert nowhere in events[-1]["why"]
-        assert len(events) <= 6, events
+@pytest.mark.parametrize("sort", ["gone", "frozen"])
+async def test_a_node_that_starts_without_kafka_says_why_and_ends_within_its_bound(sort: str, tmp_path: Path) -> None:
+    with socket.socket() as silent:
+        silent.bind((HOST, 0))
+        if sort == "frozen":  # connections come about, and nobody looks at them
+            silent.listen()
+        nowhere = f"{HOST}:{silent.getsockname()[1]}"
+        with node_processes(nowhere, "state", tmp_path) as make_node:
+            node = make_node(admin_timeout_ms=1_000)
+            node.launch()
+            assert await node.wait_exit() == 3
+            assert [line for line in node.lines() if not line.startswith("{")] == []
+            events = node.events()
+            assert events[-1]["event"] == "the node cannot start"
+            assert "no metadata came within 1000 ms" in events[-1]["why"]
+            assert len(events) <= 6, events

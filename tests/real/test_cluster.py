@@ -13,7 +13,6 @@ from holdfast.daemon.deleted_topics import CleanUp, DeletedTopics
 from holdfast.daemon.kafka_connection import connection_options
 from holdfast.daemon.metadata_client import MetadataClient
 from holdfast.daemon.settings import DeletedTopicSettings, MetadataSettings
-from holdfast.runtime.broker_connection import ConnectionFailed
 from tests.real.shared_kafka import NewTopicFactory
 
 pytestmark = pytest.mark.real
@@ -114,8 +113,6 @@ async def test_a_deleted_topic_is_noticed_while_the_cache_runs(
 async def test_a_broker_that_cannot_be_reached_is_left_for_the_next(kafka: str) -> None:
     client = client_of(f"127.0.0.1:1,{kafka}")
     try:
-        with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1 cannot be reached"):
-            await client.ask_ids([])
         assert (await client.ask_ids([])).cluster_id
     finally:
         client.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
 
@@ -112,6 +113,51 @@ def test_a_cut_log_is_folded_from_its_start(new_logs: LogsFactory) -> None:
     assert_as_loaded(logs)
 
 
+def assert_history_tells_or_names_what_is_lost(logs: FoldedLogs) -> None:
+    """Each change is there once, or lies between a gap and the row before it."""
+    history = logs.history()
+    for number, log in enumerate(logs.logs):
+        told = [row["offset"] for row in history[number] if row["kind"] != GAP]
+        gaps = [row["offset"] for row in history[number] if row["kind"] == GAP]
+        assert len(told) == len(set(told))
+        lost = set(load(log.records)[2]) - set(told)
+        named = {offset for gap in gaps for offset in range(max((row for row in told if row < gap), default=-1), gap)}
+        assert lost <= named
+
+
+def test_a_log_cut_past_a_job_that_has_lost_its_place_too_leaves_a_gap(new_logs: LogsFactory) -> None:
+    """Whether its checkpoint is gone, its fold had stopped, or the history was switched off for a while."""
+    logs = new_logs(2)
+    logs.grow(60)
+    logs.fold()
+    logs.grow(30)
+    logs.cut()
+    shutil.rmtree(logs.config.checkpoint_dir)
+    logs.grow(5)
+    logs.fold()
+    gaps = {number: [row["offset"] for row in rows if row["kind"] == GAP] for number, rows in logs.history().items()}
+    assert gaps == {number: [log.log_start] for number, log in enumerate(logs.logs)}
+    assert_history_tells_or_names_what_is_lost(logs)
+
+    logs.grow(30)
+    logs.fold(replace(logs.config, history_dir=""))
+    logs.grow(5)
+    logs.fold()
+    gaps_after = [len([row for row in rows if row["kind"] == GAP]) for rows in logs.history().values()]
+    assert gaps_after == [1, 1], "the log still holds what was folded without a history"
+    assert_history_tells_or_names_what_is_lost(logs)
+
+    logs.grow(30)
+    logs.fold(replace(logs.config, history_dir=""))
+    logs.cut()
+    logs.grow(5)
+    logs.fold()
+    assert {number: rows[-1]["offset"] for number, rows in logs.history().items()} == {
+        number: load(log.records)[2][-1] for number, log in enumerate(logs.logs)
+    }
+    assert_history_tells_or_names_what_is_lost(logs)
+
+
 def test_a_batch_that_dies_between_any_two_steps_is_repeated_and_nothing_is_there_twice(
     new_logs: LogsFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +173,39 @@ def test_a_batch_that_dies_between_any_two_steps_is_repeated_and_nothing_is_ther
         logs.fold()
         assert_as_loaded(logs)
     assert_history_holds_each_change_once(logs)
+
+
+def test_a_batch_that_dies_between_two_days_loses_nothing_though_the_clock_went_back_and_the_checkpoint_is_lost(
+    new_logs: LogsFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest offsets lie in the earlier day, which is put in its place first."""
+    logs = new_logs(2)
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    midnight_ms = round(today.timestamp() * 1_000)
+    logs.clock_ms = lambda offset: midnight_ms + (1 if offset < 30 else -1) * 60_000
+    logs.grow(60)
+    move = Directory.move
+    moved: list[str] = []
+
+    def dying(directory: Directory, source: str, target: str) -> None:
+        if "day=" in source:
+            moved.append(source)
+            if len(moved) == 2:
+                raise OSError("killed here")
+        move(directory, source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Directory, "move", dying)
+        with pytest.raises(CompactionError, match="killed here"):
+            logs.fold()
+    days = [(today - timedelta(days=1)).date(), today.date()]
+    assert [Path(source).name for source in moved] == [f"day={day.isoformat()}" for day in days]
+    seen = {number: len(rows) for number, rows in logs.history().items()}
+    shutil.rmtree(logs.config.checkpoint_dir)
+    logs.fold()
+    assert_as_loaded(logs)
+    assert_history_holds_each_change_once(logs)
+    assert all(len(logs.history()[number]) > count for number, count in seen.items())
 
 
 def test_the_group_reads_the_log_from_its_start_on_before_anything_is_folded_and_stays_where_it_is(

@@ -49,6 +49,7 @@ EXPECTED = (
     "verdict: data",
     "superseded",
     "refresh",
+    "cut named",
     "prune",
     "log start moved",
     "compaction refreshing",

@@ -185,16 +185,16 @@ class Node:
         """Run an operation under watch; what the pruners take for the runtime."""
         self.write_many(((index, operation),))
 
-    def write_many(self, operations: Iterable[tuple[int, Operation]]) -> None:
+    def write_many(self, operations: Iterable[tuple[int, Operation]], waited_ms: int = 0) -> None:
         """Run operations under watch; what the service takes for the runtime."""
         watched = [(index, WatchedOperation(operation, self, index)) for index, operation in operations]
         self.operations.extend(operation for _, operation in watched)
-        self.runtime.write_many(watched)
+        self.runtime.write_many(watched, waited_ms)
 
-    def refresh(self, index: int) -> bool:
+    def refresh(self, index: int, cut_offset: int = -1) -> bool:
         """See `CoordinatorRuntime.refresh`."""
-        self.world.count("refresh")
-        return self.runtime.refresh(index)
+        self.world.count("refresh" if cut_offset < 0 else "cut named")
+        return self.runtime.refresh(index, cut_offset)
 
     def delete_records(self, index: int, before_offset: int) -> None:
         """See `CoordinatorRuntime.delete_records`."""

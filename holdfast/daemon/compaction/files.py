@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 
@@ -20,6 +22,19 @@ class Directory:
         java_context: Any = spark.sparkContext._jsc
         self.path = path.rstrip("/")
         self._files: Any = self._path("").getFileSystem(java_context.hadoopConfiguration())
+
+    def prepare(self) -> None:
+        """Make the directory where there is none, and see whether files can be written to it.
+
+        Raises:
+            OSError: they cannot.
+            Py4JJavaError: the file system says so itself.
+        """
+        probe = f"_probe-{uuid4().hex}"
+        self._files.mkdirs(self._path(""))
+        self._files.create(self._path(probe), True).close()
+        if not self._files.delete(self._path(probe), False):
+            raise OSError(f"{self.path}/{probe} cannot be removed.")
 
     def exists(self, name: str = "") -> bool:
         """Tell whether there is a file or directory of that name below this one."""
@@ -38,29 +53,38 @@ class Directory:
         self._files.delete(self._path(name), True)
 
     def move(self, source: str, target: str) -> None:
-        """Give a directory below this one another name, in place of what has that name.
+        """Give a file or directory below this one another name; nothing has that name yet, so nobody sees anything go.
 
         Raises:
-            OSError: the file system refuses.
+            OSError: something has that name, or the file system refuses.
         """
-        self.remove(target)
+        if self.exists(target):
+            raise OSError(f"{self.path}/{target} is there already.")
         self._files.mkdirs(self._path(target).getParent())
         if not self._files.rename(self._path(source), self._path(target)):
             raise OSError(f"{self.path}/{source} cannot be renamed to {target}.")
 
     def read_text(self, name: str) -> str | None:
         """Return what a file holds, None if there is none."""
-        if not self.exists(name):
-            return None
-        stream = self._files.open(self._path(name))
+        try:
+            stream = self._files.open(self._path(name))
+        except Py4JJavaError as error:
+            if "FileNotFoundException" in error.java_exception.getClass().getName():
+                return None
+            raise
         try:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
             stream.close()
 
     def write_text(self, name: str, text: str) -> None:
-        """Write a file; it appears whole or not at all."""
-        partial = f"_{name}.partial"
+        """Write a file that is not there yet; it appears whole or not at all.
+
+        Raises:
+            OSError: it is there already, or the file system refuses.
+        """
+        directory, _, last = name.rpartition("/")
+        partial = f"{directory}/_{last}.partial".removeprefix("/")
         stream = self._files.create(self._path(partial), True)
         try:
             stream.write(bytearray(text.encode()))

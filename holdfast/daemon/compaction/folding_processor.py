@@ -6,6 +6,7 @@ This runs in Spark's Python workers, so it imports little: PySpark, pandas and `
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -21,6 +22,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from holdfast.daemon.compaction import history
 from holdfast.daemon.compaction.buckets import BucketStore
+from holdfast.daemon.compaction.coverage import Stretch, find_stretches
 from holdfast.records.codec import Kind, decode_key, peek_kind
 from holdfast.records.folding import NEW, Folded, FoldStopped, Mark, RawRecord, fold
 from holdfast.records.header import decode_header
@@ -37,10 +39,13 @@ OUTPUT: Final = StructType([StructField(name, _SPARK_TYPES[kind]) for name, kind
 #: Kinds of rows beside those of the history: key and value to be written to the snapshot topic.
 ENTRY: Final = "entry"
 MANIFEST: Final = "manifest"
-#: One per log partition and batch; the value is the JSON of a `PartitionReport` and of `TOTALS`.
+#: One per log partition and batch; the value is the JSON of a `PartitionReport`, of `TOTALS` and of `STRETCHES`.
 REPORT: Final = "report"
 #: What a batch adds up over all log partitions.
 TOTALS: Final = ("entries", "history_rows", "bytes_in", "bytes_out")
+
+#: The offsets folded, as `coverage.Stretch`.
+STRETCHES: Final = "stretches"
 
 _HISTORY_KINDS: Final = {
     Kind.SNAPSHOT: history.SNAPSHOT,
@@ -121,7 +126,7 @@ class FoldingProcessor(StatefulProcessor):
         found = self._memory.get()
         memory = decode_memory(found[0]) if found else _NEW_MEMORY
         output = _Output(log_partition)
-        folded = None
+        folded, stretches = None, list[Stretch]()
         if memory.stopped_reason is None:
             store = BucketStore(self._buckets, memory.bucket_count)
             try:
@@ -129,13 +134,16 @@ class FoldingProcessor(StatefulProcessor):
             except FoldStopped as stop:
                 memory = memory._replace(stopped_reason=str(stop), stopped_offset=stop.offset)
             else:
+                offsets = [record.offset for record in records]
+                first = bisect_left(offsets, memory.mark.next_offset or 0)
+                stretches = find_stretches(offsets[first:], timestamps[first:])
                 mark = folded.mark
                 memory = memory._replace(mark=mark, bucket_count=store.flush(mark.live_count + mark.waiting_count))
                 output.add_snapshots(folded)
                 if self._is_history_kept:
                     output.add_history(folded, records, timestamps)
             self._memory.update((encode_memory(memory),))
-        output.add_report(memory, folded, records, is_new=found is None)
+        output.add_report(memory, folded, records, stretches, is_new=found is None)
         yield output.frame()
 
 
@@ -163,7 +171,6 @@ class _Output:
         self._log_partition = log_partition
         self._rows: list[tuple[object, ...]] = []
         self._bytes_out = 0
-        self._gaps = 0
 
     def add_snapshots(self, folded: Folded) -> None:
         for key, value in folded.entries:
@@ -175,12 +182,6 @@ class _Output:
         names: dict[bytes, tuple[str, str, int]] = {}
         rows = self._rows
         log_partition = self._log_partition
-        if folded.cut_at is not None:
-            first = next(index for index, record in enumerate(records) if record.offset == folded.cut_at)
-            rows.append(
-                (log_partition, folded.cut_at, timestamps[first], -1, -1, history.GAP, None, None, -1, None, None)
-            )
-            self._gaps = 1
         for index in folded.changes:
             offset, key, value, header = records[index]
             assert key is not None
@@ -192,7 +193,15 @@ class _Output:
             kind = _HISTORY_KINDS[peek_kind(key, value)]
             rows.append((log_partition, offset, timestamps[index], *decode_header(header), kind, *name, key, value))
 
-    def add_report(self, memory: Memory, folded: Folded | None, records: list[RawRecord], *, is_new: bool) -> None:
+    def add_report(
+        self,
+        memory: Memory,
+        folded: Folded | None,
+        records: list[RawRecord],
+        stretches: list[Stretch],
+        *,
+        is_new: bool,
+    ) -> None:
         mark = memory.mark
         report = {
             "log_partition": self._log_partition,
@@ -208,7 +217,8 @@ class _Output:
             "stopped_reason": memory.stopped_reason,
             "stopped_offset": memory.stopped_offset,
             "entries": len(folded.entries) if folded else 0,
-            "history_rows": len(folded.changes) + self._gaps if folded else 0,
+            "history_rows": len(folded.changes) if folded else 0,
+            STRETCHES: stretches,
             "bytes_in": sum(len(record.key or b"") + len(record.value or b"") for record in records),
             "bytes_out": self._bytes_out,
         }

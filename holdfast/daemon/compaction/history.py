@@ -1,12 +1,12 @@
 """The history: Parquet files of every record that counted, for whoever asks about the past.
 
-    <history dir>/state_topic_id=<22 characters>/day=<UTC date>/batch_id=<job>-<number>/*.parquet
+    <history dir>/state_topic_id=<22 characters>/day=<UTC date>/batch_id=<job>-<number>-<run>/*.parquet
 
 A day is that of the record's timestamp in the log. A batch of a job is written beside, under a name that readers pass over
-(it begins with an underscore), and then renamed day by day; repeated, it replaces itself.
-A record is there once per job that folded it. A job that begins from nothing leaves out what is there already, so twice only if
-two jobs ran at once: a reader takes one row of each (state_topic_id, log_partition, offset, kind), and any will do.
-A row of the kind `gap` says that what lay below its offset, behind the row before it, was cut off the log unread.
+(it begins with an underscore), and then renamed day by day; nothing has the new name before. `coverage` says what lies there too.
+A record is there once per job that folded it. A job leaves out what is there already, so twice only if two jobs ran at once:
+a reader takes one row of each (state_topic_id, log_partition, offset, kind), and any will do.
+A row of the kind `gap` says that what lay below its offset, behind the row before it, is lost.
 """
 
 from typing import Final
@@ -38,5 +38,5 @@ UPDATE: Final = "update"
 TOMBSTONE: Final = "tombstone"
 KINDS: Final = (SNAPSHOT, UPDATE, TOMBSTONE)
 
-#: No record: neither key nor value, and the time of the first record behind the gap.
+#: No record: neither key nor value, and the time of the record behind the gap.
 GAP: Final = "gap"

@@ -3,55 +3,168 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import uuid4
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from holdfast.daemon.compaction import history
+from holdfast.daemon.compaction import coverage, history
+from holdfast.daemon.compaction.coverage import Coverage, Gap, Interval, Stretch
 from holdfast.daemon.compaction.files import Directory
 from holdfast.records.keys import format_topic_id
 
 #: Rows in a file, roughly: a batch of fewer is one file per day.
 _ROWS_PER_FILE: Final = 250_000
 _JOB_FILE: Final = "history.json"
+_DAY: Final = "day="
+_COLUMNS: Final = ", ".join(f"{name} {kind}" for name, kind in history.COLUMNS.items())
+_INTERVAL_COLUMNS: Final = "known_partition int, first_offset bigint, last_offset bigint"
 
 
 class HistoryWriter:
     """Write the history of one query.
+
+    What is there is never replaced, so a reader sees a batch's rows of a day as soon as they are there, and for ever. A batch that
+    is repeated leaves out what is in the history already, whoever wrote it.
 
     Args:
         own: directory of the query's own files, gone when its checkpoint is.
     """
 
     def __init__(self, spark: SparkSession, history_dir: str, state_topic_id: bytes, own: Directory) -> None:
+        self._spark = spark
         self._root = Directory(spark, f"{history_dir.rstrip('/')}/state_topic_id={format_topic_id(state_topic_id)}")
+        self._own = own
         text = own.read_text(_JOB_FILE)
-        if text is None:
-            text = json.dumps({"job": uuid4().hex, "floor": self._find_floor(spark)})
-            own.write_text(_JOB_FILE, text)
-        told = json.loads(text)
         #: Names the query; the same after a restart from its checkpoint.
-        self._job: str = told["job"]
-        #: Newest offset by log partition that other jobs had written when this one began from nothing.
-        self._floor: dict[int, int] = {int(log_partition): offset for log_partition, offset in told["floor"].items()}
+        self._job: str = uuid4().hex if text is None else json.loads(text)["job"]
+        self._is_named = text is not None
+        #: No other run of the job gives its batches the same names.
+        self._run = uuid4().hex[:8]
+        covered_files, covered = self._read_covered()
+        self._former = [name for name in covered_files if name.startswith(self._job)]
+        beside = [name for name in self._root.directories() if name.startswith("_") and name != coverage.DIRECTORY]
+        self._left = [name for name in beside if name.startswith(f"_{self._job}-")]
+        if not covered_files:
+            covered = self._find_covered(beside)
+        self._coverage = Coverage(covered, self._find_told(beside, covered))
 
-    def write(self, changes: DataFrame, batch_id: int, row_count: int) -> None:
-        """Write one batch's rows, or write them again."""
-        beside = f"_{self._job}-{batch_id}"
-        rows = changes.select(*history.COLUMNS, f.to_date(f.timestamp_millis("timestamp_ms")).alias("day"))
-        for log_partition, offset in self._floor.items():
-            rows = rows.where((f.col("log_partition") != log_partition) | (f.col("offset") > offset))
-        files = max(1, row_count // _ROWS_PER_FILE)
-        rows.coalesce(files).write.mode("overwrite").partitionBy("day").parquet(f"{self._root.path}/{beside}")
-        # Days ascend, so at any moment the history of a log partition has no hole in front of its newest row.
-        for day in self._root.directories(beside):
-            self._root.move(f"{beside}/{day}", f"{day}/batch_id={self._job}-{batch_id}")
-        self._root.remove(beside)
+    def lags(self, folded: Mapping[int, int], starts: Mapping[int, int]) -> bool:
+        """Tell whether the log still holds something that the job has folded and the history does not tell.
 
-    def _find_floor(self, spark: SparkSession) -> dict[int, int]:
-        if not any(name.startswith("day=") for name in self._root.directories()):
+        Args:
+            folded: offset by log partition, exclusive, up to which the job has folded it.
+            starts: where each log partition starts.
+        """
+        return self._coverage.lags(folded, starts)
+
+    def write(self, changes: DataFrame, batch_id: int, row_count: int, read: Mapping[int, Sequence[Stretch]]) -> int:
+        """Write what the history does not have of a batch, and the gaps in front of it; returns how many gaps there are.
+
+        Args:
+            changes: rows of `history.COLUMNS`.
+            batch_id: number of the batch.
+            row_count: how many rows there are, roughly.
+            read: offsets that the batch read, by log partition.
+
+        Raises:
+            OSError: the file system refuses.
+        """
+        if not self._is_named:
+            self._own.write_text(_JOB_FILE, json.dumps({"job": self._job}))
+            self._is_named = True
+        name = f"{self._job}-{batch_id}-{self._run}"
+        gaps = self._coverage.gaps(read)
+        if gaps:
+            # A job that runs beside this one may have read what this one did not.
+            self._coverage.raise_to(self._read_covered()[1])
+            gaps = self._coverage.gaps(read)
+        beside = f"_{name}"
+        if row_count or gaps:
+            rows = self._without(changes.select(*history.COLUMNS), self._coverage.known(read))
+            if gaps:
+                rows = rows.union(self._spark.createDataFrame([_gap_row(gap) for gap in gaps], _COLUMNS))
+            rows = rows.withColumn("day", f.to_date(f.timestamp_millis("timestamp_ms")))
+            files = max(1, row_count // _ROWS_PER_FILE)
+            rows.coalesce(files).write.partitionBy("day").parquet(f"{self._root.path}/{beside}")
+            for day in self._root.directories(beside):
+                self._root.move(f"{beside}/{day}", f"{day}/batch_id={name}")
+        self._coverage.add(read)
+        self._root.write_text(f"{coverage.DIRECTORY}/{name}.json", coverage.encode_covered(self._coverage.covered))
+        # Until here the directory beside says which rows belong to a batch that is not covered.
+        for former in self._former:
+            self._root.remove(f"{coverage.DIRECTORY}/{former}")
+        for left in (*self._left, beside):
+            self._root.remove(left)
+        self._former, self._left = [f"{name}.json"], []
+        return len(gaps)
+
+    def _without(self, rows: DataFrame, known: Sequence[Interval]) -> DataFrame:
+        if not known:
+            return rows
+        intervals = self._spark.createDataFrame(known, _INTERVAL_COLUMNS)
+        is_known = (f.col("log_partition") == f.col("known_partition")) & f.col("offset").between(
+            f.col("first_offset"), f.col("last_offset")
+        )
+        return rows.join(f.broadcast(intervals), is_known, "left_anti")
+
+    def _read_covered(self) -> tuple[list[str], dict[int, int]]:
+        """Return the names of the files about what is covered, and what they say.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        for _ in range(coverage.LISTS_MAX):
+            names = self._root.files(coverage.DIRECTORY)
+            texts = [self._root.read_text(f"{coverage.DIRECTORY}/{name}") for name in names]
+            found = [text for text in texts if text is not None]
+            if len(found) == len(names):
+                return names, coverage.merge_covered(found)
+        raise OSError(f"{self._root.path}/{coverage.DIRECTORY} cannot be read: what is listed there is not there.")
+
+    def _find_covered(self, beside: Sequence[str]) -> dict[int, int]:
+        """Return what a history covers that does not say so, as one of an earlier version: what lies up to its newest row.
+
+        Args:
+            beside: directories in which batches are written; of what they left in the history, nobody knows what is missing.
+        """
+        if not any(name.startswith(_DAY) for name in self._root.directories()):
             return {}
-        newest = spark.read.parquet(self._root.path).groupBy("log_partition").agg(f.max("offset").alias("offset"))
-        return {row.log_partition: row.offset for row in newest.collect()}
+        unfinished = [name.removeprefix("_") for name in beside]
+        rows = self._spark.read.parquet(self._root.path).where(~f.col("batch_id").isin(unfinished))
+        newest = rows.groupBy("log_partition").agg(f.max("offset").alias("offset"))
+        return {row.log_partition: row.offset + 1 for row in newest.collect()}
+
+    def _find_told(self, beside: Sequence[str], covered: Mapping[int, int]) -> list[Interval]:
+        """Return the rows, above what is covered, of batches that died on their way into the history.
+
+        Args:
+            beside: directories in which batches are written.
+            covered: what is covered.
+        """
+        days = [name for name in self._root.directories() if name.startswith(_DAY)] if beside else []
+        placed = [
+            path
+            for name in beside
+            for path in (f"{day}/batch_id={name.removeprefix('_')}" for day in days)
+            if self._root.exists(path)
+        ]
+        if not placed:
+            return []
+        rows = self._spark.read.parquet(*(f"{self._root.path}/{path}" for path in placed))
+        rows = rows.where(f.col("kind") != history.GAP).select("log_partition", "offset").distinct()
+        # In a run of offsets without a hole, all differ from their rank by the same number.
+        rank = f.row_number().over(Window.partitionBy("log_partition").orderBy("offset"))
+        runs = rows.withColumn("run", f.col("offset") - rank).groupBy("log_partition", "run")
+        found = runs.agg(f.min("offset").alias("first_offset"), f.max("offset").alias("last_offset")).collect()
+        return [
+            Interval(row.log_partition, row.first_offset, row.last_offset)
+            for row in found
+            if row.last_offset >= covered.get(row.log_partition, 0)
+        ]
+
+
+def _gap_row(gap: Gap) -> tuple[object, ...]:
+    return gap.log_partition, gap.end, gap.timestamp_ms, -1, -1, history.GAP, None, None, -1, None, None

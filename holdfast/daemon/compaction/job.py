@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import Event
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 import structlog
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -18,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from holdfast.broker.jars import spark_kafka_jars
 from holdfast.daemon.compaction.config import CompactionConfig
 from holdfast.daemon.compaction.errors import CompactionError, TopicMadeAgain
+from holdfast.daemon.compaction.failures import SPARK_ERRORS, explain, reason, silence_accumulators, silence_py4j
 from holdfast.daemon.compaction.files import Directory
 from holdfast.daemon.compaction.folding_processor import INPUT_COLUMNS, OUTPUT, FoldingProcessor
 from holdfast.daemon.compaction.history_writer import HistoryWriter
@@ -34,8 +38,11 @@ from holdfast.records.keys import format_topic_id
 _STATE_VERSION: Final = 1
 #: Stands in a query's directory when the fold of a log partition stands still.
 _STOPPED_FILE: Final = "stopped"
+#: Said once.
+_HISTORY_LAGS: Final = "the history lacks what the log still holds, so the job reads the log again from its start"
 _POLL_S: Final = 1
 _FETCH_WAIT_MS: Final = 10
+_LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 _POLL_RECORDS: Final = 10_000
 
 _log = structlog.get_logger(__name__)
@@ -60,15 +67,47 @@ def run(
     Raises:
         CompactionError: the job cannot go on; the text says why.
     """
+    silence_py4j()
     # Spark takes its time to start, and what was cut meanwhile would be missing from the history.
     topics.register()
-    spark = make_session(config)
-    try:
+    with _session(config) as spark:
+        _prepare(spark, "snapshots.checkpoint.dir", config.checkpoint_dir)
+        _prepare(spark, "snapshots.history.dir", config.history_dir)
         job = _Job(spark, config, topics, once, on_progress, stop or Event())
         while not job.run_query():
             pass
-    finally:
-        spark.stop()
+
+
+@contextmanager
+def _session(config: CompactionConfig) -> Iterator[SparkSession]:
+    """Give a session that ends with the block.
+
+    Raises:
+        CompactionError: Spark fails; the text says why in a line.
+    """
+    java = None
+    try:
+        spark = make_session(config)
+        gateway: Any = spark.sparkContext._gateway
+        java = getattr(gateway, "proc", None)
+        silence_accumulators(spark)
+        try:
+            yield spark
+        finally:
+            # Where Java is gone already there is nothing left to end, and what went wrong first is to be told.
+            with suppress(*SPARK_ERRORS):
+                spark.stop()
+    except SPARK_ERRORS as error:
+        raise explain(error, java) from error
+
+
+def _prepare(spark: SparkSession, setting: str, path: str) -> None:
+    if not path:
+        return
+    try:
+        Directory(spark, path).prepare()
+    except (Py4JJavaError, OSError) as error:
+        raise CompactionError(f"{setting} is {path}, which cannot be written to: {reason(error)}.") from error
 
 
 def make_session(config: CompactionConfig) -> SparkSession:
@@ -93,6 +132,8 @@ def make_session(config: CompactionConfig) -> SparkSession:
             properties["spark.driver.memory"] = "2g"
             # A batch counts as a whole, pauses within it do not.
             properties["spark.driver.extraJavaOptions"] = "-XX:+UseParallelGC"
+            # Spark puts these in front of the former, which a user may set.
+            properties["spark.driver.defaultJavaOptions"] = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             # Nobody else has to reach this driver.
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -171,20 +212,29 @@ class _Job:
         config = self._config
         name = f"{format_topic_id(state_topic_id)}/v{_STATE_VERSION}"
         own = Directory(self._spark, f"{config.checkpoint_dir.rstrip('/')}/{name}")
-        if state_topic_id != self._state_topic_id and own.exists(_STOPPED_FILE):
+        query_log = QueryLog(own)
+        is_first = state_topic_id != self._state_topic_id
+        if is_first and own.exists(_STOPPED_FILE):
             # Spark has read past the record that stopped the fold, so only from the log's start can it come back to it.
             own.remove()
         self._state_topic_id = state_topic_id
         writer = HistoryWriter(self._spark, config.history_dir, state_topic_id, own) if config.history_dir else None
+        if is_first and writer is not None:
+            starts = self._topics.starts(partition_count)
+            if writer.lags(query_log.next_offsets(config.state_topic), starts):
+                _log.warning(_HISTORY_LAGS)
+                own.remove()
+                # Until it has read them again, nobody may cut the records off that the history lacks.
+                self._topics.commit(starts)
+                writer = HistoryWriter(self._spark, config.history_dir, state_topic_id, own)
         sink = Sink(
             config,
             self._topics,
             state_topic_id=state_topic_id,
             partition_count=partition_count,
             history_writer=writer,
-            on_stopped=lambda: own.write_text(_STOPPED_FILE, ""),
+            on_stopped=lambda: None if own.exists(_STOPPED_FILE) else own.write_text(_STOPPED_FILE, ""),
         )
-        query_log = QueryLog(own)
         if not own.exists(_STOPPED_FILE):
             # A job that died may have left its last batch to Spark alone.
             self._topics.commit(query_log.next_offsets(config.state_topic))
@@ -224,7 +274,8 @@ class _Job:
         except TopicMadeAgain:
             return self._stop.is_set()
         finally:
-            query.stop()
+            with suppress(*SPARK_ERRORS):
+                query.stop()
 
     def _find_topic(self) -> tuple[bytes, int] | None:
         """Return id and number of partitions of the state topic, None when the job is stopped before there is one."""
@@ -268,6 +319,6 @@ class _Job:
                     asked_at = monotonic()
         except StreamingQueryException as error:
             if not (failures and isinstance(failures[-1], _Ending)) and self._is_same_topic():
-                raise failures[-1] if failures else CompactionError(f"The query ended: {error}") from error
+                raise (failures[-1] if failures else error) from None
             return self._stop.is_set()
         return True

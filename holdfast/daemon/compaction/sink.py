@@ -21,8 +21,9 @@ from pyspark.sql import functions as f
 
 from holdfast.daemon.compaction import history
 from holdfast.daemon.compaction.config import CompactionConfig
+from holdfast.daemon.compaction.coverage import Stretch
 from holdfast.daemon.compaction.errors import TopicMadeAgain
-from holdfast.daemon.compaction.folding_processor import ENTRY, MANIFEST, REPORT, TOTALS
+from holdfast.daemon.compaction.folding_processor import ENTRY, MANIFEST, REPORT, STRETCHES, TOTALS
 from holdfast.daemon.compaction.history_writer import HistoryWriter
 from holdfast.daemon.compaction.java_properties import to_java
 from holdfast.daemon.compaction.report import BatchReport, PartitionReport
@@ -95,6 +96,10 @@ class Sink:
             self._check_topic()
             outcomes = [json.loads(bytes(row.value)) for row in found if row.kind == REPORT]
             total = {name: sum(outcome.pop(name) for outcome in outcomes) for name in TOTALS}
+            read = {
+                outcome["log_partition"]: [Stretch(*each) for each in outcome.pop(STRETCHES)] for outcome in outcomes
+            }
+            stretches = {log_partition: found for log_partition, found in read.items() if found}
             reports = tuple(PartitionReport(**outcome) for outcome in outcomes)
             if total["entries"]:
                 entries = batch.where(f.col("kind") == ENTRY)
@@ -108,9 +113,10 @@ class Sink:
             ]
             self._topics.write(manifests)
             written = perf_counter()
-            if self._history_writer is not None and total["history_rows"]:
-                changes = batch.where(f.col("kind").isin(*history.KINDS, history.GAP))
-                self._history_writer.write(changes, batch_id, total["history_rows"])
+            if self._history_writer is not None and stretches:
+                changes = batch.where(f.col("kind").isin(*history.KINDS))
+                rows = total["history_rows"]
+                total["history_rows"] += self._history_writer.write(changes, batch_id, rows, stretches)
             kept = perf_counter()
         finally:
             batch.unpersist()

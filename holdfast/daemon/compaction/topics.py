@@ -64,6 +64,14 @@ class Topics:
             raise CompactionError(f"Topic {topic} cannot be described: {cause.str()}.") from error
         return topic_id_bytes(described.topic_id), len(described.partitions)
 
+    def starts(self, partition_count: int) -> dict[int, int]:
+        """Return the start offset of each log partition.
+
+        Raises:
+            CompactionError: Kafka does not say.
+        """
+        return self._list_offsets(range(partition_count), _earliest())
+
     def ends(self, partition_count: int) -> dict[int, int]:
         """Return the end offset of each log partition.
 

@@ -6,18 +6,42 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
+from random import Random
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from holdfast.daemon.compaction import history
+from holdfast.console.history_states import Change
+from holdfast.daemon.compaction import coverage, history
+from holdfast.records.batches import AVAILABLE, StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
-from holdfast.records.codec import Kind, decode_key, peek_kind
+from holdfast.records.codec import Codec, Kind, decode_key, decode_value, encode_record, peek_kind
 from holdfast.records.folding import RawRecord
-from holdfast.records.header import decode_header
-from holdfast.records.keys import format_topic_id
+from holdfast.records.header import decode_header, encode_header
+from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
 from holdfast.records.reader import START, step
+from holdfast.records.values import Snapshot, Value
+from tests.pure.records.logs import KEYS, LogWriter
+
+LOG_PARTITION: Final = 3
+#: 2026-01-31T23:59:00Z, so that logs go over midnight.
+BEGIN_MS: Final = 1_769_903_940_000
+#: Moves after which a log is still there from its first record on.
+UNCUT: Final = (
+    "write",
+    "write",
+    "write",
+    "snapshot",
+    "delete",
+    "take",
+    "refresh",
+    "gap",
+    "zombie",
+    "foreign",
+    "unknown",
+)
+SNAPSHOT: Final = Snapshot(0, 1, 0, 100, -1, 5, 5, (StateBatch(100, 109, AVAILABLE, 1),), 0, 1)
 
 _TYPES: Final = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string(), "binary": pa.binary()}
 _SCHEMA: Final = pa.schema([(name, _TYPES[kind]) for name, kind in history.COLUMNS.items()])
@@ -69,3 +93,38 @@ def write_batch(directory: Path, state_topic_id: bytes, batch_id: str, rows: Ite
 
 def day_of(row: dict[str, Any]) -> str:
     return datetime.fromtimestamp(row["timestamp_ms"] / 1_000, UTC).date().isoformat()
+
+
+def write_covered(directory: Path, state_topic_id: bytes, name: str, covered: dict[int, int]) -> None:
+    """Say, as a job does, up to where the history tells of each log partition."""
+    target = directory / f"state_topic_id={format_topic_id(state_topic_id)}" / coverage.DIRECTORY
+    target.mkdir(parents=True, exist_ok=True)
+    (target / f"{name}.json").write_text(coverage.encode_covered(covered))
+
+
+def stamp(log: LogWriter, random: Random) -> list[Stamped]:
+    """Give each record a time; the clock is set back now and then."""
+    stamped, now_ms = [], BEGIN_MS
+    for record in log.records:
+        now_ms += random.choice((0, 1_000, 20_000, 20_000, -30_000))
+        stamped.append(Stamped(record, now_ms))
+    return stamped
+
+
+def changes_of(rows: Iterable[dict[str, Any]]) -> list[Change]:
+    """Return the changes that rows tell of."""
+    return [
+        Change(
+            row["log_partition"],
+            row["offset"],
+            row["timestamp_ms"],
+            SharePartitionKey(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"]),
+            None if row["value"] is None else decode_value(row["key"], row["value"])[0],
+        )
+        for row in rows
+    ]
+
+
+def record(offset: int, value: Value, key: SharePartitionKey = KEYS[0]) -> RawRecord:
+    """Return a record that counts in a log whose sequences are its offsets."""
+    return RawRecord(offset, *encode_record(Codec.AVRO, key, value), encode_header(1, offset))

@@ -152,6 +152,11 @@ def test_coordinators_are_found_for_many_keys_at_once(node: Node, run: Run) -> N
     assert "COORDINATOR_NOT_AVAILABLE" in nobody.stdout
 
 
+def test_a_group_id_is_shown_as_it_is_whatever_stands_between_its_colons(run: Run) -> None:
+    for group in ("team:100", "jobs:two", "a:b:x"):
+        assert f"{group}:{format_topic_id(TOPIC_ID)}:0" in run("find", f"{group}:orders:0").stdout
+
+
 def test_partitions_are_listed_and_an_alarm_names_its_way_out(run: Run) -> None:
     listed = run("partitions")
     assert listed.stdout.splitlines()[1].split() == ["0", "active", "1", "4", "21", "20", "3", "2"]

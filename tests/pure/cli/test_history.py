@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -11,169 +14,32 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.cli import main
 from holdfast.console.history_files import HistoryFiles
+from holdfast.console.history_log import HistoryLog
 from holdfast.console.history_states import DAY_MS, Change, Gap, Known, OffsetStory, StatesAt, Status, Wanted
-from holdfast.console.outcomes import Exit, Failure
+from holdfast.console.outcomes import Exit
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
-from holdfast.records.codec import Codec, decode_value, encode_record
-from holdfast.records.folding import RawRecord
-from holdfast.records.header import encode_header
 from holdfast.records.keys import SharePartitionKey, format_key, format_topic_id, parse_topic_id
 from holdfast.records.replay import ShareState, replay
-from holdfast.records.values import Snapshot, Update, Value
-from tests.pure.cli.history_writer import Stamped, gap_row, rows_of, write_batch
+from holdfast.records.values import Update, Value
+from tests.pure.cli.history_writer import (
+    BEGIN_MS,
+    LOG_PARTITION,
+    SNAPSHOT,
+    UNCUT,
+    Stamped,
+    changes_of,
+    gap_row,
+    record,
+    rows_of,
+    stamp,
+    write_batch,
+)
 from tests.pure.records.logs import KEYS, STATE_TOPIC_ID, LogWriter, logs
-
-LOG_PARTITION = 3
-#: 2026-01-31T23:59:00Z, so that logs go over midnight.
-BEGIN_MS = 1_769_903_940_000
-UNCUT = ("write", "write", "write", "snapshot", "delete", "take", "refresh", "gap", "zombie", "foreign", "unknown")
-
-
-def stamp(log: LogWriter, random: Random) -> list[Stamped]:
-    """Give each record a time; the clock is set back now and then."""
-    stamped, now_ms = [], BEGIN_MS
-    for record in log.records:
-        now_ms += random.choice((0, 1_000, 20_000, 20_000, -30_000))
-        stamped.append(Stamped(record, now_ms))
-    return stamped
-
-
-def changes_of(rows: Sequence[dict[str, Any]]) -> list[Change]:
-    return [
-        Change(
-            row["log_partition"],
-            row["offset"],
-            row["timestamp_ms"],
-            SharePartitionKey(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"]),
-            None if row["value"] is None else decode_value(row["key"], row["value"])[0],
-        )
-        for row in rows
-    ]
-
-
-def write_history(directory: Path, rows: list[dict[str, Any]], random: Random) -> None:
-    """Write rows as two jobs might: in batches of any size, some of them by both."""
-    for job in ("a", "b"):
-        left = rows if job == "a" else rows[random.randint(0, len(rows)) :]
-        number = 0
-        while left:
-            size = random.randint(1, 8)
-            batch, left = left[:size], left[size:]
-            write_batch(directory, STATE_TOPIC_ID, f"{job}-{number}", random.sample(batch, len(batch)))
-            number += 1
-
-
-# ---- files -----------------------------------------------------------------------------------------------------------
-
-
-@given(logs(UNCUT), st.sampled_from((None, *KEYS)), st.randoms(use_true_random=False))
-def test_each_change_is_told_once_and_in_order_however_the_files_were_written(
-    log: LogWriter, key: SharePartitionKey | None, random: Random
-) -> None:
-    rows = rows_of(LOG_PARTITION, stamp(log, random))
-    with TemporaryDirectory() as directory:
-        write_history(Path(directory), rows, random)
-        if rows:
-            wanted = Wanted() if key is None else Wanted(*key)
-            found = list(HistoryFiles(directory, STATE_TOPIC_ID).changes(wanted))
-            assert found == [change for change in changes_of(rows) if wanted.includes(change.key)]
-
-
-def test_a_repeated_batch_replaces_itself_and_what_is_being_written_is_not_seen(tmp_path: Path) -> None:
-    rows = rows_of(LOG_PARTITION, stamp(LogWriter(Random(1)), Random(1)))
-    log = LogWriter(Random(1))
-    for _ in range(9):
-        log.do("write")
-    rows = rows_of(LOG_PARTITION, stamp(log, Random(1)))
-    for batch_id in ("a-0", "a-0"):
-        write_batch(tmp_path, STATE_TOPIC_ID, batch_id, rows)
-    root = tmp_path / f"state_topic_id={format_topic_id(STATE_TOPIC_ID)}"
-    (root / "_a-1" / "day=2026-02-01").mkdir(parents=True)
-    (root / "_a-1" / "day=2026-02-01" / "part-0.parquet").write_bytes(b"half a file")
-    files = HistoryFiles(str(tmp_path), None)
-    assert list(files.changes(Wanted())) == changes_of(rows)
-    assert files.begin_ms() == min(row["timestamp_ms"] for row in rows)
-
-
-def test_days_that_are_much_later_are_not_read(tmp_path: Path) -> None:
-    log = LogWriter(Random(1))
-    for _ in range(9):
-        log.do("write")
-    rows = rows_of(LOG_PARTITION, stamp(log, Random(1)))
-    write_batch(tmp_path, STATE_TOPIC_ID, "a-0", rows)
-    # With it, there is no gap in front of the later ones.
-    write_batch(tmp_path, STATE_TOPIC_ID, "a-1", [rows[-1] | {"timestamp_ms": rows[-1]["timestamp_ms"] + DAY_MS}])
-    later = tmp_path / f"state_topic_id={format_topic_id(STATE_TOPIC_ID)}" / "day=2026-02-03" / "batch_id=a-2"
-    later.mkdir(parents=True)
-    (later / "part-0.parquet").write_bytes(b"no file that can be read")
-    files = HistoryFiles(str(tmp_path), STATE_TOPIC_ID)
-    assert list(files.changes(Wanted(), rows[-1]["timestamp_ms"])) == changes_of(rows)
-    with pytest.raises(Failure, match="cannot be read"):
-        list(files.changes(Wanted()))
-
-
-DAY_BEGIN_MS = BEGIN_MS + 60_000
-
-
-def day_rows(day: int, *offsets: int, key: SharePartitionKey = KEYS[0]) -> list[dict[str, Any]]:
-    """Return rows of one share partition on a day, an hour between each two."""
-    template = rows_of(0, [Stamped(each, 0) for each in (*LogWriter(Random(1)).records, record(1, SNAPSHOT, key))])[0]
-    return [
-        template | {"offset": offset, "timestamp_ms": DAY_BEGIN_MS + day * DAY_MS + hour * 3_600_000}
-        for hour, offset in enumerate(offsets)
-    ]
-
-
-def told_of(directory: Path, wanted: Wanted, until_ms: int | None = None) -> list[int | Gap]:
-    """Return the offsets of changes, and gaps."""
-    changes = HistoryFiles(str(directory), STATE_TOPIC_ID).changes(wanted, until_ms)
-    return [each if isinstance(each, Gap) else each.offset for each in changes]
-
-
-@pytest.mark.parametrize("wanted", [Wanted(), Wanted(*KEYS[0])])
-def test_a_gap_is_told_once_and_before_what_follows_it(tmp_path: Path, wanted: Wanted) -> None:
-    """Two jobs noted it, and a third one had read the record there as one that counts."""
-    gap = gap_row(0, 20, DAY_BEGIN_MS + 3 * DAY_MS)
-    write_batch(tmp_path, STATE_TOPIC_ID, "a-0", [*day_rows(0, 1, 2), *day_rows(3, 20, 21), gap])
-    write_batch(tmp_path, STATE_TOPIC_ID, "b-0", [gap, *day_rows(3, 20, 22)])
-    told = Gap(0, 20, DAY_BEGIN_MS + 3_600_000)
-    assert told_of(tmp_path, wanted) == [1, 2, told, 20, 21, 22]
-
-
-def test_the_time_of_a_gap_is_that_of_the_newest_change_of_its_log_partition(tmp_path: Path) -> None:
-    """Of whatever share partition."""
-    rows = [*day_rows(0, 1), *day_rows(1, 2, 3, key=KEYS[1]), gap_row(0, 9, DAY_BEGIN_MS + 2 * DAY_MS)]
-    write_batch(tmp_path, STATE_TOPIC_ID, "a-0", [*rows, gap_row(1, 9, DAY_BEGIN_MS)])
-    told = told_of(tmp_path, Wanted(*KEYS[0]))
-    assert told == [1, Gap(1, 9, DAY_BEGIN_MS), Gap(0, 9, DAY_BEGIN_MS + DAY_MS + 3_600_000)]
-
-
-def test_a_gap_is_told_however_long_it_is(tmp_path: Path) -> None:
-    write_batch(tmp_path, STATE_TOPIC_ID, "a-0", [*day_rows(0, 1), gap_row(0, 9, DAY_BEGIN_MS + 30 * DAY_MS)])
-    gap = Gap(0, 9, DAY_BEGIN_MS)
-    assert told_of(tmp_path, Wanted(), DAY_BEGIN_MS + 7 * DAY_MS) == [1, gap]
-    write_batch(tmp_path, STATE_TOPIC_ID, "a-1", day_rows(9, 2, key=KEYS[1]))
-    assert told_of(tmp_path, Wanted(*KEYS[0]), DAY_BEGIN_MS + 7 * DAY_MS) == [1]
-
-
-def test_a_history_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Failure, match=r"snapshots\.history\.dir"):
-        HistoryFiles(str(tmp_path / "nowhere"), STATE_TOPIC_ID)
-    with pytest.raises(Failure, match="has nothing about this state topic"):
-        HistoryFiles(str(tmp_path), STATE_TOPIC_ID)
-    with pytest.raises(Failure, match="cannot be read"):
-        HistoryFiles("gopher://host/path", STATE_TOPIC_ID)
-    for topic_id in (bytes(16), STATE_TOPIC_ID):
-        (tmp_path / f"state_topic_id={format_topic_id(topic_id)}").mkdir()
-    assert HistoryFiles(tmp_path.as_uri(), STATE_TOPIC_ID).begin_ms() is None
-    with pytest.raises(Failure, match="is of 2 state topics"):
-        HistoryFiles(str(tmp_path), None)
-
 
 # ---- states ----------------------------------------------------------------------------------------------------------
 
@@ -192,7 +58,7 @@ def live(known: dict[SharePartitionKey, Known]) -> dict[SharePartitionKey, Share
 
 
 @given(logs(UNCUT), st.integers(-60, 300), st.randoms(use_true_random=False))
-def test_the_state_at_an_instant_is_that_after_the_newest_change_no_later(
+def test_the_state_at_an_instant_is_that_after_the_newest_of_its_own_changes_that_is_no_later(
     log: LogWriter, after_s: int, random: Random
 ) -> None:
     changes = changes_of(rows_of(LOG_PARTITION, stamp(log, random)))
@@ -201,15 +67,65 @@ def test_the_state_at_an_instant_is_that_after_the_newest_change_no_later(
         states = StatesAt(instant_ms)
         for change in changes:
             states.meet(change)
-        newest = max(
-            (index for index, change in enumerate(changes) if instant_ms is None or change.timestamp_ms <= instant_ms),
-            default=-1,
-        )
-        assert live(states.known) == replay_all(changes[: newest + 1])
+        expected = []
+        for key in KEYS:
+            own = [change for change in changes if change.key == key]
+            until = max(
+                (index for index, change in enumerate(own) if instant_ms is None or change.timestamp_ms <= instant_ms),
+                default=-1,
+            )
+            expected += own[: until + 1]
+        assert live(states.known) == replay_all(expected)
+        assert states.change_counts == Counter(change.key for change in expected)
+
+
+def stamp_wildly(log: LogWriter, random: Random) -> list[Stamped]:
+    """Give each record a time, of a clock that is set back by hours and over midnight now and then."""
+    stamped, now_ms = [], BEGIN_MS
+    for each in log.records:
+        now_ms += random.choice((0, 60_000, 3_600_000, 3_600_000, -3 * 3_600_000))
+        stamped.append(Stamped(each, now_ms))
+    return stamped
+
+
+@settings(max_examples=40)
+@given(st.lists(logs(UNCUT), min_size=2, max_size=2), st.integers(-600, 3_000), st.randoms(use_true_random=False))
+def test_the_answer_about_a_share_partition_is_the_same_whatever_else_is_asked_for(
+    written: list[LogWriter], after_minutes: int, random: Random
+) -> None:
+    """Also where the clock was set back by hours, over midnight, and behind a gap."""
+    time_ms = BEGIN_MS + after_minutes * 60_000
+    with TemporaryDirectory() as directory:
+        keys: set[SharePartitionKey] = set()
+        for number, log in enumerate(written):
+            rows = rows_of(number, stamp_wildly(log, random))
+            for row in rows:
+                # Each log partition has groups of its own, and two share partitions in each group.
+                row["group_id"] = f"group:{number}:{row['partition'] // 2}"
+                keys.add(SharePartitionKey(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"]))
+            if rows and random.random() < 0.5:
+                lost = random.randrange(len(rows))
+                gap = gap_row(number, rows[lost]["offset"], rows[lost]["timestamp_ms"])
+                rows[random.randint(0, lost) : lost] = [gap]
+            write_batch(Path(directory), STATE_TOPIC_ID, f"a-{number}", rows)
+
+        def answer(wanted: Wanted) -> tuple[dict[SharePartitionKey, Known], set[SharePartitionKey]]:
+            states = StatesAt(time_ms)
+            if keys:
+                log = HistoryLog(HistoryFiles(directory, STATE_TOPIC_ID), None, "job", wanted)
+                with redirect_stderr(StringIO()):
+                    for each in log.changes(time_ms):
+                        states.meet(each)
+            return states.known, set(states.unknown())
+
+        known, unknown = answer(Wanted())
+        for key in keys:
+            for wanted in (Wanted(key.group_id), Wanted(key.group_id, key.topic_id), Wanted(*key)):
+                found = answer(wanted)
+                assert (found[0].get(key), key in found[1]) == (known.get(key), key in unknown)
 
 
 KEY = KEYS[0]
-SNAPSHOT = Snapshot(0, 1, 0, 100, -1, 5, 5, (StateBatch(100, 109, AVAILABLE, 1),), 0, 1)
 UPDATE = Update(0, -1, 105, 0, (StateBatch(105, 106, ACKNOWLEDGED, 2),))
 
 
@@ -250,6 +166,18 @@ def test_behind_a_gap_only_what_is_met_again_is_certain() -> None:
         assert instant.known[KEY].status is status
 
 
+def test_a_gap_that_is_later_than_the_instant_changes_nothing_until_something_follows_that_is_not() -> None:
+    """The clock was set back by a minute behind the gap."""
+    states = StatesAt(BEGIN_MS + 5)
+    states.meet(change(0, SNAPSHOT))
+    states.meet(change(1, UPDATE, KEY, BEGIN_MS + 60_000))
+    states.meet(Gap(LOG_PARTITION, 8, BEGIN_MS + 60_000))
+    assert states.known[KEY] == Known(Status.LIVE, replay(None, SNAPSHOT, 1 << 31), LOG_PARTITION, 0, BEGIN_MS)
+    states.meet(change(9, UPDATE, KEY, BEGIN_MS + 4))
+    assert states.known[KEY].status is Status.UNKNOWN
+    assert states.change_counts[KEY] == 3
+
+
 def test_the_story_of_an_offset_does_not_go_on_with_what_was_before_a_gap() -> None:
     told = OffsetStory(105)
     met: tuple[Change | Gap, ...] = (
@@ -285,10 +213,6 @@ def test_the_story_of_an_offset() -> None:
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
-
-
-def record(offset: int, value: Value, key: SharePartitionKey = KEY) -> RawRecord:
-    return RawRecord(offset, *encode_record(Codec.AVRO, key, value), encode_header(1, offset))
 
 
 @pytest.fixture
@@ -383,6 +307,32 @@ def test_what_changed_between_two_times(directory: Path) -> None:
     table = run(directory, "diff", KEY.group_id, "--from", at(2)).stdout.splitlines()
     assert table[1].split() == [format_key(KEY), "changed", "100", "→", "105", "-1", "→", "0", "1", "0", "1"]
     assert table[2].split()[1:] == ["deleted", "0", "→", "-", "-1", "→", "-", "1", "→", "-", "0", "→", "-", "1"]
+
+
+def test_state_story_and_difference_hold_one_rule_where_the_clock_was_set_back(tmp_path: Path) -> None:
+    """The second change came at minute 9, the third one at minute 3: who sees the third one has seen the second."""
+    values: list[Value] = [SNAPSHOT, UPDATE, Update(0, -1, 103, 0, ())]
+    records = [*LogWriter(Random(1)).records, *(record(index + 1, value) for index, value in enumerate(values))]
+    minutes = (0, 1, 9, 3)
+    stamped = [Stamped(each, BEGIN_MS + minute * 60_000) for each, minute in zip(records, minutes, strict=True)]
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-0", rows_of(0, stamped))
+    named = (KEY.group_id, TOPIC, str(KEY.partition))
+
+    def state(minute: int) -> int:
+        (row,) = json.loads(run(tmp_path, "history", *named, "--at", at(minute), "--json").stdout)
+        return int(row["log_offset"])
+
+    def story(minute: int) -> list[int]:
+        told = json.loads(run(tmp_path, "history", *named, "--offset", "105", "--at", at(minute), "--json").stdout)
+        return [step["log_offset"] for step in told]
+
+    def changes(begin: int, end: int) -> list[int]:
+        told = json.loads(run(tmp_path, "diff", "--from", at(begin), "--to", at(end), "--json").stdout)
+        return [row["changes"] for row in told]
+
+    assert [state(minute) for minute in (1, 2, 3, 9)] == [1, 1, 3, 3]
+    assert [story(minute) for minute in (1, 2, 3, 9)] == [[1], [1], [1, 2], [1, 2]]
+    assert [changes(1, 2), changes(2, 3), changes(3, 9), changes(0, 9)] == [[], [2], [], [3]]
 
 
 def test_what_is_asked_wrongly_or_in_vain_is_said(directory: Path) -> None:

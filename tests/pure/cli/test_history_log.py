@@ -19,7 +19,7 @@ from holdfast.console.outcomes import Exit
 from holdfast.records.folding import RawRecord
 from holdfast.records.header import HEADER_NAME
 from holdfast.records.keys import SharePartitionKey, format_key, parse_topic_id
-from tests.pure.cli.history_writer import Stamped, gap_row, rows_of, write_batch
+from tests.pure.cli.history_writer import Stamped, gap_row, rows_of, write_batch, write_covered
 from tests.pure.records.logs import STATE_TOPIC_ID, LogWriter
 
 BEGIN_MS = 1_769_904_000_000
@@ -160,3 +160,23 @@ def test_what_the_job_did_not_come_back_for_is_lost_too(
     write_batch(tmp_path, STATE_TOPIC_ID, "a-0", rows(log, 0, 10))
     _, said = diff(monkeypatch, tmp_path, FakeLog(log.records, log.log_start, 10))
     assert f"the history ends before offset 10, and the log starts at {log.log_start}; what was between is lost" in said
+
+
+def test_what_a_job_folded_without_a_history_is_lost_though_it_committed_that(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: LogWriter
+) -> None:
+    """The history was switched off, the job went on, and the log was cut."""
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-0", rows(log, 0, 10))
+    write_covered(tmp_path, STATE_TOPIC_ID, "a-0", {0: 10})
+    _, said = diff(monkeypatch, tmp_path, FakeLog(log.records, log.log_start, len(log.records)))
+    assert f"the history ends before offset 10, and the log starts at {log.log_start}; what was between is lost" in said
+
+
+def test_what_the_history_covers_is_not_lost_though_nothing_was_committed_or_changed_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: LogWriter
+) -> None:
+    """The group's offsets have expired, and the newest records below the log's start are no changes."""
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-0", rows(log, 0, 10))
+    for name, covered in (("a-0", 4), ("b-7", log.log_start), ("c-1", 9)):
+        write_covered(tmp_path, STATE_TOPIC_ID, name, {0: covered})
+    assert "lost" not in diff(monkeypatch, tmp_path, FakeLog(log.records, log.log_start, 0))[1]

@@ -11,7 +11,7 @@ from holdfast.daemon.pruning import Phase, Pruner
 from holdfast.daemon.readers import LogReaders
 from holdfast.daemon.settings import CompactionSettings
 from holdfast.daemon.shard import ShardConfig, ShareShard
-from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint
+from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
 from holdfast.runtime.errors import CoordinatorError, RecordTooLarge
@@ -186,8 +186,9 @@ class PrunedNode:
 
     @property
     def refreshes(self) -> int:
-        """How many checkpoints of ours lie in the log, but for the first."""
-        return sum(record.key == CHECKPOINT_KEY for record in self.topic.partitions[0].records) - 1
+        """How many checkpoints of ours lie in the log, but for the first and those that name a cut."""
+        checkpoints = [record for record in self.topic.partitions[0].records if record.key == CHECKPOINT_KEY]
+        return sum(decode_checkpoint(record.value or b"").cut_offset < 0 for record in checkpoints) - 1
 
     @property
     def bytes_landed(self) -> int:

@@ -64,7 +64,7 @@ class FakeRuntime:
         self.names: list[str] = []
         self.position = 0
 
-    def write_many(self, operations: Iterable[tuple[int, Operation]]) -> None:
+    def write_many(self, operations: Iterable[tuple[int, Operation]], waited_ms: int = 0) -> None:
         for index, operation in operations:
             self._write(index, operation)
 

@@ -70,7 +70,9 @@ class FakeService:
         self.held: list[Callable[[], None]] = []
         self.answer: Callable[[int, SharePartitionKey, Any], PartitionResult] | None = None
 
-    def handle(self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None]) -> None:
+    def handle(
+        self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None], caller: str
+    ) -> None:
         self.requests.append((api_key, StateRequest(request.group_id, request.topics)))
         response: StateResponse = []
         for topic_id, partitions in request.topics:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -9,10 +10,14 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.admin import AdminError
 from holdfast.daemon.admin_commands import AdminCommands
+from holdfast.daemon.errors import ErrorCode
 from holdfast.daemon.metadata_client import Topic
+from holdfast.daemon.settings import MetadataSettings
+from holdfast.daemon.topic_names import TopicNames
 from holdfast.daemon.upkeep import Upkeep
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.keys import SharePartitionKey
+from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.states import State
@@ -154,18 +159,55 @@ async def test_no_deleted_topics_are_accepted_where_none_wait() -> None:
 # ---- resolve ---------------------------------------------------------------------------------------------------------
 
 
-class MetadataClient:
-    async def ask_names(self, names: list[str]) -> dict[str, Topic]:
+class Kafka:
+    """Resolves one name while it can be reached."""
+
+    def __init__(self) -> None:
+        self.is_down = False
+
+    async def ask_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
+        if self.is_down:
+            raise ConnectionFailed("127.0.0.1:9092 cannot be reached")
         return {name: Topic(TOPIC, name, 8, True) for name in names if name == "orders"}
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+async def resolve(world: World, name: object) -> Any:
+    return await world.commands.table()["resolve-topic"]({"name": name})  # type: ignore[misc]
 
 
 async def test_a_topics_name_is_resolved_by_the_cluster() -> None:
     world = await serving()
-    resolve = world.commands.table()["resolve-topic"]
     with pytest.raises(AdminError, match="a node that has started"):
-        await resolve({"name": "orders"})  # type: ignore[misc]
-    world.commands.metadata_client = MetadataClient()  # type: ignore[assignment]
-    told = await resolve({"name": "orders"})  # type: ignore[misc]
+        await resolve(world, "orders")
+    world.commands.topic_names = TopicNames(Kafka(), MetadataSettings(), lambda: 0)
+    told = await resolve(world, "orders")
     assert told == {"name": "orders", "topic_id": "AAECAwQFBgcICQoLDA0ODw", "partitions": 8}
     with pytest.raises(AdminError, match="The cluster knows no topic 'other'"):
-        await resolve({"name": "other"})  # type: ignore[misc]
+        await resolve(world, "other")
+
+
+@pytest.mark.parametrize("name", ["\ud800", "x" * 40_000, "", "a\nb"])
+async def test_what_is_no_topics_name_is_one_clear_sentence(name: str) -> None:
+    world = await serving()
+    world.commands.topic_names = TopicNames(Kafka(), MetadataSettings(), lambda: 0)
+    with pytest.raises(AdminError, match="That is no topic's name: Kafka takes 1 to 249 letters") as refused:
+        await resolve(world, name)
+    assert len(str(refused.value)) < 200
+
+
+async def test_in_an_outage_a_name_known_from_before_serves_and_another_says_that_kafka_cannot_be_reached() -> None:
+    world, kafka = await serving(), Kafka()
+    world.commands.topic_names = TopicNames(kafka, MetadataSettings(), lambda: 7_000)
+    await resolve(world, "orders")
+    kafka.is_down = True
+    told = await resolve(world, "orders")
+    assert told["topic_id"] == "AAECAwQFBgcICQoLDA0ODw"
+    assert told["warning"].startswith(
+        "Kafka cannot be reached (127.0.0.1:9092 cannot be reached); it resolved orders 0 s"
+    )
+    with pytest.raises(AdminError, match=r"Kafka cannot be reached .* or give the topic's id\.") as refused:
+        await resolve(world, "payments")
+    assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
+from structlog.testing import capture_logs
 
 from holdfast.daemon.admin import Admin, AdminCommand, AdminError
 from holdfast.daemon.apis import APIS, ApiHandler
@@ -355,6 +356,28 @@ async def test_admin_commands(command: str, code: int, message: str | None, resu
     (answer,) = answers
     assert isinstance(answer, bytes)
     assert decode_admin_response(answer) == (code, message, result)
+
+
+def test_the_refusal_of_an_admin_command_is_short_and_can_be_sent_whatever_it_repeats() -> None:
+    def refuse(arguments: dict[str, Any]) -> object:
+        raise AdminError(f"There is no {arguments['what']}.")
+
+    answers: list[bytes] = []
+    admin = Admin({"refuse": refuse})
+    for what in ("\ud800", "x" * 8_000_000, "\ud800" * 8_000_000):
+        admin.handle(AdminRequest("refuse", {"what": what}), answers.append)
+    texts = [decode_admin_response(answer).error_message or "" for answer in answers]
+    assert texts[0] == "There is no \\ud800."
+    assert max(map(len, texts)) < 10_000
+
+
+def test_a_failed_admin_command_names_its_client_in_the_log() -> None:
+    def fail(arguments: dict[str, Any]) -> object:
+        raise RuntimeError("secret")
+
+    with capture_logs() as lines:
+        Admin({"fail": fail}).handle(AdminRequest("fail", {}), lambda _: None, "10.0.0.1:5")
+    assert [(line["command"], line["peer"]) for line in lines] == [("fail", "10.0.0.1:5")]
 
 
 async def test_closing_cancels_admin_commands_under_way() -> None:

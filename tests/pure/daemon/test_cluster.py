@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.daemon.cluster import ClusterMetadata, MetadataImage, Refresh
-from holdfast.daemon.metadata_client import Topic, TopicAnswers
+from holdfast.daemon.metadata_client import QuestionRefused, Topic, TopicAnswers
 from holdfast.daemon.settings import MetadataSettings
 from holdfast.runtime.broker_connection import ConnectionFailed
 
@@ -26,6 +26,8 @@ class FakeCluster:
         self.partition_counts: dict[bytes, int] = {}
         self.unclear: set[bytes] = set()
         self.failure: str | None = None
+        #: an id for whose sake a whole question is refused
+        self.poison = b""
         self.asked: list[frozenset[bytes]] = []
         self.may_answer = asyncio.Event()
         self.may_answer.set()
@@ -37,6 +39,8 @@ class FakeCluster:
         await self.may_answer.wait()
         if self.failure:
             raise ConnectionFailed(self.failure)
+        if self.poison in topic_ids:
+            raise QuestionRefused("no cluster id")
         return TopicAnswers(
             self.cluster_id,
             tuple(Topic(i, f"topic-{i[0]}", count, True) for i, count in known.items()),
@@ -78,11 +82,17 @@ class Node:
 
     async def ask(self, topic_id: bytes, timeout_ms: int = 10 * SECOND_MS) -> int | None:
         """Wait as a write would, and say what is known then."""
-        answered = asyncio.Event()
-        self.metadata.want(topic_id, answered.set, timeout_ms)
-        async with asyncio.timeout(20):
-            await answered.wait()
+        await self.look_up([topic_id], timeout_ms=timeout_ms)
         return self.metadata.image.partition_count(topic_id) if self.metadata.image else None
+
+    async def look_up(
+        self, topic_ids: Collection[bytes], caller: str = "10.0.0.1:1", timeout_ms: int = 10 * SECOND_MS
+    ) -> Collection[bytes]:
+        """Return those that nobody was asked about."""
+        answered: asyncio.Future[Collection[bytes]] = asyncio.get_running_loop().create_future()
+        self.metadata.look_up(topic_ids, caller, answered.set_result, timeout_ms)
+        async with asyncio.timeout(20):
+            return await answered
 
 
 async def wait_until(condition: Callable[[], object]) -> None:
@@ -251,7 +261,7 @@ async def test_brokers_that_fail_in_different_words_are_one_line(cluster: FakeCl
         async with running(Node(cluster, metadata_reconnect_backoff_max_ms=1)) as node:
             for number in range(6):
                 cluster.failure = f"broker {number % 3} cannot be reached"
-                node.metadata.want(A, lambda: None, NEVER_MS)
+                node.metadata.look_up([A], "10.0.0.1:1", lambda _: None, NEVER_MS)
                 await wait_until(lambda: node.metadata.problem == cluster.failure)
             cluster.failure = None
             await wait_until(lambda: node.metadata.problem == "")
@@ -300,3 +310,97 @@ async def test_no_first_image_in_time_is_an_error_that_says_why(cluster: FakeClu
         await node.metadata.wait_for_first_image(20)
     task.cancel()
     await asyncio.wait([task])
+
+
+# ---- many who wait, and questions that fail ----------------------------------------------------------------------------
+
+
+def many(count: int, first: int = 0) -> list[bytes]:
+    return [number.to_bytes(16, "big") for number in range(first, first + count)]
+
+
+async def test_a_flood_of_unknown_ids_keeps_nobody_from_the_next_question(cluster: FakeCluster) -> None:
+    cluster.partition_counts = {A: 3}
+    async with running(Node(cluster, metadata_topics_per_request_max=100)) as node:
+        cluster.asked.clear()
+        cluster.may_answer.clear()
+        flood = [
+            asyncio.create_task(node.look_up(many(20_000, 20_000 * number + 1), f"10.0.0.1:{number}"))
+            for number in range(6)
+        ]
+        await wait_until(lambda: cluster.asked)
+        honest = asyncio.create_task(node.ask(A))
+        await asyncio.sleep(0)
+        cluster.may_answer.set()
+        assert await honest == 3
+        first_with_it = next(number for number, asked in enumerate(cluster.asked) if A in asked)
+        assert first_with_it == 1, "the first question was asked before"
+        assert max(map(len, cluster.asked)) == 100
+        for each in flood:
+            each.cancel()
+
+
+async def test_ids_that_nobody_was_asked_about_are_told(cluster: FakeCluster) -> None:
+    async with running(Node(cluster, unknown_topics_per_request_max=2)) as node:
+        assert await node.look_up([A]) == ()
+        assert await node.look_up([A, B, C]) == (C,)
+        cluster.may_answer.clear()
+        assert await node.look_up([A, B, C], timeout_ms=1) == (A, B, C)
+        cluster.may_answer.set()
+    async with running(Node(cluster, metadata_topics_max=1)) as node:
+        assert await node.look_up([A, B]) == (A, B)
+
+
+async def test_an_id_that_spoils_each_question_soon_spoils_only_its_own(cluster: FakeCluster) -> None:
+    (cluster.poison,) = many(1)
+    others = many(10, 1)
+    cluster.partition_counts = dict.fromkeys(others, 3)
+    async with running(Node(cluster, metadata_topics_per_request_max=16)) as node:
+        poisoned = asyncio.create_task(node.look_up([cluster.poison], "10.0.0.1:1"))
+        await asyncio.sleep(0)
+        assert (
+            await asyncio.gather(*(node.look_up([each], "10.0.0.2:1", 60 * SECOND_MS) for each in others)) == [()] * 10
+        )
+        poisoned.cancel()
+
+
+async def test_a_topic_in_use_that_spoils_each_question_is_unclear_and_the_others_are_known(
+    cluster: FakeCluster,
+) -> None:
+    cluster.partition_counts = {A: 3, B: 5, C: 7}
+    cluster.poison = B
+    node = Node(cluster)
+    node.in_use = {A, B, C}
+    async with running(node):
+        await wait_until(lambda: node.refreshes and node.refreshes[-1][1].is_full)
+        (image, refresh) = node.refreshes[-1]
+        assert image.topics == {A: 3, C: 7}
+        assert (refresh.existing_ids, refresh.unclear_ids) == (frozenset([A, C]), frozenset([B]))
+
+
+async def test_a_full_refresh_is_asked_in_parts_and_told_as_one_and_callers_ride_along(cluster: FakeCluster) -> None:
+    in_use = many(10, 1)
+    cluster.partition_counts = dict.fromkeys(in_use, 3) | {A: 5}
+    async with running(Node(cluster, metadata_topics_per_request_max=4)) as node:
+        node.in_use = set(in_use)
+        node.refreshes.clear()
+        cluster.asked.clear()
+        node.metadata.refresh_soon()
+        assert await node.ask(A) == 5
+        await wait_until(lambda: any(refresh.is_full for _, refresh in node.refreshes))
+        assert max(map(len, cluster.asked)) == 4
+        assert A in cluster.asked[0]
+        partial, whole = (refresh for _, refresh in node.refreshes)
+        assert (partial.existing_ids, partial.is_full) == (frozenset([A]), False)
+        assert (whole.existing_ids, whole.is_full) == (frozenset(in_use), True)
+        assert node.metadata.image is not None
+        assert node.metadata.image.topics.keys() == {*in_use, A}
+
+
+async def test_unknown_ids_are_not_remembered_and_not_asked_about_again(cluster: FakeCluster) -> None:
+    async with running(Node(cluster, metadata_topics_per_request_max=1_000)) as node:
+        await node.look_up(many(500))
+        cluster.asked.clear()
+        node.metadata.refresh_soon()
+        await wait_until(lambda: cluster.asked)
+        assert cluster.asked == [frozenset()]

@@ -391,6 +391,61 @@ def test_lines_about_records_that_are_too_large_come_at_most_once_a_minute_and_c
     assert node.notes.count("record too large") == 2
 
 
+# ---- a log start that falls back -------------------------------------------------------------------------------------
+
+
+def test_a_log_start_that_fell_back_behind_a_cut_is_no_alarm_and_no_state_changes(node: PrunedNode) -> None:
+    node.delete(7)
+    tick_a_round(node)
+    cut, before = node.log_start, node.states()
+    log = node.topic.partitions[0]
+    for fallen_back in range(1, cut):
+        log.log_start_offset = fallen_back
+        successor = PrunedNode(node.topic, generation=1 + fallen_back)
+        assert successor.states() == before, f"the log starts at {fallen_back} again"
+        assert successor.partition.log_start == cut
+        assert successor.notes[:2] == ["load starts over where the log was cut", "partition loaded"]
+    log.log_start_offset = 0
+    whole = PrunedNode(node.topic, generation=cut + 1)
+    assert whole.states() == before
+    assert whole.notes[0] == "partition loaded", "a log that starts at 0 was never cut"
+
+
+def test_the_log_says_that_it_may_be_cut_before_it_is(node: PrunedNode) -> None:
+    node.tick_until(CUTTING)
+    assert node.pruner.phase is CUTTING
+    assert node.log_start == 0
+    node.tick_until(IDLE)
+    records = node.topic.partitions[0].records[node.log_start :]
+    named = [decode_checkpoint(record.value or b"").cut_offset for record in records if record.key == CHECKPOINT_KEY]
+    assert named == [-1, node.log_start]
+    assert node.partition.checkpoint_offset == node.log_start, "what names a cut is nothing to cut to"
+
+
+def test_a_foreign_cut_above_the_named_one_is_still_an_alarm(node: PrunedNode) -> None:
+    tick_a_round(node)
+    for turn in range(5):
+        node.update(0, 700 + 10 * turn)
+    node.topic.partitions[0].log_start_offset = node.partition.committed_offset - 2
+    successor = PrunedNode(node.topic, generation=2)
+    assert successor.partition.is_alarmed
+    assert "without a checkpoint: somebody else cut it" in (successor.partition.failure or "")
+
+
+def test_a_cut_that_nothing_at_its_offset_bears_out_is_an_alarm(node: PrunedNode) -> None:
+    """A checkpoint names a cut that its owner never came to: the log lost records, and others lie there."""
+    log = node.topic.partitions[0]
+    for is_refreshed, log_start in ((False, 3), (True, 9)):
+        if is_refreshed:
+            node.runtime.refresh(0)
+        node.runtime.refresh(0, cut_offset=9)
+        node.settle()
+        log.log_start_offset = 3
+        successor = PrunedNode(node.topic, generation=2)
+        assert successor.partition.is_alarmed
+        assert f"the log starts at {log_start} without a checkpoint" in (successor.partition.failure or "")
+
+
 # ---- what an admin accepted ------------------------------------------------------------------------------------------
 
 

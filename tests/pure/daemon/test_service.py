@@ -414,7 +414,7 @@ def test_a_shutdown_during_a_request_leaves_the_rest_of_it_to_the_runtime() -> N
     stop: list[Callable[[], None]] = [house.service.shut_down]
 
     class StoppingRuntime:
-        def write_many(self, operations: Iterable[tuple[int, Operation]]) -> None:
+        def write_many(self, operations: Iterable[tuple[int, Operation]], waited_ms: int = 0) -> None:
             first, *rest = operations
             house.runtime.write_many([first])
             stop.pop()()

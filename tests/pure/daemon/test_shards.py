@@ -14,7 +14,7 @@ from holdfast.records.header import encode_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot
 from holdfast.runtime.broker_connection import ConnectionOptions
-from holdfast.runtime.errors import NotAvailable
+from holdfast.runtime.errors import NotAvailable, TimedOut
 from holdfast.runtime.log import ReadError
 from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.states import State
@@ -64,6 +64,20 @@ async def test_before_the_start_operations_are_refused_and_nothing_is_held() -> 
     assert call.is_done
     assert (world.shards.partitions(), world.shards.describe(), world.shards.topics_in_use()) == ([], [], set())
     assert await world.shards.stop(100), "there is nothing to be stopped"
+
+
+async def test_what_a_request_has_waited_before_is_taken_off_its_time_whoever_came_before_it() -> None:
+    world = await ShardsWorld(MemoryTopic(1)).serve()
+    calls = [Call(lambda shard, now_ms: shard.decide_initialize(KEY, 1, 0, now_ms)) for _ in range(4)]
+    for call, waited_ms in zip(calls, (0, 2_000, 2_500, 0), strict=True):
+        world.shards.write_many([(0, call)], waited_ms)
+    ended_ms: dict[int, int] = {}
+    for passed_ms in range(0, 5_001, 500):
+        world.runtime.tick()
+        ended_ms |= {index: passed_ms for index, call in enumerate(calls) if call.outcomes and index not in ended_ms}
+        world.now_ms += 500
+    assert ended_ms == {0: 5_000, 1: 3_000, 2: 2_500, 3: 5_000}
+    assert all(isinstance(call.outcomes[0], TimedOut) for call in calls)
 
 
 async def test_a_stop_answers_everything_and_appends_nothing_more() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from holdfast.daemon import share_calls
 from holdfast.daemon.connection import Body, Held, Request
 from holdfast.daemon.errors import ErrorCode
+from holdfast.daemon.service import ShareService
 from holdfast.records import wire
 from holdfast.records.batches import StateBatch
 from holdfast.records.compact import MalformedBody
@@ -27,6 +28,18 @@ from tests.pure.daemon.serving import FakeService
 from tests.pure.daemon.shard_world import OTHER_TOPIC, TOPIC
 
 Topics = list[tuple[bytes, list[PartitionRequest]]]
+
+
+class Ungated:
+    """A service that does not ask from where a call comes."""
+
+    def __init__(self, service: ShareService) -> None:
+        self.service = service
+
+    def handle(
+        self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None], caller: str
+    ) -> None:
+        self.service.handle(api_key, request, respond)
 
 
 class Call:
@@ -170,7 +183,9 @@ def test_a_share_partition_asked_in_two_parts_has_its_first_error_or_its_last_re
 
 def test_a_request_with_a_topic_without_partitions_is_answered_with_nothing_however_large_it_is() -> None:
     house = House()
-    call = Call(house.service, wire.READ, [(TOPIC, [ReadPartition(n, -1) for n in range(1_000)]), (OTHER_TOPIC, [])])
+    call = Call(
+        Ungated(house.service), wire.READ, [(TOPIC, [ReadPartition(n, -1) for n in range(1_000)]), (OTHER_TOPIC, [])]
+    )
     call.run()
     assert call.answer() == []
 
@@ -197,14 +212,22 @@ def big_house(batches: int) -> House:
 def test_share_partitions_without_room_in_the_answer_are_to_be_asked_for_again() -> None:
     house = big_house(1_000)
     call = Call(
-        house.service, wire.READ, [(TOPIC, [ReadPartition(n, 3) for n in range(6)])], "g1", answer_bytes_max=45_000
+        Ungated(house.service),
+        wire.READ,
+        [(TOPIC, [ReadPartition(n, 3) for n in range(6)])],
+        "g1",
+        answer_bytes_max=45_000,
     )
     assert call.held.answer_bytes == 2 * 20_000
     [(_, results)] = call.answer()
     assert [result.error_code for _, result in results] == [0, 0, *[ErrorCode.COORDINATOR_NOT_AVAILABLE] * 4]
     # Who asks for the others only is told them, two at a time; so everybody comes to an end.
     call = Call(
-        house.service, wire.READ, [(TOPIC, [ReadPartition(n, 3) for n in range(2, 6)])], "g1", answer_bytes_max=45_000
+        Ungated(house.service),
+        wire.READ,
+        [(TOPIC, [ReadPartition(n, 3) for n in range(2, 6)])],
+        "g1",
+        answer_bytes_max=45_000,
     )
     [(_, results)] = call.answer()
     assert [result.error_code for _, result in results][:2] == [0, 0]
@@ -212,7 +235,7 @@ def test_share_partitions_without_room_in_the_answer_are_to_be_asked_for_again()
 
 def test_one_share_partition_is_answered_however_large_it_is() -> None:
     house = big_house(1_000)
-    call = Call(house.service, wire.READ, [(TOPIC, [ReadPartition(1, 3)])], "g1", answer_bytes_max=1_024)
+    call = Call(Ungated(house.service), wire.READ, [(TOPIC, [ReadPartition(1, 3)])], "g1", answer_bytes_max=1_024)
     [(_, [(_, result)])] = call.answer()
     assert result.error_code == 0
     assert isinstance(result, ReadResult)
@@ -222,7 +245,7 @@ def test_one_share_partition_is_answered_however_large_it_is() -> None:
 def test_a_large_answer_is_encoded_in_steps_and_is_the_same() -> None:
     house = big_house(5_000)
     topics: Topics = [(TOPIC, [ReadPartition(n, -1) for n in range(6)])]
-    call = Call(house.service, wire.READ, topics, "g1")
+    call = Call(Ungated(house.service), wire.READ, topics, "g1")
     (body,) = call.bodies
     assert isinstance(body, Iterator)
     pieces = list(body)

@@ -47,6 +47,7 @@ manifests = st.builds(
     st.binary(max_size=80),
     int64s,
     st.integers(0, (1 << 128) - 1),
+    int64s,
 )
 
 

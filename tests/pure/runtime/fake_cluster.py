@@ -28,7 +28,7 @@ class FakeCluster:
         self.offsets: dict[tuple[int, int], tuple[int, int]] = {}  #: (broker, partition) to log start and end
         self.records: dict[tuple[int, int], list[tuple[int, bytes]]] = defaultdict(list)  #: batches by their end
         self.produced: list[tuple[int, int, list[bytes | None]]] = []  #: (broker, partition, values)
-        self.base_offset = 0  #: told to every Produce
+        self.base_offset = self.error_code = 0  #: told to every Produce
         self.asked: list[tuple[int, int]] = []  #: (broker, API)
         self.held: set[tuple[int, int]] = set()  #: (broker, API) that does not answer
         self.waiting: deque[tuple[int, int, asyncio.Future[None]]] = deque()
@@ -70,7 +70,7 @@ class FakeCluster:
         return answers[api_key](broker_id, body)
 
     def _produce(self, _: int, body: bytes) -> bytes:
-        return produced(body, 0, self.base_offset)
+        return produced(body, self.error_code, self.base_offset)
 
     def _fetch(self, broker_id: int, body: bytes) -> bytes:
         (_, epoch), asked, forgotten = targets_of(body)

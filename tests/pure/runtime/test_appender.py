@@ -557,3 +557,94 @@ async def test_a_bug_in_telling_one_partition_leaves_no_other_waiting(brokers: F
         assert told == [("landed", 0), ("landed", 1), ("failed", 2), ("failed", 3), ("landed", 4)]
         assert bugs == ["telling partition 2 what became of a batch failed"]
     assert await appender.close(5)
+
+
+@pytest.mark.parametrize("failure", ["hangs up", "refuses"])
+async def test_a_batch_is_sent_again_to_whoever_is_found_to_lead_only_by_asking(
+    appender: Appender, brokers: FakeBrokers, landings: Landings, failure: str
+) -> None:
+    def fail(body: bytes) -> bytes:
+        if failure == "refuses":
+            return produced(body, 6)
+        raise ConnectionFailed("gone")
+
+    brokers.answers.append(fail)
+    brokers.elected[1] = {0: (2, 1)}
+    appender.append(0, b"k", b"1", b"h1")
+    await wait_until(lambda: bool(landings))
+    assert [broker_id for broker_id, _, _ in brokers.requests] == [1, 2]
+    assert brokers.refreshes == 1
+
+
+async def test_a_batch_is_kept_while_nobody_says_who_leads(
+    appender: Appender, brokers: FakeBrokers, landings: Landings, failures: Failures
+) -> None:
+    brokers.answers.append(lambda body: produced(body, 6))
+    brokers.failures_left = 3
+    brokers.elected[1] = {0: (2, 1)}
+    appender.append(0, b"k", b"1", b"h1")
+    await wait_until(lambda: bool(landings))
+    assert [broker_id for broker_id, _, _ in brokers.requests] == [1, 2]
+    assert failures == []
+
+
+async def test_a_request_that_is_sent_again_leaves_the_other_connections_to_new_ones(
+    appender: Appender, brokers: FakeBrokers
+) -> None:
+    """A broker that refuses one partition for long must not keep the others waiting."""
+    brokers.answers.extend([lambda body: produced(body, 7)] * 4)
+    appender.append(0, b"k", b"1", b"h1")
+    await brokers.wait_requests(4)
+    assert sorted(appender._ways[1].free) == [0, 1]
+
+
+async def test_after_close_nothing_is_sent_again(brokers: FakeBrokers) -> None:
+    appender = make_appender(brokers, message_timeout_ms=60_000)
+    brokers.always = lambda body: produced(body, 7)
+    appender.append(0, b"k", b"1", b"h1")
+    await brokers.wait_requests(2)
+    assert not await appender.close(0)
+    await wait_until(lambda: not appender._tasks and not appender._under_way)
+    count = len(brokers.requests)
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    assert len(brokers.requests) == count
+
+
+async def test_answers_of_the_second_copy_of_a_batch_change_nothing(
+    appender: Appender, brokers: FakeBrokers, landings: Landings
+) -> None:
+    """An answer that names a partition twice, or one that was not asked for."""
+
+    def twice(body: bytes) -> bytes:
+        whole = produced(body, 0, 5)
+        entry = whole[15:-4]
+        return whole[:11] + (3).to_bytes(4, "big") + entry + entry + (9).to_bytes(4, "big") + entry[4:] + whole[-4:]
+
+    brokers.answers.append(twice)
+    appender.append(0, b"k", b"1", b"h1")
+    await wait_until(lambda: bool(landings))
+    assert landings == [(0, b"h1", 5)]
+    assert await appender.close(5)
+
+
+async def test_records_that_waited_for_a_batch_are_in_the_time_of_the_next_one_only_from_when_they_came(
+    brokers: FakeBrokers,
+) -> None:
+    appender = make_appender(brokers)
+    lanes = appender.lanes
+    lanes.append(0, b"k", b"v", b"h")
+    made = lanes.make_batch(0)
+    assert made is not None
+    assert made[1].gathered_s is not None
+    assert lanes.make_batch(0) is None, "one is under way"
+    assert lanes.append(0, b"k", b"v", b"h") is False, "it need not be sent now"
+    assert 0 not in lanes.waiting
+    lanes.make_ready(0)
+    assert lanes.waiting == {0}
+    assert lanes.make_batch(0) is not None
+    lanes.make_ready(0)
+    assert lanes.waiting == set()
+    assert lanes.make_batch(0) is None, "there is nothing"
+    lanes.forget(7)
+    assert await appender.close(5)

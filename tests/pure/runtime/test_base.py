@@ -181,3 +181,33 @@ def test_a_load_that_begins_with_a_base_knows_that_an_admin_accepted_the_log() -
     assert (partition.state, partition.base_offset) == (State.ACTIVE, 4)
     own = decode_checkpoint(world.topic.partitions[0].records[-1].value or b"")
     assert (own.owner_epoch, own.reason, own.accepted_reason) == (4, None, "restored")
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_offset", "checkpoint", "refusal"),
+    [
+        (0, CHECKPOINT, ""),
+        (0, CHECKPOINT._replace(attempt_id=b"b" * 16), "its newest checkpoint is another one"),
+        (0, CHECKPOINT._replace(node_id="c"), "its newest checkpoint is another one"),
+        (1, CHECKPOINT, "its newest checkpoint is not in the log"),
+        (4, CHECKPOINT, ""),
+        (-1, CHECKPOINT, ""),
+    ],
+)
+def test_a_load_compares_the_newest_checkpoint_that_its_base_names(
+    checkpoint_offset: int, checkpoint: Checkpoint, refusal: str
+) -> None:
+    """Another attempt may have taken the same epoch where the log lost its end, and written as many records."""
+    position = Position(3, checkpoint.attempt_id, 5)
+    world = World(BASE._replace(position=position, checkpoint=checkpoint, checkpoint_offset=checkpoint_offset))
+    partition = world.load()
+    assert world.judged == [(4, refusal)]
+    assert partition.state is State.ACTIVE
+    assert (value_of(partition), partition.base_offset) == ((7, -1) if refusal else (43, 4))
+
+
+def test_a_newest_checkpoint_that_was_cut_off_is_not_compared() -> None:
+    world = World(BASE._replace(checkpoint=CHECKPOINT._replace(node_id="c"), checkpoint_offset=0))
+    world.topic.partitions[0].log_start_offset = 2
+    partition = world.load()
+    assert (partition.state, partition.base_offset, world.judged) == (State.ACTIVE, 4, [(4, "")])

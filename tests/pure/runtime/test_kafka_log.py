@@ -251,3 +251,60 @@ async def test_a_read_index_beyond_the_tail_has_it_fetch_at_once(cluster: FakeCl
     await wait_until(lambda: "0 instance 1: 1 theirs" in told.lines)
     assert "round 1: {0: 2}" in told.lines
     await log.close(1)
+
+
+@pytest.mark.parametrize("end_offset", [0, 9], ids=["tail", "load"])
+async def test_a_partition_that_is_stopped_is_fetched_no_more(
+    log: KafkaLog, cluster: FakeCluster, told: Listener, end_offset: int
+) -> None:
+    cluster.offsets = {(1, 0): (0, end_offset)}
+    log.start_reading(0, 1)
+    await cluster.wait_asked(1, FETCH, 2)
+    assert cluster.sessions[1] == {0: 0}
+    log.stop_reading(0)
+    log.start_reading(1, 1)  # led by the other broker
+    await turns()
+    told.lines.clear()
+    cluster.records[1, 0] = [(1, batch(0, [b"too late"]))]
+    asked = cluster.asked.count((1, FETCH))
+    await cluster.wait_asked(2, FETCH, 5)
+    await turns()
+    assert cluster.asked.count((1, FETCH)) == asked
+    assert not [line for line in told.lines if line.startswith("0")]
+
+
+async def test_what_was_asked_before_a_close_is_answered_to_nobody(cluster: FakeCluster, told: Listener) -> None:
+    log = make_log(cluster)
+    await log.start(told)  # type: ignore[arg-type]
+    cluster.held |= {(1, LIST_OFFSETS), (2, LIST_OFFSETS)}
+    log.start_reading(0, 1)
+    log.ask_log_start(1, 1)
+    log.ask_latest_offsets(1, [1])
+    await cluster.wait_asked(1, LIST_OFFSETS)
+    await cluster.wait_asked(2, LIST_OFFSETS, 2)
+    assert await log.close(5)
+    for broker_id in (1, 2):
+        cluster.let_go(broker_id, LIST_OFFSETS)
+    await turns()
+    assert told.lines == []
+    assert not {task for task in asyncio.all_tasks() if task.get_name().startswith("holdfast-")}
+
+
+async def test_a_batch_that_is_given_up_is_told_to_its_owner(cluster: FakeCluster, told: Listener) -> None:
+    log = make_log(cluster, message_timeout_ms=1)
+    await log.start(told)  # type: ignore[arg-type]
+    cluster.error_code = 7
+    log.append(0, b"k", b"v", b"h1")
+    await wait_until(lambda: bool(told.lines))
+    assert told.lines[0].startswith("0: append failed, the broker answered error 7")
+    await log.close(1)
+
+
+async def test_the_time_until_a_sampled_record_was_found_in_the_log_is_taken(
+    log: KafkaLog, cluster: FakeCluster, told: Listener
+) -> None:
+    log.start_reading(0, 1)
+    await wait_until(lambda: "0 instance 1: caught up at 0" in told.lines)
+    log.append(0, b"k", b"v", b"h1")
+    await wait_until(lambda: "0 instance 1: 1 own from 0" in told.lines)
+    assert log._metrics.event_purgatory_time.count == 1

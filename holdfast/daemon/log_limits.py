@@ -1,0 +1,96 @@
+"""What keeps the log small whatever a client sends: tracebacks have a number per minute and a length, text is printable."""
+
+import logging
+from collections.abc import Callable, MutableMapping
+from threading import Lock
+from time import monotonic
+from typing import Any, Final
+
+_MINUTE_S: Final = 60.0
+#: Kinds of lines that are told apart; beyond, all begin anew.
+_KINDS_MAX: Final = 1_000
+#: Of an event's text so much says what it is.
+_KIND_CHARACTERS_MAX: Final = 100
+#: The beginning of a text says what it is, and the end of a traceback where.
+_HEAD_CHARACTERS: Final = 2_000
+_TAIL_CHARACTERS: Final = 6_000
+
+
+class LineLimit:
+    """So many lines of each kind in each minute; beyond a number of kinds all begin anew."""
+
+    def __init__(self, per_minute_max: int, clock: Callable[[], float] = monotonic) -> None:
+        """Allow `per_minute_max` lines of each kind in each minute of `clock`, which gives seconds."""
+        self._per_minute_max = per_minute_max
+        self._clock = clock
+        self._turn = Lock()
+        #: by kind: when its minute began, how many lines it had in it, how many were left out since the last line
+        self._kinds: dict[str, tuple[float, int, int]] = {}
+
+    def admit(self, kind: str) -> dict[str, int] | None:
+        """Return fields for a line that may be written, which say how many were left out before it; None: it may not."""
+        with self._turn:
+            now = self._clock()
+            if kind not in self._kinds and len(self._kinds) >= _KINDS_MAX:
+                self._kinds.clear()
+            began, written, left_out = self._kinds.get(kind, (now, 0, 0))
+            if now - began >= _MINUTE_S:
+                began, written = now, 0
+            if written >= self._per_minute_max:
+                self._kinds[kind] = (began, written, left_out + 1)
+                return None
+            self._kinds[kind] = (began, written + 1, 0)
+        return {"left_out": left_out} if left_out else {}
+
+
+class TracebackLimit(logging.Filter):
+    """Lets so many lines with a traceback of one kind through in a minute; what was left out is counted in the next one.
+
+    A bug of ours that a client can reach, it can reach as often as it likes.
+    """
+
+    def __init__(self, per_minute_max: int, clock: Callable[[], float] = monotonic) -> None:
+        """See `LineLimit`."""
+        super().__init__()
+        self._limit = LineLimit(per_minute_max, clock)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tell whether a line may be written."""
+        fields: dict[str, Any] | None = record.msg if isinstance(record.msg, dict) else None
+        if fields is None:
+            has_traceback, event = bool(record.exc_info), str(record.msg)
+        else:
+            has_traceback, event = bool(fields.get("exc_info") or fields.get("exception")), str(fields.get("event"))
+        if not has_traceback:
+            return True
+        left_out = self._limit.admit(f"{record.name} {event[:_KIND_CHARACTERS_MAX]}")
+        if left_out is None:
+            return False
+        if left_out and fields is not None:
+            fields.update(left_out)
+        elif left_out:
+            text = f"{record.getMessage()} (and {left_out['left_out']} times more, not written)"
+            record.msg, record.args = text, None
+        return True
+
+
+def bound_text(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ANN401
+    """Cut long texts in their middle and write what no terminal should see as an escape; for structlog's chain."""
+    for name, value in event.items():
+        if isinstance(value, str):
+            event[name] = printable(value)
+    return event
+
+
+def printable(text: str) -> str:
+    """Return a text of a bounded length in which only line ends and what can be printed stands as it is."""
+    if len(text) > _HEAD_CHARACTERS + _TAIL_CHARACTERS:
+        left_out = len(text) - _HEAD_CHARACTERS - _TAIL_CHARACTERS
+        text = f"{text[:_HEAD_CHARACTERS]} … {left_out} characters … {text[-_TAIL_CHARACTERS:]}"
+    if text.isprintable():
+        return text
+    return "".join(each if each == "\n" or each.isprintable() else _escape(each) for each in text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

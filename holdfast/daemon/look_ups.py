@@ -1,0 +1,162 @@
+"""Topic ids that callers wait for, and whose turn it is; pure, and told of everything by its owner.
+
+One question to a broker has room for a bounded number of ids. It is filled in turns: an id of each address, of an address an id of
+each connection, of a connection an id of each request. So one honest id is in the next question, whatever others ask for.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from itertools import islice
+from typing import TypeVar
+
+#: Told of the end of a look-up: those of its ids that no broker was asked about.
+Then = Callable[[Collection[bytes]], None]
+#: What one question asks: by topic id, the look-ups that waited for it before the question was asked.
+Question = dict[bytes, list["LookUp"]]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class LookUp:
+    """The unknown topic ids of one request."""
+
+    __slots__ = ("_turns", "caller", "is_over", "passed_over", "then", "waiting")
+
+    def __init__(self, caller: str, topic_ids: Collection[bytes], count_max: int, then: Then) -> None:
+        """Wait for the first `count_max` of the ids; the others are passed over, and told to be so at the end."""
+        self.caller = caller  #: address of the client, `host:port`
+        self.waiting = dict.fromkeys(islice(topic_ids, count_max))  #: not answered yet
+        self.passed_over = tuple(islice(topic_ids, count_max, None))
+        self.then = then
+        self.is_over = False
+        #: the ids in the order of their turns; may hold some that were answered
+        self._turns = deque(self.waiting)
+
+    def turns(self, asked: Collection[bytes]) -> Iterator[bytes]:
+        """Yield the ids that wait and are not among `asked`, each once; those whose turn it was come last in the next round."""
+        turns, waiting = self._turns, self.waiting
+        for _ in range(len(turns)):
+            topic_id = turns.popleft()
+            if topic_id in waiting:
+                turns.append(topic_id)
+                if topic_id not in asked:
+                    yield topic_id
+
+    def left(self) -> Collection[bytes]:
+        """Return the ids that no broker was asked about."""
+        return (*self.waiting, *self.passed_over)
+
+
+class LookUps:
+    """All look-ups of a node."""
+
+    def __init__(self, waiting_max: int, per_request_max: int) -> None:
+        """Hold at most `waiting_max` ids that wait, and of one request at most `per_request_max`."""
+        self._waiting_max = waiting_max
+        self._per_request_max = per_request_max
+        self._waiting_count = 0  #: ids over all look-ups
+        #: by host, then by connection: the look-ups in the order of their turns
+        self._hosts: dict[str, dict[str, dict[LookUp, None]]] = {}
+        #: ids that wait, by connection
+        self._counts: dict[str, int] = {}
+        self._by_id: dict[bytes, dict[LookUp, None]] = {}
+
+    def __bool__(self) -> bool:
+        return self._waiting_count > 0
+
+    def add(self, caller: str, topic_ids: Collection[bytes], then: Then) -> tuple[LookUp | None, list[LookUp]]:
+        """Take a look-up, and drop those for which there is no room any more.
+
+        Where too many ids wait, the connection that waits for the most of them loses its newest look-up.
+
+        Returns:
+            the look-up, None where it is itself of that connection; and the look-ups that were dropped.
+        """
+        look_up = LookUp(caller, topic_ids, self._per_request_max, then)
+        size = len(look_up.waiting)
+        dropped: list[LookUp] = []
+        while self._waiting_count + size > self._waiting_max:
+            greediest = max(self._counts, key=self._counts.__getitem__, default=caller)
+            if self._counts.get(greediest, 0) <= self._counts.get(caller, 0) + size:
+                return None, dropped
+            newest = next(reversed(self._hosts[_host_of(greediest)][greediest]))
+            self.remove(newest)
+            dropped.append(newest)
+        self._hosts.setdefault(_host_of(caller), {}).setdefault(caller, {})[look_up] = None
+        self._counts[caller] = self._counts.get(caller, 0) + size
+        self._waiting_count += size
+        for topic_id in look_up.waiting:
+            self._by_id.setdefault(topic_id, {})[look_up] = None
+        return look_up, dropped
+
+    def remove(self, look_up: LookUp) -> None:
+        """Forget a look-up, whatever it waits for."""
+        look_up.is_over = True
+        host, caller = _host_of(look_up.caller), look_up.caller
+        connections = self._hosts[host]
+        del connections[caller][look_up]
+        if not connections[caller]:
+            del connections[caller]
+            if not connections:
+                del self._hosts[host]
+        for topic_id in look_up.waiting:
+            self._no_longer(topic_id, look_up)
+
+    def next_question(self, count_max: int) -> Question:
+        """Return what the next question asks, at most `count_max` ids, and whose turn it is afterwards has changed."""
+        question: Question = {}
+        turns = self._all_turns(question)
+        while len(question) < count_max and (topic_id := next(turns, None)) is not None:
+            question[topic_id] = list(self._by_id[topic_id])
+        return question
+
+    def answered(self, question: Question) -> list[LookUp]:
+        """Take in that all ids of a question were answered; returns the look-ups that wait for nothing more, and forgets them."""
+        done = []
+        for topic_id, look_ups in question.items():
+            for look_up in look_ups:
+                if not look_up.is_over:
+                    self._no_longer(topic_id, look_up)
+                    del look_up.waiting[topic_id]
+                    if not look_up.waiting:
+                        self.remove(look_up)
+                        done.append(look_up)
+        return done
+
+    def _no_longer(self, topic_id: bytes, look_up: LookUp) -> None:
+        look_ups = self._by_id[topic_id]
+        del look_ups[look_up]
+        if not look_ups:
+            del self._by_id[topic_id]
+        self._waiting_count -= 1
+        self._counts[look_up.caller] -= 1
+        if not self._counts[look_up.caller]:
+            del self._counts[look_up.caller]
+
+    def _all_turns(self, asked: Collection[bytes]) -> Iterator[bytes]:
+        def of_connection(look_ups: dict[LookUp, None]) -> Iterator[bytes]:
+            return _in_turns(look_ups, lambda look_up: look_up.turns(asked))
+
+        def of_host(connections: dict[str, dict[LookUp, None]]) -> Iterator[bytes]:
+            return _in_turns(connections, lambda caller: of_connection(connections[caller]))
+
+        return _in_turns(self._hosts, lambda host: of_host(self._hosts[host]))
+
+
+def _in_turns(branches: dict[K, V], open_branch: Callable[[K], Iterator[bytes]]) -> Iterator[bytes]:
+    """Yield of each branch in turn, until none has anything more; who had a turn is moved to the end of `branches`."""
+    round_of: deque[tuple[K, Iterator[bytes] | None]] = deque((name, None) for name in branches)
+    while round_of:
+        name, turns = round_of.popleft()
+        if turns is None:
+            turns = open_branch(name)
+        topic_id = next(turns, None)
+        if topic_id is not None:
+            round_of.append((name, turns))
+            branches[name] = branches.pop(name)
+            yield topic_id
+
+
+def _host_of(caller: str) -> str:
+    return caller.rpartition(":")[0]

@@ -1,0 +1,43 @@
+"""When operations have waited long enough; those that came on time stand in the order of their deadlines by themselves."""
+
+from collections import deque
+from heapq import heappop, heappush
+
+from holdfast.runtime.machine import Operation
+
+
+class Deadlines:
+    """The operations that were not completed at once; who completes one leaves it here until its time."""
+
+    __slots__ = ("_count", "_shortened", "in_order")
+
+    def __init__(self) -> None:
+        #: Operations with the whole of their time ahead of them, in the order in which they came.
+        self.in_order: deque[Operation] = deque()
+        #: Those that had waited elsewhere before: (deadline, number, operation), a heap.
+        self._shortened: list[tuple[int, int, Operation]] = []
+        self._count = 0
+
+    def add_shortened(self, operation: Operation) -> None:
+        """Take an operation whose deadline may lie before those of others."""
+        self._count += 1
+        heappush(self._shortened, (operation.deadline_ms, self._count, operation))
+
+    def take_due(self, now_ms: int) -> list[Operation]:
+        """Return the operations that are not done although their time is up; they and those that are done are let go."""
+        due = []
+        in_order, shortened = self.in_order, self._shortened
+        while in_order and (in_order[0].is_done or in_order[0].deadline_ms <= now_ms):
+            operation = in_order.popleft()
+            if not operation.is_done:
+                due.append(operation)
+        while shortened and (shortened[0][2].is_done or shortened[0][0] <= now_ms):
+            operation = heappop(shortened)[2]
+            if not operation.is_done:
+                due.append(operation)
+        return due
+
+    def clear(self) -> None:
+        """Let go of all."""
+        self.in_order.clear()
+        self._shortened.clear()
