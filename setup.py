@@ -30,8 +30,10 @@ DAEMON = (
     "shard",
     "shard_load",
     "shard_state",
+    "share_calls",
     "state_bounds",
     "topic_gate",
+    "turns",
 )
 
 

@@ -64,9 +64,10 @@ def connection_operation(pipelined: int) -> Operation:
     expected = b"".join(frames.encode_response(n, answer, has_tags=True) for n in range(pipelined))
 
     def exchange() -> bytes:
-        for request in connection.receive(data, 0):
+        connection.receive(data)
+        while (request := connection.next_request(0)) is not None:
             connection.reply(request, answer)
-        return connection.take_output()
+        return b"".join(connection.take_output())
 
     return Operation(f"connection: {pipelined} requests in, answers out", exchange, expected)
 

@@ -5,24 +5,25 @@ There is one table, at the end of this module. What ApiVersions advertises is ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from kio.schema.errors import ErrorCode
 
-from holdfast.daemon import find_coordinator, metadata, schemas
+from holdfast.daemon import find_coordinator, metadata, schemas, share_calls
 from holdfast.daemon.admin import Admin
 from holdfast.daemon.cluster_view import ClusterView
-from holdfast.daemon.connection import API_VERSIONS, Api, Request
+from holdfast.daemon.connection import API_VERSIONS, SMALL_FRAME_BYTES, WORK_PER_BYTE, Api, Body, Request, Steps
+from holdfast.daemon.listener_settings import LimitSettings
 from holdfast.records import wire
 from holdfast.records.admin import ADMIN, ADMIN_VERSION, decode_admin_request
 from holdfast.records.body import BodyReader
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.results import StateRequest, StateResponse
 
-Respond = Callable[[bytes], None]
+Respond = Callable[[Body], None]
 
 _API_VERSIONS_MAX: Final = 4
 _API_VERSIONS_FLEXIBLE_FROM: Final = 3
@@ -33,6 +34,10 @@ _API_VERSIONS_FALLBACK: Final = 0
 _SHARE_FEATURE: Final = "share.version"
 _SHARE_FEATURE_LEVEL: Final = 1
 
+#: A state batch has twenty bytes in a frame, and as an object ten times as many.
+_WORK_PER_BYTE_OF_WRITES: Final = 16
+#: Topics of a Metadata request that is answered in one step.
+_METADATA_TOPICS_AT_ONCE: Final = 20
 #: Topics that one Metadata request may name; there is only one here to be named.
 _METADATA_TOPICS_MAX: Final = 1_000
 
@@ -60,67 +65,90 @@ class ApiHandler:
     """Answer requests of all calls; an instance is the handler of a `Server`."""
 
     def __init__(
-        self, service: ShareCalls, cluster: ClusterView, admin: Admin, share_partitions_per_request_max: int = 20_000
+        self, service: ShareCalls, cluster: ClusterView, admin: Admin, limits: LimitSettings | None = None
     ) -> None:
-        """Make a handler; a request that names more share partitions than that is malformed, look-ups included."""
+        """Make a handler; a request that holds more than `limits` say is malformed, look-ups included."""
+        limits = limits or LimitSettings()
         self._service = service
         self._cluster = cluster
         self._admin = admin
-        self._share_partitions_max = share_partitions_per_request_max
+        self._bounds = wire.Bounds(
+            limits.share_partitions_per_request_max,
+            limits.state_batches_per_write_max,
+            limits.state_batches_per_request_max,
+        )
+        self._admin_arguments_bytes_max = limits.admin_arguments_bytes_max
+        self._metadata = metadata.MetadataAnswers(cluster)
         #: API version to body of the answer to ApiVersions.
         self._api_versions = {
             version: _encode_api_versions(version, ErrorCode.none) for version in range(_API_VERSIONS_MAX + 1)
         }
         self._unsupported_version = _encode_api_versions(_API_VERSIONS_FALLBACK, ErrorCode.unsupported_version)
 
-    def __call__(self, request: Request, respond: Respond) -> None:
+    def __call__(self, request: Request, respond: Respond) -> Steps | None:
         """Answer a request; `respond` takes the body, once, maybe before this returns.
 
+        Returns:
+            the steps that are left of a large request, else None.
+
         Raises:
-            MalformedBody: the body does not follow its API.
+            MalformedBody: the body does not follow its API; from a step, too.
         """
-        _TABLE[request.api_key].answer(self, request, respond)
+        return _TABLE[request.api_key].answer(self, request, respond)
 
-    def answer_share_call(self, request: Request, respond: Respond) -> None:
+    def answer_share_call(self, request: Request, respond: Respond) -> Steps | None:
         """Answer one of the five share-state calls."""
-        api_key, version = request.api_key, request.api_version
-        asked = wire.decode_request(api_key, version, request.frame, request.body_offset, self._share_partitions_max)
-        self._service.handle(api_key, asked, partial(_respond_share_call, api_key, version, respond), request.peer)
+        return share_calls.answer(self._service, self._bounds, request, respond)
 
-    def answer_api_versions(self, request: Request, respond: Respond) -> None:
+    def answer_api_versions(self, request: Request, respond: Respond) -> Steps | None:
         """Answer ApiVersions; a version we don't know gets our list in version 0, for the client to choose again."""
         version = request.api_version
         if not 0 <= version <= _API_VERSIONS_MAX:
             respond(self._unsupported_version)
-            return
+            return None
         reader = BodyReader(request.frame, request.body_offset, version >= _API_VERSIONS_FLEXIBLE_FROM)
         if version >= _API_VERSIONS_FLEXIBLE_FROM:
             reader.string("ClientSoftwareName")
             reader.string("ClientSoftwareVersion")
         reader.lenient_end()
         respond(self._api_versions[version])
+        return None
 
-    def answer_metadata(self, request: Request, respond: Respond) -> None:
+    def answer_metadata(self, request: Request, respond: Respond) -> Steps | None:
         """Answer Metadata."""
         version = request.api_version
         queries = metadata.decode_request(version, request.frame, request.body_offset, _METADATA_TOPICS_MAX)
-        respond(metadata.encode_response(version, queries, self._cluster))
+        if queries is not None and len(queries) > _METADATA_TOPICS_AT_ONCE:
+            return self._answer_in_steps(request, respond, self._metadata.encode_in_steps(version, queries))
+        respond(self._metadata.encode(version, queries))
+        return None
 
-    def answer_find_coordinator(self, request: Request, respond: Respond) -> None:
+    def answer_find_coordinator(self, request: Request, respond: Respond) -> Steps | None:
         """Answer FindCoordinator."""
-        version = request.api_version
-        keys_max = self._share_partitions_max
-        query = find_coordinator.decode_request(version, request.frame, request.body_offset, keys_max)
-        answers = find_coordinator.find(version, query, self._cluster, self._service.partition_for)
-        respond(find_coordinator.encode_response(version, query, answers))
+        version, frame, offset = request.api_version, request.frame, request.body_offset
+        find = find_coordinator.Finder(version, self._cluster, self._service.partition_for)
+        pieces = find.answer(frame, offset, self._bounds.share_partitions)
+        if len(frame) <= SMALL_FRAME_BYTES:
+            respond(b"".join(pieces))
+            return None
+        return self._answer_in_steps(request, respond, pieces)
 
-    def answer_admin(self, request: Request, respond: Respond) -> None:
+    def answer_admin(self, request: Request, respond: Respond) -> Steps | None:
         """Answer a command of the command line tool."""
-        self._admin.handle(decode_admin_request(request.frame, request.body_offset), respond, request.peer)
+        asked = decode_admin_request(request.frame, request.body_offset, self._admin_arguments_bytes_max)
+        self._admin.handle(asked, respond, request.peer)
+        return None
 
-
-def _respond_share_call(api_key: int, version: int, respond: Respond, response: StateResponse) -> None:
-    respond(wire.encode_response(api_key, version, response))
+    def _answer_in_steps(self, request: Request, respond: Respond, pieces: Iterator[bytes]) -> Steps:
+        """Make an answer of pieces, one in each step."""
+        made = []
+        for piece in pieces:
+            if not request.is_wanted:
+                break
+            request.hold(len(piece))
+            made.append(piece)
+            yield True
+        respond(b"".join(made))
 
 
 def _encode_api_versions(version: int, error_code: ErrorCode) -> bytes:
@@ -155,11 +183,11 @@ def _make_features(version: int) -> dict[str, object]:
 
 class _Entry(NamedTuple):
     api: Api
-    answer: Callable[[ApiHandler, Request, Respond], None]
+    answer: Callable[[ApiHandler, Request, Respond], Steps | None]
 
 
-def _share_call(api_key: int, name: str) -> _Entry:
-    return _Entry(Api(name, *wire.VERSIONS[api_key]), ApiHandler.answer_share_call)
+def _share_call(api_key: int, name: str, work_per_byte: int = WORK_PER_BYTE) -> _Entry:
+    return _Entry(Api(name, *wire.VERSIONS[api_key], work_per_byte=work_per_byte), ApiHandler.answer_share_call)
 
 
 _TABLE: Final[dict[int, _Entry]] = {
@@ -175,7 +203,7 @@ _TABLE: Final[dict[int, _Entry]] = {
     ),
     wire.INITIALIZE: _share_call(wire.INITIALIZE, "InitializeShareGroupState"),
     wire.READ: _share_call(wire.READ, "ReadShareGroupState"),
-    wire.WRITE: _share_call(wire.WRITE, "WriteShareGroupState"),
+    wire.WRITE: _share_call(wire.WRITE, "WriteShareGroupState", _WORK_PER_BYTE_OF_WRITES),
     wire.DELETE: _share_call(wire.DELETE, "DeleteShareGroupState"),
     wire.SUMMARY: _share_call(wire.SUMMARY, "ReadShareGroupStateSummary"),
     ADMIN: _Entry(Api("HoldfastAdmin", ADMIN_VERSION, ADMIN_VERSION), ApiHandler.answer_admin),

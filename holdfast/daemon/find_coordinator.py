@@ -9,7 +9,7 @@ Source: KIP-699, KIP-932.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -39,11 +39,14 @@ _INT32: Final = Struct(">i")
 _NO_NODE: Final = Node(-1, "", -1)
 
 
-class Query(NamedTuple):
-    """Ask for the coordinators of some keys."""
-
-    key_type: int
-    keys: list[str]
+#: Keys that one step of a large request answers, and about so many bytes of them.
+_KEYS_PER_STEP: Final = 100
+_KEY_BYTES_PER_STEP: Final = 32_768
+#: What Kafka's record keys can carry.
+_GROUP_ID_BYTES_MAX: Final = 0x7FFF
+_UTF_8_BYTES_MAX: Final = 4
+#: A group id, a topic id with its padding, a partition, and what stands between and behind them.
+_KEY_CHARS_MAX: Final = _GROUP_ID_BYTES_MAX + 64
 
 
 class Answer(NamedTuple):
@@ -54,14 +57,37 @@ class Answer(NamedTuple):
     error_message: str = ""
 
 
-def decode_request(version: int, data: bytes, offset: int, keys_max: int) -> Query:
-    """Return what is asked.
+class Finder:
+    """Answers requests of one version.
 
-    Raises:
-        MalformedBody: the bytes are no such request, or it names more than `keys_max` keys.
+    Args:
+        version: of the requests.
+        cluster: who owns what.
+        partition_for: gives the log partition of a key, and raises NotAvailable before start-up and after shutdown.
     """
-    reader = BodyReader(data, offset, version >= FLEXIBLE_FROM)
-    if version >= _BATCHES_FROM:
+
+    def __init__(self, version: int, cluster: ClusterView, partition_for: Callable[[SharePartitionKey], int]) -> None:
+        self._version = version
+        self._cluster = cluster
+        self._partition_for = partition_for
+
+    def answer(self, data: bytes, offset: int, keys_max: int) -> Iterator[bytes]:
+        """Return the body of the answer piece by piece, each after some keys: one entry for each key, in their order.
+
+        Raises:
+            MalformedBody: the bytes are no such request, or it names more than `keys_max` keys; before the first piece
+                or after any.
+        """
+        version = self._version
+        reader = BodyReader(data, offset, version >= FLEXIBLE_FROM)
+        if version >= _BATCHES_FROM:
+            return self._answer_batch(reader, keys_max)
+        key = reader.string("Key")
+        key_type = reader.int8("KeyType") if version >= _KEY_TYPES_FROM else GROUP
+        reader.lenient_end()
+        return iter((self._encode_one(self._refusal(key_type) or self.find(key)),))
+
+    def _answer_batch(self, reader: BodyReader, keys_max: int) -> Iterator[bytes]:
         key_type = reader.int8("KeyType")
         count_offset = reader.offset
         count = reader.count("CoordinatorKeys")
@@ -69,86 +95,82 @@ def decode_request(version: int, data: bytes, offset: int, keys_max: int) -> Que
             raise MalformedBody(
                 "CoordinatorKeys", count_offset, f"{count} keys are named, at most {keys_max} are taken"
             )
-        query = Query(key_type, [reader.string("CoordinatorKeys") for _ in range(count)])
-    else:
-        key = reader.string("Key")
-        query = Query(reader.int8("KeyType") if version >= _KEY_TYPES_FROM else GROUP, [key])
-    reader.lenient_end()
-    return query
-
-
-def find(
-    version: int, query: Query, cluster: ClusterView, partition_for: Callable[[SharePartitionKey], int]
-) -> list[Answer]:
-    """Return one answer per key, in the order of the keys.
-
-    Args:
-        version: of the request.
-        query: what is asked.
-        cluster: who owns what.
-        partition_for: gives the log partition of a key, and raises NotAvailable before start-up and after shutdown.
-    """
-    if query.key_type not in (GROUP, TRANSACTION, SHARE):
-        refusal = Answer(_NO_NODE, ErrorCode.INVALID_REQUEST, f"The key type {query.key_type} is unknown.")
-        return [refusal] * len(query.keys)
-    if query.key_type != SHARE or version < _SHARE_KEYS_FROM:
-        refusal = Answer(_NO_NODE, ErrorCode.INVALID_REQUEST, "this node coordinates share state only")
-        return [refusal] * len(query.keys)
-    answers = []
-    for text in query.keys:
-        try:
-            partition = partition_for(parse_key(text))
-        except InvalidKey as error:
-            answers.append(Answer(_NO_NODE, ErrorCode.INVALID_REQUEST, f"The key is not valid: {error.reason}."))
-            continue
-        except NotAvailable as error:
-            answers.append(Answer(_NO_NODE, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)))
-            continue
-        owner = cluster.owner(partition)
-        if owner is None:
-            reason = f"No live node owns log partition {partition}."
-            answers.append(Answer(_NO_NODE, ErrorCode.COORDINATOR_NOT_AVAILABLE, reason))
-        else:
-            answers.append(Answer(owner))
-    return answers
-
-
-def encode_response(version: int, query: Query, answers: list[Answer]) -> bytes:
-    """Return the body of the answer: one entry per key, or the one answer of versions below 4."""
-    pack_int16, pack_int32 = _INT16.pack, _INT32.pack
-    throttle_time = pack_int32(0)
-    if version >= _BATCHES_FROM:
-        parts = [throttle_time, encode_varint(len(answers) + 1)]
+        refusal = self._refusal(key_type)
+        parts = [_INT32.pack(0), encode_varint(count + 1)]
         #: All but the key; most keys of a batch have one of few answers.
         tails: dict[Answer, bytes] = {}
-        for key, answer in zip(query.keys, answers, strict=True):
+        keys_left, step_ends_at = _KEYS_PER_STEP, reader.offset + _KEY_BYTES_PER_STEP
+        for _ in range(count):
+            key = reader.string("CoordinatorKeys")
+            answer = refusal or self.find(key)
             tail = tails.get(answer)
             if tail is None:
-                (node_id, host, port), error_code, message = answer
-                tail = tails[answer] = b"%b%b%b%b%b\x00" % (
-                    pack_int32(node_id),
-                    encode_string(host),
-                    pack_int32(port),
-                    pack_int16(error_code),
-                    encode_string(message),
-                )
+                tail = tails[answer] = self._encode_tail(answer)
             parts.append(encode_string(key))
             parts.append(tail)
+            keys_left -= 1
+            if not keys_left or reader.offset >= step_ends_at:
+                yield b"".join(parts)
+                parts.clear()
+                keys_left, step_ends_at = _KEYS_PER_STEP, reader.offset + _KEY_BYTES_PER_STEP
+        reader.lenient_end()
         parts.append(b"\x00")
-        return b"".join(parts)
-    ((node_id, host, port), error_code, message) = answers[0]
-    encode_text = encode_string if version >= FLEXIBLE_FROM else _encode_legacy_string
-    return b"".join(
-        (
-            throttle_time if version >= 1 else b"",
-            pack_int16(error_code),
-            encode_text(message) if version >= 1 else b"",
-            pack_int32(node_id),
-            encode_text(host),
-            pack_int32(port),
-            b"\x00" if version >= FLEXIBLE_FROM else b"",
+        yield b"".join(parts)
+
+    def _refusal(self, key_type: int) -> Answer | None:
+        """Return the answer to all keys of a type that is not coordinated here, None for share keys."""
+        if key_type not in (GROUP, TRANSACTION, SHARE):
+            return Answer(_NO_NODE, ErrorCode.INVALID_REQUEST, f"The key type {key_type} is unknown.")
+        if key_type != SHARE or self._version < _SHARE_KEYS_FROM:
+            return Answer(_NO_NODE, ErrorCode.INVALID_REQUEST, "this node coordinates share state only")
+        return None
+
+    def find(self, text: str) -> Answer:
+        """Return who coordinates the share partition of a key; whatever is wrong with the key is an answer, too."""
+        try:
+            if len(text) > _KEY_CHARS_MAX:
+                raise InvalidKey("", f"the group id has more than {_GROUP_ID_BYTES_MAX} bytes")
+            key = parse_key(text)
+            group_id = key.group_id
+            if len(group_id) * _UTF_8_BYTES_MAX > _GROUP_ID_BYTES_MAX < len(group_id.encode()):
+                raise InvalidKey("", f"the group id has more than {_GROUP_ID_BYTES_MAX} bytes")
+            partition = self._partition_for(key)
+        except InvalidKey as error:
+            return Answer(_NO_NODE, ErrorCode.INVALID_REQUEST, f"The key is not valid: {error.reason}.")
+        except NotAvailable as error:
+            return Answer(_NO_NODE, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+        owner = self._cluster.owner(partition)
+        if owner is None:
+            reason = f"No live node owns log partition {partition}."
+            return Answer(_NO_NODE, ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
+        return Answer(owner)
+
+    def _encode_tail(self, answer: Answer) -> bytes:
+        (node_id, host, port), error_code, message = answer
+        return b"%b%b%b%b%b\x00" % (
+            _INT32.pack(node_id),
+            encode_string(host),
+            _INT32.pack(port),
+            _INT16.pack(error_code),
+            encode_string(message),
         )
-    )
+
+    def _encode_one(self, answer: Answer) -> bytes:
+        """Return the body of an answer of the versions below 4."""
+        version = self._version
+        (node_id, host, port), error_code, message = answer
+        encode_text = encode_string if version >= FLEXIBLE_FROM else _encode_legacy_string
+        return b"".join(
+            (
+                _INT32.pack(0) if version >= 1 else b"",
+                _INT16.pack(error_code),
+                encode_text(message) if version >= 1 else b"",
+                _INT32.pack(node_id),
+                encode_text(host),
+                _INT32.pack(port),
+                b"\x00" if version >= FLEXIBLE_FROM else b"",
+            )
+        )
 
 
 def _encode_legacy_string(text: str | None) -> bytes:

@@ -55,30 +55,87 @@ class ListenerSettings(Component):
 
 
 class LimitSettings(Component):
-    """What one client may cost."""
+    """What clients may cost, each of them and all together."""
 
     frame_size_bytes_max: int = setting(
         8 * MIB,
-        "Largest request. A write of 100,000 state batches has 2.3 MiB; Kafka's default of 100 MiB is for "
-        "records, which nobody sends here.",
+        "Largest request. Kafka's default of 100 MiB is for records, which nobody sends here.",
         kafka="socket.request.max.bytes",
         ge=1024,
         le=100 * MIB,
     )
-    connections_max: int = count(1_000, "Open connections; further ones are closed at once.", kafka="max.connections")
+    frame_timeout_ms: int = time_ms(30_000, "A request that has begun to arrive must be complete within this time.")
+    buffered_bytes_max: int = setting(
+        256 * MIB,
+        "Bytes of requests that are not complete or wait for their turn, on all connections; the connection that "
+        "holds most of them is closed to go on.",
+        ge=1024,
+        le=1024 * 1024 * MIB,
+    )
+    connections_max: int = count(1_000, "Open connections.", kafka="max.connections")
+    connections_per_address_max: int = count(
+        500, "Of these, connections from one address; so that others get in.", kafka="max.connections.per.ip"
+    )
+    connections_reserved: int = setting(
+        20, "Of these, connections kept for loopback addresses, from which the admin tool comes.", ge=0, le=1_000
+    )
+    connections_silent_ms: int = time_ms(
+        1_000,
+        "Where no connection is free, a new one takes the place of the one that was silent for longest, and for so "
+        "long at least; with none so silent, the new one is closed.",
+    )
     connections_max_idle_ms: int = time_ms(
         10 * MINUTE_MS, "A connection without a request for so long is closed.", kafka="connections.max.idle.ms"
     )
-    frame_timeout_ms: int = time_ms(30_000, "A request that has begun to arrive must be complete within this time.")
+    request_slice_ms: int = time_ms(
+        5, "Requests are worked on for so long, then the loop turns to sockets and the log before it goes on with them."
+    )
     requests_in_flight_max: int = count(
         64, "Requests of one connection that may wait for an answer; then no more are read from it.", most=100_000
     )
-    write_buffer_bytes_max: int = setting(
-        MIB,
-        "Answers that may wait for a slow client, in bytes; then no more requests are read from it.",
+    requests_in_flight_bytes_max: int = setting(
+        256 * MIB,
+        "Memory that the requests of all connections may take while they are carried out, as estimated from their "
+        "size; then large ones wait, and every connection has its share for small ones.",
         ge=1024,
-        le=1024 * MIB,
+        le=1024 * 1024 * MIB,
     )
     share_partitions_per_request_max: int = count(
         20_000, "Share partitions that one request may name; a request with more is refused.", most=1_000_000
+    )
+    state_batches_per_write_max: int = count(
+        20_000,
+        "State batches that a request may write to one share partition; a request with more is refused. "
+        "Kafka's brokers keep 10,000 records of a share partition in flight at most.",
+        most=1_000_000,
+    )
+    state_batches_per_request_max: int = count(
+        100_000, "State batches that one request may write in all; a request with more is refused.", most=10_000_000
+    )
+    admin_arguments_bytes_max: int = setting(
+        64 * 1024, "Arguments of one admin command, in bytes; a request with more is refused.", ge=1024, le=8 * MIB
+    )
+    answer_size_bytes_max: int = setting(
+        8 * MIB,
+        "Largest answer to a Read, one share partition excepted: those that have no room in it are answered "
+        "COORDINATOR_NOT_AVAILABLE, and are to be asked for again.",
+        ge=1024,
+        le=1024 * MIB,
+    )
+    write_buffer_bytes_max: int = setting(
+        MIB,
+        "Answers of one connection that may wait for their client or be on their way, in bytes; then none of its "
+        "requests is begun.",
+        ge=1024,
+        le=1024 * MIB,
+    )
+    unsent_bytes_max: int = setting(
+        256 * MIB,
+        "Answers that may wait for their clients, in bytes on all connections; the connection that holds most of "
+        "them is closed to go on.",
+        ge=1024,
+        le=1024 * 1024 * MIB,
+    )
+    unread_timeout_ms: int = time_ms(
+        500, "When the node stops, a client whose requests are answered has so long to take the answers."
     )

@@ -7,7 +7,9 @@ created. Authorized operations stay unset.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from datetime import timedelta
+from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -15,16 +17,18 @@ from kio.schema.errors import ErrorCode
 from holdfast.daemon import schemas
 from holdfast.daemon.cluster_view import ClusterView, StateTopicView
 from holdfast.records.body import BodyReader
-from holdfast.records.compact import MalformedBody
+from holdfast.records.compact import MalformedBody, encode_varint
 
 METADATA: Final = 3
 MAX_VERSION: Final = 13
 FLEXIBLE_FROM: Final = 9
 
 _TOPIC_IDS_FROM: Final = 10
+_ERROR_CODE_FROM: Final = 13
 _CLUSTER_OPERATIONS: Final = range(8, 11)
 _NO_TOPIC_ID: Final = bytes(16)
 _NO_NODE: Final = -1
+_INT32: Final = Struct(">i")
 
 
 class TopicQuery(NamedTuple):
@@ -63,62 +67,122 @@ def decode_request(version: int, data: bytes, offset: int, topics_max: int) -> l
     return None if count is None or (version == 0 and not count) else queries
 
 
-def encode_response(version: int, queries: list[TopicQuery] | None, cluster: ClusterView) -> bytes:
-    """Return the body of the answer."""
+class MetadataAnswers:
+    """Answers Metadata requests; what most clients ask for is encoded once, as long as the cluster looks the same."""
 
-    def make(entity: str, /, **values: object) -> Any:  # noqa: ANN401
-        return schemas.make("metadata", version, entity, **values)
+    def __init__(self, cluster: ClusterView) -> None:
+        self._cluster = cluster
+        #: What the answers below were made from.
+        self._seen: object = None
+        #: (version, the state topic as it was asked for, or None for all topics) to body
+        self._bodies: dict[tuple[int, TopicQuery | None], bytes] = {}
 
-    def make_state_topic(topic: StateTopicView) -> Any:  # noqa: ANN401
-        partitions = []
-        for index in range(topic.partition_count):
-            owner = cluster.owner(index)
-            replicas = () if owner is None else (owner.node_id,)
-            partition = make(
-                "MetadataResponsePartition",
-                error_code=ErrorCode.leader_not_available if owner is None else ErrorCode.none,
-                partition_index=index,
-                leader_id=_NO_NODE if owner is None else owner.node_id,
-                replica_nodes=replicas,
-                isr_nodes=replicas,
-            )
-            partitions.append(partition)
-        return make(
-            "MetadataResponseTopic",
-            error_code=ErrorCode.none,
-            name=topic.name,
-            topic_id=uuid.UUID(bytes=topic.topic_id),
-            is_internal=True,
-            partitions=tuple(partitions),
+    def encode(self, version: int, queries: list[TopicQuery] | None) -> bytes:
+        """Return the body of the answer to a request for few topics or for all."""
+        cluster, state_topic = self._cluster, self._cluster.state_topic
+        self._look()
+        name: tuple[int, TopicQuery | None] | None = None
+        if queries is None:
+            name = version, None
+        elif len(queries) == 1 and state_topic is not None and _is_for(queries[0], state_topic):
+            name = version, TopicQuery(queries[0].name and state_topic.name, state_topic.topic_id)
+        if name is None:
+            return b"".join(self.encode_in_steps(version, queries or []))
+        body = self._bodies.get(name)
+        if body is None:
+            topics = [] if state_topic is None else [_make_state_topic(version, state_topic, cluster)]
+            body = self._bodies[name] = schemas.encode(_make_response(version, cluster, topics))
+        return body
+
+    def encode_in_steps(self, version: int, queries: list[TopicQuery]) -> Iterator[bytes]:
+        """Return the body of the answer to a request for many topics, in pieces."""
+        cluster, state_topic = self._cluster, self._cluster.state_topic
+        asked = list(dict.fromkeys(queries))
+        # Topics stand behind one another, so the body is that of an answer without one, cut open where they belong.
+        empty = schemas.encode(_make_response(version, cluster, []))
+        end = len(empty) - _size_behind_topics(version)
+        if version >= FLEXIBLE_FROM:
+            yield empty[: end - 1] + encode_varint(len(asked) + 1)
+        else:
+            yield empty[: end - _INT32.size] + _INT32.pack(len(asked))
+        for query in asked:
+            if state_topic is not None and _is_for(query, state_topic):
+                yield schemas.encode(_make_state_topic(version, state_topic, cluster))
+            else:
+                yield schemas.encode(_make_unknown_topic(version, query))
+        yield empty[end:]
+
+    def _look(self) -> None:
+        """Forget what was encoded if the cluster looks different."""
+        cluster, topic = self._cluster, self._cluster.state_topic
+        shape = None
+        if topic is not None:
+            owners = tuple(map(cluster.owner, range(topic.partition_count)))
+            shape = (topic.name, topic.topic_id, owners)
+        seen = (cluster.cluster_id, tuple(cluster.nodes), shape)
+        if seen != self._seen:
+            self._seen = seen
+            self._bodies.clear()
+
+
+def _size_behind_topics(version: int) -> int:
+    """Return how many bytes follow the topics: authorized operations, error code, tagged fields."""
+    operations = _INT32.size if version in _CLUSTER_OPERATIONS else 0
+    error_code = 2 if version >= _ERROR_CODE_FROM else 0
+    return operations + error_code + (version >= FLEXIBLE_FROM)
+
+
+def _make(version: int, entity: str, /, **values: object) -> Any:  # noqa: ANN401
+    return schemas.make("metadata", version, entity, **values)
+
+
+def _make_state_topic(version: int, topic: StateTopicView, cluster: ClusterView) -> Any:  # noqa: ANN401
+    partitions = []
+    for index in range(topic.partition_count):
+        owner = cluster.owner(index)
+        replicas = () if owner is None else (owner.node_id,)
+        partition = _make(
+            version,
+            "MetadataResponsePartition",
+            error_code=ErrorCode.leader_not_available if owner is None else ErrorCode.none,
+            partition_index=index,
+            leader_id=_NO_NODE if owner is None else owner.node_id,
+            replica_nodes=replicas,
+            isr_nodes=replicas,
         )
+        partitions.append(partition)
+    return _make(
+        version,
+        "MetadataResponseTopic",
+        error_code=ErrorCode.none,
+        name=topic.name,
+        topic_id=uuid.UUID(bytes=topic.topic_id),
+        is_internal=True,
+        partitions=tuple(partitions),
+    )
 
-    def make_unknown_topic(query: TopicQuery) -> Any:  # noqa: ANN401
-        is_by_name = query.name is not None
-        return make(
-            "MetadataResponseTopic",
-            error_code=ErrorCode.unknown_topic_or_partition if is_by_name else ErrorCode.unknown_topic_id,
-            # Versions 10 and 11 know ids but no null name.
-            name=query.name if is_by_name or version >= 12 else "",
-            topic_id=None if is_by_name or query.topic_id == _NO_TOPIC_ID else uuid.UUID(bytes=query.topic_id),
-            is_internal=False,
-            partitions=(),
-        )
 
-    state_topic = cluster.state_topic
-    if queries is None:
-        topics = [] if state_topic is None else [make_state_topic(state_topic)]
-    else:
-        topics = [
-            make_state_topic(state_topic)
-            if state_topic is not None and _is_for(query, state_topic)
-            else make_unknown_topic(query)
-            for query in dict.fromkeys(queries)
-        ]
-    response = make(
+def _make_unknown_topic(version: int, query: TopicQuery) -> Any:  # noqa: ANN401
+    is_by_name = query.name is not None
+    return _make(
+        version,
+        "MetadataResponseTopic",
+        error_code=ErrorCode.unknown_topic_or_partition if is_by_name else ErrorCode.unknown_topic_id,
+        # Versions 10 and 11 know ids but no null name.
+        name=query.name if is_by_name or version >= 12 else "",
+        topic_id=None if is_by_name or query.topic_id == _NO_TOPIC_ID else uuid.UUID(bytes=query.topic_id),
+        is_internal=False,
+        partitions=(),
+    )
+
+
+def _make_response(version: int, cluster: ClusterView, topics: list[Any]) -> Any:  # noqa: ANN401
+    return _make(
+        version,
         "MetadataResponse",
         throttle_time=timedelta(0),
         brokers=tuple(
-            make("MetadataResponseBroker", node_id=node.node_id, host=node.host, port=node.port)
+            _make(version, "MetadataResponseBroker", node_id=node.node_id, host=node.host, port=node.port)
             for node in cluster.nodes
         ),
         cluster_id=cluster.cluster_id,
@@ -127,7 +191,6 @@ def encode_response(version: int, queries: list[TopicQuery] | None, cluster: Clu
         topics=tuple(topics),
         error_code=ErrorCode.none,
     )
-    return schemas.encode(response)
 
 
 def _is_for(query: TopicQuery, topic: StateTopicView) -> bool:

@@ -30,6 +30,7 @@ from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.own_view import OwnView
 from holdfast.daemon.peers import Peers
 from holdfast.daemon.server import CannotListen, Server
+from holdfast.daemon.server_metrics import ServerMetrics
 from holdfast.daemon.service import ShareService
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.shards import Shards
@@ -134,11 +135,14 @@ class Node:
             commands = AdminCommands(self, shards, upkeep)
             admin = Admin(commands.table(), settings.log.admin_timeout_ms)
             at_exit("admin commands", admin.close)
-            handler = ApiHandler(gate, self.view, admin, settings.limits.share_partitions_per_request_max)
+            handler = ApiHandler(gate, self.view, admin, settings.limits)
             report = ClientLines(settings.logging.client_lines_per_minute_max)
             server = Server(Peers(handler, APIS, settings.limits, report))
             await server.start(*settings.listener.listen_address)
             at_exit("server", lambda: server.drain(0))
+            server_metrics = ServerMetrics(self.registry, server.peers)
+            server_metrics.start()
+            at_exit("server metrics", server_metrics.stop)
             self.port = server.port
             host, port = settings.listener.advertised_address
             self.view.listens(host, port or server.port)

@@ -14,6 +14,8 @@ from holdfast.daemon.shard import ShareShard
 from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.results import (
+    PATIENT_CALLER,
+    Caller,
     DeleteResult,
     InitializePartition,
     InitializeResult,
@@ -25,6 +27,7 @@ from holdfast.records.results import (
     SummaryResult,
     WriteResult,
 )
+from holdfast.records.wire import BATCH_SIZE
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.machine import Decision
 
@@ -32,6 +35,9 @@ _log = structlog.get_logger(__name__)
 
 Topics = list[tuple[bytes, list[PartitionRequest]]]
 Respond = Callable[[StateResponse], None]
+
+#: An error's text is repeated for every share partition that fails.
+_ERROR_TEXT_MAX = 200
 
 _DELIVERY_STATES = frozenset((AVAILABLE, ACKNOWLEDGED, ARCHIVED))
 
@@ -55,9 +61,10 @@ class PendingRequest:
         respond: takes the answer.
         metrics: where writes are counted and timed.
         clock_ms: monotonic; given for a Write, whose time is taken, else None.
+        caller: asked how large the answer may be.
     """
 
-    __slots__ = ("_clock_ms", "_respond", "_started_ms", "_topics", "metrics", "results", "waiting")
+    __slots__ = ("_clock_ms", "_respond", "_started_ms", "_topics", "caller", "metrics", "results", "waiting")
 
     def __init__(
         self,
@@ -66,7 +73,9 @@ class PendingRequest:
         respond: Respond,
         metrics: Metrics,
         clock_ms: Callable[[], float] | None = None,
+        caller: Caller = PATIENT_CALLER,
     ) -> None:
+        self.caller = caller
         self._topics = topics
         self._respond = respond
         self.metrics = metrics
@@ -144,7 +153,7 @@ class ShareOperation:
     def failure(cls, error: Exception) -> PartitionResult:
         """Return the result of a share partition whose operation failed."""
         code, text = error_of(error)
-        return cls.result_type(code, f"{cls.name}: {text}")
+        return cls.result_type(code, f"{cls.name}: {text}"[:_ERROR_TEXT_MAX])
 
     def complete(self, outcome: Any) -> None:  # noqa: ANN401 - what `decide` returned, or a failure
         """Take the result of this share partition; the last one answers its request."""
@@ -176,9 +185,14 @@ class ReadOperation(ShareOperation):
     result_type = ReadResult
 
     def decide(self, machine: ShareShard, now_ms: int) -> Decision:
-        """Decide a Read; one that writes counts as a write."""
+        """Decide a Read; one that writes counts as a write, and one whose answer has no room left is to be asked again."""
         request: ReadPartition = self.request
         decision = machine.decide_read(self.key, request.leader_epoch, now_ms)
+        result = decision.response
+        if isinstance(result, ReadResult) and result.state_batches:
+            size_bytes = len(result.state_batches) * BATCH_SIZE
+            if not self.pending.caller.reserve(size_bytes):
+                return Decision((), ReadResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, _ANSWER_FULL))
         if decision.records:
             self.pending.metrics.write_recorded(1)
         return decision
@@ -227,6 +241,10 @@ class SummaryOperation(ShareOperation):
     def decide(self, machine: ShareShard, now_ms: int) -> Decision:
         """Decide a ReadSummary."""
         return machine.decide_summary(self.key)
+
+
+#: Retriable, and each time those that were answered are not asked for again.
+_ANSWER_FULL = "The answer is full; ask again for this share partition, with fewer beside it."
 
 
 def _malformed(result_type: Callable[[int, str], PartitionResult], text: str) -> Decision:

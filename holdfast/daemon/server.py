@@ -58,6 +58,8 @@ class Server:
     async def drain(self, deadline_ms: int) -> int:
         """Stop listening, let requests in flight finish until the deadline, close all connections.
 
+        A client whose requests are all answered has `unread_timeout_ms` to take the answers, and no more than that.
+
         Returns:
             The number of connections that were cut off with requests in flight.
         """
@@ -70,14 +72,13 @@ class Server:
             self._sweep.cancel()
         peers.drain()
         cut_off = 0
-        if len(peers):
-            try:
-                await asyncio.wait_for(peers.is_empty.wait(), deadline_ms / 1_000)
-            except TimeoutError:
-                cut_off = len(peers)
-                _log.warning("Connections are cut off with requests in flight.", connections=cut_off)
-                peers.abort()
-                await peers.is_empty.wait()
+        if not await _is_set(peers.is_answered, deadline_ms):
+            cut_off = peers.unanswered()
+            _log.warning("Connections are cut off with requests in flight.", connections=cut_off)
+        elif not await _is_set(peers.is_empty, peers.limits.unread_timeout_ms):
+            _log.info("Connections are cut off whose clients do not take their answers.", connections=len(peers))
+        peers.abort()
+        await peers.is_empty.wait()
         return cut_off
 
     def _make_protocol(self) -> asyncio.Protocol:
@@ -92,3 +93,13 @@ class Server:
     def _close_overdue(self) -> None:
         self.peers.close_overdue()
         self._schedule_sweep()
+
+
+async def _is_set(event: asyncio.Event, timeout_ms: int) -> bool:
+    """Wait for an event; returns whether it came in time."""
+    if not event.is_set():
+        try:
+            await asyncio.wait_for(event.wait(), timeout_ms / 1_000)
+        except TimeoutError:
+            return False
+    return True

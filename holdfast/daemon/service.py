@@ -22,7 +22,7 @@ from holdfast.daemon.operations import (
     SummaryOperation,
     WriteOperation,
 )
-from holdfast.records.keys import SharePartitionKey, log_partition
+from holdfast.records.keys import SharePartitionKey, group_hash, log_partition
 from holdfast.records.results import StateRequest
 from holdfast.runtime.errors import NotAvailable
 from holdfast.runtime.machine import Operation
@@ -44,6 +44,9 @@ _OPERATIONS: dict[int, _OperationType] = {
 #: What Kafka's record keys can carry; in any codec, so that a log can be moved from one to the other.
 _GROUP_ID_BYTES_MAX = 0x7FFF
 _UTF_8_BYTES_MAX = 4
+
+#: Keys with longer group ids are not remembered, so that what is remembered has a bound in bytes.
+_CACHED_GROUP_ID_MAX = 256
 
 _NOT_ACTIVE = "this node does not serve share state now"
 
@@ -114,7 +117,7 @@ class ShareService:
         Raises:
             NotAvailable: before start-up and after shutdown.
         """
-        return (self._places.get(key) or self._place(*key))[1]
+        return (self._places.get(key) or self._place(key, group_hash(key.group_id)))[1]
 
     # ---- calls -----------------------------------------------------------------------------------------------------
 
@@ -124,7 +127,11 @@ class ShareService:
         What the request has waited before is taken off its time.
         A request that names nothing, or holds a topic without partitions, is answered with nothing at all, as Kafka does.
         """
-        group_id, topics = request
+        group_id, topics, caller = request
+        if not caller.is_wanted:
+            # Nobody waits any more; what was not begun is left out.
+            respond([])
+            return
         count = 0
         has_empty_topic = False
         for _, partitions in topics:
@@ -141,9 +148,9 @@ class ShareService:
         operation_type = _OPERATIONS[api_key]
         if api_key == WRITE:
             self._metrics.write_recorded(count)
-            pending = PendingRequest(topics, count, respond, self._metrics, self._clock_ms)
+            pending = PendingRequest(topics, count, respond, self._metrics, self._clock_ms, caller)
         else:
-            pending = PendingRequest(topics, count, respond, self._metrics)
+            pending = PendingRequest(topics, count, respond, self._metrics, None, caller)
         if not self.is_active:
             pending.refuse(operation_type.failure(NotAvailable(_NOT_ACTIVE)))
         elif len(group_id) * _UTF_8_BYTES_MAX > _GROUP_ID_BYTES_MAX < len(group_id.encode()):
@@ -156,12 +163,18 @@ class ShareService:
         self, request: StateRequest, operation_type: _OperationType, pending: PendingRequest, waited_ms: int
     ) -> None:
         places = self._places
-        group_id, topics = request
+        group_id, topics, _ = request
+        hash_of_group: int | None = None
         operations: list[tuple[int, Operation]] = []
         for topic_id, partitions in topics:
             for asked in partitions:
-                place = (group_id, topic_id, asked.partition)
-                key, log_partition_index = places.get(place) or self._place(*place)
+                name = (group_id, topic_id, asked.partition)
+                place = places.get(name)
+                if place is None:
+                    if hash_of_group is None:
+                        hash_of_group = group_hash(group_id)
+                    place = self._place(SharePartitionKey(*name), hash_of_group)
+                key, log_partition_index = place
                 operations.append((log_partition_index, operation_type(key, asked, pending, len(operations))))
         try:
             self._runtime.write_many(operations, waited_ms)
@@ -171,12 +184,12 @@ class ShareService:
                 if result is None:
                     pending.complete(index, operation_type.failure(bug))
 
-    def _place(self, group_id: str, topic_id: bytes, partition: int) -> tuple[SharePartitionKey, int]:
+    def _place(self, key: SharePartitionKey, hash_of_group: int) -> tuple[SharePartitionKey, int]:
         if not self.is_active:
             raise NotAvailable(_NOT_ACTIVE)
-        key = SharePartitionKey(group_id, topic_id, partition)
-        place = key, log_partition(key, self._partition_count)
-        if len(self._places) >= self._key_cache_size_max:
-            self._places.clear()
-        self._places[key] = place
+        place = key, log_partition(key, self._partition_count, hash_of_group)
+        if len(key.group_id) <= _CACHED_GROUP_ID_MAX:
+            if len(self._places) >= self._key_cache_size_max:
+                self._places.clear()
+            self._places[key] = place
         return place

@@ -17,7 +17,7 @@ from holdfast.daemon.errors import ErrorCode
 from holdfast.daemon.shard_state import MetadataImage, ShardConfig, ShardState, ShardSummary
 from holdfast.records.batches import StateBatch
 from holdfast.records.combining import combine
-from holdfast.records.keys import SharePartitionKey, format_key, format_topic_id
+from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
 from holdfast.records.results import (
     DeleteResult,
@@ -340,7 +340,7 @@ def _refuse_partition(result: _Result, key: SharePartitionKey) -> Decision:
 
 
 def _refuse_uninitialized(result: _Result, key: SharePartitionKey) -> Decision:
-    text = f"The share partition {format_key(key)} was never initialized; send InitializeShareGroupState first."
+    text = f"The share partition {key.partition} was never initialized; send InitializeShareGroupState first."
     return Decision((), result(ErrorCode.INVALID_REQUEST, text))
 
 
@@ -355,10 +355,10 @@ def _refuse_state_epoch(result: _Result, state_epoch: int, state: ShareState) ->
 
 
 def _refuse_unknown(result: _Result, key: SharePartitionKey) -> Decision:
-    text = f"The topic {format_topic_id(key.topic_id)} has no partition {key.partition} that this node knows of."
+    text = f"The topic has no partition {key.partition} that this node knows of."
     return Decision((), result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text))
 
 
 def _refuse(key: SharePartitionKey, why: str) -> Decision:
-    text = f"The share partition {format_key(key)} {why}; move its start offset."
+    text = f"The share partition {key.partition} {why}; move its start offset."
     return Decision((), WriteResult(ErrorCode.UNKNOWN_SERVER_ERROR, text))

@@ -32,6 +32,8 @@ from holdfast.records.batches import SettledBatches, StateBatch, make_batch
 
 #: How often a batch may on average be cut and put back before `_sweep` takes over; recorded cases need less than 2.
 _PUT_BACK_PER_BATCH_MAX: Final = 16
+#: And how often in all, beside once for each batch, so that a Write of thousands of batches takes no longer than sorting.
+_PUT_BACK_MAX: Final = 8_000
 
 _FIRST_OFFSET = itemgetter(0)
 _LAST_OFFSET = itemgetter(1)
@@ -132,7 +134,7 @@ def _settle(batches: list[StateBatch]) -> tuple[StateBatch, ...]:
     heapify(waiting)
     final: list[StateBatch] = []
     first, last, count, state = heappop(waiting)
-    put_back_left = _PUT_BACK_PER_BATCH_MAX * len(batches)
+    put_back_left = min(_PUT_BACK_PER_BATCH_MAX * len(batches), _PUT_BACK_MAX + len(batches))
     while waiting:
         next_first, next_last, next_count, next_state = waiting[0]
         is_same = next_count == count and next_state == state

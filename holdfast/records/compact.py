@@ -13,6 +13,8 @@ from typing import Final
 #: Longest varint of 32 bits.
 _VARINT_SIZE_MAX: Final = 5
 _INT32_MAX: Final = (1 << 31) - 1
+#: Tagged fields of one struct; Kafka's messages have three at most.
+_TAGS_MAX: Final = 100
 _ONE_BYTE: Final = [bytes((value,)) for value in range(0x80)]
 
 
@@ -126,9 +128,11 @@ def skip_tags(data: bytes | memoryview, offset: int, field: str) -> int:
     """Return the offset behind the tagged fields at `offset`; we know none of them.
 
     Raises:
-        MalformedBody: they are cut off.
+        MalformedBody: they are cut off, or too many.
     """
     count, position = read_varint(data, offset, field)
+    if count > _TAGS_MAX:
+        raise MalformedBody(field, offset, f"it has {count} tagged fields, at most {_TAGS_MAX} are taken")
     for _ in range(count):
         _, position = read_varint(data, position, field)
         size, position = read_varint(data, position, field)

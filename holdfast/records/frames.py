@@ -18,6 +18,7 @@ from holdfast.records.compact import MalformedBody, skip_tags
 
 #: Bytes of the length in front of every frame; it counts what follows it.
 LENGTH_SIZE: Final = 4
+_FRAME_SIZE_MAX: Final = (1 << 31) - 1
 
 _LENGTH: Final = Struct(">i")
 _REQUEST: Final = Struct(">hhih")
@@ -83,6 +84,18 @@ def encode_response(correlation_id: int, body: bytes, has_tags: bool) -> bytes:
     if has_tags:
         return _pack_response_with_tags(len(body) + 5, correlation_id) + body
     return _pack_response(len(body) + 4, correlation_id) + body
+
+
+def encode_response_head(correlation_id: int, body_size: int, has_tags: bool) -> bytes:
+    """Return what `encode_response` puts in front of a body of `body_size` bytes.
+
+    Raises:
+        ValueError: the answer is larger than a frame can be.
+    """
+    size = body_size + (5 if has_tags else 4)
+    if size > _FRAME_SIZE_MAX:
+        raise ValueError(f"An answer of {size} bytes is larger than a frame can be.")
+    return (_pack_response_with_tags if has_tags else _pack_response)(size, correlation_id)
 
 
 def read_response_header(frame: bytes, has_tags: bool) -> tuple[int, int]:

@@ -22,7 +22,8 @@ TOPIC_ID_SIZE = 16
 # The last of 22 characters carries two bits; what its other four bits say is ignored, as Java does.
 _TOPIC_ID = re.compile(r"([A-Za-z0-9_-]{22})(?:==)?")
 # Java reads digits by UTF-16 code unit, so decimal digits outside of the basic plane are not digits to it.
-_PARTITION = re.compile(r"[+-]?(?:(?![\U00010000-\U0010FFFF])\d)+")
+# A number of 32 bits has ten digits; more of them, zeros in front, nobody writes.
+_PARTITION = re.compile(r"[+-]?(?:(?![\U00010000-\U0010FFFF])\d){1,10}")
 # What Java's String.trim removes.
 _TRIMMED = "".join(map(chr, range(0x21)))
 
@@ -82,10 +83,15 @@ def parse_key(text: str) -> SharePartitionKey:
     return SharePartitionKey(group_id, parse_topic_id(topic_id), number)
 
 
-def java_string_hash(text: str) -> int:
-    """Return Java's `String.hashCode` of `text`: signed 32 bit, over its UTF-16 code units."""
+def java_string_hash(text: str, before: int = 0) -> int:
+    """Return Java's `String.hashCode` of `text`: signed 32 bit, over its UTF-16 code units.
+
+    Args:
+        text: what is hashed.
+        before: the hash of what stands before `text` in the same string.
+    """
     units = _code_units(text)
-    value = 0
+    value = before & 0xFFFFFFFF
     # One chunk is one call into C; the chunk bounds the sum to what a machine word holds.
     for start in range(0, len(units), _HASH_CHUNK):
         chunk = units[start : start + _HASH_CHUNK]
@@ -100,8 +106,20 @@ def _code_units(text: str) -> bytes | memoryview:
     return memoryview(text.encode(_UTF_16, "surrogatepass")).cast("H")
 
 
-def log_partition(key: SharePartitionKey, partition_count: int) -> int:
-    """Return the log partition, 0 ≤ result < `partition_count`, that holds the state of `key`."""
-    value = java_string_hash(format_key(key))
+def group_hash(group_id: str) -> int:
+    """Return what all keys of a group have in common, for `log_partition`; it takes the time of reading the group id."""
+    return java_string_hash(f"{group_id}:")
+
+
+def log_partition(key: SharePartitionKey, partition_count: int, hash_of_group: int | None = None) -> int:
+    """Return the log partition, 0 ≤ result < `partition_count`, that holds the state of `key`.
+
+    Args:
+        key: the share partition.
+        partition_count: of the log.
+        hash_of_group: `group_hash` of its group, if that is known already.
+    """
+    before = group_hash(key.group_id) if hash_of_group is None else hash_of_group
+    value = java_string_hash(f"{format_topic_id(key.topic_id)}:{key.partition}", before)
     # Java's abs(-2^31) overflows; Kafka takes 0 in its place.
     return 0 if value == -(1 << 31) else abs(value) % partition_count

@@ -7,7 +7,7 @@ A failed result carries the defaults Kafka sends: epochs 0, start offset 0, no b
 Source: KIP-932, message schemas 83 to 87.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from holdfast.records.batches import StateBatch
 
@@ -97,11 +97,41 @@ PartitionRequest = InitializePartition | ReadPartition | WritePartition | Delete
 PartitionResult = InitializeResult | ReadResult | WriteResult | DeleteResult | SummaryResult
 
 
+class Caller(Protocol):
+    """Who asked, as far as it matters for how much is done for them."""
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody still waits for the answer."""
+
+    def reserve(self, size_bytes: int) -> bool:
+        """Promise so many bytes of state batches in the answer; returns whether there is room for them."""
+
+
+class PatientCaller:
+    """A caller who waits for ever, and takes an answer of any size."""
+
+    __slots__ = ()
+
+    @property
+    def is_wanted(self) -> bool:
+        """Always."""
+        return True
+
+    def reserve(self, size_bytes: int) -> bool:
+        """Take it."""
+        return True
+
+
+PATIENT_CALLER: Final = PatientCaller()
+
+
 class StateRequest(NamedTuple):
     """A share-state request: `topics` holds (topic id, partitions) in the order of the wire, duplicates included."""
 
     group_id: str
     topics: list[tuple[bytes, list[PartitionRequest]]]
+    caller: Caller = PATIENT_CALLER
 
 
 #: A share-state response: (topic id, [(partition, result)]); each topic id and each partition of it once.

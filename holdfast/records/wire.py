@@ -9,11 +9,11 @@ Source: KIP-932, message schemas 83 to 87; Kafka's names are used for fields in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from struct import Struct
 from struct import error as StructError  # noqa: N812
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from holdfast.records.batches import StateBatch
 from holdfast.records.compact import (
@@ -26,6 +26,8 @@ from holdfast.records.compact import (
     skip_tags,
 )
 from holdfast.records.results import (
+    PATIENT_CALLER,
+    Caller,
     DeletePartition,
     DeleteResult,
     InitializePartition,
@@ -43,15 +45,20 @@ from holdfast.records.results import (
 )
 
 __all__ = [
+    "BATCH_SIZE",
     "DELETE",
     "INITIALIZE",
     "READ",
     "SUMMARY",
+    "UNBOUNDED",
     "VERSIONS",
     "WRITE",
+    "Bounds",
     "MalformedBody",
+    "decode_in_steps",
     "decode_request",
     "decode_response",
+    "encode_in_steps",
     "encode_request",
     "encode_response",
 ]
@@ -86,24 +93,56 @@ _pack_result = _RESULT.pack
 
 # `tuple.__new__` skips the constructor that a named tuple has in Python; the argument is one tuple of all fields.
 _make_batch: Callable[[tuple[int, int, int, int]], StateBatch] = partial(tuple.__new__, StateBatch)
-_make_request: Callable[[tuple[str, list[Any]]], StateRequest] = partial(tuple.__new__, StateRequest)
+_make_request: Callable[[tuple[str, list[Any], Caller]], StateRequest] = partial(tuple.__new__, StateRequest)
 _make_write: Callable[[tuple[Any, ...]], WritePartition] = partial(tuple.__new__, WritePartition)
+
+#: Bytes of a state batch in a request or an answer.
+BATCH_SIZE: Final = _BATCH.size
+#: How much a step decodes or encodes: share partitions, and about as many state batches as take the same time.
+_PARTITIONS_PER_STEP: Final = 200
+_BATCHES_PER_STEP: Final = 2_000
+
+
+class Bounds(NamedTuple):
+    """How much one request may hold."""
+
+    share_partitions: int = _INT32_MAX
+    #: For one share partition.
+    state_batches: int = _INT32_MAX
+    #: For all of them.
+    state_batches_in_all: int = _INT32_MAX
+
+
+UNBOUNDED: Final = Bounds()
 
 
 def decode_request(
-    api_key: int, version: int, data: _Buffer, offset: int = 0, partitions_max: int = _INT32_MAX
+    api_key: int,
+    version: int,
+    data: _Buffer,
+    offset: int = 0,
+    bounds: Bounds = UNBOUNDED,
+    caller: Caller = PATIENT_CALLER,
 ) -> StateRequest:
     """Return the request whose body reaches from `offset` to the end of `data`.
 
+    Args:
+        api_key: 83 to 87.
+        version: of the request.
+        data: the whole frame.
+        offset: where the body begins.
+        bounds: how much it may hold; state batches in all are not counted here, but by `decode_in_steps`.
+        caller: becomes part of the request.
+
     Raises:
-        MalformedBody: the body is cut off, holds a null or a length that cannot be, has bytes behind its end, or names
-            more than `partitions_max` share partitions.
+        MalformedBody: the body is cut off, holds a null or a length that cannot be, has bytes behind its end, or holds
+            more than `bounds` allow.
         KeyError: the version is not in `VERSIONS`.
     """
     read_partitions = _REQUEST_READERS[api_key, version]
     group_id, offset = read_string(data, offset, "GroupId")
     topics: list[tuple[bytes, list[PartitionRequest]]] = []
-    partitions_left = partitions_max
+    partitions_left, batches_max, _ = bounds
     try:
         if data[offset] == _ONE:
             count, offset = 1, offset + 1
@@ -117,16 +156,63 @@ def decode_request(
                 partition_count, offset = read_count(data, offset + 16, _PARTITION_SIZE_MIN, "Topics.Partitions")
             partitions_left -= partition_count
             if partitions_left < 0:
-                reason = f"one request may name at most {partitions_max} share partitions"
-                raise MalformedBody("Topics.Partitions", offset, reason)
-            partitions, offset = read_partitions(data, offset, partition_count)
+                raise _too_many_partitions(offset, bounds)
+            partitions, offset = read_partitions(data, offset, partition_count, batches_max)
             offset = skip_tags(data, offset, "Topics") if data[offset] else offset + 1
             topics.append((topic_id, partitions))
         if data[offset] or offset + 1 != len(data):
             _end(data, offset)
     except (StructError, IndexError) as error:
         raise MalformedBody("Topics", offset, "the bytes end in the middle of it") from error
-    return _make_request((group_id, topics))
+    return _make_request((group_id, topics, caller))
+
+
+def decode_in_steps(
+    api_key: int, version: int, data: _Buffer, offset: int, bounds: Bounds, caller: Caller
+) -> Generator[bool, None, StateRequest]:
+    """Do what `decode_request` does, in steps of a millisecond or so, for a large request; each yields True."""
+    read_partitions = _REQUEST_READERS[api_key, version]
+    group_id, offset = read_string(data, offset, "GroupId")
+    topics: list[tuple[bytes, list[PartitionRequest]]] = []
+    partitions_left, batches_max, batches_left = bounds
+    done, done_batches = 0, 0
+    try:
+        count, offset = read_count(data, offset, _TOPIC_SIZE_MIN, "Topics")
+        for _ in range(count):
+            topic_id, _ = _unpack_topic(data, offset)
+            partition_count, offset = read_count(data, offset + 16, _PARTITION_SIZE_MIN, "Topics.Partitions")
+            partitions_left -= partition_count
+            if partitions_left < 0:
+                raise _too_many_partitions(offset, bounds)
+            partitions: list[PartitionRequest] = []
+            while partition_count:
+                size = min(partition_count, _PARTITIONS_PER_STEP if api_key != WRITE else 1)
+                read, offset = read_partitions(data, offset, size, batches_max)
+                partitions += read
+                partition_count -= size
+                done += size
+                if api_key == WRITE:
+                    batches = len(read[0].state_batches)  # type: ignore[union-attr]  # a Write has them
+                    batches_left -= batches
+                    done_batches += batches
+                    if batches_left < 0:
+                        reason = f"one request may write at most {bounds.state_batches_in_all} state batches"
+                        raise MalformedBody("StateBatches", offset, reason)
+                if done >= _PARTITIONS_PER_STEP or done_batches >= _BATCHES_PER_STEP:
+                    done = done_batches = 0
+                    yield True
+            offset = skip_tags(data, offset, "Topics")
+            topics.append((topic_id, partitions))
+            done += 1
+        _end(data, offset)
+    except (StructError, IndexError) as error:
+        raise MalformedBody("Topics", offset, "the bytes end in the middle of it") from error
+    return _make_request((group_id, topics, caller))
+
+
+def _too_many_partitions(offset: int, bounds: Bounds) -> MalformedBody:
+    reason = f"one request may name at most {bounds.share_partitions} share partitions"
+    return MalformedBody("Topics.Partitions", offset, reason)
 
 
 def encode_response(api_key: int, version: int, response: StateResponse) -> bytes:
@@ -144,6 +230,36 @@ def encode_response(api_key: int, version: int, response: StateResponse) -> byte
     return b"".join(parts)
 
 
+def encode_in_steps(api_key: int, version: int, response: StateResponse) -> Iterator[bytes]:
+    """Do what `encode_response` does, in steps of a millisecond or so, for a large response; each yields a piece."""
+    encode_result = _RESULT_WRITERS[api_key, version]
+    parts = [encode_varint(len(response) + 1)]
+    done = 0
+    for topic_id, results in response:
+        parts.append(topic_id)
+        parts.append(encode_varint(len(results) + 1))
+        for partition, result in results:
+            batches = result.state_batches if isinstance(result, ReadResult) else ()
+            if len(batches) > _BATCHES_PER_STEP:
+                parts.append(_encode_read_head(partition, result))
+                for start in range(0, len(batches), _BATCHES_PER_STEP):
+                    parts.append(_pack_batches(batches[start : start + _BATCHES_PER_STEP]))
+                    yield b"".join(parts)
+                    parts.clear()
+                parts.append(b"\x00")
+                continue
+            parts.append(encode_result(partition, result))
+            done += 1 + len(batches) * _PARTITIONS_PER_STEP // _BATCHES_PER_STEP
+            if done >= _PARTITIONS_PER_STEP:
+                done = 0
+                yield b"".join(parts)
+                parts.clear()
+        parts.append(b"\x00")
+        done += 1
+    parts.append(b"\x00")
+    yield b"".join(parts)
+
+
 def encode_request(api_key: int, version: int, request: StateRequest) -> bytes:
     """Return the body of a request; what `version` cannot carry (a delivery complete count in Write 0) is left out.
 
@@ -151,7 +267,7 @@ def encode_request(api_key: int, version: int, request: StateRequest) -> bytes:
         ValueError: a topic id is not 16 bytes, or a number does not fit its field.
     """
     encode_partition = _PARTITION_WRITERS[api_key, version]
-    group_id, topics = request
+    group_id, topics, _ = request
     parts = [encode_string(group_id), encode_varint(len(topics) + 1)]
     append = parts.append
     try:
@@ -208,7 +324,7 @@ def _end(data: _Buffer, offset: int) -> None:
 
 # Requests, one share partition at a time.
 
-_PartitionsReader = Callable[[_Buffer, int, int], tuple[list[PartitionRequest], int]]
+_PartitionsReader = Callable[[_Buffer, int, int, int], tuple[list[PartitionRequest], int]]
 
 
 def _reader_of_fixed(layout: str, kind: type[PartitionRequest]) -> _PartitionsReader:
@@ -217,7 +333,9 @@ def _reader_of_fixed(layout: str, kind: type[PartitionRequest]) -> _PartitionsRe
     unpack, size, field_count = struct.unpack_from, struct.size, len(layout)
     make: Callable[[tuple[int, ...]], PartitionRequest] = partial(tuple.__new__, kind)
 
-    def read_partitions(data: _Buffer, offset: int, count: int) -> tuple[list[PartitionRequest], int]:
+    def read_partitions(
+        data: _Buffer, offset: int, count: int, _batches_max: int
+    ) -> tuple[list[PartitionRequest], int]:
         partitions = []
         for _ in range(count):
             fields = unpack(data, offset)
@@ -234,7 +352,7 @@ def _reader_of_writes(layout: str, absent: tuple[int, ...]) -> _PartitionsReader
     unpack, size = struct.unpack_from, struct.size
     field_count = len(layout)
 
-    def read_partitions(data: _Buffer, offset: int, count: int) -> tuple[list[PartitionRequest], int]:
+    def read_partitions(data: _Buffer, offset: int, count: int, batches_max: int) -> tuple[list[PartitionRequest], int]:
         partitions: list[PartitionRequest] = []
         for _ in range(count):
             fields = unpack(data, offset)
@@ -248,7 +366,7 @@ def _reader_of_writes(layout: str, absent: tuple[int, ...]) -> _PartitionsReader
                     partitions.append(_make_write((*fields[:field_count], *absent, (batch,))))
                     offset += 21
                     continue
-            batches, offset = _read_batches(data, offset - 1)
+            batches, offset = _read_batches(data, offset - 1, batches_max)
             offset = skip_tags(data, offset, "Topics.Partitions") if data[offset] else offset + 1
             partitions.append(_make_write((*fields[:field_count], *absent, batches)))
         return partitions, offset
@@ -256,8 +374,11 @@ def _reader_of_writes(layout: str, absent: tuple[int, ...]) -> _PartitionsReader
     return read_partitions
 
 
-def _read_batches(data: _Buffer, offset: int) -> tuple[tuple[StateBatch, ...], int]:
+def _read_batches(data: _Buffer, offset: int, batches_max: int = _INT32_MAX) -> tuple[tuple[StateBatch, ...], int]:
     count, offset = read_count(data, offset, _BATCH.size, "StateBatches")
+    if count > batches_max:
+        reason = f"one share partition has {count} state batches, at most {batches_max} are taken"
+        raise MalformedBody("StateBatches", offset, reason)
     end = offset + count * _BATCH.size
     if not any(data[offset + _BATCH.size - 1 : end : _BATCH.size]):
         return tuple(map(_make_batch, _BATCH_WITHOUT_TAGS.iter_unpack(data[offset:end]))), end
@@ -281,7 +402,11 @@ _REQUEST_READERS: Final[dict[tuple[int, int], _PartitionsReader]] = {
 
 
 def _encode_batches(batches: Sequence[StateBatch]) -> bytes:
-    return encode_varint(len(batches) + 1) + b"".join([_pack_batch(*batch) for batch in batches])
+    return encode_varint(len(batches) + 1) + _pack_batches(batches)
+
+
+def _pack_batches(batches: Sequence[StateBatch]) -> bytes:
+    return b"".join([_pack_batch(*batch) for batch in batches])
 
 
 def _writer_of_fixed(layout: str) -> Callable[[Any], bytes]:
@@ -317,12 +442,17 @@ def _encode_outcome(partition: int, result: Any) -> bytes:  # noqa: ANN401
 
 
 def _encode_read(partition: int, result: Any) -> bytes:  # noqa: ANN401
+    return b"%b%b\x00" % (_encode_read_head(partition, result), _pack_batches(result[4]))
+
+
+def _encode_read_head(partition: int, result: Any) -> bytes:  # noqa: ANN401
+    """Return all that stands before the state batches."""
     error_code, error_message, state_epoch, start_offset, batches = result
-    return b"%b%b%b%b\x00" % (
+    return b"%b%b%b%b" % (
         _pack_result(partition, error_code),
         encode_string(error_message),
         _READ_FIELDS.pack(state_epoch, start_offset),
-        _encode_batches(batches),
+        encode_varint(len(batches) + 1),
     )
 
 

@@ -23,7 +23,7 @@ def test_a_patched_frame_is_what_the_codec_would_encode() -> None:
     start = len(request_frame(WRITE, 1, 0, b""))
     for number in range(4):
         request.advance()
-        group_id, topics = decode_request(WRITE, 1, bytes(request.frame), start)
+        group_id, topics, _ = decode_request(WRITE, 1, bytes(request.frame), start)
         batch = StateBatch(number * 10, number * 10 + 9, 2, 1 + number % 3)
         start_offset, complete_count = [(-1, 10), (-1, 20), (0, 30), (-1, 40)][number]
         partitions = [

@@ -17,6 +17,7 @@ from holdfast.records.results import (
     PartitionResult,
     ReadPartition,
     ReadResult,
+    StateRequest,
     SummaryResult,
     WritePartition,
     WriteResult,
@@ -52,7 +53,7 @@ def test_a_state_is_read_as_a_table_or_as_json(node: Node, run: Run) -> None:
             {"first_offset": 110, "last_offset": 110, "delivery_state": "available", "delivery_count": 2},
         ],
     }
-    assert node.service.requests[0] == (wire.READ, ("g:1", [(TOPIC_ID, [ReadPartition(0, -1)])]))
+    assert node.service.requests[0] == (wire.READ, StateRequest("g:1", [(TOPIC_ID, [ReadPartition(0, -1)])]))
     assert (table.stderr, table.exit_code) == ("", Exit.DONE)
 
 
@@ -86,7 +87,7 @@ def test_a_change_is_announced_then_made_and_with_dry_run_only_announced(
     assert (dry.exit_code, dry.stdout, node.service.requests) == (0, "", [])
     assert "Nothing was changed" in dry.stderr
     done = run("state", *arguments, *NAMED)
-    assert node.service.requests == [(api_key, ("g:1", [(TOPIC_ID, [asked])]))]
+    assert node.service.requests == [(api_key, StateRequest("g:1", [(TOPIC_ID, [asked])]))]
     announced = f"Share partition g:1:{format_topic_id(TOPIC_ID)}:0 (orders): "
     assert done.stderr.startswith(announced)
     assert done.stderr.endswith("Done.\n")

@@ -38,6 +38,7 @@ from holdfast.records.results import (
     PartitionResult,
     ReadPartition,
     ReadResult,
+    StateRequest,
     SummaryPartition,
     SummaryResult,
     WritePartition,
@@ -102,11 +103,11 @@ async def test_the_five_calls() -> None:
         assert await client.delete("g", TOPIC_ID, 3) == answers[wire.DELETE]
         assert await client.read_summary("g", TOPIC_ID, 4) == answers[wire.SUMMARY]
         assert w.served[0].service.requests == [
-            (wire.INITIALIZE, ("g", [(TOPIC_ID, [InitializePartition(0, 5, -1)])])),
-            (wire.READ, ("g", [(TOPIC_ID, [ReadPartition(1, 6)])])),
-            (wire.WRITE, ("g", [(TOPIC_ID, [WritePartition(2, 5, 6, 7, 8, (batch,))])])),
-            (wire.DELETE, ("g", [(TOPIC_ID, [DeletePartition(3)])])),
-            (wire.SUMMARY, ("g", [(TOPIC_ID, [SummaryPartition(4, -1)])])),
+            (wire.INITIALIZE, StateRequest("g", [(TOPIC_ID, [InitializePartition(0, 5, -1)])])),
+            (wire.READ, StateRequest("g", [(TOPIC_ID, [ReadPartition(1, 6)])])),
+            (wire.WRITE, StateRequest("g", [(TOPIC_ID, [WritePartition(2, 5, 6, 7, 8, (batch,))])])),
+            (wire.DELETE, StateRequest("g", [(TOPIC_ID, [DeletePartition(3)])])),
+            (wire.SUMMARY, StateRequest("g", [(TOPIC_ID, [SummaryPartition(4, -1)])])),
         ]
         assert w.waits == []
 

@@ -73,7 +73,7 @@ class FakeService:
     def handle(
         self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None], caller: str
     ) -> None:
-        self.requests.append((api_key, request))
+        self.requests.append((api_key, StateRequest(request.group_id, request.topics)))
         response: StateResponse = []
         for topic_id, partitions in request.topics:
             results = []
@@ -108,11 +108,15 @@ class Reports(list[tuple[str, str, str]]):
 class CountingTransport(asyncio.Transport):
     """Takes what is written to it."""
 
-    def __init__(self) -> None:
-        super().__init__({"peername": ("10.0.0.1", 5)})
+    def __init__(self, host: str = "10.0.0.1") -> None:
+        super().__init__({"peername": (host, 5)})
         self.written: list[bytes] = []
         self.is_reading_paused = False
         self.is_closed = False
+        self.unsent_bytes = 0
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent_bytes
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written.append(bytes(data))
@@ -162,6 +166,9 @@ async def serve(
     try:
         yield Served(server, service, cluster, reports)
     finally:
+        for peer in list(server.peers._open):
+            if isinstance(peer._transport, CountingTransport):
+                peer.connection_lost(None)
         await server.drain(deadline_ms=10_000)
         await admin.close()
 

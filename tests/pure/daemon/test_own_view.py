@@ -7,7 +7,6 @@ import pytest
 from holdfast.daemon import find_coordinator
 from holdfast.daemon.cluster_view import Node
 from holdfast.daemon.errors import ErrorCode
-from holdfast.daemon.find_coordinator import Query
 from holdfast.daemon.own_view import OwnView
 from holdfast.records.keys import SharePartitionKey, format_key
 from holdfast.runtime.errors import Alarm
@@ -60,8 +59,8 @@ async def test_a_superseded_node_names_the_winner_in_the_place_of_itself() -> No
     assert first.owners() == [NODES[2]] * 2
     assert first.view.nodes == (NODES[1], NODES[2])
     key = SharePartitionKey("g", TOPIC, 0)
-    found = find_coordinator.find(6, Query(find_coordinator.SHARE, [format_key(key)]), first.view, lambda _: 1)
-    assert found == [find_coordinator.Answer(NODES[2])]
+    found = find_coordinator.Finder(6, first.view, lambda _: 1).find(format_key(key))
+    assert found == find_coordinator.Answer(NODES[2])
 
 
 async def test_each_of_a_chain_of_nodes_names_the_next_or_the_last() -> None:
@@ -94,7 +93,7 @@ async def test_a_winner_whose_address_is_not_known_is_not_named(address: str) ->
     first.settle()
     assert (first.owners(), first.view.nodes) == ([None], (NODES[1],))
     key = format_key(SharePartitionKey("g", TOPIC, 0))
-    (answer,) = find_coordinator.find(6, Query(find_coordinator.SHARE, [key]), first.view, lambda _: 0)
+    answer = find_coordinator.Finder(6, first.view, lambda _: 0).find(key)
     assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 

@@ -20,9 +20,12 @@ from holdfast.daemon.compaction.progress import Progress
 from holdfast.daemon.config import load_settings
 from holdfast.daemon.fast_load import Refusal
 from holdfast.daemon.first_look import Beginning, LogProblem, find_problem
+from holdfast.daemon.listener_settings import LimitSettings
 from holdfast.daemon.log_settings import LogSettings
 from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.node import Exit as NodeExit
+from holdfast.daemon.peers import Peers
+from holdfast.daemon.server_metrics import ServerMetrics
 from holdfast.daemon.settings import ShutdownSettings
 from holdfast.daemon.snapshot_metrics import SnapshotMetrics
 from holdfast.daemon.snapshot_topic import find_snapshot_problems
@@ -55,6 +58,7 @@ def full_registry() -> Registry:
     ShareMetrics(registry).watch_partition("topic", 0, lambda: 0, lambda: 0, lambda: (0, 0))
     SnapshotMetrics(registry)
     watch_broker(registry, 1, lambda: 0)
+    ServerMetrics(registry, Peers(lambda request, respond: None, {}, LimitSettings(), lambda *_: None))
     return registry
 
 

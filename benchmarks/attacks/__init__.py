@@ -1,0 +1,1 @@
+"""What clients that mean ill cost a node, and those beside them."""

@@ -1,0 +1,135 @@
+"""A client that sends whatever it is told to, and one that behaves."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import struct
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection as Pipe
+from typing import Final, Self
+
+from benchmarks.client import Address
+from holdfast.records import frames
+from holdfast.records.admin import ADMIN, AdminRequest, decode_admin_response, encode_admin_request
+from holdfast.records.batches import ACKNOWLEDGED, StateBatch
+from holdfast.records.results import (
+    InitializePartition,
+    PartitionRequest,
+    StateRequest,
+    WritePartition,
+)
+from holdfast.records.wire import INITIALIZE, READ, WRITE, decode_response, encode_request
+
+VERSIONS: Final = {INITIALIZE: 0, READ: 0, WRITE: 1, 86: 0, 87: 1}
+#: Between two Writes of the healthy client.
+_PAUSE_S: Final = 0.03
+_TIMEOUT_S: Final = 20.0
+
+
+def share_body(api_key: int, group: str, topics: Sequence[tuple[bytes, Sequence[PartitionRequest]]]) -> bytes:
+    """Return the body of a share-state call."""
+    return encode_request(api_key, VERSIONS[api_key], StateRequest(group, [(t, list(p)) for t, p in topics]))
+
+
+def write_one(partition: int, batches: Sequence[tuple[int, int, int, int]], start: int = -1) -> WritePartition:
+    """Return a Write of a share partition that checks no epoch."""
+    return WritePartition(partition, -1, -1, start, -1, tuple(StateBatch(*batch) for batch in batches))
+
+
+class Caller:
+    """One connection, over which anything may be sent."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self.number = 0
+
+    @classmethod
+    async def open(cls, address: Address) -> Self:
+        """Connect."""
+        async with asyncio.timeout(_TIMEOUT_S):
+            return cls(*await asyncio.open_connection(*address, limit=1 << 26))
+
+    def send(self, api_key: int, version: int, body: bytes) -> int:
+        """Send a request without waiting; returns the bytes of its frame."""
+        self.number += 1
+        frame = frames.encode_request(api_key, version, self.number, b"attack", body)
+        self.writer.write(frame)
+        return len(frame)
+
+    def call_share(self, api_key: int, body: bytes) -> int:
+        """Send a share-state call."""
+        return self.send(api_key, VERSIONS[api_key], body)
+
+    async def receive(self) -> bytes:
+        """Return the next answer, correlation id first."""
+        async with asyncio.timeout(_TIMEOUT_S):
+            (size,) = struct.unpack(">i", await self.reader.readexactly(4))
+            return await self.reader.readexactly(size)
+
+    async def admin(self, command: str) -> object:
+        """Give an admin command and return its result."""
+        self.send(ADMIN, 0, encode_admin_request(AdminRequest(command, {})))
+        result: object = decode_admin_response(await self.receive(), 5).result
+        return result
+
+    def close(self) -> None:
+        """End the connection at once."""
+        self.writer.transport.abort()
+
+
+class Healthy:
+    """A process of its own that writes one share partition again and again; it tells how long each Write took."""
+
+    def __init__(self, address: Address, topic_id: bytes) -> None:
+        self._pipe, child = multiprocessing.Pipe()
+        self._process = multiprocessing.get_context("spawn").Process(
+            target=_be_healthy, args=(address, topic_id, child), daemon=True
+        )
+        self._process.start()
+
+    def stop(self) -> tuple[list[tuple[float, float]], list[str]]:
+        """End it; returns (when it began, ms) of each Write, and what went wrong."""
+        self._pipe.send(None)
+        told: tuple[list[tuple[float, float]], list[str]] = ([], ["the healthy client did not end"])
+        if self._pipe.poll(2 * _TIMEOUT_S):
+            told = self._pipe.recv()
+        self._process.join(_TIMEOUT_S)
+        self._process.kill()
+        return told
+
+
+def _be_healthy(address: Address, topic_id: bytes, pipe: Pipe) -> None:
+    asyncio.run(_write_on(address, topic_id, pipe))
+
+
+async def _write_on(address: Address, topic_id: bytes, pipe: Pipe) -> None:
+    times: list[tuple[float, float]] = []
+    troubles: list[str] = []
+    caller: Caller | None = None
+    offset = 0
+    while not pipe.poll():
+        began_s = time.monotonic()
+        try:
+            if caller is None:
+                caller = await Caller.open(address)
+                caller.call_share(
+                    INITIALIZE, share_body(INITIALIZE, "healthy", [(topic_id, [InitializePartition(0, -1, 0)])])
+                )
+                await caller.receive()
+            offset += 1
+            wanted = write_one(0, [(offset, offset, ACKNOWLEDGED, 1)], offset)
+            caller.call_share(WRITE, share_body(WRITE, "healthy", [(topic_id, [wanted])]))
+            [(_, [(_, result)])] = decode_response(WRITE, 1, await caller.receive(), 5)
+            if result.error_code:
+                troubles.append(f"error {result.error_code}")
+        except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
+            troubles.append(type(error).__name__)
+            if caller is not None:
+                caller.close()
+            caller = None
+            await asyncio.sleep(_PAUSE_S)
+        times.append((began_s, (time.monotonic() - began_s) * 1_000))
+        await asyncio.sleep(_PAUSE_S)
+    pipe.send((times, troubles))
