@@ -26,8 +26,8 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.snapshot_set import SnapshotSet
 from holdfast.records.values import Snapshot
 from tests.pure.records.logs import MOVES, LogWriter
+from tests.waiting import PATIENCE_S
 
-READ_TIMEOUT_S = 30.0
 #: Spark gives a Python process ten seconds to start, which nobody can change; a loaded machine may need more.
 TOO_SLOW = "Python worker failed to connect back"
 STARTS_MAX = 5
@@ -88,7 +88,7 @@ class FoldedLogs:
                     self.config.state_topic, value, key, number, headers=headers, timestamp=timestamp_ms
                 )
                 self._written[number] = offset + 1
-        assert not self._producer.flush(READ_TIMEOUT_S)
+        assert not self._producer.flush(PATIENCE_S)
 
     def cut(self) -> None:
         """Write what lets each log be cut, and cut it."""
@@ -99,7 +99,7 @@ class FoldedLogs:
             TopicPartition(self.config.state_topic, number, log.log_start) for number, log in enumerate(self.logs)
         ]
         for deleted in self._admin.delete_records(starts).values():
-            deleted.result(READ_TIMEOUT_S)
+            deleted.result(PATIENCE_S)
 
     def break_one(self, number: int) -> int:
         """Append a value that is cut short, of a share partition of its own; returns its offset."""
@@ -118,11 +118,11 @@ class FoldedLogs:
     def make_again(self) -> None:
         """Delete the state topic and make it again, with empty logs."""
         topic, count = self.config.state_topic, len(self.logs)
-        self._admin.delete_topics([topic])[topic].result(READ_TIMEOUT_S)
-        deadline = monotonic() + READ_TIMEOUT_S
+        self._admin.delete_topics([topic])[topic].result(PATIENCE_S)
+        deadline = monotonic() + PATIENCE_S
         while True:
             try:
-                self._admin.create_topics([NewTopic(topic, count, 1)])[topic].result(READ_TIMEOUT_S)
+                self._admin.create_topics([NewTopic(topic, count, 1)])[topic].result(PATIENCE_S)
                 break
             except KafkaException:  # The old one is still being deleted.
                 assert monotonic() < deadline
@@ -169,7 +169,7 @@ class FoldedLogs:
         consumer = self._consumer(self.config.group)
         try:
             places = [TopicPartition(self.config.state_topic, number) for number in range(len(self.logs))]
-            return [place.offset for place in consumer.committed(places, timeout=READ_TIMEOUT_S)]
+            return [place.offset for place in consumer.committed(places, timeout=PATIENCE_S)]
         finally:
             consumer.close()
 
@@ -180,7 +180,7 @@ class FoldedLogs:
             consumer.assign(places)
             reading = set(range(len(self.logs)))
             records = []
-            deadline = monotonic() + READ_TIMEOUT_S
+            deadline = monotonic() + PATIENCE_S
             while reading:
                 assert monotonic() < deadline, f"{topic} cannot be read"
                 for message in consumer.consume(500, 0.1):

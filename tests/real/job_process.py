@@ -9,10 +9,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-#: Spark starts in ten seconds, or in a minute where other tests share the machine.
-ONCE_TIMEOUT_S: Final = 300.0
+from tests.waiting import PATIENCE_S
 
 
 class JobProcess:
@@ -36,7 +35,7 @@ class JobProcess:
         """Fold the log to its end as it is now."""
         self.launch("--once")
         assert self._process is not None
-        code = await asyncio.to_thread(self._process.wait, ONCE_TIMEOUT_S)
+        code = await asyncio.to_thread(self._process.wait, PATIENCE_S)
         assert code == 0, self.last_words()
 
     def kill(self) -> None:

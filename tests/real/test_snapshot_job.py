@@ -11,14 +11,13 @@ import pytest
 
 from holdfast.client import connect
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
-from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of, wait_until
+from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
+from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.real
 
 SHARE_PARTITIONS = 10
-#: Spark starts in ten seconds, and much later where other tests share the machine.
-SPARK_TIMEOUT_S = 300.0
 
 
 def processes_of(session: int) -> list[int]:
@@ -49,7 +48,7 @@ async def until_metric(node: NodeProcess, name: str, least: float) -> None:
             await asyncio.sleep(0.1)
 
     try:
-        await asyncio.wait_for(reached(), SPARK_TIMEOUT_S)
+        await asyncio.wait_for(reached(), PATIENCE_S)
     except TimeoutError:
         raise AssertionError(f"{name} is below {least}:\n{node.last_words()}") from None
 

@@ -43,7 +43,8 @@ from holdfast.records.results import (
     WritePartition,
     WriteResult,
 )
-from tests.pure.daemon.serving import TOPIC_ID, CountingTransport, Served, serve, wait_until
+from tests.pure.daemon.serving import TOPIC_ID, CountingTransport, Served, serve
+from tests.waiting import wait_until
 
 OTHER_TOPIC_ID = bytes(16)
 Answer = Callable[[int, SharePartitionKey, Any], PartitionResult]

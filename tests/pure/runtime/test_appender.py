@@ -14,7 +14,8 @@ from holdfast.runtime.appender import Appender, AppenderConfig
 from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.lanes import LaneConfig, SentBatch
-from tests.pure.runtime.fake_brokers import FakeBrokers, produced, wait_until
+from tests.pure.runtime.fake_brokers import FakeBrokers, produced
+from tests.waiting import wait_until
 
 CONFIG = AppenderConfig(
     lanes=LaneConfig(batch_bytes_max=1_000, records_max=20),
