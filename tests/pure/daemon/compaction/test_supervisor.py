@@ -26,7 +26,6 @@ from tests.waiting import wait_until
 #: What every child begins with: it takes its settings, and says that it lives.
 HEAD = """
 import json, os, signal, sys, time
-from tests.waiting import wait_until
 settings = json.loads(sys.stdin.readline())
 life = open(sys.argv[1], "a")
 print(os.getpid(), settings["snapshots.checkpoint.dir"], file=life, flush=True)
