@@ -18,6 +18,8 @@ Result = TypeVar("Result")
 
 #: Bound of every wait of a test, in seconds: minutes more than anything takes beside busy loops on all processors.
 PATIENCE_S: Final = 300.0 * float(os.environ.get("PATIENCE", "1"))
+#: The same for what waits for Spark, whose every start takes a minute of a processor, and many where others want it too.
+SPARK_PATIENCE_S: Final = 3 * PATIENCE_S
 #: What a product's time-out is set to where a test is not about it: it comes before the test's own bound, and says more.
 PATIENCE_MS: Final = int(PATIENCE_S * 1_000) // 2
 

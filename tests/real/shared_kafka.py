@@ -13,6 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from holdfast.broker import FAST_START, development_kafka
 from holdfast.broker.locks import file_lock
+from tests.real.container_kafka import ContainerKafka, engine_problem, is_wanted
 from tests.waiting import PATIENCE_S
 
 #: The longest that one test process may wait for the others: to start the broker, or to be done with it.
@@ -48,7 +49,7 @@ def shared_kafka(session_dir: Path) -> Iterator[str]:
 
 @contextmanager
 def _owned_kafka(told: Path, starting: Path, users: Path) -> Iterator[None]:
-    with ExitStack() as until_stopped, development_kafka(jvm_options=FAST_START) as bootstrap_servers:
+    with ExitStack() as until_stopped, _kafka_of_this_run() as bootstrap_servers:
         told.write_text(bootstrap_servers)
         try:
             yield
@@ -56,6 +57,19 @@ def _owned_kafka(told: Path, starting: Path, users: Path) -> Iterator[None]:
             until_stopped.enter_context(file_lock(starting, timeout_s=WAIT_FOR_OTHERS_S))
             until_stopped.enter_context(file_lock(users, timeout_s=WAIT_FOR_OTHERS_S))
             told.unlink()
+
+
+@contextmanager
+def _kafka_of_this_run() -> Iterator[str]:
+    """Give a Kafka in a container where `HOLDFAST_BROKER=docker`, else an embedded one."""
+    if not is_wanted():
+        with development_kafka(jvm_options=FAST_START) as bootstrap_servers:
+            yield bootstrap_servers
+        return
+    if (problem := engine_problem()) is not None:
+        pytest.skip(problem)
+    with ContainerKafka() as kafka:
+        yield kafka.bootstrap_servers
 
 
 @pytest.fixture

@@ -22,9 +22,15 @@ from holdfast.broker import (
     start_detached,
     stop_detached,
 )
+from tests.real.container_kafka import needs_processes
 from tests.waiting import PATIENCE_S, Lines, block_until
 
 pytestmark = pytest.mark.real
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _of_the_embedded_broker() -> None:
+    needs_processes("The test is about the embedded broker")
 
 
 @pytest.fixture(scope="module")

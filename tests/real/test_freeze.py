@@ -15,6 +15,7 @@ from holdfast.broker import FAST_START, EmbeddedKafka
 from holdfast.client import Client, ShareStateError, connect
 from holdfast.daemon.state_topic import FIXED_CONFIG
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
+from tests.real.container_kafka import needs_processes
 from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S, wait_until
@@ -211,6 +212,7 @@ async def test_a_record_too_large_for_the_topic_is_refused_and_harms_nobody_else
 @pytest.fixture
 def own_kafka() -> Iterator[EmbeddedKafka]:
     """Give a Kafka that the test may freeze."""
+    needs_processes("The test freezes its broker")
     with EmbeddedKafka(jvm_options=FAST_START) as kafka:
         yield kafka
 

@@ -15,6 +15,7 @@ from holdfast.runtime.errors import LoadInProgress, NotAvailable, NotCoordinator
 from holdfast.runtime.kafka_log import KafkaLog
 from holdfast.runtime.log import LogRecord, ReadError
 from holdfast.runtime.states import State
+from tests.real.container_kafka import needs_processes
 from tests.real.log_node import LogNode, bits_of, is_failure, log_config, log_node
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S, wait_until
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.real
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedKafka]:
     """Give a broker that tests may restart and freeze, if they leave it running."""
+    needs_processes("The test restarts and freezes its broker")
     with EmbeddedKafka(jvm_options=FAST_START) as kafka:
         yield kafka
 
