@@ -13,7 +13,7 @@ from zipfile import ZipFile
 
 from holdfast.broker.jars import cache_dir, kafka_home, spark_kafka_jars
 from holdfast.broker.properties import HOST, choose_ports
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, SPARK_PATIENCE_S
 
 ROOT: Final = Path(__file__).parents[2]
 _PIP: Final = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python")
@@ -99,7 +99,7 @@ class Environment:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=SPARK_PATIENCE_S,
             check=False,
         )
         assert ended.returncode == 0, f"{script}\n{ended.stdout}\n{ended.stderr}"

@@ -15,7 +15,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from holdfast.daemon.compaction.config import CompactionConfig
-from holdfast.daemon.compaction.errors import CompactionError
 from holdfast.daemon.compaction.group import topics_of
 from holdfast.daemon.compaction.job import run
 from holdfast.daemon.compaction.report import BatchReport
@@ -26,11 +25,8 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.snapshot_set import SnapshotSet
 from holdfast.records.values import Snapshot
 from tests.pure.records.logs import MOVES, LogWriter
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_MS, PATIENCE_S
 
-#: Spark gives a Python process ten seconds to start, which nobody can change; a loaded machine may need more.
-TOO_SLOW = "Python worker failed to connect back"
-STARTS_MAX = 5
 #: What makes Spark spare itself work that pays only for much data.
 QUICK = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -62,6 +58,8 @@ class FoldedLogs:
             state_partitions=2,
             offsets_per_trigger_max=400,
             trigger_interval_ms=0,
+            worker_start_attempts_max=100,
+            admin_timeout_ms=PATIENCE_MS,
         )
         self.random = Random(state_topic)
         self.logs = [LogWriter(Random(f"{state_topic}/{number}")) for number in range(count)]
@@ -132,13 +130,7 @@ class FoldedLogs:
     def fold(self, config: CompactionConfig | None = None) -> list[BatchReport]:
         """Run a job to the end of the logs as it is now; returns its reports."""
         reports: list[BatchReport] = []
-        for attempt in range(STARTS_MAX):
-            try:
-                run(config or self.config, topics_of(config or self.config), once=True, on_progress=reports.append)
-                break
-            except CompactionError as error:
-                if TOO_SLOW not in str(error) or attempt == STARTS_MAX - 1:
-                    raise
+        run(config or self.config, topics_of(config or self.config), once=True, on_progress=reports.append)
         return reports
 
     def state_topic_id(self) -> bytes:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.waiting import PATIENCE_S
+from tests.waiting import SPARK_PATIENCE_S
 
 
 class JobProcess:
@@ -20,6 +20,7 @@ class JobProcess:
     def __init__(self, directory: Path, settings: dict[str, object]) -> None:
         self._reports_file = directory / "job-reports.jsonl"
         self._log_file = directory / "job.log"
+        settings = {"snapshots.worker.start.attempts.max": 100} | settings
         flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
         self._command = [sys.executable, "-m", "holdfast.cli", "compact", "--json", *flags]
         self._process: subprocess.Popen[bytes] | None = None
@@ -35,7 +36,7 @@ class JobProcess:
         """Fold the log to its end as it is now."""
         self.launch("--once")
         assert self._process is not None
-        code = await asyncio.to_thread(self._process.wait, PATIENCE_S)
+        code = await asyncio.to_thread(self._process.wait, SPARK_PATIENCE_S)
         assert code == 0, self.last_words()
 
     def kill(self) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 
 import pyspark
 
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, SPARK_PATIENCE_S
 
 HOST: Final = "127.0.0.1"
 SPARK_HOME: Final = Path(pyspark.__file__).parent
@@ -62,7 +62,7 @@ class Part:
 
     def wait_for(self, pattern: str) -> str:
         """Wait for a line in its log, and return what the first group of the pattern found."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + SPARK_PATIENCE_S
         while (found := re.search(pattern, self._log_file.read_text(errors="replace"))) is None:
             assert self._process.poll() is None, self._log_file.read_text(errors="replace")
             assert time.monotonic() < deadline, self._log_file.read_text(errors="replace")
@@ -96,5 +96,5 @@ def run_holdfast(directory: Path, *arguments: str) -> subprocess.CompletedProces
     """Run a command of ours in an environment for Spark, and in a directory without our code."""
     command = [sys.executable, "-m", "holdfast.cli", *arguments]
     return subprocess.run(
-        command, env=environment(), cwd=directory, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        command, env=environment(), cwd=directory, capture_output=True, text=True, timeout=SPARK_PATIENCE_S, check=False
     )

@@ -31,7 +31,7 @@ from tests.real.journal_writer import GROUP, Journal, batch_of
 from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
 from tests.real.test_kill import CONNECTIONS, find_lost, writer_process
-from tests.waiting import PATIENCE_S, wait_until
+from tests.waiting import PATIENCE_S, SPARK_PATIENCE_S, wait_until
 
 pyarrow_dataset = pytest.importorskip("pyarrow.dataset")
 
@@ -173,7 +173,9 @@ async def test_every_account_of_the_state_agrees_whatever_was_killed(
                             shutil.rmtree(checkpoint_dir)
                         job.launch()
                     print(f"{number + 1} of {len(kills)}: {kill} killed, {journal.answered.total()} writes answered")
-                await wait_until(lambda: max(map(len, log_starts)) > LOG_STARTS_MIN, "a log that is cut")
+                await wait_until(
+                    lambda: max(map(len, log_starts)) > LOG_STARTS_MIN, "a log that is cut", SPARK_PATIENCE_S
+                )
                 writer.send_signal(signal.SIGTERM)
                 assert writer.wait(PATIENCE_S) == 0
         answered = journal.read_on().answered
@@ -204,7 +206,7 @@ async def test_every_account_of_the_state_agrees_whatever_was_killed(
 
 async def until_registered(node: NodeProcess) -> None:
     """Wait until a node knows what the job has read of every log partition."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + SPARK_PATIENCE_S
     while len((await node.ask("readers"))[0]["committed"]) < LOG_PARTITIONS:
         assert time.monotonic() < deadline, "the node does not see what the job has read"
         await asyncio.sleep(0.1)
@@ -219,4 +221,4 @@ async def progress(job: JobProcess, journal: Journal, moments: random.Random) ->
         assert job.is_running(), job.last_words()
         return journal.read_on().answered.total() >= goal and len(job.reports()) >= batches
 
-    await wait_until(is_reached, f"{goal} answers and {batches} batches")
+    await wait_until(is_reached, f"{goal} answers and {batches} batches", SPARK_PATIENCE_S)

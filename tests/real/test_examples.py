@@ -28,7 +28,7 @@ from tests.pure.records.logs import DictStore, write_log
 from tests.real.nodes import NodeProcess, node_processes, topic_id_of
 from tests.real.running_node import read_log
 from tests.real.shared_kafka import NewTopicFactory
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, SPARK_PATIENCE_S
 
 pytestmark = pytest.mark.real
 
@@ -53,7 +53,7 @@ async def run(*command: str, code: int = 0) -> tuple[str, str]:
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=environment
     )
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(SPARK_PATIENCE_S):
         printed, said = await process.communicate()
     assert process.returncode == code, said.decode()
     return printed.decode(), said.decode()

@@ -37,6 +37,7 @@ async def test_the_job_runs_on_a_cluster_whose_workers_have_none_of_our_code(
         "snapshots.checkpoint.dir": tmp_path / "checkpoint",
         "snapshots.history.dir": tmp_path / "history",
         "snapshots.state.partitions": 2,
+        "snapshots.worker.start.attempts.max": 100,
         "spark.pyspark.python": python,
         "spark.executor.memory": "512m",
         "spark.executor.cores": 1,
