@@ -175,7 +175,7 @@ class FoldedLogs:
             deadline = monotonic() + PATIENCE_S
             while reading:
                 assert monotonic() < deadline, f"{topic} cannot be read"
-                for message in consumer.consume(500, 0.1):
+                for message in consumer.consume(500, 0.02):
                     number = message.partition()
                     assert number is not None
                     error = message.error()
@@ -196,5 +196,6 @@ class FoldedLogs:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 10,
             }
         )

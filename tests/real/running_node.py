@@ -109,6 +109,8 @@ def read_log(kafka: str, topic: str, partition: int) -> list[LogRecord]:
         "group.id": "test",
         "enable.auto.commit": False,
         "enable.partition.eof": True,
+        # The end is told when a fetch comes back with nothing, and `consume` waits for a full batch or its time.
+        "fetch.wait.max.ms": 10,
     }
     consumer = Consumer(settings | {"isolation.level": "read_uncommitted"})
     records: list[LogRecord] = []
@@ -116,7 +118,7 @@ def read_log(kafka: str, topic: str, partition: int) -> list[LogRecord]:
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            for message in consumer.consume(1_000, timeout=0.5):
+            for message in consumer.consume(1_000, timeout=0.02):
                 error = message.error()
                 if error is not None:
                     assert error.code() == KafkaError._PARTITION_EOF, error
