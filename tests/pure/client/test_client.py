@@ -525,3 +525,26 @@ def test_errors_tell_whether_to_try_again() -> None:
     assert [kind.is_retriable for kind in (ClientError, Unsupported, AdminRefused)] == [False] * 3
     assert Disconnected.is_retriable
     assert RequestTimedOut.is_retriable
+
+
+async def test_ids_of_requests_begin_again_behind_the_largest() -> None:
+    async with world() as w:
+        await w.client.write("g", TOPIC_ID, 0, 1, 1, -1, [])
+        (connection,) = w.client._nodes._connections.values()
+        connection._correlation_id = 0x7FFF_FFFE
+        for _ in range(3):
+            assert await w.client.write("g", TOPIC_ID, 0, 1, 1, -1, []) == WriteResult()
+        assert connection._correlation_id == 1
+
+
+async def test_waits_between_tries_double_and_differ_by_a_fifth_at_most() -> None:
+    """So that callers who failed at once do not come back at once."""
+    not_yet = WriteResult(14, "it loads")
+    async with world(lambda *_: not_yet, attempts_max=6, retry_backoff_ms=100, retry_backoff_max_ms=800) as w:
+        with pytest.raises(ShareStateError):
+            await w.client.write("g", TOPIC_ID, 0, 1, 1, -1, [])
+    doubled_s = [0.1, 0.2, 0.4, 0.8, 0.8]
+    assert [wait_s == pytest.approx(base_s, rel=0.2) for wait_s, base_s in zip(w.waits, doubled_s, strict=True)] == [
+        True
+    ] * 5
+    assert not any(wait_s == pytest.approx(base_s) for wait_s, base_s in zip(w.waits, doubled_s, strict=True))
