@@ -38,6 +38,13 @@ PATIENT: Final[Mapping[str, object]] = {
     "state_topic_create_timeout_ms": PATIENCE_MS,
     "snapshots.read.timeout.ms": PATIENCE_MS,
 }
+#: Those times as they are by default, for tests in which brokers fall silent: no call waits for one for ever.
+DEFAULT_TIMES: Final[Mapping[str, object]] = {
+    "share.coordinator.write.timeout.ms": 5_000,
+    "message_timeout_ms": 30_000,
+    "admin_timeout_ms": 10_000,
+    "metadata_timeout_ms": 10_000,
+}
 
 
 class NodeProcess:

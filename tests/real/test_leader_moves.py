@@ -23,7 +23,7 @@ from holdfast.broker import FAST_START, EmbeddedKafka
 from holdfast.client import Client, ShareStateError, connect
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from tests.real.container_kafka import needs_processes
-from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of
+from tests.real.nodes import DEFAULT_TIMES, ONE_TRY, NodeProcess, node_processes, topic_id_of
 from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.real
@@ -39,13 +39,6 @@ LOG = {
     "share.coordinator.state.topic.num.partitions": 6,
 }
 WRITE_TIMEOUT_S = 5.0
-#: As they are by default: a broker that is silent is given up, and no call waits for it.
-OWN_TIMES = {
-    "share.coordinator.write.timeout.ms": int(WRITE_TIMEOUT_S * 1_000),
-    "admin_timeout_ms": 10_000,
-    "message_timeout_ms": 30_000,
-    "metadata_timeout_ms": 10_000,
-}
 #: Answers that each writer must get before and after each move.
 ENOUGH = 10
 
@@ -187,7 +180,7 @@ async def scene(brokers: EmbeddedKafka, state_topic: str, directory: Path, **set
     topic_id = topic_id_of(brokers.bootstrap_servers, SHARE_TOPIC)
     async with AsyncExitStack() as stack:
         make_node = stack.enter_context(node_processes(brokers.bootstrap_servers, state_topic, directory))
-        node = make_node(**LOG | OWN_TIMES | settings)
+        node = make_node(**LOG | dict(DEFAULT_TIMES) | settings)
         await node.start()
         writers = []
         for partition in range(WRITERS):
