@@ -28,10 +28,10 @@ from holdfast.records.keys import format_topic_id
 from tests.pure.records.test_folding import load
 from tests.real.folded_logs import QUICK, FoldedLogs
 from tests.real.job_process import JobProcess, job_process
-from tests.real.nodes import wait_until
 from tests.real.shared_kafka import NewTopicFactory
 from tests.real.test_compaction import assert_as_loaded, assert_history_holds_each_change_once
-from tests.real.test_snapshot_job import SPARK_TIMEOUT_S, processes_of
+from tests.real.test_snapshot_job import processes_of
+from tests.waiting import SPARK_PATIENCE_S, wait_until
 
 pytestmark = [
     pytest.mark.real,
@@ -103,13 +103,13 @@ async def end_of(job: JobProcess, is_wanted: Callable[[str], bool]) -> tuple[int
         kill_processes(job, is_wanted)
         return not job.is_running()
 
-    await wait_until(has_ended, "a job that ends", SPARK_TIMEOUT_S)
+    await wait_until(has_ended, "a job that ends", SPARK_PATIENCE_S)
     return job.exit_code(), job.said().splitlines()
 
 
 async def begun(job: JobProcess, reports_before: int) -> None:
     """Wait until a job has a batch behind it since it had written so many reports, and so is in the next one."""
-    await wait_until(lambda: len(job.reports()) > reports_before or not job.is_running(), "a batch", SPARK_TIMEOUT_S)
+    await wait_until(lambda: len(job.reports()) > reports_before or not job.is_running(), "a batch", SPARK_PATIENCE_S)
     assert job.is_running(), job.last_words()
 
 
