@@ -65,7 +65,7 @@ def given(monkeypatch: pytest.MonkeyPatch, *answers: list[Message]) -> KafkaRead
         def consume(self, count: int, timeout: float) -> list[Message]:
             return left.pop(0) if left else []
 
-    monkeypatch.setattr("holdfast.console.kafka_reader.Consumer", Consumer)
+    monkeypatch.setattr("holdfast.kafka_clients.Consumer", Consumer)
     return KafkaReader({"bootstrap.servers": "b:1"})
 
 
