@@ -3,6 +3,8 @@
 PYTHON ?= python3
 SEEDS ?= 500
 KILLS ?= 3
+TIMES ?= 4
+TESTS ?= tests/real
 WORKERS ?= 2
 # A machine that cannot reach the default registry names another with the usual variables of pip.
 BIN := .venv/bin
@@ -13,13 +15,15 @@ SHIPPED ?= $(shell $(or $(wildcard $(BIN)/python),$(PYTHON)) -c 'import os, shut
 COMPILED := build/compiled
 RUN := $(if $(filter compiled,$(BUILD)),BUILD_UNDER_TEST=compiled PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) )$(BIN)/python
 NEEDS := $(READY) $(if $(filter compiled,$(BUILD)),$(COMPILED)/ready)
-PYTEST := $(RUN) -m pytest --numprocesses $(WORKERS)
-# These say what they did, and need the machine to themselves.
+# Neighbours share brokers and nodes, so each worker begins with neighbours, and takes over from another when it is done.
+SPREAD := --numprocesses $(WORKERS) --dist worksteal
+PYTEST := $(RUN) -m pytest $(SPREAD)
+# These say what they did.
 KILLING := tests/real/test_kill.py tests/real/test_freeze.py tests/real/test_compaction_kill.py
 OUTAGES := tests/real/test_broker_restarts.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt lint type contracts vectors pure sim model real interop soak endure outages bench measure compiled docs zip clean
+.PHONY: help demo test check fmt lint type contracts vectors pure sim model real interop installed busy soak endure outages bench measure compiled wheel docs zip clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -42,7 +46,7 @@ $(COMPILED)/ready: $(READY) setup.py $(shell find holdfast -name __pycache__ -pr
 demo: $(READY) ## a queue whose daemon and worker are killed midway; then Spark folds the log, and the past is asked
 	@$(BIN)/python -m demo
 
-test: check vectors pure model sim interop ## everything that a change must pass
+test: check vectors pure model sim interop installed ## everything that a change must pass
 	@test $(SHIPPED) = compiled || echo "Without a C compiler and Python's headers, the tests on a real broker run on the pure build."
 	$(MAKE) BUILD=$(SHIPPED) $(if $(filter compiled,$(SHIPPED)),vectors pure sim) real
 
@@ -75,10 +79,16 @@ sim: $(NEEDS) ## whole lives of several nodes over a log in memory (SEEDS=10000 
 
 real: $(NEEDS) ## tests on a real broker, which they start themselves (KILLS=3)
 	$(PYTEST) tests/real $(addprefix --ignore=,$(KILLING) $(OUTAGES))
-	KILLS=$(KILLS) $(RUN) -m pytest --capture=no $(KILLING) $(OUTAGES)
+	KILLS=$(KILLS) $(PYTEST) -rP $(KILLING) $(OUTAGES)
 
 interop: $(NEEDS) ## Apache Kafka's own Java classes against the daemon
 	$(PYTEST) tests/interop
+
+installed: wheel ## README's commands with the wheels, each in an environment of its own
+	WHEELS="pure $(filter compiled,$(SHIPPED))" $(BIN)/python -m pytest $(SPREAD) tests/installed
+
+busy: $(NEEDS) ## TESTS beside a busy loop on every processor, so many TIMES, and the tally
+	KILLS=$(KILLS) $(RUN) -m tests.busy --times $(TIMES) $(SPREAD) $(TESTS)
 
 soak: $(READY) ## the long forms: many lives, every scope of the model, twenty kills
 	$(BIN)/python -m tests.simulated.mutants
@@ -103,6 +113,12 @@ measure: $(NEEDS)
 	$(RUN) -m benchmarks $(OPTIONS)
 
 compiled: $(COMPILED)/ready ## the build that ships, in build/compiled; BUILD=compiled runs tests on it
+
+wheel: $(READY) $(if $(filter compiled,$(SHIPPED)),$(COMPILED)/ready) ## the wheels, pure and, where there is a C compiler, compiled: in dist
+	@rm -rf dist build/lib build/bdist*
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir dist .
+	@$(if $(filter compiled,$(SHIPPED)),cp build/wheel/*.whl dist/)
+	@ls dist
 
 zip: $(READY) ## our code as a zip for Spark's workers, build/holdfast.zip
 	$(BIN)/python -m holdfast.cli compact --write-py-files build/holdfast.zip

@@ -151,6 +151,7 @@ def _config_of(settings: Settings) -> CompactionConfig:
         state_partitions=snapshots.state_partitions,
         offsets_per_trigger_max=snapshots.offsets_per_trigger_max,
         trigger_interval_ms=snapshots.trigger_interval_ms,
+        worker_start_attempts_max=snapshots.worker_start_attempts_max,
         admin_timeout_ms=settings.log.admin_timeout_ms,
     )
 

@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from itertools import islice
-from signal import SIGINT, signal
+from signal import SIGINT
 from threading import Event
 from typing import Any, Final
 
 import click
 
+from holdfast.console.interrupts import set_by
 from holdfast.console.log_reader import LogEntry, LogReader, Wanted
 from holdfast.console.options import json_option, kafka_options, kafka_properties
 from holdfast.console.output import batch_data, batch_text, print_table, say, time_text
@@ -73,9 +75,7 @@ def dump(
     """
     reader = LogReader(kafka_properties(bootstrap_server, properties), topic)
     wanted = Wanted(partitions, from_offset, from_time)
-    is_interrupted = Event()
-    earlier_handler = signal(SIGINT, lambda *_: is_interrupted.set()) if follow else None
-    try:
+    with closing(reader), set_by(*([SIGINT] if follow else [])) as is_interrupted:
         read = _entries(reader, wanted, is_interrupted if follow else None)
         counted = _Counted(islice((entry for entry in read if not kinds or entry.kind in kinds), limit))
         if as_json:
@@ -85,10 +85,6 @@ def dump(
             _print_tables(counted, 1 if follow else _ROWS_PER_TABLE)
         void = f", of which {counted.void} do not count" if counted.void else ""
         say(f"{counted.total} records{void}.")
-    finally:
-        if follow:
-            signal(SIGINT, earlier_handler)
-        reader.close()
 
 
 def entry_data(entry: LogEntry) -> dict[str, object]:

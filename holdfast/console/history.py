@@ -2,16 +2,16 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import wraps
-from signal import SIGINT, signal
-from threading import Event
+from signal import SIGINT
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from holdfast.console.dump import TimeType
 from holdfast.console.history_states import Change, Known, OffsetStory, StatesAt, Status, Step, Wanted, after
+from holdfast.console.interrupts import set_by
 from holdfast.console.log_reader import LogReader
 from holdfast.console.options import (
     STATE_TOPIC_DEFAULT,
@@ -294,19 +294,9 @@ def _print_steps(steps: Sequence[Step], as_lines: bool, as_json: bool) -> None:
 
 def _coming(past: Past) -> Iterator[Change]:
     """Yield what comes, until an interrupt: it is how following ends."""
-    with _interrupt() as is_interrupted:
+    with set_by(SIGINT) as is_interrupted:
         while not is_interrupted.wait(_FOLLOW_EVERY_S):
             yield from past.log.new_changes()
-
-
-@contextmanager
-def _interrupt() -> Iterator[Event]:
-    is_interrupted = Event()
-    earlier_handler = signal(SIGINT, lambda *_: is_interrupted.set())
-    try:
-        yield is_interrupted
-    finally:
-        signal(SIGINT, earlier_handler)
 
 
 def _print_lines(data: Iterable[dict[str, Any]]) -> None:

@@ -20,7 +20,7 @@ from holdfast.daemon.settings import Settings
 
 ENVIRONMENT_PREFIX: Final = "HOLDFAST_"
 #: Variables that are read elsewhere and are no settings.
-RESERVED_VARIABLES: Final = frozenset({"HOLDFAST_CONFIG", "HOLDFAST_BOOTSTRAP", "HOLDFAST_CACHE"})
+RESERVED_VARIABLES: Final = frozenset({"HOLDFAST_CONFIG", "HOLDFAST_BOOTSTRAP", "HOLDFAST_BROKER", "HOLDFAST_CACHE"})
 
 _KAFKA = "kafka."
 _SPARK = "spark."

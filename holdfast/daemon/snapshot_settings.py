@@ -89,6 +89,11 @@ class SnapshotSettings(Component):
         "How often a batch begins, where the last one has ended; a batch that finds nothing costs nothing.",
         minimum=0,
     )
+    worker_start_attempts_max: int = count(
+        5,
+        "Tries of a query that Spark gives up because Python took more than ten seconds to start, as on a busy machine.",
+        most=1_000,
+    )
     restart_backoff_ms: int = time_ms(
         1_000, "First pause before a job that ended by itself is started again; it doubles."
     )

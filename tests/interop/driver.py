@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from holdfast.broker import classpath, java
+from tests.waiting import PATIENCE_S
 
 HERE = Path(__file__).parent
 
@@ -64,7 +65,7 @@ def without_messages(answers: Iterable[Answer]) -> list[Answer]:
 class PersisterDriver:
     """A running persister; a context manager."""
 
-    def __init__(self, address: str, *, client_properties: Path | None = None, timeout_s: float = 90.0) -> None:
+    def __init__(self, address: str, *, client_properties: Path | None = None, timeout_s: float = PATIENCE_S) -> None:
         """Describe it.
 
         Args:

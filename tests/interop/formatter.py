@@ -6,27 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.broker import classpath, java
+from holdfast.console.kafka_reader import KafkaReader
+from tests.waiting import PATIENCE_MS, PATIENCE_S
 
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 FORMATTER = "org.apache.kafka.tools.consumer.group.share.ShareGroupStateMessageFormatter"
 
 
-def format_state_topic(
-    bootstrap_servers: str,
-    topic: str,
-    *,
-    max_messages: int | None = None,
-    idle_timeout_ms: int = 3_000,
-    timeout_s: float = 120.0,
-) -> list[dict[str, Any]]:
+def format_state_topic(bootstrap_servers: str, topic: str) -> list[dict[str, Any]]:
     """Return what Kafka's formatter makes of all records of a topic, those of one partition in order.
 
     Args:
         bootstrap_servers: of the cluster that holds the topic.
         topic: a state topic, ours (with Kafka's codec) or a broker's own.
-        max_messages: stop after so many; without it, when nothing has come for `idle_timeout_ms`.
-        idle_timeout_ms: must be long enough to join a consumer group.
-        timeout_s: bound of the whole reading.
 
     Returns:
         for each record that the formatter knows, `{"key": {"type", "data"}, "value": {"version", "data"} or None}`;
@@ -35,14 +27,29 @@ def format_state_topic(
     Raises:
         RuntimeError: the consumer failed; the text holds its complaint.
     """
+    while True:
+        count = record_count(bootstrap_servers, topic)
+        shown = _shown(bootstrap_servers, topic, count)
+        # It reads so many records of whatever partitions, so they are all only if none came meanwhile.
+        if record_count(bootstrap_servers, topic) == count:
+            return shown
+
+
+def record_count(bootstrap_servers: str, topic: str) -> int:
+    """Return how many records a topic of plain records holds."""
+    with KafkaReader({"bootstrap.servers": bootstrap_servers}) as reader:
+        bounds = [reader.bounds(topic, partition) for partition in reader.partitions(topic)]
+    return sum(each.end - each.start for each in bounds)
+
+
+def _shown(bootstrap_servers: str, topic: str, count: int) -> list[dict[str, Any]]:
     command = [
         *(java(), "-cp", classpath(), "-XX:TieredStopAtLevel=1"),
         f"-Dlog4j2.configurationFile={Path(__file__).parent / 'log4j2.properties'}",
         *(CONSUMER, "--bootstrap-server", bootstrap_servers, "--topic", topic, "--from-beginning"),
-        *("--formatter", FORMATTER, "--timeout-ms", str(idle_timeout_ms)),
-        *(("--max-messages", str(max_messages)) if max_messages is not None else ()),
+        *("--formatter", FORMATTER, "--timeout-ms", str(PATIENCE_MS), "--max-messages", str(count)),
     ]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     # The consumer ends with status 0 whatever happens; only its last line tells a full reading from a broken one.
     if "Processed a total of" not in shown.stderr:
         raise RuntimeError(f"Kafka's console consumer failed: {shown.stderr[-4000:]}")

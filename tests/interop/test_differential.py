@@ -36,6 +36,7 @@ from holdfast.records.results import (
 from holdfast.records.values import Snapshot
 from tests.interop.calls import BEGINNING, GROUPS, PARTITIONS, TOPICS, Answer, Call, Peer, calls
 from tests.real.nodes import NodeProcess, node_processes, topic_id_of
+from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.real, pytest.mark.interop]
 
@@ -105,7 +106,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         node_processes(broker.bootstrap_servers, STATE_TOPIC, tmp_path_factory.mktemp("node")) as make_node,
     ):
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
-        admin.create_topics([NewTopic(SHARE_TOPIC, PARTITIONS, 1)])[SHARE_TOPIC].result(30)
+        admin.create_topics([NewTopic(SHARE_TOPIC, PARTITIONS, 1)])[SHARE_TOPIC].result(PATIENCE_S)
         node = make_node(codec="kafka", metadata_refresh_backoff_ms=1, **COMMON)
         runner.run(node.start())
         both = Pair(broker.bootstrap_servers, node, runner)
@@ -234,7 +235,7 @@ def records_of(pair: Pair, topic: str, partition: int) -> list[tuple[bytes, byte
     with closing(consumer):
         consumer.assign([TopicPartition(topic, partition, 0)])
         while True:
-            message = consumer.poll(30)
+            message = consumer.poll(PATIENCE_S)
             assert message is not None, "the broker is silent"
             error = message.error()
             if error is not None:

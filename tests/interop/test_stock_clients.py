@@ -8,11 +8,9 @@ import pytest
 
 from holdfast.broker import classpath, java
 from tests.pure.daemon.serving import serve
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.interop
-
-#: A JVM takes seconds to start on a busy machine.
-TIMEOUT_S = 120
 
 
 async def run(tool: str, *arguments: str) -> str:
@@ -28,7 +26,7 @@ async def run(tool: str, *arguments: str) -> str:
         stderr=asyncio.subprocess.STDOUT,
     )
     try:
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(PATIENCE_S):
             said, _ = await process.communicate()
     finally:
         if process.returncode is None:

@@ -9,8 +9,7 @@ from confluent_kafka import Producer
 from holdfast.records.folding import NEW, RawRecord, fold
 from holdfast.records.header import HEADER_NAME
 from tests.pure.records.logs import DictStore
-
-TIMEOUT_S = 60.0
+from tests.waiting import PATIENCE_S
 
 
 def write_records(kafka: str, topic: str, records: Iterable[RawRecord]) -> None:
@@ -19,7 +18,7 @@ def write_records(kafka: str, topic: str, records: Iterable[RawRecord]) -> None:
     for _, key, value, header in records:
         headers: dict[str, str | bytes | None] = {} if header is None else {HEADER_NAME: header}
         producer.produce(topic, value, key, partition=0, headers=headers)
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def write_snapshots(kafka: str, topic: str, written: Mapping[bytes, bytes | None]) -> None:
@@ -27,7 +26,7 @@ def write_snapshots(kafka: str, topic: str, written: Mapping[bytes, bytes | None
     producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True})
     for key, value in written.items():
         producer.produce(topic, value, key, partition=0)
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def fold_batches(state_topic_id: bytes, *batches: list[RawRecord]) -> dict[bytes, bytes]:

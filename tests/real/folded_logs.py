@@ -15,7 +15,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from holdfast.daemon.compaction.config import CompactionConfig
-from holdfast.daemon.compaction.errors import CompactionError
 from holdfast.daemon.compaction.group import topics_of
 from holdfast.daemon.compaction.job import run
 from holdfast.daemon.compaction.report import BatchReport
@@ -26,11 +25,8 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.snapshot_set import SnapshotSet
 from holdfast.records.values import Snapshot
 from tests.pure.records.logs import MOVES, LogWriter
+from tests.waiting import PATIENCE_MS, PATIENCE_S
 
-READ_TIMEOUT_S = 30.0
-#: Spark gives a Python process ten seconds to start, which nobody can change; a loaded machine may need more.
-TOO_SLOW = "Python worker failed to connect back"
-STARTS_MAX = 5
 #: What makes Spark spare itself work that pays only for much data.
 QUICK = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -62,6 +58,8 @@ class FoldedLogs:
             state_partitions=2,
             offsets_per_trigger_max=400,
             trigger_interval_ms=0,
+            worker_start_attempts_max=100,
+            admin_timeout_ms=PATIENCE_MS,
         )
         self.random = Random(state_topic)
         self.logs = [LogWriter(Random(f"{state_topic}/{number}")) for number in range(count)]
@@ -88,7 +86,7 @@ class FoldedLogs:
                     self.config.state_topic, value, key, number, headers=headers, timestamp=timestamp_ms
                 )
                 self._written[number] = offset + 1
-        assert not self._producer.flush(READ_TIMEOUT_S)
+        assert not self._producer.flush(PATIENCE_S)
 
     def cut(self) -> None:
         """Write what lets each log be cut, and cut it."""
@@ -99,7 +97,7 @@ class FoldedLogs:
             TopicPartition(self.config.state_topic, number, log.log_start) for number, log in enumerate(self.logs)
         ]
         for deleted in self._admin.delete_records(starts).values():
-            deleted.result(READ_TIMEOUT_S)
+            deleted.result(PATIENCE_S)
 
     def break_one(self, number: int) -> int:
         """Append a value that is cut short, of a share partition of its own; returns its offset."""
@@ -118,11 +116,11 @@ class FoldedLogs:
     def make_again(self) -> None:
         """Delete the state topic and make it again, with empty logs."""
         topic, count = self.config.state_topic, len(self.logs)
-        self._admin.delete_topics([topic])[topic].result(READ_TIMEOUT_S)
-        deadline = monotonic() + READ_TIMEOUT_S
+        self._admin.delete_topics([topic])[topic].result(PATIENCE_S)
+        deadline = monotonic() + PATIENCE_S
         while True:
             try:
-                self._admin.create_topics([NewTopic(topic, count, 1)])[topic].result(READ_TIMEOUT_S)
+                self._admin.create_topics([NewTopic(topic, count, 1)])[topic].result(PATIENCE_S)
                 break
             except KafkaException:  # The old one is still being deleted.
                 assert monotonic() < deadline
@@ -132,13 +130,7 @@ class FoldedLogs:
     def fold(self, config: CompactionConfig | None = None) -> list[BatchReport]:
         """Run a job to the end of the logs as it is now; returns its reports."""
         reports: list[BatchReport] = []
-        for attempt in range(STARTS_MAX):
-            try:
-                run(config or self.config, topics_of(config or self.config), once=True, on_progress=reports.append)
-                break
-            except CompactionError as error:
-                if TOO_SLOW not in str(error) or attempt == STARTS_MAX - 1:
-                    raise
+        run(config or self.config, topics_of(config or self.config), once=True, on_progress=reports.append)
         return reports
 
     def state_topic_id(self) -> bytes:
@@ -169,7 +161,7 @@ class FoldedLogs:
         consumer = self._consumer(self.config.group)
         try:
             places = [TopicPartition(self.config.state_topic, number) for number in range(len(self.logs))]
-            return [place.offset for place in consumer.committed(places, timeout=READ_TIMEOUT_S)]
+            return [place.offset for place in consumer.committed(places, timeout=PATIENCE_S)]
         finally:
             consumer.close()
 
@@ -180,10 +172,10 @@ class FoldedLogs:
             consumer.assign(places)
             reading = set(range(len(self.logs)))
             records = []
-            deadline = monotonic() + READ_TIMEOUT_S
+            deadline = monotonic() + PATIENCE_S
             while reading:
                 assert monotonic() < deadline, f"{topic} cannot be read"
-                for message in consumer.consume(500, 0.1):
+                for message in consumer.consume(500, 0.02):
                     number = message.partition()
                     assert number is not None
                     error = message.error()
@@ -204,5 +196,6 @@ class FoldedLogs:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 10,
             }
         )

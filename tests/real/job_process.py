@@ -9,10 +9,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-#: Spark starts in ten seconds, or in a minute where other tests share the machine.
-ONCE_TIMEOUT_S: Final = 300.0
+from tests.waiting import SPARK_PATIENCE_S
 
 
 class JobProcess:
@@ -21,6 +20,7 @@ class JobProcess:
     def __init__(self, directory: Path, settings: dict[str, object]) -> None:
         self._reports_file = directory / "job-reports.jsonl"
         self._log_file = directory / "job.log"
+        settings = {"snapshots.worker.start.attempts.max": 100} | settings
         flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
         self._command = [sys.executable, "-m", "holdfast.cli", "compact", "--json", *flags]
         self._process: subprocess.Popen[bytes] | None = None
@@ -36,7 +36,7 @@ class JobProcess:
         """Fold the log to its end as it is now."""
         self.launch("--once")
         assert self._process is not None
-        code = await asyncio.to_thread(self._process.wait, ONCE_TIMEOUT_S)
+        code = await asyncio.to_thread(self._process.wait, SPARK_PATIENCE_S)
         assert code == 0, self.last_words()
 
     def kill(self) -> None:

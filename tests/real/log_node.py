@@ -1,7 +1,6 @@
 """A node with counters behind a real topic: every write adds its own power of two, so a sum tells which writes it holds."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,8 +13,7 @@ from holdfast.runtime.settings import LogIdentity, PartitionConfig
 from holdfast.runtime.shell import CoordinatorShell
 from holdfast.runtime.states import State
 from tests.pure.runtime.counter import Add, Bugs, Counter
-
-WAIT_S = 60.0
+from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
 
 
 def log_config(bootstrap_servers: str, topic: str, **settings: Any) -> KafkaLogConfig:
@@ -28,22 +26,10 @@ def log_config(bootstrap_servers: str, topic: str, **settings: Any) -> KafkaLogC
     )
 
 
-async def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Let the node run until a condition holds.
-
-    Raises:
-        AssertionError: it did not hold in time.
-    """
-    ends_s = asyncio.get_running_loop().time() + WAIT_S
-    while not condition():
-        assert asyncio.get_running_loop().time() < ends_s, f"not within {WAIT_S} s: {what}"
-        await asyncio.sleep(0.002)
-
-
 class LogNode:
     """One node: its shell, what it noted, and what became of each write."""
 
-    def __init__(self, name: str, config: KafkaLogConfig, write_timeout_ms: int = 20_000) -> None:
+    def __init__(self, name: str, config: KafkaLogConfig, write_timeout_ms: int = PATIENCE_MS) -> None:
         self.notes: list[str] = []
         self.superseded_by: list[str] = []
         self.outcomes: dict[str, object] = {}
@@ -121,7 +107,7 @@ class LogNode:
 
 @asynccontextmanager
 async def log_node(
-    name: str, bootstrap_servers: str, topic: str, *, write_timeout_ms: int = 20_000, **settings: Any
+    name: str, bootstrap_servers: str, topic: str, *, write_timeout_ms: int = PATIENCE_MS, **settings: Any
 ) -> AsyncIterator[LogNode]:
     """Run a node; at its end every write has had exactly one outcome, and it stopped in time."""
     node = LogNode(name, log_config(bootstrap_servers, topic, **settings), write_timeout_ms)
@@ -129,7 +115,7 @@ async def log_node(
     try:
         yield node
     finally:
-        has_ended = await node.shell.stop(30)
+        has_ended = await node.shell.stop(PATIENCE_S)
     assert has_ended
     assert len(node.outcomes) == node.asked
 

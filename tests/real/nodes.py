@@ -6,8 +6,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,16 +18,33 @@ from confluent_kafka.admin import AdminClient
 from holdfast.broker.properties import HOST, choose_ports
 from holdfast.client import ClientError, ClientSettings, connect
 from holdfast.daemon.messages import topic_id_bytes
-
-#: Bounds of every wait, generous because tests share a small machine.
-START_TIMEOUT_S: Final = 90.0
-STOP_TIMEOUT_S: Final = 30.0
-WAIT_TIMEOUT_S: Final = 60.0
+from tests.waiting import PATIENCE_MS, PATIENCE_S
 
 _POLL_S: Final = 0.005
 
+#: A client that no busy machine keeps from its answer.
+PATIENT_CLIENT: Final = ClientSettings(connect_timeout_ms=PATIENCE_MS, request_timeout_ms=PATIENCE_MS)
 #: No second try hides what a node answers, and a frozen node may take its time.
-ONE_TRY: Final = ClientSettings(attempts_max=1, request_timeout_ms=120_000)
+ONE_TRY: Final = replace(PATIENT_CLIENT, attempts_max=1)
+
+#: What keeps a busy machine from deciding what a node does; a test that is about one of these sets it itself.
+PATIENT: Final[Mapping[str, object]] = {
+    "share.coordinator.write.timeout.ms": PATIENCE_MS,
+    "drain_timeout_ms": PATIENCE_MS,
+    "shutdown_step_timeout_ms": PATIENCE_MS,
+    "message_timeout_ms": PATIENCE_MS,
+    "admin_timeout_ms": PATIENCE_MS,
+    "metadata_timeout_ms": PATIENCE_MS,
+    "state_topic_create_timeout_ms": PATIENCE_MS,
+    "snapshots.read.timeout.ms": PATIENCE_MS,
+}
+#: Those times as they are by default, for tests in which brokers fall silent: no call waits for one for ever.
+DEFAULT_TIMES: Final[Mapping[str, object]] = {
+    "share.coordinator.write.timeout.ms": 5_000,
+    "message_timeout_ms": 30_000,
+    "admin_timeout_ms": 10_000,
+    "metadata_timeout_ms": 10_000,
+}
 
 
 class NodeProcess:
@@ -42,6 +60,7 @@ class NodeProcess:
             "share.coordinator.state.topic.replication.factor": 1,
             "share.coordinator.state.topic.min.isr": 1,
             "share.coordinator.state.topic.num.partitions": 4,
+            **PATIENT,
             **settings,
         }
         self._process: subprocess.Popen[bytes] | None = None
@@ -62,7 +81,7 @@ class NodeProcess:
 
     async def wait_ready(self) -> None:
         """Wait until it serves every log partition."""
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + PATIENCE_S
         while not (await self.status()).get("is_ready"):
             assert self.exit_code() is None, f"the node ended:\n{self.last_words()}"
             assert time.monotonic() < deadline, f"the node is not ready:\n{self.last_words()}"
@@ -104,7 +123,7 @@ class NodeProcess:
     async def wait_exit(self) -> int:
         """Wait for its end and return its exit code."""
         assert self._process is not None
-        return await asyncio.to_thread(self._process.wait, STOP_TIMEOUT_S)
+        return await asyncio.to_thread(self._process.wait, PATIENCE_S)
 
     def events(self) -> list[dict[str, Any]]:
         """Return the lines of its log."""
@@ -138,21 +157,13 @@ def node_processes(bootstrap_servers: str, state_topic: str, directory: Path) ->
             node.kill()
 
 
-async def wait_until(condition: Callable[[], object], what: str, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-    """Wait for a condition."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come about in {timeout_s:.0f} s"
-        await asyncio.sleep(_POLL_S)
-
-
 def topic_id_of(bootstrap_servers: str, topic: str) -> bytes:
     """Return the id of a topic, which may have been made a moment ago."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    deadline = time.monotonic() + WAIT_TIMEOUT_S
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
-            return topic_id_bytes(admin.describe_topics(TopicCollection([topic]))[topic].result(timeout=30).topic_id)
+            return topic_id_bytes(admin.describe_topics(TopicCollection([topic]))[topic].result(PATIENCE_S).topic_id)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline:
                 raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,13 +18,15 @@ from holdfast.daemon.node import Exit, Node
 from holdfast.daemon.settings import Settings
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.states import State
-from tests.real.nodes import WAIT_TIMEOUT_S, wait_until
+from tests.real.nodes import PATIENT, PATIENT_CLIENT
+from tests.waiting import PATIENCE_S, wait_until
 
 
 def make_settings(kafka: str, topic: str, **flags: object) -> Settings:
     """Return settings of a node of a state topic with two partitions, that stays when it is superseded."""
     return load_settings(
-        flags={
+        flags=dict(PATIENT)
+        | {
             "kafka.bootstrap.servers": kafka,
             "listen": "127.0.0.1:0",
             "state_topic": topic,
@@ -64,7 +66,7 @@ class RunningNode:
         self, index: int, condition: Callable[[dict[str, Any]], object], what: str
     ) -> dict[str, Any]:
         """Wait until a condition holds of the description of a log partition, and return that."""
-        deadline = time.monotonic() + WAIT_TIMEOUT_S
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             row: dict[str, Any] = (await self.client.admin("partitions"))[index]
             if condition(row):
@@ -83,7 +85,7 @@ class RunningNode:
     async def stop(self) -> Exit:
         """Let it stop and return how it ended."""
         self.node.stop()
-        async with asyncio.timeout(WAIT_TIMEOUT_S):
+        async with asyncio.timeout(PATIENCE_S):
             return await self.exit
 
 
@@ -93,7 +95,7 @@ async def running(settings: Settings) -> AsyncIterator[RunningNode]:
     node = RunningNode(settings)
     try:
         await node.ready()
-        async with connect(node.address) as client:
+        async with connect(node.address, PATIENT_CLIENT) as client:
             node.client = client
             yield node
     finally:
@@ -107,14 +109,16 @@ def read_log(kafka: str, topic: str, partition: int) -> list[LogRecord]:
         "group.id": "test",
         "enable.auto.commit": False,
         "enable.partition.eof": True,
+        # The end is told when a fetch comes back with nothing, and `consume` waits for a full batch or its time.
+        "fetch.wait.max.ms": 10,
     }
     consumer = Consumer(settings | {"isolation.level": "read_uncommitted"})
     records: list[LogRecord] = []
     try:
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
-        deadline = time.monotonic() + WAIT_TIMEOUT_S
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            for message in consumer.consume(1_000, timeout=0.5):
+            for message in consumer.consume(1_000, timeout=0.02):
                 error = message.error()
                 if error is not None:
                     assert error.code() == KafkaError._PARTITION_EOF, error
@@ -132,10 +136,4 @@ def cut(kafka: str, topic: str, partition: int, before_offset: int) -> None:
     """Delete the records below an offset, as somebody else might."""
     target = TopicPartition(topic, partition, before_offset)
     admin = AdminClient({"bootstrap.servers": kafka})
-    admin.delete_records([target])[target].result(timeout=30)
-
-
-async def in_time(work: Awaitable[Any], seconds: float) -> Any:
-    """Wait for work that must end in time."""
-    async with asyncio.timeout(seconds):
-        return await work
+    admin.delete_records([target])[target].result(PATIENCE_S)

@@ -13,11 +13,11 @@ from confluent_kafka.cimpl import NewTopic
 
 from holdfast.broker import FAST_START, development_kafka
 from holdfast.broker.locks import file_lock
+from tests.real.container_kafka import ContainerKafka, engine_problem, is_wanted
+from tests.waiting import PATIENCE_S
 
 #: The longest that one test process may wait for the others: to start the broker, or to be done with it.
 WAIT_FOR_OTHERS_S = 1800.0
-#: Bound of creating or deleting a topic.
-CREATE_TIMEOUT_S = 30.0
 
 NewTopicFactory = Callable[..., str]
 
@@ -49,7 +49,7 @@ def shared_kafka(session_dir: Path) -> Iterator[str]:
 
 @contextmanager
 def _owned_kafka(told: Path, starting: Path, users: Path) -> Iterator[None]:
-    with ExitStack() as until_stopped, development_kafka(jvm_options=FAST_START) as bootstrap_servers:
+    with ExitStack() as until_stopped, _kafka_of_this_run() as bootstrap_servers:
         told.write_text(bootstrap_servers)
         try:
             yield
@@ -57,6 +57,19 @@ def _owned_kafka(told: Path, starting: Path, users: Path) -> Iterator[None]:
             until_stopped.enter_context(file_lock(starting, timeout_s=WAIT_FOR_OTHERS_S))
             until_stopped.enter_context(file_lock(users, timeout_s=WAIT_FOR_OTHERS_S))
             told.unlink()
+
+
+@contextmanager
+def _kafka_of_this_run() -> Iterator[str]:
+    """Give a Kafka in a container where `HOLDFAST_BROKER=docker`, else an embedded one."""
+    if not is_wanted():
+        with development_kafka(jvm_options=FAST_START) as bootstrap_servers:
+            yield bootstrap_servers
+        return
+    if (problem := engine_problem()) is not None:
+        pytest.skip(problem)
+    with ContainerKafka() as kafka:
+        yield kafka.bootstrap_servers
 
 
 @pytest.fixture
@@ -75,15 +88,15 @@ def new_topic(kafka: str) -> Iterator[NewTopicFactory]:
         name = f"test-{uuid.uuid4()}"
         settings = {key.replace("_", "."): value for key, value in config.items()}
         created = admin.create_topics([NewTopic(name, partitions, 1, config=settings)])
-        created[name].result(timeout=CREATE_TIMEOUT_S)
+        created[name].result(PATIENCE_S)
         made.append(name)
         # The controller has answered; the broker learns of the topic a little later.
-        deadline = time.monotonic() + CREATE_TIMEOUT_S
-        while admin.list_topics(name, timeout=CREATE_TIMEOUT_S).topics[name].error is not None:
+        deadline = time.monotonic() + PATIENCE_S
+        while admin.list_topics(name, timeout=PATIENCE_S).topics[name].error is not None:
             assert time.monotonic() < deadline, f"{name} was created but is not to be seen"
         return name
 
     yield create
     if made:
         for deleted in admin.delete_topics(made).values():
-            deleted.result(timeout=CREATE_TIMEOUT_S)
+            deleted.result(PATIENCE_S)

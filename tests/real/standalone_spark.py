@@ -16,9 +16,10 @@ from typing import Final
 
 import pyspark
 
+from tests.waiting import PATIENCE_S, SPARK_PATIENCE_S
+
 HOST: Final = "127.0.0.1"
 SPARK_HOME: Final = Path(pyspark.__file__).parent
-START_TIMEOUT_S: Final = 120.0
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -61,7 +62,7 @@ class Part:
 
     def wait_for(self, pattern: str) -> str:
         """Wait for a line in its log, and return what the first group of the pattern found."""
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + SPARK_PATIENCE_S
         while (found := re.search(pattern, self._log_file.read_text(errors="replace"))) is None:
             assert self._process.poll() is None, self._log_file.read_text(errors="replace")
             assert time.monotonic() < deadline, self._log_file.read_text(errors="replace")
@@ -71,7 +72,7 @@ class Part:
     def stop(self) -> None:
         """End it and wait until it is gone; a worker ends its executors."""
         self._process.terminate()
-        self._process.wait(30)
+        self._process.wait(PATIENCE_S)
 
 
 @contextmanager
@@ -91,9 +92,9 @@ def standalone_spark(directory: Path, workers: int) -> Iterator[str]:
         yield url
 
 
-def run_holdfast(directory: Path, *arguments: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
+def run_holdfast(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command of ours in an environment for Spark, and in a directory without our code."""
     command = [sys.executable, "-m", "holdfast.cli", *arguments]
     return subprocess.run(
-        command, env=environment(), cwd=directory, capture_output=True, text=True, timeout=timeout_s, check=False
+        command, env=environment(), cwd=directory, capture_output=True, text=True, timeout=SPARK_PATIENCE_S, check=False
     )

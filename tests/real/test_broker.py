@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,8 +22,15 @@ from holdfast.broker import (
     start_detached,
     stop_detached,
 )
+from tests.real.container_kafka import needs_processes
+from tests.waiting import PATIENCE_S, Lines, block_until
 
 pytestmark = pytest.mark.real
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _of_the_embedded_broker() -> None:
+    needs_processes("The test is about the embedded broker")
 
 
 @pytest.fixture(scope="module")
@@ -36,29 +42,23 @@ def broker() -> Iterator[EmbeddedKafka]:
 
 def create_topic(bootstrap_servers: str, topic: str, copies: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.create_topics([NewTopic(topic, 1, copies)])[topic].result(timeout=30)
+    admin.create_topics([NewTopic(topic, 1, copies)])[topic].result(PATIENCE_S)
 
 
 def append(bootstrap_servers: str, topic: str, *values: bytes) -> None:
     producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "all", "log_level": 0})
     for value in values:
         producer.produce(topic, value, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def values_of(bootstrap_servers: str, topic: str, count: int) -> list[bytes | None]:
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "unused", "log_level": 0})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        return [message.value() for message in consumer.consume(count, timeout=30)]
+        return [message.value() for message in consumer.consume(count, timeout=PATIENCE_S)]
     finally:
         consumer.close()
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not so within {timeout_s} s"
 
 
 @pytest.mark.parametrize("end", [EmbeddedKafka.stop, EmbeddedKafka.kill])
@@ -87,14 +87,14 @@ def test_frozen_broker_is_silent_until_it_is_thawed(broker: EmbeddedKafka) -> No
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
         return set(admin.list_topics(timeout=timeout_s).brokers)
 
-    assert brokers_seen(10) == {1}
+    assert brokers_seen(PATIENCE_S) == {1}
     broker.freeze()
     try:
         with pytest.raises(KafkaException, match=r"[Tt]imed out|TRANSPORT"):
             brokers_seen(0.5)
     finally:
         broker.thaw()
-    assert brokers_seen(10) == {1}
+    assert brokers_seen(PATIENCE_S) == {1}
 
 
 def test_running_broker_is_not_started_twice(broker: EmbeddedKafka) -> None:
@@ -131,9 +131,9 @@ def test_taken_port_is_replaced_by_another(tmp_path: Path) -> None:
     host, port = first_choice.split(":")
     with socket.create_server((host, int(port))), kafka:
         assert kafka.bootstrap_servers != first_choice
-        assert AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=10).cluster_id == (
-            kafka.cluster_id
-        )
+        assert AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(
+            timeout=PATIENCE_S
+        ).cluster_id == (kafka.cluster_id)
 
 
 def test_three_brokers_carry_on_without_one(topic: str) -> None:
@@ -150,11 +150,13 @@ def test_three_brokers_carry_on_without_one(topic: str) -> None:
 
 def test_detached_broker_outlives_its_starter_and_is_found_by_its_directory(tmp_path: Path) -> None:
     script = f"from holdfast.broker import start_detached; print(start_detached({str(tmp_path)!r}))"
-    started = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    started = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
     try:
         address = started.stdout.strip()
         assert detached_bootstrap_servers(tmp_path) == address
-        assert set(AdminClient({"bootstrap.servers": address}).list_topics(timeout=10).brokers) == {1}
+        assert set(AdminClient({"bootstrap.servers": address}).list_topics(timeout=PATIENCE_S).brokers) == {1}
         with pytest.raises(BrokerError, match="already"):
             start_detached(tmp_path)
     finally:
@@ -171,10 +173,10 @@ def test_broker_ends_with_its_parent(tmp_path: Path) -> None:
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
-        assert parent.stdout.readline().startswith("127.0.0.1:")
+        assert Lines(parent.stdout).next().startswith("127.0.0.1:")
         assert detached_bootstrap_servers(tmp_path) is not None
         os.kill(parent.pid, signal.SIGKILL)
-    wait_until(lambda: detached_bootstrap_servers(tmp_path) is None)
+    block_until(lambda: detached_bootstrap_servers(tmp_path) is None, "the end of the broker")
 
 
 def test_given_bootstrap_servers_come_before_an_embedded_broker(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,4 +186,4 @@ def test_given_bootstrap_servers_come_before_an_embedded_broker(monkeypatch: pyt
 
 
 def test_shared_broker_answers(kafka: str) -> None:
-    assert AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=10).brokers
+    assert AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=PATIENCE_S).brokers

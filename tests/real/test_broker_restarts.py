@@ -28,8 +28,9 @@ from holdfast.broker import FAST_START, EmbeddedKafka
 from holdfast.broker.properties import HOST
 from holdfast.client import connect
 from tests.real.journal_writer import GROUP, Journal
-from tests.real.nodes import STOP_TIMEOUT_S, NodeProcess, node_processes, topic_id_of, wait_until
+from tests.real.nodes import DEFAULT_TIMES, NodeProcess, node_processes, topic_id_of
 from tests.real.test_kill import find_lost, writer_process
+from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -44,9 +45,10 @@ WRITERS: Final = 8
 #: Answers between two restarts; a broker's end comes in the midst of writes.
 ANSWERS: Final = 50
 #: Bounds that a test waits for, and no machine is too slow for.
-COME_BACK_S: Final = 120.0
+COME_BACK_S: Final = PATIENCE_S
 SILENCE_MAX_MS: Final = 2_000
 SETTINGS: Final = {
+    **DEFAULT_TIMES,
     "broker_silence_max_ms": SILENCE_MAX_MS,
     # Readers are looked up all the time, for that is what a restart once ended the process with.
     "compaction_check_interval_ms": 200,
@@ -173,7 +175,7 @@ async def scene(kafka: EmbeddedKafka, state_topic: str, directory: Path, **setti
             await playing.wait_answers()
             yield playing
             writer.send_signal(signal.SIGTERM)
-            assert writer.wait(STOP_TIMEOUT_S) == 0
+            assert writer.wait(PATIENCE_S) == 0
         node.signal(signal.SIGTERM)
         assert await node.wait_exit() == 0
 

@@ -21,10 +21,9 @@ from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.keys import format_topic_id
 from tests.real.nodes import node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
+from tests.waiting import PATIENCE_S, Lines
 
 pytestmark = pytest.mark.real
-
-TIMEOUT_S = 60.0
 
 
 def run(*arguments: str) -> Result:
@@ -128,14 +127,16 @@ def test_following_shows_what_comes_until_it_is_interrupted(
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
             try:
                 assert following.stdout is not None
-                assert json.loads(following.stdout.readline())["kind"] == "checkpoint"
+                assert following.stderr is not None
+                lines = Lines(following.stdout)
+                assert json.loads(lines.next())["kind"] == "checkpoint"
                 named = ("--group", "g", "--topic", orders, "--partition", "0", "--address", node.address)
                 done = run("state", "init", *named)
                 assert done.exit_code == Exit.DONE, done.stderr
-                assert json.loads(following.stdout.readline())["kind"] == "snapshot"
+                assert json.loads(lines.next())["kind"] == "snapshot"
                 following.send_signal(signal.SIGINT)
-                _, said = following.communicate(timeout=TIMEOUT_S)
-                assert (following.returncode, said) == (0, "2 records.\n")
+                assert following.wait(PATIENCE_S) == 0
+                assert following.stderr.read() == "2 records.\n"
             finally:
                 following.kill()
 
@@ -153,7 +154,7 @@ def test_a_daemon_refuses_a_topic_that_would_lose_state_and_says_what_mends_it(
 ) -> None:
     admin = AdminClient({"bootstrap.servers": kafka})
     unsafe = FIXED_CONFIG | {"cleanup.policy": "compact"}
-    admin.create_topics([NewTopic(topic, 1, 1, config=unsafe)])[topic].result(TIMEOUT_S)
+    admin.create_topics([NewTopic(topic, 1, 1, config=unsafe)])[topic].result(PATIENCE_S)
     with node_processes(kafka, topic, tmp_path) as make_node:
         node = make_node()
         node.launch()
@@ -170,7 +171,7 @@ def test_a_broker_is_started_found_and_stopped(tmp_path: Path) -> None:
         assert run("broker", "start", *data_dir).stdout == started.stdout
         assert run("broker", "status", *data_dir).stdout == started.stdout
         servers = json.loads(run("broker", "status", *data_dir, "--json").stdout)["bootstrap_servers"]
-        assert AdminClient({"bootstrap.servers": servers}).list_topics(timeout=TIMEOUT_S).brokers
+        assert AdminClient({"bootstrap.servers": servers}).list_topics(timeout=PATIENCE_S).brokers
     finally:
         assert run("broker", "stop", *data_dir).exit_code == Exit.DONE
     assert run("broker", "status", *data_dir).exit_code == Exit.NOT_FOUND

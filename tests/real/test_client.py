@@ -12,6 +12,7 @@ from holdfast.client import ShareStateError, Unsupported, connect
 from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, StateBatch
 from holdfast.records.results import ReadPartition, ReadResult, SummaryResult, WritePartition, WriteResult
 from tests.real.shared_kafka import NewTopicFactory
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.real
 
@@ -22,7 +23,7 @@ PARTITIONS = 30
 def topic_id(kafka: str, new_topic: NewTopicFactory) -> bytes:
     name = new_topic(partitions=PARTITIONS)
     admin = AdminClient({"bootstrap.servers": kafka})
-    told = admin.describe_topics(TopicCollection([name]))[name].result(timeout=30).topic_id
+    told = admin.describe_topics(TopicCollection([name]))[name].result(PATIENCE_S).topic_id
     halves = (told.get_most_significant_bits(), told.get_least_significant_bits())
     return b"".join(half.to_bytes(8, "big", signed=True) for half in halves)
 

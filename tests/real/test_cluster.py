@@ -14,6 +14,7 @@ from holdfast.daemon.kafka_connection import connection_options
 from holdfast.daemon.metadata_client import MetadataClient
 from holdfast.daemon.settings import DeletedTopicSettings, MetadataSettings
 from tests.real.shared_kafka import NewTopicFactory
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.real
 
@@ -26,7 +27,7 @@ def client_of(bootstrap_servers: str, topics_per_request_max: int = 100) -> Meta
 
 async def make_topic(admin: AdminClient, name: str, partitions: int) -> None:
     """Make a topic that the test itself deletes."""
-    await asyncio.to_thread(admin.create_topics([NewTopic(name, partitions, 1)])[name].result, 30)
+    await asyncio.to_thread(admin.create_topics([NewTopic(name, partitions, 1)])[name].result, PATIENCE_S)
 
 
 async def test_a_topic_is_found_by_name_then_by_id_and_is_unknown_once_deleted(kafka: str, topic: str) -> None:
@@ -34,7 +35,7 @@ async def test_a_topic_is_found_by_name_then_by_id_and_is_unknown_once_deleted(k
     await make_topic(admin, topic, 3)
     client = client_of(kafka)
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while not (named := await client.ask_names([topic, "no-such-topic"])):
                 pass
             assert list(named) == [topic]
@@ -46,7 +47,7 @@ async def test_a_topic_is_found_by_name_then_by_id_and_is_unknown_once_deleted(k
             assert [(found.topic_id, found.partition_count) for found in answers.topics] == [(topic_id, 3)]
             assert answers.unknown_ids == {stranger}
             assert (await client.ask_ids([])).cluster_id == answers.cluster_id
-            await asyncio.to_thread(admin.delete_topics([topic])[topic].result, 30)
+            await asyncio.to_thread(admin.delete_topics([topic])[topic].result, PATIENCE_S)
             while not (await client.ask_ids([topic_id])).unknown_ids:
                 pass
             assert await client.ask_names([topic]) == {}
@@ -58,7 +59,7 @@ async def test_many_ids_are_asked_for_in_bounded_requests(kafka: str, new_topic:
     names = [new_topic(1) for _ in range(5)]
     client = client_of(kafka, topics_per_request_max=2)
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while len(named := await client.ask_names(names)) < len(names):
                 pass
         ids = [topic.topic_id for topic in named.values()]
@@ -77,7 +78,7 @@ async def test_a_deleted_topic_is_noticed_while_the_cache_runs(
     doomed, staying = topic, new_topic(1)
     await make_topic(admin, doomed, 2)
     client = client_of(kafka)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while len(named := await client.ask_names([doomed, staying])) < 2:
             pass
     ids = {name: found.topic_id for name, found in named.items()}
@@ -102,8 +103,8 @@ async def test_a_deleted_topic_is_noticed_while_the_cache_runs(
     try:
         image = await metadata.wait_for_first_image(10_000)
         assert (image.cluster_id, image.partition_count(ids[doomed])) == (cluster_id, 2)
-        await asyncio.to_thread(admin.delete_topics([doomed])[doomed].result, 30)
-        async with asyncio.timeout(20):
+        await asyncio.to_thread(admin.delete_topics([doomed])[doomed].result, PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S):
             assert await decisions.get() == (None, 1, CleanUp(frozenset([ids[doomed]]), 1))
     finally:
         running.cancel()

@@ -28,9 +28,10 @@ from holdfast.records.snapshot_set import SnapshotSet
 from holdfast.records.values import Update
 from tests.real.job_process import JobProcess, job_process
 from tests.real.journal_writer import GROUP, Journal, batch_of
-from tests.real.nodes import ONE_TRY, STOP_TIMEOUT_S, NodeProcess, node_processes, topic_id_of, wait_until
+from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
 from tests.real.test_kill import CONNECTIONS, find_lost, writer_process
+from tests.waiting import PATIENCE_S, SPARK_PATIENCE_S, wait_until
 
 pyarrow_dataset = pytest.importorskip("pyarrow.dataset")
 
@@ -43,8 +44,6 @@ LOG_PARTITIONS = 4
 ANSWERS_BEFORE_KILL = (100, 1_500)
 #: Spark has to start before there is anything to kill; some kills come before it has.
 BATCHES_BEFORE_KILL = (0, 1, 1, 2, 3)
-#: For a machine on which other things run; what is waited for comes in a minute or two on a quiet one.
-JOB_TIMEOUT_S = 600.0
 LOG_STARTS_MIN = 3
 
 COMPACTION: dict[str, object] = {
@@ -174,9 +173,11 @@ async def test_every_account_of_the_state_agrees_whatever_was_killed(
                             shutil.rmtree(checkpoint_dir)
                         job.launch()
                     print(f"{number + 1} of {len(kills)}: {kill} killed, {journal.answered.total()} writes answered")
-                await wait_until(lambda: max(map(len, log_starts)) > LOG_STARTS_MIN, "a log that is cut", JOB_TIMEOUT_S)
+                await wait_until(
+                    lambda: max(map(len, log_starts)) > LOG_STARTS_MIN, "a log that is cut", SPARK_PATIENCE_S
+                )
                 writer.send_signal(signal.SIGTERM)
-                assert writer.wait(STOP_TIMEOUT_S) == 0
+                assert writer.wait(PATIENCE_S) == 0
         answered = journal.read_on().answered
         node.signal(signal.SIGTERM)
         assert await node.wait_exit() == 0
@@ -205,7 +206,7 @@ async def test_every_account_of_the_state_agrees_whatever_was_killed(
 
 async def until_registered(node: NodeProcess) -> None:
     """Wait until a node knows what the job has read of every log partition."""
-    deadline = time.monotonic() + JOB_TIMEOUT_S
+    deadline = time.monotonic() + SPARK_PATIENCE_S
     while len((await node.ask("readers"))[0]["committed"]) < LOG_PARTITIONS:
         assert time.monotonic() < deadline, "the node does not see what the job has read"
         await asyncio.sleep(0.1)
@@ -220,4 +221,4 @@ async def progress(job: JobProcess, journal: Journal, moments: random.Random) ->
         assert job.is_running(), job.last_words()
         return journal.read_on().answered.total() >= goal and len(job.reports()) >= batches
 
-    await wait_until(is_reached, f"{goal} answers and {batches} batches", JOB_TIMEOUT_S)
+    await wait_until(is_reached, f"{goal} answers and {batches} batches", SPARK_PATIENCE_S)

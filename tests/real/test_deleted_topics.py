@@ -11,9 +11,10 @@ from structlog.testing import capture_logs
 
 from holdfast.records.codec import decode_key
 from holdfast.records.keys import SharePartitionKey
-from tests.real.nodes import topic_id_of, wait_until
+from tests.real.nodes import topic_id_of
 from tests.real.running_node import RunningNode, make_settings, read_log, running
 from tests.real.shared_kafka import NewTopicFactory
+from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -33,17 +34,21 @@ class Topics:
         # Not from the factory, which would delete it once more.
         self.gone_name = f"{new_topic(1)}-gone"
         self._admin = AdminClient({"bootstrap.servers": kafka})
-        self._admin.create_topics([NewTopic(self.gone_name, 20, 1)])[self.gone_name].result(timeout=30)
+        self._admin.create_topics([NewTopic(self.gone_name, 20, 1)])[self.gone_name].result(PATIENCE_S)
         self.gone = topic_id_of(kafka, self.gone_name)
         self.kept = topic_id_of(kafka, new_topic(20))
 
     async def known(self) -> Topics:
-        await wait_until(lambda: self.gone_name in self._admin.list_topics(timeout=10).topics, "the topic is known")
+        await wait_until(
+            lambda: self.gone_name in self._admin.list_topics(timeout=PATIENCE_S).topics, "the topic is known"
+        )
         return self
 
     async def delete(self) -> None:
-        self._admin.delete_topics([self.gone_name])[self.gone_name].result(timeout=30)
-        await wait_until(lambda: self.gone_name not in self._admin.list_topics(timeout=10).topics, "the topic is gone")
+        self._admin.delete_topics([self.gone_name])[self.gone_name].result(PATIENCE_S)
+        await wait_until(
+            lambda: self.gone_name not in self._admin.list_topics(timeout=PATIENCE_S).topics, "the topic is gone"
+        )
 
 
 async def fill(node: RunningNode, topics: Topics, gone: int, kept: int) -> None:

@@ -28,6 +28,7 @@ from tests.pure.records.logs import DictStore, write_log
 from tests.real.nodes import NodeProcess, node_processes, topic_id_of
 from tests.real.running_node import read_log
 from tests.real.shared_kafka import NewTopicFactory
+from tests.waiting import PATIENCE_S, SPARK_PATIENCE_S
 
 pytestmark = pytest.mark.real
 
@@ -35,7 +36,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 PARTITIONS = 6
 SPARK_HOME = str(Path(pyspark.__file__).parent)
 LOG_PARTITIONS = 4
-TIMEOUT_S = 600
 
 
 async def run_example(*command: str, code: int = 0) -> tuple[dict[int, dict[str, Any]], str]:
@@ -53,7 +53,7 @@ async def run(*command: str, code: int = 0) -> tuple[str, str]:
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=environment
     )
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(SPARK_PATIENCE_S):
         printed, said = await process.communicate()
     assert process.returncode == code, said.decode()
     return printed.decode(), said.decode()
@@ -110,7 +110,7 @@ async def test_the_example_reads_what_the_daemons_say(
         superseded: dict[str, str | bytes | None] = {HEADER_NAME: encode_header(1, 1_000)}
         for headers in (None, superseded):
             strays.produce(topic, b"stray", b"stray", partition=0, headers=headers)
-        assert strays.flush(TIMEOUT_S) == 0
+        assert strays.flush(PATIENCE_S) == 0
 
         read, said = await run_example(
             sys.executable, str(EXAMPLES / "read_state.py"), "--bootstrap-server", kafka, "--topic", topic
@@ -133,7 +133,7 @@ def fold_log(kafka: str, state_topic: str, snapshot_topic: str) -> None:
         assert folded.manifest is not None
         for key, value in (*folded.entries, folded.manifest):
             producer.produce(snapshot_topic, value, key, log_partition)
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 async def test_both_examples_read_the_same_snapshots(
@@ -169,7 +169,7 @@ async def test_both_examples_read_the_same_snapshots(
     producer = Producer({"bootstrap.servers": kafka})
     key_bytes = encode_entry_key(topic_id_of(kafka, topic), avro.encode_key(key), needed.covered_offset)
     producer.produce(snapshot_topic, None, key_bytes, line["log_partition"])
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
     _, said = await run_example(*plain, code=1)
     assert said == f"The snapshots of log partitions [{line['log_partition']}] do not suffice; read the log itself.\n"
 

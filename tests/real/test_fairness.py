@@ -24,6 +24,7 @@ from holdfast.runtime.states import State
 from tests.real.nodes import topic_id_of
 from tests.real.running_node import RunningNode, make_settings
 from tests.real.shared_kafka import NewTopicFactory
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.real
 
@@ -64,7 +65,7 @@ async def test_a_shard_answers_while_another_one_loads_a_long_log(kafka: str, ne
     topic = new_topic(2, **{name.replace(".", "_"): value for name, value in FIXED_CONFIG.items()})
     orders = topic_id_of(kafka, new_topic(1))
     admin = AdminClient({"bootstrap.servers": kafka})
-    cluster_id = admin.describe_cluster().result(timeout=30).cluster_id
+    cluster_id = admin.describe_cluster().result(PATIENCE_S).cluster_id
     checkpoint = Checkpoint(1, bytes(16), "1", 1, cluster_id, topic_id_of(kafka, topic), 2, None)
     history = History(updates=RECORDS, keys=KEYS)
     write_history(history, keys_of(1, KEYS, orders), Codec.AVRO, Appender(kafka, topic, 2, checkpoint), 2)

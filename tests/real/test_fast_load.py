@@ -25,9 +25,10 @@ from holdfast.records.snapshot_topic import (
     encode_entry,
     encode_manifest,
 )
-from tests.real.nodes import WAIT_TIMEOUT_S, topic_id_of, wait_until
+from tests.real.nodes import topic_id_of
 from tests.real.running_node import RunningNode, make_settings, read_log, running
 from tests.real.shared_kafka import NewTopicFactory
+from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -58,7 +59,7 @@ class Job:
         self._stores = [Store() for _ in range(PARTITIONS)]
         admin = AdminClient({"bootstrap.servers": kafka})
         new = NewTopic(self.snapshot_topic, PARTITIONS, 1, config={"cleanup.policy": "compact"})
-        admin.create_topics([new])[self.snapshot_topic].result(timeout=10)
+        admin.create_topics([new])[self.snapshot_topic].result(PATIENCE_S)
 
     def fold(self) -> list[list[Message]]:
         """Fold what is new; returns the messages of each log partition."""
@@ -78,7 +79,7 @@ class Job:
         for index, of_partition in enumerate(messages):
             for key, value in of_partition:
                 producer.produce(self.snapshot_topic, value, key, index)
-        assert producer.flush(10) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
     def live_keys(self) -> set[bytes | None]:
         """Return the keys of what stands in the snapshot topic."""
@@ -114,7 +115,9 @@ async def loads(node: RunningNode) -> dict[str, float]:
 
 
 def with_snapshots(kafka: str, topic: str, job: Job, **flags: Any) -> Settings:
-    return make_settings(kafka, topic, **{"snapshots.topic": job.snapshot_topic}, **flags)
+    return make_settings(
+        kafka, topic, **{"snapshots.topic": job.snapshot_topic, "snapshots.fetch.wait.ms": 50}, **flags
+    )
 
 
 async def test_a_node_begins_with_the_snapshot_topic_and_reads_on_from_there(
@@ -277,7 +280,7 @@ async def until_metric(node: RunningNode, name: str, wanted: float) -> None:
         value: float = (await node.client.admin("metrics"))[name]
         return value
 
-    deadline = time.monotonic() + WAIT_TIMEOUT_S
+    deadline = time.monotonic() + PATIENCE_S
     while (value := await found()) != wanted:
         assert time.monotonic() < deadline, f"{name} is {value} in place of {wanted}"
         await asyncio.sleep(0.05)

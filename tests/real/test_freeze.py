@@ -15,8 +15,10 @@ from holdfast.broker import FAST_START, EmbeddedKafka
 from holdfast.client import Client, ShareStateError, connect
 from holdfast.daemon.state_topic import FIXED_CONFIG
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
-from tests.real.nodes import ONE_TRY, WAIT_TIMEOUT_S, NodeProcess, node_processes, topic_id_of, wait_until
+from tests.real.container_kafka import needs_processes
+from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
+from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -113,8 +115,8 @@ async def test_a_frozen_node_that_wakes_up_answers_no_write_that_its_successor_d
         await asyncio.sleep(0)
 
         sleeper.signal(signal.SIGCONT)
-        await asyncio.wait_for(asyncio.gather(*running), WAIT_TIMEOUT_S)
-        outcomes = await asyncio.wait_for(asyncio.gather(*too_late, return_exceptions=True), WAIT_TIMEOUT_S)
+        await asyncio.wait_for(asyncio.gather(*running), PATIENCE_S)
+        outcomes = await asyncio.wait_for(asyncio.gather(*too_late, return_exceptions=True), PATIENCE_S)
         refusals = [*outcomes, *(writer.refusal for writer in writers)]
         assert [refusal for refusal in refusals if not isinstance(refusal, ShareStateError)] == []
         assert {refusal.code for refusal in refusals if isinstance(refusal, ShareStateError)} <= NOT_DONE
@@ -150,7 +152,7 @@ async def busy_node(kafka: str, topic: str, topic_id: bytes, directory: Path, by
     """Give a client of a node whose one log partition takes small records only, and see that others go on all the time."""
     config = FIXED_CONFIG | {"max.message.bytes": str(bytes_max)}
     admin = AdminClient({"bootstrap.servers": kafka})
-    admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(PATIENCE_S)
     async with AsyncExitStack() as stack:
         make_node = stack.enter_context(node_processes(kafka, topic, directory))
         # With every write a snapshot, which holds all batches of the state.
@@ -210,6 +212,7 @@ async def test_a_record_too_large_for_the_topic_is_refused_and_harms_nobody_else
 @pytest.fixture
 def own_kafka() -> Iterator[EmbeddedKafka]:
     """Give a Kafka that the test may freeze."""
+    needs_processes("The test freezes its broker")
     with EmbeddedKafka(jvm_options=FAST_START) as kafka:
         yield kafka
 
@@ -219,17 +222,17 @@ async def test_a_node_told_to_stop_answers_what_is_in_flight_and_stops_at_once_w
 ) -> None:
     servers = own_kafka.bootstrap_servers
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic("queue", SHARE_PARTITIONS, 1)])["queue"].result(30)
+    admin.create_topics([NewTopic("queue", SHARE_PARTITIONS, 1)])["queue"].result(PATIENCE_S)
     topic_id = topic_id_of(servers, "queue")
     with node_processes(servers, "state", tmp_path) as make_node:
-        node = make_node(**{"share.coordinator.write.timeout.ms": 30_000, "drain_timeout_ms": 30_000})
+        node = make_node()
         await node.start()
         await initialize(node, topic_id)
 
         async def outstanding_write(client: Client) -> "asyncio.Task[object]":
             batch = StateBatch(0, 9, ACKNOWLEDGED, 1)
             task = asyncio.create_task(client.write(GROUP, topic_id, 0, -1, -1, -1, [batch]))
-            async with asyncio.timeout(WAIT_TIMEOUT_S), connect(node.address, ONE_TRY) as other:
+            async with asyncio.timeout(PATIENCE_S), connect(node.address, ONE_TRY) as other:
                 while not any(row["parked"] for row in await other.admin("partitions")):
                     assert not task.done()
             return task
@@ -240,7 +243,7 @@ async def test_a_node_told_to_stop_answers_what_is_in_flight_and_stops_at_once_w
             node.signal(signal.SIGTERM)
             await wait_until(lambda: node.events()[-1]["event"] == "stopping", "the stop")
             own_kafka.thaw()
-            await asyncio.wait_for(write, 30)
+            await asyncio.wait_for(write, PATIENCE_S)
         assert await node.wait_exit() == 0
 
         await node.start()

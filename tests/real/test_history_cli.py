@@ -19,10 +19,11 @@ from holdfast.console.outcomes import Exit
 from holdfast.records.keys import SharePartitionKey, format_key, format_topic_id
 from tests.pure.cli.history_writer import Stamped, rows_of, write_batch
 from tests.pure.records.logs import LogWriter, write_log
-from tests.real.folded_log import TIMEOUT_S, write_records
+from tests.real.folded_log import write_records
 from tests.real.nodes import topic_id_of
 from tests.real.running_node import cut
 from tests.real.shared_kafka import NewTopicFactory
+from tests.waiting import PATIENCE_S, Lines
 
 pytestmark = pytest.mark.real
 
@@ -59,10 +60,10 @@ class Past(NamedTuple):
         """Say how far the job is."""
         admin = AdminClient({"bootstrap.servers": self.kafka})
         asked = ConsumerGroupTopicPartitions(self.group, [TopicPartition(self.state_topic, 0, offset)])
-        deadline = time.monotonic() + TIMEOUT_S
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             # A broker that has just started makes the topic of these offsets first.
-            told = admin.alter_consumer_group_offsets([asked])[self.group].result(TIMEOUT_S).topic_partitions or []
+            told = admin.alter_consumer_group_offsets([asked])[self.group].result(PATIENCE_S).topic_partitions or []
             if told[0].error is None:
                 return
             assert time.monotonic() < deadline, told[0].error
@@ -140,7 +141,9 @@ def test_following_tells_what_comes(past: Past) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
         try:
             assert following.stdout is not None
-            first = json.loads(following.stdout.readline())
+            assert following.stderr is not None
+            lines = Lines(following.stdout)
+            first = json.loads(lines.next())
             assert first["state"]["start_offset"] == log.states[key].start_offset
             written = len(log.records)
             while log.records[written:][-1:] == [] or not is_about(
@@ -148,12 +151,12 @@ def test_following_tells_what_comes(past: Past) -> None:
             ):
                 log.do("write")
             write_records(past.kafka, past.state_topic, log.records[written:])
-            said = json.loads(following.stdout.readline())
+            said = json.loads(lines.next())
             assert said["log_offset"] == len(log.records) - 1
             assert said["state"]["start_offset"] == log.states[key].start_offset
             following.send_signal(signal.SIGINT)
-            _, complaint = following.communicate(timeout=TIMEOUT_S)
-            assert (following.returncode, complaint) == (0, "")
+            assert following.wait(PATIENCE_S) == 0
+            assert following.stderr.read() == ""
         finally:
             following.kill()
 

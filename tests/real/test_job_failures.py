@@ -26,12 +26,12 @@ from holdfast.daemon.compaction.sink import Sink
 from holdfast.daemon.compaction.topics import Topics
 from holdfast.records.keys import format_topic_id
 from tests.pure.records.test_folding import load
-from tests.real.folded_logs import QUICK, STARTS_MAX, TOO_SLOW, FoldedLogs
+from tests.real.folded_logs import QUICK, FoldedLogs
 from tests.real.job_process import JobProcess, job_process
-from tests.real.nodes import wait_until
 from tests.real.shared_kafka import NewTopicFactory
 from tests.real.test_compaction import assert_as_loaded, assert_history_holds_each_change_once
-from tests.real.test_snapshot_job import SPARK_TIMEOUT_S, processes_of
+from tests.real.test_snapshot_job import processes_of
+from tests.waiting import SPARK_PATIENCE_S, wait_until
 
 pytestmark = [
     pytest.mark.real,
@@ -103,35 +103,14 @@ async def end_of(job: JobProcess, is_wanted: Callable[[str], bool]) -> tuple[int
         kill_processes(job, is_wanted)
         return not job.is_running()
 
-    await wait_until(has_ended, "a job that ends", SPARK_TIMEOUT_S)
+    await wait_until(has_ended, "a job that ends", SPARK_PATIENCE_S)
     return job.exit_code(), job.said().splitlines()
 
 
-async def begun(job: JobProcess, reports_before: int, *options: str) -> None:
-    """Wait until a job has a batch behind it since it had written so many reports, and so is in the next one.
-
-    One that gave up waiting for its Python is started again, with the options: a loaded machine needs more time for that.
-    """
-    for _ in range(STARTS_MAX):
-        await wait_until(
-            lambda: len(job.reports()) > reports_before or not job.is_running(), "a batch", SPARK_TIMEOUT_S
-        )
-        if job.is_running():
-            return
-        assert TOO_SLOW in job.last_words(), job.last_words()
-        job.launch(*options)
-    raise AssertionError(job.last_words())
-
-
-async def folded(job: JobProcess) -> None:
-    """Run a job to the end of the log; one that gave up waiting for its Python is started again."""
-    for _ in range(STARTS_MAX):
-        job.launch("--once")
-        await wait_until(lambda: not job.is_running(), "a job that ends", SPARK_TIMEOUT_S)
-        if job.exit_code() == 0:
-            return
-        assert TOO_SLOW in job.last_words(), job.last_words()
-    raise AssertionError(job.last_words())
+async def begun(job: JobProcess, reports_before: int) -> None:
+    """Wait until a job has a batch behind it since it had written so many reports, and so is in the next one."""
+    await wait_until(lambda: len(job.reports()) > reports_before or not job.is_running(), "a batch", SPARK_PATIENCE_S)
+    assert job.is_running(), job.last_words()
 
 
 async def test_a_killed_process_of_spark_is_one_line_and_the_next_run_makes_up_for_it(
@@ -143,12 +122,12 @@ async def test_a_killed_process_of_spark_is_one_line_and_the_next_run_makes_up_f
         for is_wanted, said in kills:
             before, reports = len(job.said().splitlines()), len(job.reports())
             job.launch("--once")
-            await begun(job, reports, "--once")
+            await begun(job, reports)
             code, lines = await end_of(job, is_wanted)
             assert code == 1
             assert lines[-1].startswith(f"Error: {said}"), "\n".join(lines[-20:])
             assert not [line for line in lines[before:] if "Traceback" in line], "\n".join(lines[before:])
-        await folded(job)
+        await job.run_once()
     assert_as_loaded(logs)
     assert_history_holds_each_change_once(logs)
 
@@ -212,12 +191,7 @@ def test_a_stop_in_any_step_of_a_batch_lets_it_finish(logs: FoldedLogs, monkeypa
 
         with monkeypatch.context() as patch:
             patch.setattr(step_class, step, stopping)
-            try:
-                run(logs.config, topics_of(logs.config), once=False, on_progress=reports.append, stop=stop)
-            except CompactionError as error:
-                # On a loaded machine; the step was not reached, or is repeated.
-                if TOO_SLOW not in str(error):
-                    raise
+            run(logs.config, topics_of(logs.config), once=False, on_progress=reports.append, stop=stop)
         assert len(reports) <= 1, "a batch was begun after the stop"
     logs.fold()
     assert_as_loaded(logs)
@@ -260,8 +234,8 @@ async def test_two_jobs_at_once_lose_nothing_and_contradict_each_other_nowhere(
             killed.launch()
         first_job.kill_group()
         second_job.kill_group()
-        await folded(first_job)
-        await folded(second_job)
+        await first_job.run_once()
+        await second_job.run_once()
     assert_as_loaded(logs)
     found = contents_by_place(logs)
     assert all(len(contents) == 1 for contents in found.values())

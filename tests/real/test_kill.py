@@ -18,8 +18,9 @@ from holdfast.client import connect
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import format_topic_id
 from tests.real.journal_writer import GROUP, Journal, batch_of
-from tests.real.nodes import ONE_TRY, STOP_TIMEOUT_S, NodeProcess, node_processes, topic_id_of, wait_until
+from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
+from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -92,7 +93,7 @@ async def test_no_answered_write_is_lost_however_often_the_daemon_is_killed(
                     f"{max(each['load_ms'] for each in loaded)} ms at most; all {answered.total()} answered writes found"
                 )
             writer.send_signal(signal.SIGTERM)
-            assert writer.wait(STOP_TIMEOUT_S) == 0
+            assert writer.wait(PATIENCE_S) == 0
         answered = journal.read_on().answered
         assert sorted(answered) == list(range(CONNECTIONS))
         assert await find_lost(node, topic_id, answered) == []

@@ -22,7 +22,9 @@ from kio.schema.errors import ErrorCode
 from holdfast.broker import FAST_START, EmbeddedKafka
 from holdfast.client import Client, ShareStateError, connect
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
-from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of, wait_until
+from tests.real.container_kafka import needs_processes
+from tests.real.nodes import DEFAULT_TIMES, ONE_TRY, NodeProcess, node_processes, topic_id_of
+from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -37,13 +39,8 @@ LOG = {
     "share.coordinator.state.topic.num.partitions": 6,
 }
 WRITE_TIMEOUT_S = 5.0
-#: What a busy machine may add to the deadline.
-SLACK_S = 3.0
 #: Answers that each writer must get before and after each move.
 ENOUGH = 10
-
-#: Bound of waiting for the brokers.
-WAIT_S = 90.0
 
 #: What a daemon may say while its log cannot be reached; a client tries again.
 RETRIABLE = {
@@ -95,9 +92,10 @@ class Writer:
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[EmbeddedKafka]:
+    needs_processes("The test kills and freezes three brokers")
     with EmbeddedKafka(brokers=BROKERS, jvm_options=FAST_START, heap_mib=256) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
-        admin.create_topics([NewTopic(SHARE_TOPIC, WRITERS, 3)])[SHARE_TOPIC].result(30)
+        admin.create_topics([NewTopic(SHARE_TOPIC, WRITERS, 3)])[SHARE_TOPIC].result(PATIENCE_S)
         yield cluster
 
 
@@ -155,16 +153,16 @@ class Scene:
             f"longest call {longest_s:.2f} s, longest time without success {silence_s:.2f} s"
         )
         assert refusals.keys() <= RETRIABLE
-        assert longest_s < WRITE_TIMEOUT_S + SLACK_S
+        assert longest_s < WRITE_TIMEOUT_S + PATIENCE_S
 
     async def lost(self) -> list[set[int]]:
         """Return what was answered and is not in the state, for each writer that lost something."""
         return [lost for writer in self.writers if (lost := await writer.lost())]
 
     async def _wait(self, condition: Callable[[list[tuple[int, int]]], bool], what: str) -> None:
-        deadline_s = time.monotonic() + WAIT_S
+        deadline_s = time.monotonic() + PATIENCE_S
         while not (found := await asyncio.to_thread(self._log_partitions)) or not condition(found):
-            assert time.monotonic() < deadline_s, f"{what}: not within {WAIT_S} s, but {found}"
+            assert time.monotonic() < deadline_s, f"{what}: not within {PATIENCE_S:.0f} s, but {found}"
             await asyncio.sleep(0.05)
 
     def _log_partitions(self) -> list[tuple[int, int]]:
@@ -182,7 +180,7 @@ async def scene(brokers: EmbeddedKafka, state_topic: str, directory: Path, **set
     topic_id = topic_id_of(brokers.bootstrap_servers, SHARE_TOPIC)
     async with AsyncExitStack() as stack:
         make_node = stack.enter_context(node_processes(brokers.bootstrap_servers, state_topic, directory))
-        node = make_node(**LOG, **settings)
+        node = make_node(**LOG | dict(DEFAULT_TIMES) | settings)
         await node.start()
         writers = []
         for partition in range(WRITERS):

@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from kio.schema.errors import ErrorCode
 from structlog.testing import capture_logs
 
-from holdfast.client import AdminRefused, ClientSettings, ShareStateError, connect
+from holdfast.client import AdminRefused, ShareStateError, connect
 from holdfast.daemon import node as node_module
 from holdfast.daemon.cluster import ClusterMetadata
 from holdfast.daemon.node import Exit
@@ -25,14 +25,14 @@ from holdfast.daemon.upkeep import Upkeep
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.runtime.states import State
-from tests.real.nodes import topic_id_of, wait_until
-from tests.real.running_node import RunningNode, cut, in_time, make_settings, read_log, running
+from tests.real.nodes import ONE_TRY, topic_id_of
+from tests.real.running_node import RunningNode, cut, make_settings, read_log, running
 from tests.real.shared_kafka import NewTopicFactory
+from tests.waiting import PATIENCE_S, in_patience, wait_until
 
 pytestmark = pytest.mark.real
 
 GROUP = "group"
-ONE_TRY = ClientSettings(attempts_max=1)
 #: Nobody listens there.
 NO_KAFKA = "127.0.0.1:1"
 
@@ -100,9 +100,9 @@ async def test_a_topic_made_a_moment_ago_is_found_and_so_are_partitions_added_to
             with pytest.raises(ShareStateError, match="UNKNOWN_TOPIC_OR_PARTITION"):
                 await client.initialize(GROUP, topic_id, 1, 1, 0)
             admin = AdminClient({"bootstrap.servers": kafka})
-            admin.create_partitions([NewPartitions(name, 2)])[name].result(timeout=30)
+            admin.create_partitions([NewPartitions(name, 2)])[name].result(PATIENCE_S)
             await wait_until(
-                lambda: len(admin.list_topics(name, timeout=10).topics[name].partitions) == 2, "two of them"
+                lambda: len(admin.list_topics(name, timeout=PATIENCE_S).topics[name].partitions) == 2, "two of them"
             )
             await client.initialize(GROUP, topic_id, 1, 1, 0)
 
@@ -110,26 +110,32 @@ async def test_a_topic_made_a_moment_ago_is_found_and_so_are_partitions_added_to
 # ---- starting --------------------------------------------------------------------------------------------------------
 
 
-async def test_without_kafka_a_node_answers_at_once_and_ends_with_one_clear_line(topic: str) -> None:
+async def test_a_node_answers_while_it_waits_for_kafka(topic: str) -> None:
+    node = RunningNode(make_settings(NO_KAFKA, topic))
+    await wait_until(lambda: node.node.port, "it listens")
+    async with connect(node.address, ONE_TRY) as client:
+        with pytest.raises(ShareStateError) as refused:
+            await client.write(GROUP, bytes(range(16)), 0, 1, 0, -1, [])
+        assert (await client.admin("status"))["is_ready"] is False
+        assert await client.admin("partitions") == []
+    assert refused.value.code == ErrorCode.coordinator_not_available
+    assert not node.exit.done()
+    assert await node.stop() is Exit.STOPPED
+
+
+async def test_without_kafka_a_node_ends_with_one_clear_line(topic: str) -> None:
     with capture_logs() as lines:
-        node = RunningNode(make_settings(NO_KAFKA, topic, admin_timeout_ms=1_500))
-        await wait_until(lambda: node.node.port, "it listens")
-        async with connect(node.address, ONE_TRY) as client:
-            with pytest.raises(ShareStateError) as refused:
-                await in_time(client.write(GROUP, bytes(range(16)), 0, 1, 0, -1, []), 1)
-            assert (await client.admin("status"))["is_ready"] is False
-            assert await client.admin("partitions") == []
-        assert refused.value.code == ErrorCode.coordinator_not_available
-        assert await in_time(node.exit, 10) is Exit.REFUSED
+        node = RunningNode(make_settings(NO_KAFKA, topic, admin_timeout_ms=300))
+        assert await in_patience(node.exit) is Exit.REFUSED
     errors = [line for line in lines if line["log_level"] == "error"]
     assert [line["event"] for line in errors] == ["the node cannot start"]
-    assert errors[0]["why"].startswith(f"no metadata came within 1500 ms: {NO_KAFKA} cannot be reached")
+    assert errors[0]["why"].startswith(f"no metadata came within 300 ms: {NO_KAFKA} cannot be reached")
 
 
 async def test_a_property_that_the_kafka_client_does_not_know_is_named(kafka: str, topic: str) -> None:
     with capture_logs() as lines:
         node = RunningNode(make_settings(kafka, topic, **{"kafka.no.such.property": "7"}))
-        assert await in_time(node.exit, 30) is Exit.REFUSED
+        assert await in_patience(node.exit) is Exit.REFUSED
     [why] = [line["why"] for line in lines if line["log_level"] == "error"]
     assert "no.such.property" in why
 
@@ -147,7 +153,7 @@ async def test_an_unsafe_state_topic_is_refused_with_the_command_that_mends_it(
     name = new_topic(2, **config)
     with capture_logs() as lines:
         node = RunningNode(make_settings(kafka, name))
-        assert await in_time(node.exit, 30) is Exit.REFUSED
+        assert await in_patience(node.exit) is Exit.REFUSED
     assert [line["event"] for line in lines if line["log_level"] == "error"] == ["the node cannot start"]
     assert why in lines[-1]["why"]
 
@@ -158,10 +164,10 @@ async def test_a_topic_that_another_program_writes_is_refused_and_stays_as_it_is
     name = new_topic(2, **{key.replace(".", "_"): value for key, value in FIXED_CONFIG.items()})
     producer = Producer({"bootstrap.servers": kafka})
     producer.produce(name, b"value", b"key", 1)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     with capture_logs() as lines:
         node = RunningNode(make_settings(kafka, name))
-        assert await in_time(node.exit, 30) is Exit.REFUSED
+        assert await in_patience(node.exit) is Exit.REFUSED
     assert lines[-1]["why"].startswith(f"Another program writes topic {name}")
     assert [len(read_log(kafka, name, partition)) for partition in (0, 1)] == [0, 1]
 
@@ -199,7 +205,7 @@ async def test_a_stop_during_any_stage_of_the_start_is_clean(
     stop_before(monkeypatch, owner, name, lambda: holder[0].node.stop())
     with capture_logs() as lines:
         holder.append(RunningNode(make_settings(kafka, topic)))
-        assert await in_time(holder[0].exit, 40) is Exit.STOPPED
+        assert await in_patience(holder[0].exit) is Exit.STOPPED
     assert [line for line in lines if line["log_level"] == "error"] == []
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", holder[0].node.port)
@@ -303,9 +309,9 @@ async def test_a_state_topic_made_again_stops_the_shards_until_an_admin_accepts_
     async with running(settings) as node:
         await fill(node, orders)
         old_id = node.node.view.state_topic
-        admin.delete_topics([topic])[topic].result(timeout=30)
-        await wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, "it is gone")
-        admin.create_topics([NewTopic(topic, 2, 1, config=dict(FIXED_CONFIG))])[topic].result(timeout=30)
+        admin.delete_topics([topic])[topic].result(PATIENCE_S)
+        await wait_until(lambda: topic not in admin.list_topics(timeout=PATIENCE_S).topics, "it is gone")
+        admin.create_topics([NewTopic(topic, 2, 1, config=dict(FIXED_CONFIG))])[topic].result(PATIENCE_S)
         await node.until(lambda: node.node.view.state_topic != old_id, "the other topic is seen")
         await node.until_states(State.FAILED)
         for index in (0, 1):
@@ -322,7 +328,7 @@ async def test_a_state_topic_made_again_stops_the_shards_until_an_admin_accepts_
 async def test_a_state_topic_that_grows_partitions_stops_the_shards(kafka: str, topic: str) -> None:
     async with running(make_settings(kafka, topic, state_topic_check_interval_ms=1_000)) as node:
         admin = AdminClient({"bootstrap.servers": kafka})
-        admin.create_partitions([NewPartitions(topic, 3)])[topic].result(timeout=30)
+        admin.create_partitions([NewPartitions(topic, 3)])[topic].result(PATIENCE_S)
         await node.until_states(State.FAILED)
         row = await node.until_partition(0, lambda row: row["is_alarmed"], "an alarm")
         assert row["failure"].startswith(f"the topic {topic} has 3 partitions and had 2")

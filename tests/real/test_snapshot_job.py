@@ -11,14 +11,13 @@ import pytest
 
 from holdfast.client import connect
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
-from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of, wait_until
+from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
+from tests.waiting import SPARK_PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.real
 
 SHARE_PARTITIONS = 10
-#: Spark starts in ten seconds, and much later where other tests share the machine.
-SPARK_TIMEOUT_S = 300.0
 
 
 def processes_of(session: int) -> list[int]:
@@ -49,7 +48,7 @@ async def until_metric(node: NodeProcess, name: str, least: float) -> None:
             await asyncio.sleep(0.1)
 
     try:
-        await asyncio.wait_for(reached(), SPARK_TIMEOUT_S)
+        await asyncio.wait_for(reached(), SPARK_PATIENCE_S)
     except TimeoutError:
         raise AssertionError(f"{name} is below {least}:\n{node.last_words()}") from None
 
@@ -66,6 +65,7 @@ async def test_a_node_runs_the_job_and_takes_it_along_when_it_ends(
         "snapshots.history.dir": tmp_path / "history",
         "snapshots.master": "local[1]",
         "snapshots.state.partitions": 1,
+        "snapshots.worker.start.attempts.max": 100,
         "snapshots.trigger.interval.ms": 500,
     }
     with node_processes(kafka, topic, tmp_path) as make:
@@ -93,5 +93,5 @@ async def test_a_node_runs_the_job_and_takes_it_along_when_it_ends(
         (job,) = set(jobs_of(node)) - {job}
         node.signal(signal.SIGTERM)
         assert await node.wait_exit() == 0, node.last_words()
-        assert not processes_of(job)
+        await wait_until(lambda: not processes_of(job), "the job is gone with a node that was stopped")
     assert not [line for line in node.events() if line["event"] == "the snapshot job ended"]

@@ -12,6 +12,7 @@ from holdfast.daemon.snapshot_settings import SnapshotSettings
 from holdfast.daemon.snapshot_topic import SnapshotTopicError, check_snapshot_topic, ensure_snapshot_topic
 from holdfast.daemon.state_topic import StateTopic, TopicMissing, describe_topic
 from tests.real.shared_kafka import NewTopicFactory
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.real
 
@@ -37,7 +38,7 @@ def test_a_missing_topic_is_made_like_the_state_topic_and_found_again(
     assert config["min.compaction.lag.ms"] == "5000"
     assert made.max_message_bytes > STATE.max_message_bytes
     assert ensure_snapshot_topic(admin, STATE, snapshots, LOG, kafka) == ()
-    admin.delete_topics([topic])[topic].result(timeout=30)
+    admin.delete_topics([topic])[topic].result(PATIENCE_S)
 
 
 def test_more_copies_than_brokers_are_refused(admin: AdminClient, topic: str, kafka: str) -> None:
@@ -59,7 +60,7 @@ def test_a_useless_topic_is_refused_and_the_commands_mend_it(
     for line in lines:
         key, value = line.partition(" --add-config ")[2].split("=")
         resource.add_incremental_config(ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET))
-    admin.incremental_alter_configs([resource])[resource].result(timeout=30)
+    admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
     assert ensure_snapshot_topic(admin, STATE, snapshots, LOG, kafka) == ()
     with pytest.raises(SnapshotTopicError, match="has 3 partitions and the state topic 4"):
         ensure_snapshot_topic(admin, STATE._replace(partition_count=4), snapshots, LOG, kafka)

@@ -17,6 +17,7 @@ from tests.pure.records.logs import LogWriter, write_log
 from tests.real.folded_log import fold_batches, write_records, write_snapshots
 from tests.real.nodes import topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.real
 
@@ -152,7 +153,7 @@ def test_a_log_that_was_cut_leaves_nothing_to_verify_until_the_job_goes_on(
     start = folded.log.log_start
     admin = AdminClient({"bootstrap.servers": kafka})
     target = TopicPartition(folded.state_topic, 0, start)
-    admin.delete_records([target])[target].result(30)
+    admin.delete_records([target])[target].result(PATIENCE_S)
     (row,) = folded.ask("list")
     assert row["verified"]
     assert folded.ask("verify")["differences"] == []

@@ -26,6 +26,7 @@ from holdfast.daemon.state_topic import (
 from holdfast.kafka_clients import KafkaClients
 from holdfast.records.header import HEADER_NAME, encode_header
 from tests.real.shared_kafka import NewTopicFactory
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.real
 
@@ -113,7 +114,7 @@ async def test_a_topic_that_would_lose_state_is_refused_and_the_command_mends_it
         )
         key, value = change.split("=")
         resource.add_incremental_config(ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET))
-    admin.incremental_alter_configs([resource])[resource].result(timeout=30)
+    admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
     _, warnings = await ensure_state_topic(admin, metadata, settings, kafka)
     assert not any(warning.is_fatal for warning in warnings)
     assert any("message.timestamp.type=CreateTime" in warning.problem for warning in warnings)
@@ -123,9 +124,9 @@ async def test_another_number_of_partitions_is_a_warning_and_the_real_one_counts
     admin: AdminClient, metadata: MetadataClient, new_topic: NewTopicFactory, kafka: str
 ) -> None:
     name = new_topic(1, retention_ms="-1")
-    admin.create_partitions([NewPartitions(name, 2)])[name].result(timeout=30)
+    admin.create_partitions([NewPartitions(name, 2)])[name].result(PATIENCE_S)
     partition_count = 1
-    async with asyncio.timeout(30):  # create_partitions answers before every broker knows
+    async with asyncio.timeout(PATIENCE_S):  # create_partitions answers before every broker knows
         while partition_count == 1:
             found, warnings = await ensure_state_topic(admin, metadata, one_copy(name), kafka)
             partition_count = found.partition_count
@@ -153,7 +154,7 @@ async def test_a_topic_of_another_program_is_refused(
             marked: list[tuple[str, str | bytes | None]]
             marked = [(HEADER_NAME, encode_header(1, sequence))] if header else [("trace", uuid.uuid4().bytes)]
             producer.produce(name, b"value", b"key", partition, headers=marked)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     found, _ = await ensure_state_topic(admin, metadata, one_copy(name), kafka)
     clients = KafkaClients({"bootstrap.servers": kafka})
     if is_foreign:

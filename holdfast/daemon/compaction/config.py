@@ -29,6 +29,8 @@ class CompactionConfig:
     #: Keys and values of one batch; where records are large, batches take in fewer.
     bytes_per_trigger_max: int = 256 << 20
     trigger_interval_ms: int = 10_000
+    #: Tries of a query, where Spark gives Python up because it starts slowly.
+    worker_start_attempts_max: int = 5
     admin_timeout_ms: int = 10_000
     #: How often the state topic is looked at while nothing happens.
     topic_check_interval_ms: int = 5_000

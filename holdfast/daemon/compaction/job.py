@@ -31,6 +31,7 @@ from holdfast.daemon.compaction.query_log import QUERY, QueryLog
 from holdfast.daemon.compaction.report import BatchReport
 from holdfast.daemon.compaction.sink import Sink
 from holdfast.daemon.compaction.topics import Topics
+from holdfast.daemon.compaction.worker_start import run_with_slow_starts
 from holdfast.records.header import HEADER_NAME
 from holdfast.records.keys import format_topic_id
 
@@ -74,7 +75,7 @@ def run(
         _prepare(spark, "snapshots.checkpoint.dir", config.checkpoint_dir)
         _prepare(spark, "snapshots.history.dir", config.history_dir)
         job = _Job(spark, config, topics, once, on_progress, stop or Event())
-        while not job.run_query():
+        while not run_with_slow_starts(job.run_query, config.worker_start_attempts_max):
             pass
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.broker import KAFKA_VERSION, BrokerError, cache_dir, classpath, jars, java
+from tests.waiting import PATIENCE_S
 
 #: Stands in for Java: says a version, plays Ivy (writes a jar, notes that it ran) and Kafka's storage tool.
 FAKE_JAVA = """#!/bin/sh
@@ -87,7 +88,7 @@ def test_two_processes_fetch_once(java_home: Path) -> None:
     install_java(java_home)
     script = "from holdfast.broker import jars; print(len(jars()))"
     both = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    assert [process.communicate(timeout=60)[0] for process in both] == ["1\n", "1\n"]
+    assert [process.communicate(timeout=PATIENCE_S)[0] for process in both] == ["1\n", "1\n"]
     assert ivy_runs(java_home) == 1
 
 

@@ -76,3 +76,10 @@ def test_kafka_uuid_is_sixteen_bytes_of_text_without_a_leading_dash() -> None:
     assert len(made) == 500
     assert {len(text) for text in made} == {22}
     assert not any(text.startswith("-") for text in made)
+
+
+def test_topics_of_groups_are_copied_as_others_and_no_topic_appears_by_itself() -> None:
+    for nodes, copies in ((1, "1"), (3, "3")):
+        told = node_properties(1, PORTS[:nodes], Path("/data"), {})
+        assert told["offsets.topic.replication.factor"] == copies
+        assert told["auto.create.topics.enable"] == "false"

@@ -13,10 +13,9 @@ from holdfast.cli import main
 from holdfast.daemon.admin import AdminCommand, AdminError
 from holdfast.records.keys import format_topic_id
 from tests.pure.daemon.serving import FakeService, serve
+from tests.waiting import PATIENCE_S
 
 TOPIC_ID = bytes(range(16))
-START_TIMEOUT_S = 30.0
-
 Run = Callable[..., Result]
 
 
@@ -93,7 +92,7 @@ def running_node() -> Iterator[Node]:
     serving = serve(commands=node.commands([PARTITION, alarmed]))
 
     def in_loop(awaitable: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(awaitable, loop).result(START_TIMEOUT_S)
+        return asyncio.run_coroutine_threadsafe(awaitable, loop).result(PATIENCE_S)
 
     try:
         served = in_loop(serving.__aenter__())
@@ -104,7 +103,7 @@ def running_node() -> Iterator[Node]:
             in_loop(serving.__aexit__(None, None, None))
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(START_TIMEOUT_S)
+        thread.join(PATIENCE_S)
         loop.close()
 
 

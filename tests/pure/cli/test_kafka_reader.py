@@ -55,3 +55,43 @@ def test_a_topic_that_may_not_be_read_is_said_to_be_so(monkeypatch: pytest.Monke
     failure = failure_of(monkeypatch, KafkaError.TOPIC_AUTHORIZATION_FAILED, "not allowed")
     assert failure.exit_code == Exit.UNREACHABLE
     assert failure.message.startswith("Kafka cannot be read (not allowed)")
+
+
+def given(monkeypatch: pytest.MonkeyPatch, *answers: list[Message]) -> KafkaReader:
+    """Give a reader whose consumer gives these messages, call by call, and then none."""
+    left = list(answers)
+
+    class Consumer(FakeConsumer):
+        def consume(self, count: int, timeout: float) -> list[Message]:
+            return left.pop(0) if left else []
+
+    monkeypatch.setattr("holdfast.kafka_clients.Consumer", Consumer)
+    return KafkaReader({"bootstrap.servers": "b:1"})
+
+
+def message(offset: int) -> Message:
+    return Message("t", 2, offset, b"key", b"value")
+
+
+def test_all_records_below_the_end_are_read_and_none_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with given(monkeypatch, [message(7)], [], [message(8), message(9), message(10)]) as reader:
+        assert [offset for offset, _ in reader.read("t", 2, end=10, from_offset=7)] == [7, 8, 9]
+
+
+def test_a_hole_before_the_end_is_no_reason_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compaction, or a control record that no consumer is shown."""
+    with given(monkeypatch, [message(7), message(12)]) as reader:
+        assert [offset for offset, _ in reader.read("t", 2, end=10, from_offset=7)] == [7]
+    ended = Message("t", 2, 9, error=KafkaError(KafkaError._PARTITION_EOF, "end"))
+    with given(monkeypatch, [message(7), ended]) as reader:
+        assert [offset for offset, _ in reader.read("t", 2, end=10, from_offset=7)] == [7]
+
+
+def test_a_broker_that_falls_silent_before_the_end_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.console.kafka_reader.READ_TIMEOUT_S", 0.0)
+    with given(monkeypatch, [message(7)]) as reader:
+        records = reader.read("t", 2, end=10, from_offset=7)
+        assert next(records)[0] == 7
+        with pytest.raises(Failure, match="No broker gave the rest of t partition 2") as caught:
+            next(records)
+    assert caught.value.exit_code == Exit.UNREACHABLE

@@ -44,7 +44,8 @@ from holdfast.records.results import (
     WritePartition,
     WriteResult,
 )
-from tests.pure.daemon.serving import TOPIC_ID, CountingTransport, Served, serve, wait_until
+from tests.pure.daemon.serving import TOPIC_ID, CountingTransport, Served, serve
+from tests.waiting import wait_until
 
 OTHER_TOPIC_ID = bytes(16)
 Answer = Callable[[int, SharePartitionKey, Any], PartitionResult]
@@ -326,9 +327,9 @@ async def test_when_no_node_is_left_the_call_fails_as_disconnected() -> None:
 
 
 async def test_an_answer_that_does_not_come_in_time() -> None:
-    async with world(attempts_max=2, request_timeout_ms=30) as w:
+    async with world(attempts_max=2, request_timeout_ms=500) as w:
         w.served[0].service.is_holding = True
-        with pytest.raises(ShareStateError, match=r"REQUEST_TIMED_OUT \(7\): .* gave no answer in 30 ms") as caught:
+        with pytest.raises(ShareStateError, match=r"REQUEST_TIMED_OUT \(7\): .* gave no answer in 500 ms") as caught:
             await w.client.write("g", TOPIC_ID, 1, 1, 1, -1, [])
         assert caught.value.is_retriable
         assert w.asked() == [[1], [1]]
@@ -525,3 +526,26 @@ def test_errors_tell_whether_to_try_again() -> None:
     assert [kind.is_retriable for kind in (ClientError, Unsupported, AdminRefused)] == [False] * 3
     assert Disconnected.is_retriable
     assert RequestTimedOut.is_retriable
+
+
+async def test_ids_of_requests_begin_again_behind_the_largest() -> None:
+    async with world() as w:
+        await w.client.write("g", TOPIC_ID, 0, 1, 1, -1, [])
+        (connection,) = w.client._nodes._connections.values()
+        connection._correlation_id = 0x7FFF_FFFE
+        for _ in range(3):
+            assert await w.client.write("g", TOPIC_ID, 0, 1, 1, -1, []) == WriteResult()
+        assert connection._correlation_id == 1
+
+
+async def test_waits_between_tries_double_and_differ_by_a_fifth_at_most() -> None:
+    """So that callers who failed at once do not come back at once."""
+    not_yet = WriteResult(14, "it loads")
+    async with world(lambda *_: not_yet, attempts_max=6, retry_backoff_ms=100, retry_backoff_max_ms=800) as w:
+        with pytest.raises(ShareStateError):
+            await w.client.write("g", TOPIC_ID, 0, 1, 1, -1, [])
+    doubled_s = [0.1, 0.2, 0.4, 0.8, 0.8]
+    assert [wait_s == pytest.approx(base_s, rel=0.2) for wait_s, base_s in zip(w.waits, doubled_s, strict=True)] == [
+        True
+    ] * 5
+    assert not any(wait_s == pytest.approx(base_s) for wait_s, base_s in zip(w.waits, doubled_s, strict=True))

@@ -187,10 +187,3 @@ async def read_answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
     correlation_id, offset = frames.read_response_header(frame, has_tags=True)
     return correlation_id, frame[offset:]
-
-
-async def wait_until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    """Let the loop run until `condition` holds."""
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110  # what it looks at has no event
-            await asyncio.sleep(0)

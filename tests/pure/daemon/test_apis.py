@@ -26,7 +26,8 @@ from holdfast.records.admin import ADMIN, AdminRequest, decode_admin_response, e
 from holdfast.records.compact import MalformedBody, encode_string
 from holdfast.records.keys import SharePartitionKey, format_key
 from holdfast.records.results import ReadPartition, ReadResult, StateRequest
-from tests.pure.daemon.serving import TOPIC_ID, FakeCluster, FakeService, wait_until
+from tests.pure.daemon.serving import TOPIC_ID, FakeCluster, FakeService
+from tests.waiting import wait_until
 
 NODES = [Node(1, "one", 9492), Node(2, "two", 9493)]
 TOPIC_UUID = uuid.UUID(bytes=bytes(range(16, 32)))

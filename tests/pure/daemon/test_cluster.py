@@ -1,7 +1,7 @@
 """The cache of topics, against a cluster made of dictionaries."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from random import Random
 
@@ -12,6 +12,7 @@ from holdfast.daemon.cluster import ClusterMetadata, MetadataImage, Refresh
 from holdfast.daemon.metadata_client import QuestionRefused, Topic, TopicAnswers
 from holdfast.daemon.settings import MetadataSettings
 from holdfast.runtime.broker_connection import ConnectionFailed
+from tests.waiting import PATIENCE_S, wait_until
 
 A, B, C = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)
 SECOND_MS = 1_000
@@ -76,7 +77,7 @@ class Node:
 
     async def next_refresh(self) -> tuple[MetadataImage, Refresh]:
         self._news.clear()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await self._news.wait()
         return self.refreshes[-1]
 
@@ -91,14 +92,8 @@ class Node:
         """Return those that nobody was asked about."""
         answered: asyncio.Future[Collection[bytes]] = asyncio.get_running_loop().create_future()
         self.metadata.look_up(topic_ids, caller, answered.set_result, timeout_ms)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             return await answered
-
-
-async def wait_until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - a condition of the test's own, which nothing signals
-            await asyncio.sleep(0)
 
 
 @asynccontextmanager

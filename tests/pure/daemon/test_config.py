@@ -130,6 +130,7 @@ def test_the_environment_sets_names_of_kafka_and_of_the_client() -> None:
             "HOLDFAST_SHARE_COORDINATOR_WRITE_TIMEOUT_MS": "9",
             "HOLDFAST_LOG_READERS": "spark, audit",
             "HOLDFAST_BOOTSTRAP": "elsewhere:1",
+            "HOLDFAST_BROKER": "docker",
             "PATH": "not ours",
         }
     )

@@ -8,12 +8,13 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
 from tests.pure.daemon.serving import serve
+from tests.waiting import PATIENCE_S
 
 
 async def test_it_lists_the_nodes_and_the_state_topic() -> None:
     async with serve() as served:
         admin = AdminClient({"bootstrap.servers": served.address})
-        told = await asyncio.to_thread(admin.list_topics, timeout=10)
+        told = await asyncio.to_thread(admin.list_topics, timeout=PATIENCE_S)
         assert told.cluster_id == "cluster"
         assert {broker.id: f"{broker.host}:{broker.port}" for broker in told.brokers.values()} == {1: served.address}
         topic = told.topics["__holdfast_share_state"]
@@ -27,7 +28,7 @@ async def test_a_consumer_that_came_by_mistake_fails_and_does_not_spin() -> None
         consumer = Consumer({"bootstrap.servers": served.address, "group.id": "g", "log_level": 0})
         try:
             consumer.subscribe(["orders"])
-            message = await asyncio.to_thread(consumer.poll, 10)
+            message = await asyncio.to_thread(consumer.poll, PATIENCE_S)
             assert message is not None
             assert "this node coordinates share state only" in str(message.error())
             assert served.server.peers.requests < 30

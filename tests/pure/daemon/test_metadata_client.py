@@ -14,7 +14,7 @@ from kio.serial import entity_reader
 from holdfast.daemon.metadata_client import RESERVED_IDS, MetadataClient, is_topic_name
 from holdfast.runtime.broker_connection import ConnectionFailed, ConnectionOptions
 from tests.pure.daemon.metadata_brokers import METADATA, NO_TIME, Broker, listening, to_bytes
-from tests.pure.runtime.fake_brokers import wait_until
+from tests.waiting import wait_until
 
 #: length of the header of the requests that a client with this name sends
 HEADER_SIZE = 4 + 4 + 2 + len("holdfast") + 1

@@ -22,10 +22,10 @@ from tests.pure.daemon.serving import (
     Served,
     read_answer,
     serve,
-    wait_until,
     write_body,
     write_frame,
 )
+from tests.waiting import PATIENCE_S, wait_until
 
 SUCCESS = bytes.fromhex("02000102030405060708090a0b0c0d0e0f0200000000000000000000")
 
@@ -41,7 +41,7 @@ async def connected(served: Served) -> AsyncIterator[tuple[asyncio.StreamReader,
 
 async def is_cut_off(reader: asyncio.StreamReader) -> bool:
     try:
-        return await asyncio.wait_for(reader.read(), 10) == b""
+        return await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
     except ConnectionResetError:
         return True
 
@@ -49,7 +49,7 @@ async def is_cut_off(reader: asyncio.StreamReader) -> bool:
 async def is_served(served: Served) -> bool:
     async with connected(served) as (reader, writer):
         writer.write(write_frame(77))
-        return await asyncio.wait_for(read_answer(reader), 10) == (77, SUCCESS)
+        return await asyncio.wait_for(read_answer(reader), PATIENCE_S) == (77, SUCCESS)
 
 
 async def test_pipelined_requests_are_answered_in_order_whatever_finishes_first() -> None:

@@ -27,6 +27,7 @@ from holdfast.runtime.memory_log import MemoryPartition, MemoryTopic
 from holdfast.runtime.settings import LogIdentity
 from holdfast.runtime.states import State
 from tests.pure.daemon.shards_world import CLUSTER, ShardsWorld, state_topic
+from tests.waiting import PATIENCE_S
 
 GRACE_MS = 1_000
 A, B, C = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)
@@ -464,7 +465,7 @@ async def test_work_that_fails_is_done_again(world: World) -> None:
 
     with capture_logs() as lines:
         world.upkeep._every(1, work)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await done.wait()
     assert [line["event"] for line in lines] == ["upkeep could not ask Kafka", "upkeep failed"]
     await stopped(world)

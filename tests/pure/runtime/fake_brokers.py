@@ -19,24 +19,11 @@ from holdfast.records.header import HEADER_NAME
 from holdfast.runtime import kafka_frames as frames
 from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.runtime.kafka_frames import Fetched
-
-WAIT_S = 5.0
+from tests.waiting import wait_until
 
 _fetch: Any = import_module("kio.schema.fetch.v12.response")
 
 Answer = Callable[[bytes], bytes]
-
-
-async def wait_until(condition: Callable[[], bool]) -> None:
-    """Let others run until a condition holds.
-
-    Raises:
-        AssertionError: it did not hold in time.
-    """
-    ends_s = asyncio.get_running_loop().time() + WAIT_S
-    while not condition():
-        assert asyncio.get_running_loop().time() < ends_s, f"not so within {WAIT_S} s"
-        await asyncio.sleep(0.001)
 
 
 class FakeBrokers:

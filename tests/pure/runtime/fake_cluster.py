@@ -10,8 +10,9 @@ from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-
 
 from holdfast.runtime import kafka_frames as frames
 from holdfast.runtime.broker_connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
-from tests.pure.runtime.fake_brokers import fetched, produced, targets_of, wait_until
+from tests.pure.runtime.fake_brokers import fetched, produced, targets_of
 from tests.pure.runtime.metadata_answers import metadata
+from tests.waiting import wait_until
 
 _FOUND = Struct(">ihqqi")
 _ASKED = Struct(">iiq")

@@ -14,11 +14,12 @@ from holdfast.runtime.appender import Appender, AppenderConfig
 from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.lanes import LaneConfig, SentBatch
-from tests.pure.runtime.fake_brokers import FakeBrokers, produced, wait_until
+from tests.pure.runtime.fake_brokers import FakeBrokers, produced
+from tests.waiting import PATIENCE_MS, wait_until
 
 CONFIG = AppenderConfig(
     lanes=LaneConfig(batch_bytes_max=1_000, records_max=20),
-    message_timeout_ms=200,
+    message_timeout_ms=PATIENCE_MS,
     requests_in_flight_max=2,
     retry_backoff_ms=1,
 )
@@ -49,14 +50,22 @@ def landings() -> Landings:
 
 
 @pytest.fixture
-async def appender(brokers: FakeBrokers, landings: Landings, failures: Failures) -> AsyncIterator[Appender]:
+def message_timeout_ms() -> int:
+    return PATIENCE_MS
+
+
+@pytest.fixture
+async def appender(
+    brokers: FakeBrokers, landings: Landings, failures: Failures, message_timeout_ms: int
+) -> AsyncIterator[Appender]:
     def landed(partition: int, batch: SentBatch, base_offset: int) -> None:
         landings.append((partition, batch.first_header, base_offset))
 
     def failed(partition: int, header: bytes, _: str) -> None:
         failures.append((partition, header))
 
-    appender = Appender(CONFIG, brokers, landed, failed, lambda: 1_000)  # type: ignore[arg-type]
+    config = replace(CONFIG, message_timeout_ms=message_timeout_ms)
+    appender = Appender(config, brokers, landed, failed, lambda: 1_000)  # type: ignore[arg-type]
     yield appender
     await appender.close(1)
 
@@ -268,6 +277,7 @@ async def test_what_gathers_for_a_silent_broker_leaves_when_another_leads(
     brokers.let_go()
 
 
+@pytest.mark.parametrize("message_timeout_ms", [200])
 async def test_batch_whose_time_is_up_is_told_as_failed(
     appender: Appender, brokers: FakeBrokers, failures: Failures
 ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.runtime.broker_connection import AnswerTimes, BrokerConnection, ConnectionFailed
-from tests.pure.runtime.fake_brokers import wait_until
+from tests.waiting import wait_until
 
 PRODUCE, FETCH = (0, 8), (1, 12)
 

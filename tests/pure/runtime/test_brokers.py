@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed, ConnectionOptions
 from holdfast.runtime.brokers import Brokers
-from tests.pure.runtime.fake_brokers import wait_until
 from tests.pure.runtime.metadata_answers import metadata
+from tests.waiting import PATIENCE_S, wait_until
 
 
 class SilentServer:
@@ -131,7 +131,7 @@ async def nonsense() -> bytes:
 
 async def test_a_silent_broker_does_not_keep_the_others_from_telling_who_leads(monkeypatch: pytest.MonkeyPatch) -> None:
     place = Place(monkeypatch, silent=silence, talking=answer, spare=answer)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await place.brokers.refresh()
     assert place.brokers.leaders == {0: (7, 3)}
     assert place.asked == ["silent", "talking", "talking closed", "silent closed"]

@@ -8,8 +8,9 @@ import pytest
 from holdfast.runtime.follower import Follower, FollowerConfig
 from holdfast.runtime.kafka_frames import Fetched
 from holdfast.runtime.lanes import SentBatch
-from tests.pure.runtime.fake_brokers import FakeBrokers, batch, fetched, sealed, targets_of, wait_until
+from tests.pure.runtime.fake_brokers import FakeBrokers, batch, fetched, sealed, targets_of
 from tests.pure.runtime.follower_world import Told, answer, found
+from tests.waiting import wait_until
 
 GOOD = batch(5, [b"a", b"b"])
 CONFIG = FollowerConfig(

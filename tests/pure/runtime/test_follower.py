@@ -13,8 +13,9 @@ from holdfast.runtime.kafka_frames import Fetched
 from holdfast.runtime.lanes import SentBatch
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.record_batches import BATCH_HEAD_BYTES
-from tests.pure.runtime.fake_brokers import FakeBrokers, batch, fetched, targets_of, wait_ms_of, wait_until
+from tests.pure.runtime.fake_brokers import FakeBrokers, batch, fetched, targets_of, wait_ms_of
 from tests.pure.runtime.follower_world import Told, answer, found
+from tests.waiting import wait_until
 
 CONFIG = FollowerConfig(
     wait_ms=10, bytes_max=10_000, partition_bytes_max=1_000, slice_records_max=2, retry_backoff_ms=1

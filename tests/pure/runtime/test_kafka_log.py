@@ -8,9 +8,10 @@ import pytest
 
 from holdfast.runtime import kafka_frames as frames
 from holdfast.runtime.kafka_log import KafkaLog, KafkaLogConfig
-from tests.pure.runtime.fake_brokers import batch, wait_until
+from tests.pure.runtime.fake_brokers import batch
 from tests.pure.runtime.fake_cluster import FakeCluster
 from tests.pure.runtime.follower_world import Told
+from tests.waiting import wait_until
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = (
     api for api, _ in (frames.PRODUCE, frames.FETCH, frames.LIST_OFFSETS, frames.METADATA)

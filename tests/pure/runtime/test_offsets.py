@@ -11,7 +11,8 @@ from kio.serial import entity_reader
 from holdfast.runtime import kafka_frames as frames
 from holdfast.runtime.metrics import Registry, RuntimeMetrics
 from holdfast.runtime.offsets import Offsets
-from tests.pure.runtime.fake_brokers import FakeBrokers, wait_until
+from tests.pure.runtime.fake_brokers import FakeBrokers
+from tests.waiting import wait_until
 
 _FOUND = Struct(">ihqqi")
 

@@ -6,8 +6,8 @@ from holdfast.runtime.broker_connection import ConnectionOptions
 from holdfast.runtime.kafka_log import KafkaLogConfig
 from holdfast.runtime.shell import CoordinatorShell, make_clock_ms
 from tests.pure.runtime.counter import Bugs, Counter
-from tests.pure.runtime.fake_brokers import wait_until
 from tests.pure.runtime.world import CONFIG
+from tests.waiting import wait_until
 
 NOBODY = KafkaLogConfig(
     topic="topic",

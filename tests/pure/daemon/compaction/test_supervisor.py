@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
 import sys
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,8 +21,8 @@ from holdfast.daemon.compaction.supervisor import Supervisor
 from holdfast.daemon.config import load_settings
 from holdfast.runtime.metrics import Registry
 from tests.pure.daemon.compaction.reports import batch
+from tests.waiting import wait_until
 
-WAIT_S = 30
 #: What every child begins with: it takes its settings, and says that it lives.
 HEAD = """
 import json, os, signal, sys, time
@@ -59,13 +57,6 @@ class World:
         return [int(line.split()[0]) for line in lines]
 
 
-async def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.005)
-
-
 def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -87,7 +78,7 @@ async def supervised(directory: Path, script: str, **flags: Any) -> AsyncIterato
 async def test_a_child_gets_the_settings_and_its_reports_are_counted(tmp_path: Path) -> None:
     async with supervised(tmp_path, REPORT + "print('nonsense', flush=True)\n" + REPORT + UNTIL_STOPPED) as world:
         with capture_logs() as lines:
-            await until(lambda: world.metric("records-total") == 200)
+            await wait_until(lambda: world.metric("records-total") == 200)
         assert [line["line"] for line in lines if "no report" in line["event"]] == ["nonsense"]
         assert world.metric("running") == 1
         assert world.lives.read_text().endswith(" /checkpoint\n")
@@ -98,7 +89,7 @@ async def test_a_child_gets_the_settings_and_its_reports_are_counted(tmp_path: P
 async def test_a_child_that_ends_is_started_again_and_its_last_words_are_told(tmp_path: Path) -> None:
     with capture_logs() as lines:
         async with supervised(tmp_path, "sys.exit('Error: no Java')") as world:
-            await until(lambda: len(world.pids()) >= 5)
+            await wait_until(lambda: len(world.pids()) >= 5)
     ends = [line for line in lines if line["event"] == "the snapshot job ended"]
     assert [end["again_in_ms"] for end in ends[:4]] == [1, 2, 4, 4]
     assert {end["exit_code"] for end in ends} == {1}
@@ -119,9 +110,9 @@ async def test_a_bug_in_looking_after_a_child_ends_that_child_only(
     monkeypatch.setattr(JobMetrics, "take", stumble)
     with capture_logs() as lines:
         async with supervised(tmp_path, REPORT + UNTIL_STOPPED) as world:
-            await until(lambda: world.metric("records-total") == 100)
+            await wait_until(lambda: world.metric("records-total") == 100)
             first, second, _ = world.pids()
-            await until(lambda: not is_alive(first) and not is_alive(second))
+            await wait_until(lambda: not is_alive(first) and not is_alive(second))
     assert [line["event"] for line in lines].count("the snapshot job could not be looked after") == 2
     ends = [line for line in lines if line["event"] == "the snapshot job ended"]
     assert [end["again_in_ms"] for end in ends] == [1, 2], "a bug that comes back is no progress"
@@ -130,7 +121,7 @@ async def test_a_bug_in_looking_after_a_child_ends_that_child_only(
 async def test_a_child_that_came_forward_is_started_again_at_once(tmp_path: Path) -> None:
     with capture_logs() as lines:
         async with supervised(tmp_path, REPORT + "sys.exit(1)") as world:
-            await until(lambda: len(world.pids()) >= 4)
+            await wait_until(lambda: len(world.pids()) >= 4)
     assert {line["again_in_ms"] for line in lines if line["event"] == "the snapshot job ended"} == {1}
 
 
@@ -139,7 +130,7 @@ async def test_a_command_that_does_not_exist_is_tried_again(tmp_path: Path) -> N
     world.supervisor._command = ("/no/such/command",)
     with capture_logs() as lines:
         world.supervisor.start()
-        await until(lambda: len(lines) >= 2)
+        await wait_until(lambda: len(lines) >= 2)
         await world.supervisor.stop()
     assert "No such file" in lines[0]["last_words"][0]
 
@@ -151,11 +142,11 @@ async def test_a_stop_lets_the_child_finish(tmp_path: Path) -> None:
     world = World(tmp_path, script + "while True: time.sleep(0.01)\n")
     with capture_logs() as lines:
         world.supervisor.start()
-        await until(lambda: world.metric("records-total") == 100)
+        await wait_until(lambda: world.metric("records-total") == 100)
         await world.supervisor.stop()
         await world.supervisor.stop()  # finds nothing to do
         world.supervisor.start()
-        await until(lambda: world.metric("records-total") == 200)
+        await wait_until(lambda: world.metric("records-total") == 200)
         await world.supervisor.stop()
     assert world.lives.read_text().splitlines()[1::2] == ["finished", "finished"]
     assert [line["event"] for line in lines] == ["the snapshot job starts"] * 2
@@ -171,11 +162,11 @@ async def test_a_child_that_does_not_stop_in_time_is_killed_with_what_it_started
     world = World(tmp_path, script + REPORT + "time.sleep(600)\n", snapshots__stop__timeout__ms=50)
     with capture_logs() as lines:
         world.supervisor.start()
-        await until(lambda: world.metric("records-total") == 100)
+        await wait_until(lambda: world.metric("records-total") == 100)
         await world.supervisor.stop()
     assert "killed" in lines[-1]["event"]
     assert len(world.pids()) == 2
-    await until(lambda: not any(map(is_alive, world.pids())))
+    await wait_until(lambda: not any(map(is_alive, world.pids())))
 
 
 @pytest.mark.parametrize("leaves_the_group", [False, True])
@@ -195,14 +186,14 @@ async def test_a_child_whose_pipes_outlive_it_is_started_again(
     try:
         with capture_logs() as lines:
             async with supervised(tmp_path, script) as world:
-                await until(lambda: len(world.pids()) >= 4)
+                await wait_until(lambda: len(world.pids()) >= 4)
                 assert world.metric("restarts-total") >= 1
         events = [line["event"] for line in lines]
         assert "what the snapshot job started has outlived it and is killed" in events
         end = lines[events.index("the snapshot job ended")]
         assert (end["exit_code"], end["last_words"]) == (-signal.SIGKILL, ["no memory"])
         if not leaves_the_group:
-            await until(lambda: not any(map(is_alive, world.pids())))
+            await wait_until(lambda: not any(map(is_alive, world.pids())))
     finally:
         for pid in filter(is_alive, world.pids()):
             os.kill(pid, signal.SIGKILL)
@@ -214,7 +205,7 @@ async def test_the_childs_lines_are_the_nodes(tmp_path: Path) -> None:
     )
     with capture_logs() as lines:
         async with supervised(tmp_path, script + REPORT + UNTIL_STOPPED) as world:
-            await until(lambda: world.metric("records-total") == 100 and len(lines) >= 2)
+            await wait_until(lambda: world.metric("records-total") == 100 and len(lines) >= 2)
     careful = next(line for line in lines if line["event"] == "careful")
     assert careful["log_level"] == "warning"
     assert careful["partition"] == 3

@@ -1,0 +1,29 @@
+"""Signals that ask a command to end, as an event that it looks at and waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from signal import Signals, signal
+from threading import Event, Thread
+
+
+@contextmanager
+def set_by(*numbers: Signals) -> Iterator[Event]:
+    """Give an event that these signals set, until the block ends; they do nothing else meanwhile.
+
+    Only the main thread may do so.
+    """
+    event = Event()
+
+    def receive(*_: object) -> None:
+        # A handler runs inside of whatever its thread does, also where that holds the lock of this very event, which is not
+        # re-entrant: `set` would wait for ever.
+        Thread(target=event.set, name="holdfast-signal").start()
+
+    earlier = {number: signal(number, receive) for number in numbers}
+    try:
+        yield event
+    finally:
+        for number, handler in earlier.items():
+            signal(number, handler)

@@ -1,0 +1,1 @@
+"""The wheel in an environment of its own."""

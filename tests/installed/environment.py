@@ -1,0 +1,116 @@
+"""A fresh virtual environment that has the wheel and its declared dependencies, and a shell in it outside of the source tree."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+from typing import Final
+from zipfile import ZipFile
+
+from holdfast.broker.jars import cache_dir, kafka_home, spark_kafka_jars
+from holdfast.broker.properties import HOST, choose_ports
+from tests.waiting import PATIENCE_S, SPARK_PATIENCE_S
+
+ROOT: Final = Path(__file__).parents[2]
+_PIP: Final = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python")
+
+
+def wheel(build: str) -> Path:
+    """Return the wheel of a build, pure or compiled, as `make wheel` leaves it in `dist`."""
+    found = [path for path in sorted((ROOT / "dist").glob("holdfast-*.whl")) if is_pure(path) == (build == "pure")]
+    assert len(found) == 1, f"dist has {len(found)} {build} wheels; `make wheel` builds one"
+    return found[0]
+
+
+def is_pure(path: Path) -> bool:
+    """Tell whether a wheel has no compiled part."""
+    return path.stem.endswith("-none-any")
+
+
+def names_in(path: Path) -> set[str]:
+    """Return the files that a wheel holds."""
+    with ZipFile(path) as files:
+        return set(files.namelist())
+
+
+class Environment:
+    """A virtual environment, and a directory in which its commands run."""
+
+    def __init__(self, directory: Path, wheel: Path) -> None:
+        """Make it, with the wheel and what its extra-less installation needs, by hash."""
+        self._python = directory / "environment" / "bin" / "python"
+        self.place = directory / "place"
+        self.place.mkdir()
+        venv.create(self._python.parents[1], with_pip=False)
+        locked = ("--require-hashes", "--requirement", str(ROOT / "deploy" / "requirements.lock"))
+        self._pip("install", "--quiet", *locked)
+        self._pip("install", "--quiet", "--no-deps", str(wheel))
+        self._cache = directory / "cache"
+        self._cache.mkdir()
+        # What a first start fetches by PySpark's Ivy; a broker of these commands must not lie in the user's cache.
+        for home in (kafka_home(), spark_kafka_jars()[0].parent):
+            assert home.parent == cache_dir()
+            (self._cache / home.name).symlink_to(home)
+        self.address = f"{HOST}:{choose_ports(1)[0].broker}"
+
+    def check(self) -> None:
+        """Check that what is installed is what the wheel declares."""
+        self._pip("check")
+
+    def lend_spark(self) -> None:
+        """Give it the extra `spark`, as this environment has it; our own code is not found that way."""
+        packages = Path(sysconfig.get_path("purelib", vars={"base": str(self._python.parents[1])}))
+        (packages / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment variables of a shell in it."""
+        of_ours = ("PYTHON", "PYSPARK", "SPARK", "HOLDFAST", "VIRTUAL_ENV", "BUILD_UNDER_TEST")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(of_ours)}
+        return kept | {
+            "PATH": f"{self._python.parent}:{kept['PATH']}",
+            "HOLDFAST_CACHE": str(self._cache),
+            # Other nodes may have the usual port of this machine.
+            "HOLDFAST_LISTEN": self.address,
+            "HOLDFAST_ADDRESS": self.address,
+        }
+
+    def start(self, script: str, log: Path) -> subprocess.Popen[bytes]:
+        """Start a script of bash that ends at its first failure."""
+        with log.open("wb") as said:
+            return subprocess.Popen(
+                ["bash", "-euc", script],
+                cwd=self.place,
+                env=self.variables(),
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+            )
+
+    def run(self, script: str) -> str:
+        """Run a script of bash that ends at its first failure, and return what it printed."""
+        ended = subprocess.run(
+            ["bash", "-euc", script],
+            cwd=self.place,
+            env=self.variables(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SPARK_PATIENCE_S,
+            check=False,
+        )
+        assert ended.returncode == 0, f"{script}\n{ended.stdout}\n{ended.stderr}"
+        return ended.stdout
+
+    def _pip(self, *arguments: str) -> None:
+        ended = subprocess.run(
+            [*_PIP, str(self._python), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
