@@ -48,6 +48,8 @@ class Invariant(Enum):
     IMAGE_IS_THE_NEWEST = "a partition that serves decides by the newest metadata image of its node"
     DISTRUSTED_IS_NOT_SERVED = "no partition begins to serve while its node does not trust the log"
     NOTHING_FAILS_WITHOUT_FAULTS = "without faults no partition fails and no operation is lost"
+    SENT_IS_APPENDED = "what is sent was handed to the log by the process that sends it"
+    NO_BUSY_LOOP = "nobody asks again and again without a pause"
     CONVERGES = "when faults have stopped, one node serves each partition"
     NOBODY_FIGHTS = "when faults have stopped, few checkpoints are taken"
 

@@ -77,8 +77,7 @@ class Node:
         self.decided: WatchedOperation | None = (
             None  #: the operation that decided last, whose records are appended next
         )
-        self.log = world.topic.open_log(queue_records_max=world.queue_records_max)
-        self.log.has_batches = world.has_batches
+        self.log = world.open_log(name)
         config = PartitionConfig(
             node_id=name,
             log=world.topic.identity,
@@ -203,7 +202,7 @@ class Node:
 
     def tick(self) -> None:
         """Let the clock tick, then see that nothing is overdue."""
-        now_ms = self.world.now_ms
+        now_ms = self.world.clock_ms()
         self.runtime.tick()
         if self.follower is not None:
             self.follower.tick(now_ms)
@@ -228,7 +227,7 @@ class Node:
         pruner = self.pruners.get(index)
         if pruner is None:
             pruner = self.pruners[index] = EagerPruner(partition, self, COMPACTION, NoReaders())  # type: ignore[arg-type]
-        pruner.tick(self.world.now_ms)
+        pruner.tick(self.world.clock_ms())
         if pruner.phase is not Phase.IDLE:
             self.world.count(f"compaction {pruner.phase.value}")
 
@@ -297,7 +296,7 @@ class Node:
         if partition.state is State.ACTIVE:
             if self.runtime.log_alarm is not None:
                 violate(Invariant.DISTRUSTED_IS_NOT_SERVED, f"{self.name}/{index} serves: {self.runtime.log_alarm}")
-            self._beat(partition, self.shards[index], self.world.now_ms)
+            self._beat(partition, self.shards[index], self.world.clock_ms())
         if self.world.is_tracing:
             self.world.trace(f"  {self.name}/{index} is {after} (instance {partition.instance}, {partition.failure})")
 

@@ -12,7 +12,7 @@ from holdfast.records.checkpoint import CHECKPOINT_KEY
 from holdfast.records.codec import Codec, decode_key
 from holdfast.records.header import decode_header
 from holdfast.records.keys import SharePartitionKey
-from holdfast.runtime.memory_log import Append, MemoryPartition, MemoryTopic
+from holdfast.runtime.memory_log import Append, MemoryLog, MemoryPartition, MemoryTopic
 from tests.simulated.invariants import Invariant, violate
 from tests.simulated.machine import WatchedOperation, WatchedShard
 from tests.simulated.node import Node
@@ -34,6 +34,8 @@ class Sent(NamedTuple):
 class World:
     """One topic and the processes around it; all chance comes from one `Random`."""
 
+    snapshots_share = 0.5  #: of lives that have a snapshot topic
+
     def __init__(self, random: Random, trace: Callable[[str], None] | None = None) -> None:
         self.random = random
         self.is_tracing = trace is not None
@@ -49,7 +51,7 @@ class World:
         self.has_batches = random.random() < 0.6
         self.is_compacting = random.random() < 0.5
         self.shard_config = ShardConfig(updates_per_snapshot=choose((0, 1, 2, 3, 6)), codec=choose(tuple(Codec)))
-        self.topic = MemoryTopic(choose((1, 1, 1, 2)), MESSAGE_BYTES_MAX)
+        self.topic = self._make_topic(choose((1, 1, 1, 2)))
         self.nodes: list[Node] = []  #: the newest process of each node
         self.former: list[Node] = []  #: processes that crashed or were closed
         self.generation = 0
@@ -60,7 +62,7 @@ class World:
         self._keys: dict[bytes, SharePartitionKey] = {}
         self._meet_topic()
         #: none in half of all lives
-        self.snapshots = Snapshots(self, random) if random.random() < 0.5 else None
+        self.snapshots = Snapshots(self, random) if random.random() < self.snapshots_share else None
 
     # ---- what the processes are given ------------------------------------------------------------------------------
 
@@ -76,24 +78,38 @@ class World:
         """Count that something happened."""
         self.counts[what] += 1
 
+    def _make_topic(self, partition_count: int) -> MemoryTopic:
+        return MemoryTopic(partition_count, MESSAGE_BYTES_MAX)
+
+    def open_log(self, name: str) -> MemoryLog:
+        """Return the log of the next process of a node."""
+        log = self.topic.open_log(queue_records_max=self.queue_records_max)
+        log.has_batches = self.has_batches
+        return log
+
+    def make_node(self, name: str) -> Node:
+        """Return the next process of a node."""
+        return Node(self, name, is_static=self.is_static)
+
     # ---- processes -------------------------------------------------------------------------------------------------
 
     def start(self, name: str) -> Node:
         """Start one more node."""
-        node = Node(self, name, is_static=self.is_static)
+        node = self.make_node(name)
         self.nodes.append(node)
-        self._join(node)
+        self.join(node)
         return node
 
     def restart(self, before: Node) -> Node:
         """Start the process that follows one that crashed or was closed."""
-        node = Node(self, before.name, is_static=self.is_static)
+        node = self.make_node(before.name)
         self.nodes[self.nodes.index(before)] = node
         self.former.append(before)
-        self._join(node)
+        self.join(node)
         return node
 
-    def _join(self, node: Node) -> None:
+    def join(self, node: Node) -> None:
+        """Let a process begin its work."""
         if self.is_static:
             node.load_all()
         else:
