@@ -58,12 +58,47 @@ class Cluster:
         self.flips_left = 0  #: batches that the next answers damage on their way
         self.stalled: set[int] = set()  #: log partitions whose high watermark does not move
         self.deletions_lost = 0
+        self.disturbed_s = 0.0  #: when something happened last that may hold anybody up
         self._counts = counts
         self._topic_ids: dict[int, bytes] = {}
         self.brokers = {number: Broker(self, number) for number in range(1, broker_count + 1)}
         for index in range(len(topic.partitions)):
             self.elect(index)
+            self.topic.partition(index).may_answer_s = 0.0
         self.spread(at_once=True)
+
+    @property
+    def is_well(self) -> bool:
+        """Tell whether nothing is wrong with any broker."""
+        return not self.stalled and all(
+            broker.is_well and broker.slowness == 1 and not broker.throttle_ms and not broker.refusals_left
+            for broker in self.brokers.values()
+        )
+
+    def disturb(self) -> None:
+        """Take note that something happened."""
+        self.disturbed_s = self.timeline.now_s
+
+    def calm_down(self) -> None:
+        """Let nothing be wrong any more."""
+        for broker in self.brokers.values():
+            broker.is_up, broker.is_cut_off, broker.slowness = True, False, 1.0
+            broker.throttle_ms = broker.refusals_left = 0
+            broker.keeps_sessions = True
+            if broker.is_frozen:
+                broker.thaw()
+            for link in [link for link in broker.links if link.is_mute]:
+                link.cut()
+        self.flips_left = self.deletions_lost = 0
+        self.stalled.clear()
+        self.lead_all()
+        for broker in self.brokers.values():
+            self.tell(broker)
+        for index in range(len(self.topic.partitions)):
+            partition = self.topic.partition(index)
+            partition.damaged.clear()
+            self.replicate_soon(partition)
+        self.disturb()
 
     def count(self, what: str) -> None:
         """Count that something happened."""

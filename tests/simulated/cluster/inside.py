@@ -29,6 +29,12 @@ def backlogs(log: KafkaLog) -> dict[int, Backlog]:
     }
 
 
+def batch_without_answer(log: KafkaLog, index: int) -> bytes | None:
+    """Return the first header of the batch of a log partition that was made and is not answered, None if there is none."""
+    lane = log._appender.lanes._lanes.get(index)
+    return lane.sent[-1].first_header if lane is not None and lane.is_busy and lane.sent else None
+
+
 def unfinished(log: KafkaLog) -> dict[str, Any]:
     """Return what a log has begun and not ended, by name, where there is any."""
     lanes, appender, offsets = log._appender.lanes, log._appender, log._offsets

@@ -172,9 +172,10 @@ class ProcessLog(MemoryLog):
         """See `MemoryLog.reads`."""
         return self._read_from.get(partition)
 
-    def bounds_told(self, partition: int) -> None:
+    def bounds_told(self, partition: int, instance: int, end_offset: int) -> None:
         """Take note that reading began."""
-        self._read_from[partition] = self._topic.partitions[partition]
+        log = self._read_from[partition] = self._topic.partitions[partition]
+        self.process.watch.read_started(partition, instance, log, end_offset)
 
     # ---- Log ---------------------------------------------------------------------------------------------------------
 
@@ -189,11 +190,13 @@ class ProcessLog(MemoryLog):
 
     def start_reading(self, partition: int, instance: int, from_offset: int = 0) -> None:
         """See `Log.start_reading`."""
+        self.process.watch.stopping(partition)
         self._read_from.pop(partition, None)
         self.kafka.start_reading(partition, instance, from_offset)
 
     def stop_reading(self, partition: int) -> None:
         """See `Log.stop_reading`."""
+        self.process.watch.stopping(partition)
         self.kafka.stop_reading(partition)
 
     def ask_log_start(self, partition: int, instance: int) -> None:
@@ -202,6 +205,7 @@ class ProcessLog(MemoryLog):
 
     def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
         """See `Log.ask_latest_offsets`."""
+        self.process.watch.asked_latest(partitions)
         self.kafka.ask_latest_offsets(round_number, partitions)
 
     def delete_records(self, partition: int, before_offset: int) -> None:

@@ -10,10 +10,15 @@ import heapq
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tests.simulated.invariants import Invariant, Violation, violate
+from holdfast.runtime.broker_connection import ConnectionFailed
+from tests.simulated.invariants import FOUND, Invariant, Violation, violate
 
 #: Turns at one instant, of all loops together; more is a loop that waits for nothing.
 TURNS_MAX = 20_000
+
+
+#: With what a task may end.
+EXPECTED = (ConnectionFailed, TimeoutError)
 
 
 class NumberedTask(asyncio.Task[Any]):
@@ -32,7 +37,6 @@ class ProcessLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.timeline = timeline
         self.is_frozen = False
-        self.violation: Violation | None = None
         self.after_turn: Callable[[], None] = lambda: None  #: called after each turn
         self.tasks: dict[NumberedTask, None] = {}
         self._tasks_made = 0
@@ -51,16 +55,14 @@ class ProcessLoop(asyncio.BaseEventLoop):
 
     def _end_task(self, task: asyncio.Task[Any]) -> None:
         del self.tasks[task]  # type: ignore[arg-type]
-        if not task.cancelled() and isinstance(found := task.exception(), Violation):
-            self.violation = self.violation or found
+        found = None if task.cancelled() else task.exception()
+        if isinstance(found, Exception) and not isinstance(found, EXPECTED):
+            FOUND.append(Violation(Invariant.BUGS_STAY_AT_HOME, f"{task.get_name()} ends with {found!r}"))
 
     def _learn_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         found = context.get("exception")
-        if isinstance(found, Violation):
-            self.violation = self.violation or found
-        elif context.get("handle") is not None or "never retrieved" in context["message"]:
-            text = f"{context['message']}: {found!r}"
-            self.violation = self.violation or Violation(Invariant.BUGS_STAY_AT_HOME, text)
+        if context.get("handle") is not None and not isinstance(found, Violation):
+            FOUND.append(Violation(Invariant.BUGS_STAY_AT_HOME, f"{context['message']}: {found!r}"))
 
     # ---- what BaseEventLoop asks of a loop ---------------------------------------------------------------------------
 
@@ -94,8 +96,8 @@ class ProcessLoop(asyncio.BaseEventLoop):
             self._run_once()  # type: ignore[attr-defined]
         finally:
             asyncio._set_running_loop(None)
-        if self.violation is not None:
-            raise self.violation
+        if FOUND:
+            raise FOUND[0]
         self.after_turn()
 
     def dispose(self) -> None:

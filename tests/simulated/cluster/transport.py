@@ -29,6 +29,7 @@ class Link:
         self.process = process
         self.broker = broker
         self.is_open = True
+        self.is_mute = False  #: its answers are lost
         self.queue: deque[Request] = deque()  #: at the broker, which answers one after the other
         self.is_handling = False
         self._protocol: asyncio.Protocol | None = None
@@ -70,7 +71,7 @@ class Link:
         timeline.after(self._down_s - timeline.now_s, partial(self._arrive, request, frame, arrived))
 
     def _arrive(self, request: Request, frame: bytes, arrived: Callable[[], None] | None) -> None:
-        if self.is_open and not self.process.is_dead:
+        if self.is_open and not self.is_mute and not self.process.is_dead:
             self.process.loop.call_soon(self._take, request, frame, arrived)
 
     def _take(self, request: Request, frame: bytes, arrived: Callable[[], None] | None) -> None:

@@ -106,6 +106,18 @@ def encode_produced(topic: str, outcomes: Iterable[tuple[int, int, int]], thrott
     return head + b"".join(parts) + throttle_ms.to_bytes(4, "big")
 
 
+def decode_produced(body: bytes) -> list[tuple[int, int, int]]:
+    """Return (partition, error code, base offset) of each batch, of an answer that `encode_produced` made."""
+    at = 6 + int.from_bytes(body[4:6], "big")
+    count, at = _int32(body, at), at + 4
+    return [
+        (partition, error_code, base_offset)
+        for partition, error_code, base_offset, _, _ in (
+            Struct(">ihqqq").unpack_from(body, at + 36 * number) for number in range(count)
+        )
+    ]
+
+
 def decode_fetch(body: bytes) -> FetchRequest:
     """Return what a Fetch asks."""
     _, wait_ms, _, bytes_max, _, session_id, session_epoch = _FETCH_HEAD.unpack_from(body)
@@ -147,7 +159,7 @@ def encode_fetched(topic: str, session_id: int, found: dict[int, Found], throttl
         if diverging is None:
             parts.append(b"\x00")
         else:
-            value = diverging[0].to_bytes(4, "big") + diverging[1].to_bytes(8, "big") + b"\x00"
+            value = Struct(">iq").pack(*diverging) + b"\x00"
             parts += (b"\x01\x00", _uvarint(len(value)), value)
     return b"".join((*parts, b"\x00\x00"))
 

@@ -11,6 +11,7 @@ from tests.simulated.cluster.node import ClusterNode
 from tests.simulated.cluster.process import Origins, Process, ProcessLog
 from tests.simulated.cluster.timeline import Timeline
 from tests.simulated.node import Node
+from tests.simulated.truth import Truth
 from tests.simulated.world import World
 
 #: The earliest time of the world's clock.
@@ -77,6 +78,48 @@ class ClusterWorld(World):
             if node.views and node.is_started:
                 delay_s = self.random.choice((0.001, 0.05, 0.5))
                 self.timeline.after(delay_s, lambda node=node: node.process.run(node.learn_views))  # type: ignore[misc]
+
+    # ---- what takes away what was committed ------------------------------------------------------------------------
+
+    def make_topic_again(self) -> None:
+        """Make the topic again under its name."""
+        super().make_topic_again()
+        self.cluster.make_topic_again()
+
+    def move_start_back(self, index: int, log_start: int) -> None:
+        """Let a log start where it started before, as after a crash of all its brokers."""
+        partition = self.cluster.topic.partition(index)
+        partition.log_start_offset = self._starts[id(partition)] = log_start
+        self._judge_anew(index)
+
+    def cut_by_others(self, index: int, before_offset: int) -> None:
+        """Let another program delete records."""
+        partition = self.cluster.topic.partition(index)
+        partition.log_start_offset = self._starts[id(partition)] = before_offset
+        self._judge_anew(index)
+
+    def lose_end(self, index: int, end_offset: int) -> None:
+        """Lose committed records, as when a broker that was not in sync becomes the leader."""
+        partition = self.cluster.topic.partition(index)
+        partition.truncate(end_offset)
+        for node in self.nodes:
+            assert isinstance(node, ClusterNode)
+            node.lost_records.add(index)
+        self.cluster.elect(index, keeps_all=True)
+        self.cluster.spread()
+        self._judge_anew(index)
+
+    def _judge_anew(self, index: int) -> None:
+        """Judge nobody who knows the log as it was; what is there now is the truth for whoever loads it."""
+        partition = self.topic.partitions[index]
+        self._truths[id(partition)].is_judged = False
+        truth = self._truths[id(partition)] = Truth(
+            partition, self.shard_config.updates_per_snapshot, partition.log_start_offset
+        )
+        truth.is_judged, truth.awaits_load = False, True
+        self.settle(None)
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
 
     def dispose(self) -> None:
         """Let nothing be left of any process."""
