@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.runtime.errors import Alarm
 from holdfast.runtime.memory_log import MemoryLog
-from tests.simulated.node import Node
+from tests.simulated.node import EVERY_PARTITION, Node
 from tests.simulated.requests import CleanUp
 from tests.simulated.snapshots import Snapshots
 
@@ -188,6 +188,7 @@ def _distrust(life: Life, node: Node) -> bool:
     if node.runtime.log_alarm is not None:
         node.runtime.trust_log()
         return False
+    life.world.alarm_reasons.add(EVERY_PARTITION)
     node.runtime.distrust_log(Alarm("the topic's settings are not safe"))
     return True
 

@@ -75,6 +75,7 @@ class WatchedShard(ShareShard):
             if offset < truth.next_offset and truth.owner_at(offset) != self.attempt_id:
                 violate(Invariant.SUPERSEDED_IS_SILENT, f"{where} is void and about to be answered")
             violate(Invariant.COUNTED_IS_NOT_VOID, where)
+        self.node.seen_committed[self.index] = max(offset + 1, self.node.seen_committed.get(self.index, 0))
         super().committed(key, value, offset, position, size_bytes)
         self.node.raise_planted("committed")
 

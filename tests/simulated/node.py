@@ -51,6 +51,9 @@ LEGAL = {
     "closed": {"loading"},
 }
 
+#: Among the log partitions of which something asks for an alarm.
+EVERY_PARTITION = -1
+
 BEAT_MS = 300
 APPEND_STALL_MS = 8_000
 
@@ -73,6 +76,7 @@ class Node:
         self.beats: dict[int, tuple[WatchedShard, int]] = {}
         self.states: dict[int, str] = {}
         self.stumbles: list[tuple[int, int]] = []  #: (log partition, instance) that raised since the last check
+        self.seen_committed: dict[int, int] = {}  #: by log partition, the offset behind the newest record of ours that counted
         self.has_unloaded = False  #: an instance ended since the last check
         self.decided: WatchedOperation | None = (
             None  #: the operation that decided last, whose records are appended next
@@ -291,6 +295,8 @@ class Node:
             self.world.count(f"{before} -> {after}")
             if after not in LEGAL[before]:
                 violate(Invariant.LEGAL_TRANSITIONS, f"{before} -> {after} at {self.name}/{index}")
+        if partition.is_alarmed and not self.world.alarm_reasons & {index, EVERY_PARTITION}:
+            violate(Invariant.ALARMS_HAVE_A_REASON, f"{self.name}/{index}: {partition.failure}")
         if partition.state is State.CLOSED and self.follower is not None:
             self.follower.forget(index)
         if partition.state is State.ACTIVE:

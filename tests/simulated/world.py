@@ -15,7 +15,7 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.memory_log import Append, MemoryLog, MemoryPartition, MemoryTopic
 from tests.simulated.invariants import Invariant, violate
 from tests.simulated.machine import WatchedOperation, WatchedShard
-from tests.simulated.node import Node
+from tests.simulated.node import EVERY_PARTITION, Node
 from tests.simulated.snapshots import Snapshots
 from tests.simulated.truth import Content, Truth
 
@@ -55,6 +55,7 @@ class World:
         self.nodes: list[Node] = []  #: the newest process of each node
         self.former: list[Node] = []  #: processes that crashed or were closed
         self.generation = 0
+        self.alarm_reasons: set[int] = set()  #: log partitions of which something asks for an alarm
         self.claims = 0  #: first checkpoints of an attempt
         self._truths: dict[int, Truth] = {}
         self._starts: dict[int, int] = {}
@@ -135,6 +136,7 @@ class World:
     def make_topic_again(self) -> None:
         """Make the topic again under its name."""
         self.topic.make()
+        self.alarm_reasons.add(EVERY_PARTITION)
         self._meet_topic()
 
     def truth_of(self, log: MemoryPartition | None, index: int) -> Truth:

@@ -29,10 +29,10 @@ def backlogs(log: KafkaLog) -> dict[int, Backlog]:
     }
 
 
-def batch_without_answer(log: KafkaLog, index: int) -> bytes | None:
-    """Return the first header of the batch of a log partition that was made and is not answered, None if there is none."""
+def has_batch(log: KafkaLog, index: int) -> bool:
+    """Tell whether a batch of a log partition was made and is not answered."""
     lane = log._appender.lanes._lanes.get(index)
-    return lane.sent[-1].first_header if lane is not None and lane.is_busy and lane.sent else None
+    return lane is not None and lane.is_busy
 
 
 def unfinished(log: KafkaLog) -> dict[str, Any]:

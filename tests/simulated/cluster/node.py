@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.records.results import StateRequest, StateResponse
 from holdfast.runtime.log import LogRecord, ReadError
+from holdfast.runtime.partition import Partition
+from holdfast.runtime.states import State
 from tests.simulated.cluster.process import Process, ProcessLog
 from tests.simulated.invariants import Invariant, violate
 from tests.simulated.machine import WatchedOperation
@@ -25,7 +27,7 @@ class ClusterNode(Node):
 
     def __init__(self, world: ClusterWorld, name: str, *, is_static: bool) -> None:
         self.past_told_ms: dict[int, int] = {}  #: by log partition, when an old leader's word was rightly believed last
-        self.lost_records: set[int] = set()  #: log partitions that lost what was committed since this process began
+        self.must_be_accepted: set[int] = set()  #: log partitions that lost what this process saw committed
         self.accepted: set[int] = set()  #: log partitions that an admin accepted here
         self.is_started = False
         super().__init__(world, name, is_static=is_static)
@@ -44,10 +46,6 @@ class ClusterNode(Node):
         if self.is_started and not self.is_dead:
             self.check()
             self.process.watch.check_backlogs()
-
-    def has_lost_records(self, index: int) -> bool:
-        """Tell whether the log partition lost what was committed since this process began."""
-        return index in self.lost_records
 
     def may_know_the_past(self, operation: WatchedOperation) -> bool:
         """See `Node.may_know_the_past`."""
@@ -78,6 +76,8 @@ class ClusterNode(Node):
     def read_started(self, partition: int, instance: int, start_offset: int, end_offset: int) -> None:
         """See `LogListener.read_started`."""
         self.kafka_log.bounds_told(partition, instance, end_offset)
+        if end_offset < self.seen_committed.get(partition, 0):
+            self.must_be_accepted.add(partition)
         super().read_started(partition, instance, start_offset, end_offset)
 
     def records_read(self, partition: int, instance: int, records: list[LogRecord]) -> None:
@@ -128,6 +128,16 @@ class ClusterNode(Node):
         """See `LogListener.latest_offsets`."""
         self.process.watch.told_latest(offsets)
         super().latest_offsets(round_number, offsets)
+
+    def partition_changed(self, partition: Partition) -> None:
+        """See `Host.partition_changed`."""
+        super().partition_changed(partition)
+        index = partition.index
+        if partition.state is State.ACTIVE:
+            if index in self.must_be_accepted - self.accepted:
+                violate(Invariant.LOSS_IS_TOLD, f"{self.name}/{index} serves at {partition.position}")
+            self.must_be_accepted.discard(index)
+            self.seen_committed[index] = partition.committed_offset
 
     # ---- the end -----------------------------------------------------------------------------------------------------
 

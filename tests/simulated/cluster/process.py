@@ -177,6 +177,12 @@ class ProcessLog(MemoryLog):
         log = self._read_from[partition] = self._topic.partitions[partition]
         self.process.watch.read_started(partition, instance, log, end_offset)
 
+    def read_before(self, partition: int, ghost: MemoryPartition) -> None:
+        """Take note that what is read of a log partition is not what it holds any more."""
+        if partition in self._read_from:
+            self._read_from[partition] = ghost
+        self.process.watch.read_before(partition, ghost)
+
     # ---- Log ---------------------------------------------------------------------------------------------------------
 
     def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:

@@ -55,7 +55,7 @@ class Watch:
         self._numbers: dict[int, int] = {}  #: of the newest record that was sent, by log partition
         self._batches: dict[tuple[int, bytes], SentBatch] = {}
         self._newest: dict[int, SentBatch] = {}  #: by log partition
-        self._made_before_stop: set[tuple[int, bytes | None]] = set()  #: (log partition, header)
+        self._made_before_stop: set[int] = set()  #: log partitions with a batch that was made and waits for a connection
         self._leaders_learned_s = -1.0
         self._second = -1
         self._idle: Counter[int] = Counter()
@@ -81,9 +81,9 @@ class Watch:
 
     def stopping(self, index: int) -> None:
         """Learn that the owner of a log partition is about to be gone; a batch that was made may wait for its connection."""
-        header = inside.batch_without_answer(self._process.log.kafka, index)
-        if header is not None:
-            self._made_before_stop.add((index, header))
+        newest = self._newest.get(index)
+        if inside.has_batch(self._process.log.kafka, index) and (newest is None or newest.is_settled):
+            self._made_before_stop.add(index)
 
     def connecting(self, broker_id: int) -> None:
         """Learn that a connection is asked for."""
@@ -117,17 +117,16 @@ class Watch:
             violate(Invariant.ONE_BATCH_AT_A_TIME, f"{name} sends the next batch of log partition {index} too early")
         self._newest[index] = self._batches[index, data] = SentBatch(now_s)
         partition = self._process.node.runtime.partitions[index]
-        records = read_batch(data)
-        if (index, records[0].header) in self._made_before_stop:
-            self._made_before_stop |= {(index, record.header) for record in records}
-        for record in records:
+        was_made_before = index in self._made_before_stop
+        self._made_before_stop.discard(index)
+        for record in read_batch(data):
             append = self._process.cluster.origins.find(name, index, record)
             if append.number <= self._numbers.get(index, -1):
                 violate(Invariant.SENT_IN_ORDER, f"{name} sends {record} of log partition {index} late")
             self._numbers[index] = append.number
             is_serving = partition.state in (State.LOADING, State.ACTIVE)
             is_dropped = self._instances[append] != partition.instance or not is_serving
-            if is_dropped and (index, append.header) not in self._made_before_stop:
+            if is_dropped and not was_made_before:
                 violate(Invariant.DROPPED_IS_UNSENT, f"{name} sends {record} for an owner that dropped it")
 
     def _check_again(self, held: SentBatch, what: str) -> None:
@@ -185,6 +184,13 @@ class Watch:
         """Learn that reading began."""
         self._readings[index] = instance, Reading(log, end_offset)
 
+    def read_before(self, index: int, ghost: MemoryPartition) -> None:
+        """Learn that a log partition lost something: what was asked of it and told of it before is judged no more."""
+        if index in self._readings:
+            self._readings[index][1].log = ghost
+        if index in self._asked:
+            self._asked[index] = 0, self._now_s, ghost
+
     def told(self, index: int, instance: int, offset: int, next_offset: int, records: list[LogRecord] | None) -> None:
         """Look at records that are told, or at a position (then `offset` is `next_offset`)."""
         held = self._readings.get(index)
@@ -193,16 +199,17 @@ class Watch:
         reading = held[1]
         where = f"{self._process.client_id}/{index} is told {offset} to {next_offset}"
         log = reading.log
-        if self._process.cluster.topic.partitions[index] is not log:
-            return  # it was made again under its name
+        topic = self._process.cluster.topic
+        if topic.partitions[index] is not log or topic.times_made > 1:
+            return  # it lost something, or was made again under its name
         position = reading.next_offset
         if position >= 0:
             if records is not None and offset < position:
                 violate(Invariant.TOLD_ONCE, f"{where} after {position}")
             left_out = [at for at in range(position, min(offset, log.high_watermark)) if at not in log.holes]
-            if left_out and not self._process.node.has_lost_records(index):
+            if left_out:
                 violate(Invariant.NOTHING_IS_LEFT_OUT, f"{where} without {left_out}")
-        if next_offset > log.high_watermark and not self._process.node.has_lost_records(index):
+        if next_offset > log.high_watermark:
             violate(Invariant.TOLD_IS_COMMITTED, f"{where}, and the high watermark is {log.high_watermark}")
         for record in records or ():
             if record.offset < len(log.records) and log.records[record.offset] != record:
@@ -215,8 +222,6 @@ class Watch:
         if log is not self._process.cluster.topic.partitions[index]:
             return  # it was made again under its name
         found = log.origins[base_offset : base_offset + count]
-        if self._process.node.has_lost_records(index):
-            return
         if len(found) < count or found[0].header != first_header or any(each.log is not self._process.log for each in found):
             text = f"{self._process.client_id}/{index} takes {base_offset} to {base_offset + count} for its own"
             violate(Invariant.TOLD_IS_THE_LOG, text)
@@ -245,7 +250,7 @@ class Watch:
                 violate(Invariant.READ_INDEX_ONCE, f"{where} is told {offset}, which nobody asked for")
             floor, asked_s, log = self._asked.pop(index)
             node, topic = self._process.node, self._process.cluster.topic
-            if offset is None or log is not topic.partitions[index] or node.has_lost_records(index):
+            if offset is None or log is not topic.partitions[index]:
                 continue
             is_excused = node.past_told_ms.get(index, -1) >= 1_000 + int(asked_s * 1_000)
             if offset < floor and not is_excused:

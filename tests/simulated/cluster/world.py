@@ -9,6 +9,7 @@ from holdfast.runtime.memory_log import MemoryLog, MemoryTopic
 from tests.simulated.cluster.brokers import MESSAGE_BYTES_MAX, Cluster, ClusterTopic
 from tests.simulated.cluster.node import ClusterNode
 from tests.simulated.cluster.process import Origins, Process, ProcessLog
+from tests.simulated.cluster.replicated import Partition
 from tests.simulated.cluster.timeline import Timeline
 from tests.simulated.node import Node
 from tests.simulated.truth import Truth
@@ -46,6 +47,7 @@ class ClusterWorld(World):
             "compression": choose((0, 0, 1)),
         }
         self._processes = 0
+        self._ghosts: list[Partition] = []  #: logs as somebody knows them who read them before something was lost
 
     def _make_topic(self, partition_count: int) -> MemoryTopic:
         return ClusterTopic(partition_count + (self.random.random() < 0.3), MESSAGE_BYTES_MAX)
@@ -102,21 +104,25 @@ class ClusterWorld(World):
         """Lose committed records, as when a broker that was not in sync becomes the leader."""
         partition = self.cluster.topic.partition(index)
         partition.truncate(end_offset)
-        for node in self.nodes:
-            assert isinstance(node, ClusterNode)
-            node.lost_records.add(index)
         self.cluster.elect(index, keeps_all=True)
         self.cluster.spread()
         self._judge_anew(index)
 
     def _judge_anew(self, index: int) -> None:
-        """Judge nobody who knows the log as it was; what is there now is the truth for whoever loads it."""
+        """Judge nobody who knows the log as it was; what is there now is the truth for whoever begins to load it."""
         partition = self.topic.partitions[index]
         self._truths[id(partition)].is_judged = False
         truth = self._truths[id(partition)] = Truth(
             partition, self.shard_config.updates_per_snapshot, partition.log_start_offset
         )
         truth.is_judged, truth.awaits_load = False, True
+        ghost = Partition(index)
+        self._truths[id(ghost)] = unjudged = Truth(ghost, 0)
+        unjudged.is_judged = False
+        self._ghosts.append(ghost)
+        self.alarm_reasons.add(index)
+        for process in self.cluster.processes.values():
+            process.log.read_before(index, ghost)
         self.settle(None)
 
     # ---- the end ---------------------------------------------------------------------------------------------------
