@@ -25,15 +25,15 @@ from holdfast.runtime.runtime import CoordinatorRuntime
 from holdfast.runtime.settings import PartitionConfig
 from holdfast.runtime.states import State
 from tests.simulated import judge
+from tests.simulated.around.readers import NodeReaders
+from tests.simulated.around.topics import Image, NodeTopics
 from tests.simulated.invariants import Invariant, violate
 from tests.simulated.machine import Fault, WatchedOperation, WatchedShard
 from tests.simulated.stand_ins import (
     COMPACTION,
     CountingOwnership,
     EagerPruner,
-    Image,
     NoMetrics,
-    NoReaders,
     WatchedBases,
     WatchedLog,
     WatchedSnapshotTopic,
@@ -110,6 +110,8 @@ class Node:
         self.service.start_up(len(world.topic.partitions))
         self.image = Image()  #: the newest
         self.learn_image()
+        self.readers = NodeReaders(self)
+        self.topics = NodeTopics(self)
         self.pruners: dict[int, Pruner] = {}
         self.shards: dict[int, WatchedShard] = {}
 
@@ -180,9 +182,9 @@ class Node:
     def handle(self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None]) -> None:
         """Take a request, now or when it is thawed."""
         if self.log.is_frozen:
-            self.requests.append(partial(self.service.handle, api_key, request, respond))
+            self.requests.append(partial(self.topics.let_in, api_key, request, respond))
         else:
-            self.service.handle(api_key, request, respond)
+            self.topics.let_in(api_key, request, respond)
 
     def write(self, index: int, operation: Operation) -> None:
         """Run an operation under watch; what the pruners take for the runtime."""
@@ -202,12 +204,15 @@ class Node:
     def delete_records(self, index: int, before_offset: int) -> None:
         """See `CoordinatorRuntime.delete_records`."""
         self.world.count("prune")
+        self.readers.check_cut(index, before_offset)
         self.runtime.delete_records(index, before_offset)
 
     def tick(self) -> None:
         """Let the clock tick, then see that nothing is overdue."""
         now_ms = self.world.clock_ms()
         self.runtime.tick()
+        self.readers.tick(now_ms)
+        self.topics.tick(now_ms)
         if self.follower is not None:
             self.follower.tick(now_ms)
         for index, partition in self.runtime.partitions.items():
@@ -230,7 +235,7 @@ class Node:
     def _prune(self, index: int, partition: Partition) -> None:
         pruner = self.pruners.get(index)
         if pruner is None:
-            pruner = self.pruners[index] = EagerPruner(partition, self, COMPACTION, NoReaders())  # type: ignore[arg-type]
+            pruner = self.pruners[index] = EagerPruner(partition, self, COMPACTION, self.readers.readers)
         pruner.tick(self.world.clock_ms())
         if pruner.phase is not Phase.IDLE:
             self.world.count(f"compaction {pruner.phase.value}")
@@ -244,6 +249,7 @@ class Node:
 
     def close(self) -> None:
         """Shut down in order; requests that come after it are refused."""
+        self.topics.close()
         self.service.shut_down()
         self.runtime.close()
         self.is_closed = True
@@ -307,8 +313,9 @@ class Node:
             self.world.trace(f"  {self.name}/{index} is {after} (instance {partition.instance}, {partition.failure})")
 
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
-        """Count it."""
+        """Count it; the leader of the group hands out higher generations than any that was seen."""
         self.world.count("superseded")
+        self.world.meet_generation(winner.generation)
 
     def _beat(self, partition: Partition, shard: WatchedShard, now_ms: int) -> None:
         if shard.phase != "serving":

@@ -73,6 +73,8 @@ class Truth:
     def _judge(self, record: LogRecord) -> bool:
         if record.header is None:
             return False
+        if len(record.header) != _HEADER.size or record.header[0] != 1:
+            return False  # nobody can read it
         epoch, sequence = _HEADER.unpack(record.header)
         attempt = self._attempt
         if record.key == CHECKPOINT_KEY:

@@ -13,6 +13,8 @@ from holdfast.records.codec import Codec, decode_key
 from holdfast.records.header import decode_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.memory_log import Append, MemoryLog, MemoryPartition, MemoryTopic
+from tests.simulated.around.readers import Groups
+from tests.simulated.around.topics import Topics
 from tests.simulated.invariants import Invariant, violate
 from tests.simulated.machine import WatchedOperation, WatchedShard
 from tests.simulated.node import EVERY_PARTITION, Node
@@ -57,11 +59,16 @@ class World:
         self.generation = 0
         self.alarm_reasons: set[int] = set()  #: log partitions of which something asks for an alarm
         self.claims = 0  #: first checkpoints of an attempt
+        self.kept: list[MemoryPartition] = []  #: logs that were replaced, so that no other takes their id
         self._truths: dict[int, Truth] = {}
         self._starts: dict[int, int] = {}
         self._sent: dict[Append, Sent] = {}
         self._keys: dict[bytes, SharePartitionKey] = {}
         self._meet_topic()
+        self.groups = Groups(self)
+        self.topics = Topics(self)
+        self.is_calm = False
+        self.unreadable: set[int] = set()  #: log partitions with a record that nobody can read
         #: none in half of all lives
         self.snapshots = Snapshots(self, random) if random.random() < self.snapshots_share else None
 
@@ -119,7 +126,10 @@ class World:
     def rebalance(self) -> None:
         """Assign every log partition anew; each node learns of it in its own time."""
         living = [node for node in self.nodes if not node.is_dead and not node.is_closed]
-        self.generation += 1
+        # What a group's leader hands out is above all that its members have seen, in assignments and in logs.
+        held = [partition for node in living for partition in node.runtime.partitions.values()]
+        seen = [max(partition.generation or 0, partition.ownership.generation_max) for partition in held]
+        self.generation = 1 + max(self.generation, *seen, 0)
         owners = {index: self.random.choice(living) for index in range(len(self.topic.partitions))}
         for node in living:
             node.views.append((self.generation, owners))
@@ -138,6 +148,33 @@ class World:
         self.topic.make()
         self.alarm_reasons.add(EVERY_PARTITION)
         self._meet_topic()
+
+    def meet_partition(self, index: int) -> None:
+        """Judge a log partition that is new."""
+        partition = self.topic.partitions[index]
+        self._truths[id(partition)] = Truth(partition, self.shard_config.updates_per_snapshot)
+        self._starts[id(partition)] = 0
+
+    def replace_log(self, index: int, partition: MemoryPartition, *, is_whole: bool) -> None:
+        """Let a log partition be another than it was; who knows the earlier one is judged no more.
+
+        Where the new one is not whole, nobody is: what stands in it may rest on what is gone.
+        """
+        self._truths[id(self.topic.partitions[index])].is_judged = False
+        self.kept.append(self.topic.partitions[index])
+        self.topic.partitions[index] = partition
+        self.alarm_reasons.add(index)
+        self._starts[id(partition)] = partition.log_start_offset
+        truth = Truth(partition, self.shard_config.updates_per_snapshot, partition.log_start_offset)
+        truth.is_judged, truth.awaits_load = False, is_whole
+        self._truths[id(partition)] = truth
+
+    def meet_generation(self, generation: int) -> None:
+        """Learn of a generation in a log; if the group's is lower, it assigns everything again above it."""
+        if not self.is_static and generation > self.generation:
+            self.count("generation raised")
+            self.generation = generation
+            self.rebalance()
 
     def truth_of(self, log: MemoryPartition | None, index: int) -> Truth:
         """Return the truth about what a node reads, or about a log partition as it is now."""

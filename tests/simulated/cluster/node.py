@@ -69,7 +69,7 @@ class ClusterNode(Node):
 
     def handle(self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None]) -> None:
         """Take a request when the process runs."""
-        self.process.run(partial(self.service.handle, api_key, request, respond))
+        self.process.run(partial(self.topics.let_in, api_key, request, respond))
 
     # ---- LogListener -----------------------------------------------------------------------------------------------
 

@@ -86,19 +86,21 @@ class ClusterWorld(World):
     def make_topic_again(self) -> None:
         """Make the topic again under its name."""
         super().make_topic_again()
+        for partition in self.topic.partitions:  # who reads it now may have been told the bounds of its namesake
+            self._truths[id(partition)].is_judged = False
         self.cluster.make_topic_again()
 
     def move_start_back(self, index: int, log_start: int) -> None:
         """Let a log start where it started before, as after a crash of all its brokers."""
         partition = self.cluster.topic.partition(index)
         partition.log_start_offset = self._starts[id(partition)] = log_start
-        self._judge_anew(index)
+        self._judge_anew(index, is_whole=True)
 
     def cut_by_others(self, index: int, before_offset: int) -> None:
         """Let another program delete records."""
         partition = self.cluster.topic.partition(index)
         partition.log_start_offset = self._starts[id(partition)] = before_offset
-        self._judge_anew(index)
+        self._judge_anew(index, is_whole=False)
 
     def lose_end(self, index: int, end_offset: int) -> None:
         """Lose committed records, as when a broker that was not in sync becomes the leader."""
@@ -106,16 +108,16 @@ class ClusterWorld(World):
         partition.truncate(end_offset)
         self.cluster.elect(index, keeps_all=True)
         self.cluster.spread()
-        self._judge_anew(index)
+        self._judge_anew(index, is_whole=not partition.log_start_offset)
 
-    def _judge_anew(self, index: int) -> None:
+    def _judge_anew(self, index: int, *, is_whole: bool) -> None:
         """Judge nobody who knows the log as it was; what is there now is the truth for whoever begins to load it."""
         partition = self.topic.partitions[index]
         self._truths[id(partition)].is_judged = False
         truth = self._truths[id(partition)] = Truth(
             partition, self.shard_config.updates_per_snapshot, partition.log_start_offset
         )
-        truth.is_judged, truth.awaits_load = False, True
+        truth.is_judged, truth.awaits_load = False, is_whole
         ghost = Partition(index)
         self._truths[id(ghost)] = unjudged = Truth(ghost, 0)
         unjudged.is_judged = False
