@@ -59,7 +59,7 @@ def check_loaded(node: Node, shard: WatchedShard) -> None:
 
 def _check_identity(node: Node, partition: Partition, truth: Truth) -> None:
     """See that no checkpoint of another log stands before our own, unless an admin accepted it later."""
-    log, found = truth.log, None
+    log, found, accepted_at = truth.log, None, -1
     for offset in range(log.log_start_offset, min(partition.position, truth.next_offset)):
         record = log.records[offset]
         if record.key != CHECKPOINT_KEY or not truth.counts_at(offset):
@@ -67,9 +67,13 @@ def _check_identity(node: Node, partition: Partition, truth: Truth) -> None:
         checkpoint = decode_checkpoint(record.value or b"")
         named = (checkpoint.cluster_id, checkpoint.topic_id, checkpoint.partition_count)
         if checkpoint.reason is not None and named == tuple(partition.config.log):
-            found = None
+            found, accepted_at = None, offset
         elif named != tuple(partition.config.log):
             found = offset
+    damaged_at = node.world.damage_before(partition.index, min(partition.position, truth.next_offset))
+    if damaged_at > accepted_at:
+        text = f"{node.name}/{partition.index} serves, though nobody accepted what is at {damaged_at}"
+        violate(Invariant.DAMAGE_IS_TOLD, text)
     if found is not None:
         violate(Invariant.IDENTITY_IS_CHECKED, f"{node.name}/{partition.index} serves, and offset {found} names another log")
 

@@ -23,6 +23,8 @@ from tests.simulated.truth import Content, Truth
 
 UNBOUNDED = 100_000
 MESSAGE_BYTES_MAX = 2_000
+#: The key of records whose header nobody can read.
+UNREADABLE = b"unreadable"
 
 
 class Sent(NamedTuple):
@@ -68,7 +70,8 @@ class World:
         self.groups = Groups(self)
         self.topics = Topics(self)
         self.is_calm = False
-        self.unreadable: set[int] = set()  #: log partitions with a record that nobody can read
+        self.unreadable: dict[int, list[int]] = {}  #: by log partition, offsets of records that nobody can read
+        self.foreign_cuts: dict[int, int] = {}  #: by log partition, where another program let it start
         #: none in half of all lives
         self.snapshots = Snapshots(self, random) if random.random() < self.snapshots_share else None
 
@@ -147,6 +150,8 @@ class World:
         """Make the topic again under its name."""
         self.topic.make()
         self.alarm_reasons.add(EVERY_PARTITION)
+        self.unreadable.clear()
+        self.foreign_cuts.clear()
         self._meet_topic()
 
     def meet_partition(self, index: int) -> None:
@@ -168,6 +173,17 @@ class World:
         truth = Truth(partition, self.shard_config.updates_per_snapshot, partition.log_start_offset)
         truth.is_judged, truth.awaits_load = False, is_whole
         self._truths[id(partition)] = truth
+
+    def damage_before(self, index: int, end: int) -> int:
+        """Return the newest offset below `end` of which an admin must say that it is well; -1 if there is none."""
+        partition = self.topic.partitions[index]
+        records, start = partition.records, partition.log_start_offset
+        found = [at for at in self.unreadable.get(index, ()) if start <= at < end and records[at].key == UNREADABLE]
+        if self.foreign_cuts.get(index) == partition.log_start_offset:
+            first = next((at for at in range(partition.log_start_offset, end) if at not in partition.holes), end)
+            if first == end or partition.records[first].key != CHECKPOINT_KEY:
+                found.append(partition.log_start_offset)
+        return max(found, default=-1)
 
     def meet_generation(self, generation: int) -> None:
         """Learn of a generation in a log; if the group's is lower, it assigns everything again above it."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.runtime.memory_log import MemoryPartition
 from tests.simulated.node import EVERY_PARTITION, Node
+from tests.simulated.world import UNREADABLE
 
 if TYPE_CHECKING:
     from tests.simulated.life import Life
@@ -29,9 +30,9 @@ def unreadable_record(life: Life, node: Node) -> bool:
     index, partition = _some(life)
     if not life.has_disasters or not any(life.world.truth_of(partition, index).counts):
         return False
-    life.world.unreadable.add(index)
+    life.world.unreadable.setdefault(index, []).append(len(partition.records))
     header = life.random.choice((b"\x02" + bytes(12), b"\x01" + bytes(5)))
-    life.world.topic.write_foreign(index, b"key", b"value", header)
+    life.world.topic.write_foreign(index, UNREADABLE, b"value", header)
     return True
 
 
@@ -40,6 +41,7 @@ def lose_end(life: Life, node: Node) -> bool:
     index, partition = _some(life)
     if not life.has_disasters or partition.high_watermark <= partition.log_start_offset:
         return False
+    life.world.unreadable.pop(index, None)
     end = life.random.randrange(max(partition.log_start_offset, partition.high_watermark - 6), partition.high_watermark)
     copy = _copy(partition, end, partition.log_start_offset)
     life.world.replace_log(index, copy, is_whole=not copy.log_start_offset)
@@ -52,6 +54,7 @@ def cut_by_others(life: Life, node: Node) -> bool:
     if not life.has_disasters or partition.high_watermark <= partition.log_start_offset:
         return False
     log_start = life.random.randint(partition.log_start_offset + 1, partition.high_watermark)
+    life.world.foreign_cuts[index] = log_start
     life.world.replace_log(index, _copy(partition, len(partition.records), log_start), is_whole=False)
     return True
 

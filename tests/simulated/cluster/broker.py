@@ -176,7 +176,9 @@ class Broker:
             case wire.METADATA:
                 leaders = {index: (known.leader, known.epoch) for index, known in self.known.items()}
                 topic = self.cluster.topic
-                respond(wire.encode_metadata(topic.name, self.cluster.topic_id_of(self), self.known_brokers, leaders))
+                topic_id = self.cluster.topic_id_of(self)
+                learn = partial(link.process.learn_leaders, topic_id, leaders)
+                respond(wire.encode_metadata(topic.name, topic_id, self.known_brokers, leaders), learn)
             case other:
                 raise AssertionError(f"API {other}")
 
@@ -229,6 +231,8 @@ class Broker:
             refused = self._refuse()
             if known is None or refused == wire.FEW_REPLICAS:
                 settle(index, error_code or refused, -1)
+            elif len(data) > self.cluster.topic.message_bytes_max:
+                settle(index, wire.TOO_LARGE, -1)
             elif not self._is_true(known):  # it goes into a log that will be truncated
                 self.cluster.count("append to a leader of the past")
                 end = self.view(known).end_offset

@@ -16,11 +16,6 @@ class Backlog(NamedTuple):
     is_busy: bool  #: a batch has no answer
 
 
-def leaders(log: KafkaLog) -> dict[int, tuple[int, int]]:
-    """Return (leader, leader epoch) by log partition, as a log knows them."""
-    return log._brokers.leaders
-
-
 def backlogs(log: KafkaLog) -> dict[int, Backlog]:
     """Return what is on its way out, by log partition."""
     return {
@@ -46,6 +41,7 @@ def unfinished(log: KafkaLog) -> dict[str, Any]:
         "batches to be sent again": len(appender._tasks),
         "offsets wanted": {broker: wanted for broker, wanted in offsets._wanted.items() if wanted},
         "offsets asked": dict(offsets._asked),
+        "read for nobody": set(log._tail._followed) - set(log._reading),
         "loads": dict(log._load._followed),
     }
     return {name: value for name, value in found.items() if value}

@@ -13,7 +13,6 @@ from holdfast.runtime.broker_connection import ConnectionFailed, ConnectionOptio
 from holdfast.runtime.kafka_log import KafkaLog, KafkaLogConfig
 from holdfast.runtime.log import LogListener, LogRecord
 from holdfast.runtime.memory_log import Append, MemoryLog, MemoryPartition
-from tests.simulated.cluster.inside import leaders
 from tests.simulated.cluster.watch import Watch
 from tests.simulated.invariants import Invariant, violate
 
@@ -63,6 +62,7 @@ class Process:
         self.client_id = client_id
         self.loop = cluster.timeline.make_loop()
         self.watch = Watch(self)
+        self.leader_epochs: dict[tuple[bytes, int], int] = {}  #: the highest that it was told, by topic id and log partition
         self.is_dead = False
         self.is_closed = False  #: its log is
         self.log: ProcessLog
@@ -105,11 +105,17 @@ class Process:
             for link in [link for link in broker.links if link.process is self]:
                 link.close()
 
+    def learn_leaders(self, topic_id: bytes, leaders: dict[int, tuple[int, int]]) -> None:
+        """Take note of what a broker says who leads; what is believed afterwards is not excused by what was known before."""
+        for index, (_, leader_epoch) in leaders.items():
+            place = topic_id, index
+            self.leader_epochs[place] = max(leader_epoch, self.leader_epochs.get(place, -1))
+
     def told_the_past(self, broker_id: int, pasts: list[tuple[int, int]]) -> None:
         """Learn that a leader of the past answers; where nothing that is known here says so, it is rightly believed."""
-        known = leaders(self.log.kafka)
+        topic_id = self.cluster.topic.identity.topic_id
         for index, leader_epoch in pasts:
-            if known.get(index) == (broker_id, leader_epoch):
+            if self.leader_epochs.get((topic_id, index), -1) <= leader_epoch:
                 self.cluster.count("the past rightly believed")
                 self.node.past_told_ms[index] = self.node.world.clock_ms()
             else:

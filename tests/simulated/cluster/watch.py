@@ -170,8 +170,11 @@ class Watch:
     def given_up(self, index: int) -> None:
         """Learn that the node is told that its newest batch failed."""
         newest = self._newest.get(index)
-        if newest is not None:
+        if newest is not None and not newest.is_settled:  # else the batch never went out
             newest.is_settled = True
+            age_s = self._now_s - newest.first_s
+            if age_s < self._process.log.bounds["message_timeout_ms"] / 1_000 - 0.001:
+                violate(Invariant.GIVEN_UP_LATE, f"log partition {index} of {self._process.client_id}: after {age_s} s")
         cluster = self._process.cluster
         quiet_s = self._now_s - cluster.disturbed_s
         if newest is not None and cluster.is_well and quiet_s > self._process.log.bounds["message_timeout_ms"] / 1_000:

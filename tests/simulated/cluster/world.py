@@ -100,6 +100,7 @@ class ClusterWorld(World):
         """Let another program delete records."""
         partition = self.cluster.topic.partition(index)
         partition.log_start_offset = self._starts[id(partition)] = before_offset
+        self.foreign_cuts[index] = before_offset
         self._judge_anew(index, is_whole=False)
 
     def lose_end(self, index: int, end_offset: int) -> None:
