@@ -173,6 +173,8 @@ class Broker:
                 self._fetch(request.body, respond)
             case wire.LIST_OFFSETS:
                 self._list_offsets(link, request.body, respond)
+            case wire.DELETE_RECORDS:
+                self._delete(request.body, respond)
             case wire.METADATA:
                 leaders = {index: (known.leader, known.epoch) for index, known in self.known.items()}
                 topic = self.cluster.topic
@@ -348,6 +350,21 @@ class Broker:
             self.cluster.count("batch that arrives damaged")
             records = self.cluster.flip(records)
         return Found(0, high_watermark, log_start, records)
+
+    # ---- DeleteRecords -----------------------------------------------------------------------------------------------
+
+    def _delete(self, body: bytes, respond: Callable[[bytes], None]) -> None:
+        index, before_offset = wire.decode_delete(body)
+        cluster = self.cluster
+        known, error_code = self._led(index, -1)
+        is_lost = cluster.deletions_lost > 0
+        cluster.deletions_lost -= is_lost
+        log_start = None
+        if known is not None and self._is_true(known) and not (is_lost and cluster.random.random() < 0.5):
+            log_start = cluster.delete_records(index, before_offset)
+        if known is not None and (log_start is None or is_lost):
+            error_code = wire.TIMED_OUT
+        respond(wire.encode_deleted(cluster.topic.name, index, error_code, log_start or -1, self.throttle_ms))
 
     # ---- ListOffsets -------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Fault = Callable[["ClusterLife", ClusterNode], bool]
 
-DURATIONS_S = (0.02, 0.2, 0.6, 1.2, 2.5, 4.0)
+DURATIONS_S = (0.02, 0.2, 0.6, 1.2, 2.5, 5.0)
 
 
 def _broker(life: ClusterLife) -> Broker:

@@ -49,14 +49,16 @@ PROMPT_S = 0.09
 @contextmanager
 def standing_in(cluster: Cluster) -> Iterator[None]:
     """Let connections and admin clients lead to the cluster."""
-    connector, admin = broker_connection.AIOKafkaConnection, kafka_log.AdminClient
+    connector, admin = broker_connection.AIOKafkaConnection, getattr(kafka_log, "AdminClient", None)
     broker_connection.AIOKafkaConnection = partial(Connector, cluster)
-    kafka_log.AdminClient = partial(Admin, cluster)  # type: ignore[assignment,misc]
+    if admin is not None:
+        vars(kafka_log)["AdminClient"] = partial(Admin, cluster)
     try:
         yield
     finally:
         broker_connection.AIOKafkaConnection = connector
-        kafka_log.AdminClient = admin  # type: ignore[misc]
+        if admin is not None:
+            vars(kafka_log)["AdminClient"] = admin
 
 
 class ClusterLife:

@@ -134,8 +134,8 @@ class ProcessLog(MemoryLog):
         config = KafkaLogConfig(
             topic=topic.name,
             connection=ConnectionOptions(bootstrap=bootstrap, client_id=process.client_id),
-            client={"client.id": process.client_id},
             message_bytes_max=topic.message_bytes_max,
+            **({"client": {"client.id": process.client_id}} if "client" in KafkaLogConfig.__annotations__ else {}),
             **bounds,
         )
         self.bounds = bounds

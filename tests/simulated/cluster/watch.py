@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.simulated.cluster.process import Process
 
 #: Requests of one process in one second that brought nothing; more is a loop without a pause.
-IDLE_REQUESTS_MAX = {wire.METADATA: 60, wire.FETCH: 400, wire.LIST_OFFSETS: 400, wire.PRODUCE: 400}
+IDLE_REQUESTS_MAX = {wire.DELETE_RECORDS: 60, wire.METADATA: 60, wire.FETCH: 400, wire.LIST_OFFSETS: 400, wire.PRODUCE: 400}
 CONNECTIONS_MAX = 400
 #: The least time between two times that one batch is sent.
 RETRY_PAUSE_S = 0.03

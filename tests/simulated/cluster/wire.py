@@ -1,6 +1,6 @@
 """The brokers' side of the protocol: requests taken apart, answers put together. Written from Kafka's schemas, apart from the shipped code.
 
-Source: Apache Kafka's message schemas Produce v8, Fetch v12, ListOffsets v5, Metadata v12.
+Source: Apache Kafka's message schemas Produce v8, Fetch v12, ListOffsets v5, Metadata v12, DeleteRecords v1.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import NamedTuple
 
-PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, DELETE_RECORDS = 0, 1, 2, 3, 21
 EARLIEST, LATEST = -2, -1
 
 NONE, OUT_OF_RANGE, NOT_LEADER, TIMED_OUT = 0, 1, 6, 7
@@ -19,7 +19,7 @@ SESSION_UNKNOWN, SESSION_EPOCH_WRONG = 70, 71
 FENCED_EPOCH, UNKNOWN_EPOCH, OFFSET_NOT_AVAILABLE = 74, 75, 78
 UNKNOWN_TOPIC = 3
 
-VERSIONS = {PRODUCE: (0, 11), FETCH: (4, 17), LIST_OFFSETS: (1, 10), METADATA: (0, 13)}
+VERSIONS = {PRODUCE: (0, 11), FETCH: (4, 17), LIST_OFFSETS: (1, 10), METADATA: (0, 13), DELETE_RECORDS: (0, 2)}
 FLEXIBLE = {(FETCH, 12), (METADATA, 12)}
 
 
@@ -184,6 +184,19 @@ def encode_offsets(topic: str, found: dict[int, tuple[int, int, int]], throttle_
     for partition, (error, offset, leader_epoch) in found.items():
         parts.append(Struct(">ihqqi").pack(partition, error, -1, offset, leader_epoch))
     return b"".join(parts)
+
+
+def decode_delete(body: bytes) -> tuple[int, int]:
+    """Return (partition, before which offset) of a DeleteRecords."""
+    at = 10 + int.from_bytes(body[4:6], "big")
+    return Struct(">iq").unpack_from(body, at)  # type: ignore[return-value]  # two integers
+
+
+def encode_deleted(topic: str, partition: int, error_code: int, log_start: int, throttle_ms: int) -> bytes:
+    """Return the answer to a DeleteRecords."""
+    name = topic.encode()
+    head = throttle_ms.to_bytes(4, "big") + (1).to_bytes(4, "big") + len(name).to_bytes(2, "big") + name
+    return head + (1).to_bytes(4, "big") + Struct(">iqh").pack(partition, log_start, error_code)
 
 
 def encode_metadata(

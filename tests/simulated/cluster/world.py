@@ -35,8 +35,8 @@ class ClusterWorld(World):
         self.cluster.committed = lambda: self.settle(None)
         self.bounds = {
             "append_records_max": self.queue_records_max,
-            "message_timeout_ms": choose((2_500, 4_000)),
-            "request_timeout_ms": 1_000,
+            "message_timeout_ms": choose((1_000, 2_500, 4_000)),
+            "request_timeout_ms": choose((400, 1_000)),
             "linger_ms": choose((0, 0, 2)),
             "append_requests_in_flight_max": choose((1, 2, 4)),
             "append_gather_max_ms": choose((20, 100)),
