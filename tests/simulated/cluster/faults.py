@@ -11,6 +11,7 @@ from tests.simulated.cluster.broker import Broker
 from tests.simulated.cluster.node import ClusterNode
 from tests.simulated.cluster.replicated import Partition
 from tests.simulated.cluster.transport import Link
+from tests.simulated.node import EVERY_PARTITION
 
 if TYPE_CHECKING:
     from tests.simulated.cluster.life import ClusterLife
@@ -169,6 +170,7 @@ def _stall_replication(life: ClusterLife, node: ClusterNode) -> bool:
 
 def _damage_answers(life: ClusterLife, node: ClusterNode) -> bool:
     life.world.cluster.flips_left = life.random.choice((1, 1, 3))
+    life.world.alarm_reasons.add(EVERY_PARTITION)
     return True
 
 
@@ -178,6 +180,7 @@ def _damage_log(life: ClusterLife, node: ClusterNode) -> bool:
         return False
     batch = life.random.choice(partition.batches[-6:])
     partition.damaged.add(batch.base_offset)
+    life.world.alarm_reasons.add(partition.index)
     life.for_a_while(lambda: partition.damaged.discard(batch.base_offset))
     return True
 

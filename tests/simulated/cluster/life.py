@@ -261,7 +261,7 @@ class ClusterLife:
         """Tell whether some process will still try to load, or has something to learn."""
         self._accept_alarmed()
         return any(node.views for node in self.world.nodes) or any(
-            partition.retry_at_ms is not None or partition.state is State.LOADING
+            (partition.retry_at_ms is not None and not partition.is_alarmed) or partition.state is State.LOADING
             for node in self.world.nodes
             for partition in node.runtime.partitions.values()
         )
