@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: ignore[import-untyped]
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]
+from aiokafka.record.util import calc_crc32c  # type: ignore[import-untyped]
 
 from holdfast.records.header import HEADER_NAME
 from holdfast.runtime.log import LogRecord
@@ -73,6 +74,7 @@ class Partition(MemoryPartition):
         builder.append(0, 1_000, b"\x00\x00\x00\x00", b"\x00\x00\x00\x00\x00\x00", [])
         data = bytearray(builder.build())
         data[22] |= 0x20
+        data[17:21] = calc_crc32c(bytes(data[21:])).to_bytes(4, "big")
         self.holes.add(len(self.records))
         base_offset = len(self.records)
         self.add(Append(self.index, None, None, None))

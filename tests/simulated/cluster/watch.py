@@ -28,10 +28,10 @@ METADATA_AGE_S = 0.15
 
 
 class SentBatch:
-    """One batch that a process sent, maybe several times."""
+    """One batch that a process sent, maybe several times; its time runs from some moment between `appended_s` and `first_s` on."""
 
     def __init__(self, now_s: float) -> None:
-        self.first_s = self.last_s = now_s
+        self.first_s = self.last_s = self.appended_s = now_s
         self.failed_s = -1.0  #: when its last error came
         self.is_settled = False
 
@@ -52,6 +52,7 @@ class Watch:
     def __init__(self, process: Process) -> None:
         self._process = process
         self._instances: dict[Append, int] = {}
+        self._appended_s: dict[Append, float] = {}
         self._numbers: dict[int, int] = {}  #: of the newest record that was sent, by log partition
         self._batches: dict[tuple[int, bytes], SentBatch] = {}
         self._newest: dict[int, SentBatch] = {}  #: by log partition
@@ -77,6 +78,7 @@ class Watch:
 
     def appended(self, append: Append) -> None:
         """Learn of a record that was handed to the log."""
+        self._appended_s[append] = self._now_s
         self._instances[append] = self._process.node.runtime.partitions[append.partition].instance
 
     def stopping(self, index: int) -> None:
@@ -115,12 +117,13 @@ class Watch:
         newest = self._newest.get(index)
         if newest is not None and not newest.is_settled:
             violate(Invariant.ONE_BATCH_AT_A_TIME, f"{name} sends the next batch of log partition {index} too early")
-        self._newest[index] = self._batches[index, data] = SentBatch(now_s)
+        batch = self._newest[index] = self._batches[index, data] = SentBatch(now_s)
         partition = self._process.node.runtime.partitions[index]
         was_made_before = index in self._made_before_stop
         self._made_before_stop.discard(index)
         for record in read_batch(data):
             append = self._process.cluster.origins.find(name, index, record)
+            batch.appended_s = min(batch.appended_s, self._appended_s[append])
             if append.number <= self._numbers.get(index, -1):
                 violate(Invariant.SENT_IN_ORDER, f"{name} sends {record} of log partition {index} late")
             self._numbers[index] = append.number
@@ -172,10 +175,8 @@ class Watch:
         newest = self._newest.get(index)
         if newest is not None and not newest.is_settled:  # else the batch never went out
             newest.is_settled = True
-            age_s = self._now_s - newest.first_s
-            bounds = self._process.log.bounds
-            # It may have waited for its connection before.
-            if age_s < (bounds["message_timeout_ms"] - bounds["request_timeout_ms"] - bounds["fetch_wait_ms"]) / 1_000:
+            age_s = self._now_s - newest.appended_s
+            if age_s < self._process.log.bounds["message_timeout_ms"] / 1_000 - 0.001:
                 violate(Invariant.GIVEN_UP_LATE, f"log partition {index} of {self._process.client_id}: after {age_s} s")
         cluster = self._process.cluster
         quiet_s = self._now_s - cluster.disturbed_s
