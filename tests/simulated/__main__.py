@@ -77,7 +77,9 @@ def run_many(kind: str, start: int, count: int, jobs: int) -> int:
     took_s = time.monotonic() - began_s
     for what, number in sorted(counts.items()):
         print(f"{number:>9}  {what}")
-    print(f"{done} lives of the kind {kind!r}, {len(failures)} failures, {done / took_s:.0f} lives per second on {jobs} cores")
+    print(
+        f"{done} lives of the kind {kind!r}, {len(failures)} failures, {done / took_s:.0f} lives per second on {jobs} cores"
+    )
     absent = missing(kind, counts, done)
     if absent:
         print(f"never happened, so nothing is known about it: {', '.join(absent)}")

@@ -48,11 +48,15 @@ class Invariant(Enum):
     IMAGE_IS_THE_NEWEST = "a partition that serves decides by the newest metadata image of its node"
     DISTRUSTED_IS_NOT_SERVED = "no partition begins to serve while its node does not trust the log"
     NOTHING_FAILS_WITHOUT_FAULTS = "without faults no partition fails and no operation is lost"
-    READERS_ARE_HELD = "a log is not cut past a registered reader, and a reader is silent or dropped when it has not moved for long"
+    READERS_ARE_HELD = (
+        "a log is not cut past a registered reader, and a reader is silent or dropped when it has not moved for long"
+    )
     TOPICS_KEEP_THEIR_STATE = "state is removed of topics that were seen to be missing for the whole time of grace"
     DELETED_LOSE_THEIR_STATE = "when faults have stopped, deleted topics lose their state"
     GATE_ASKS_FIRST = "a request about an unknown topic waits until the cluster was asked, and no other does"
-    DAMAGE_IS_TOLD = "a log that somebody else cut, or that holds what nobody can read, is served only if an admin accepted it"
+    DAMAGE_IS_TOLD = (
+        "a log that somebody else cut, or that holds what nobody can read, is served only if an admin accepted it"
+    )
     IDENTITY_IS_CHECKED = "a log whose checkpoints name another log is served only if an admin accepted it"
     SENT_IS_APPENDED = "what is sent was handed to the log by the process that sends it"
     SENT_IN_ORDER = "records of a log partition are sent in the order in which they were handed over"

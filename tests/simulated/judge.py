@@ -75,7 +75,9 @@ def _check_identity(node: Node, partition: Partition, truth: Truth) -> None:
         text = f"{node.name}/{partition.index} serves, though nobody accepted what is at {damaged_at}"
         violate(Invariant.DAMAGE_IS_TOLD, text)
     if found is not None:
-        violate(Invariant.IDENTITY_IS_CHECKED, f"{node.name}/{partition.index} serves, and offset {found} names another log")
+        violate(
+            Invariant.IDENTITY_IS_CHECKED, f"{node.name}/{partition.index} serves, and offset {found} names another log"
+        )
 
 
 def _check_fast_load(node: Node, partition: Partition, shard: WatchedShard, truth: Truth, end: int) -> None:

@@ -325,7 +325,9 @@ class Life:
     def _probe(self, index: int) -> None:
         """Write to a share partition of a log partition; its owner must serve it."""
         count = len(self.world.topic.partitions)
-        partition = next(p for p in range(5, 60) if log_partition(SharePartitionKey(GROUP, TOPIC_ID, p), count) == index)
+        partition = next(
+            p for p in range(5, 60) if log_partition(SharePartitionKey(GROUP, TOPIC_ID, p), count) == index
+        )
         asked: list[tuple[int, PartitionRequest]] = [
             (INITIALIZE, InitializePartition(partition, 1_000, 0)),
             (WRITE, WritePartition(partition, 1_000, -1, -1, -1, (StateBatch(0, 9, 2, 1),))),

@@ -76,7 +76,9 @@ class Node:
         self.beats: dict[int, tuple[WatchedShard, int]] = {}
         self.states: dict[int, str] = {}
         self.stumbles: list[tuple[int, int]] = []  #: (log partition, instance) that raised since the last check
-        self.seen_committed: dict[int, int] = {}  #: by log partition, the offset behind the newest record of ours that counted
+        self.seen_committed: dict[
+            int, int
+        ] = {}  #: by log partition, the offset behind the newest record of ours that counted
         self.has_unloaded = False  #: an instance ended since the last check
         self.decided: WatchedOperation | None = (
             None  #: the operation that decided last, whose records are appended next

@@ -157,7 +157,7 @@ class NodeTopics:
                 self._missing_since_ms.setdefault(topic_id, refresh.at_ms)
             for topic_id in refresh.existing_ids | refresh.unclear_ids:
                 self._missing_since_ms.pop(topic_id, None)
-        counts = {topic_id: 0 for topic_id in TOPIC_IDS}
+        counts = dict.fromkeys(TOPIC_IDS, 0)
         for _, shard in self.active():
             for topic_id, count in shard.topic_sizes().items():
                 counts[topic_id] += count

@@ -1,4 +1,4 @@
-"""The faults of a life on the cluster: each does something to a broker, a connection, a log or a process, and most of them end by themselves."""
+"""The faults of a life on the cluster, of brokers, connections, logs and processes; most of them end by themselves."""
 
 from __future__ import annotations
 

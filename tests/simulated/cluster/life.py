@@ -49,16 +49,22 @@ PROMPT_S = 0.09
 @contextmanager
 def standing_in(cluster: Cluster) -> Iterator[None]:
     """Let connections and admin clients lead to the cluster."""
-    connector, admin = broker_connection.AIOKafkaConnection, getattr(kafka_log, "AdminClient", None)
-    broker_connection.AIOKafkaConnection = partial(Connector, cluster)
-    if admin is not None:
-        vars(kafka_log)["AdminClient"] = partial(Admin, cluster)
+    modules = vars(broker_connection), vars(kafka_log)
+    places = [
+        (names, name, stand_in)
+        for names, name, stand_in in zip(
+            modules, ("AIOKafkaConnection", "AdminClient"), (Connector, Admin), strict=True
+        )
+        if name in names
+    ]
+    real = [names[name] for names, name, _ in places]
+    for names, name, stand_in in places:
+        names[name] = partial(stand_in, cluster)
     try:
         yield
     finally:
-        broker_connection.AIOKafkaConnection = connector
-        if admin is not None:
-            vars(kafka_log)["AdminClient"] = admin
+        for (names, name, _), before in zip(places, real, strict=True):
+            names[name] = before
 
 
 class ClusterLife:
@@ -315,7 +321,9 @@ class ClusterLife:
     def _probe(self, index: int) -> None:
         """Write to a share partition of a log partition and read it; its owner must serve both, and soon."""
         count = len(self.world.topic.partitions)
-        partition = next(p for p in range(5, 60) if log_partition(SharePartitionKey(GROUP, TOPIC_ID, p), count) == index)
+        partition = next(
+            p for p in range(5, 60) if log_partition(SharePartitionKey(GROUP, TOPIC_ID, p), count) == index
+        )
         asked: list[tuple[int, PartitionRequest]] = [
             (INITIALIZE, InitializePartition(partition, 1_000, 0)),
             (WRITE, WritePartition(partition, 1_000, -1, -1, -1, (StateBatch(0, 9, 2, 1),))),
@@ -353,7 +361,9 @@ class ClusterLife:
                 violate(Invariant.CONVERGES, f"partition {index} answers {answers} to {request} when all is calm")
             if timeline.now_s - began_s > limit_s:
                 took_s = timeline.now_s - began_s
-                violate(Invariant.PROMPT, f"partition {index} answers {request} after {took_s:.3f} s, not {limit_s:.3f}")
+                violate(
+                    Invariant.PROMPT, f"partition {index} answers {request} after {took_s:.3f} s, not {limit_s:.3f}"
+                )
 
     def _close(self) -> None:
         self._say("close")

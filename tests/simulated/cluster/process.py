@@ -62,7 +62,9 @@ class Process:
         self.client_id = client_id
         self.loop = cluster.timeline.make_loop()
         self.watch = Watch(self)
-        self.leader_epochs: dict[tuple[bytes, int], int] = {}  #: the highest that it was told, by topic id and log partition
+        self.leader_epochs: dict[
+            tuple[bytes, int], int
+        ] = {}  #: the highest that it was told, by topic id and log partition
         self.is_dead = False
         self.is_closed = False  #: its log is
         self.log: ProcessLog
@@ -125,18 +127,23 @@ class Process:
 class ProcessLog(MemoryLog):
     """The real Kafka log of one process, in the shape in which a simulated node has its log."""
 
-    def __init__(self, topic: ClusterTopic, process: Process, bounds: dict[str, Any], clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, topic: ClusterTopic, process: Process, bounds: dict[str, Any], clock_ms: Callable[[], int]
+    ) -> None:
         super().__init__(topic, bounds["append_records_max"])
         self.process = process
         process.log = self
         cluster = process.cluster
         bootstrap = tuple((f"broker-{number}", number) for number in cluster.brokers)
+        client: dict[str, Any] = {}
+        if "client" in KafkaLogConfig.__annotations__:
+            client["client"] = {"client.id": process.client_id}
         config = KafkaLogConfig(
             topic=topic.name,
             connection=ConnectionOptions(bootstrap=bootstrap, client_id=process.client_id),
             message_bytes_max=topic.message_bytes_max,
-            **({"client": {"client.id": process.client_id}} if "client" in KafkaLogConfig.__annotations__ else {}),
             **bounds,
+            **client,
         )
         self.bounds = bounds
         with process.running():
@@ -154,7 +161,7 @@ class ProcessLog(MemoryLog):
         async def start() -> None:
             while True:
                 try:
-                    await self.kafka.start(process.door)  # type: ignore[arg-type]  # it has all that the node has
+                    await self.kafka.start(process.door)
                     break
                 except ConnectionFailed:
                     process.cluster.count("no broker found at the start")

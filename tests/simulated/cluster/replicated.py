@@ -117,7 +117,8 @@ class Partition(MemoryPartition):
 
     def read(self, offset: int, end_offset: int, bytes_max: int) -> bytes:
         """Return whole batches from the one that holds `offset` on, as far as they end below `end_offset`."""
-        found, size = [], 0
+        found: list[bytes] = []
+        size = 0
         low, high = 0, len(self.batches)
         while low < high:
             middle = (low + high) // 2

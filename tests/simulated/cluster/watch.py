@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from tests.simulated.cluster.process import Process
 
 #: Requests of one process in one second that brought nothing; more is a loop without a pause.
-IDLE_REQUESTS_MAX = {wire.DELETE_RECORDS: 60, wire.METADATA: 60, wire.FETCH: 400, wire.LIST_OFFSETS: 400, wire.PRODUCE: 400}
+IDLE_REQUESTS_MAX = {
+    wire.DELETE_RECORDS: 60,
+    wire.METADATA: 60,
+    wire.FETCH: 400,
+    wire.LIST_OFFSETS: 400,
+    wire.PRODUCE: 400,
+}
 CONNECTIONS_MAX = 400
 #: The least time between two times that one batch is sent.
 RETRY_PAUSE_S = 0.03
@@ -56,13 +62,17 @@ class Watch:
         self._numbers: dict[int, int] = {}  #: of the newest record that was sent, by log partition
         self._batches: dict[tuple[int, bytes], SentBatch] = {}
         self._newest: dict[int, SentBatch] = {}  #: by log partition
-        self._made_before_stop: set[int] = set()  #: log partitions with a batch that was made and waits for a connection
+        self._made_before_stop: set[int] = (
+            set()
+        )  #: log partitions with a batch that was made and waits for a connection
         self._leaders_learned_s = -1.0
         self._second = -1
         self._idle: Counter[int] = Counter()
         self._connections = 0
         self._readings: dict[int, tuple[int, Reading]] = {}
-        self._asked: dict[int, tuple[int, float, MemoryPartition]] = {}  #: high watermark and time when it was asked for
+        self._asked: dict[
+            int, tuple[int, float, MemoryPartition]
+        ] = {}  #: high watermark and time when it was asked for
 
     @property
     def _now_s(self) -> float:
@@ -92,7 +102,9 @@ class Watch:
         self._turn_second()
         self._connections += 1
         if self._connections > CONNECTIONS_MAX:
-            violate(Invariant.NO_BUSY_LOOP, f"{self._process.client_id} opens {CONNECTIONS_MAX} connections in a second")
+            violate(
+                Invariant.NO_BUSY_LOOP, f"{self._process.client_id} opens {CONNECTIONS_MAX} connections in a second"
+            )
         self._see_open("connects")
 
     def _see_open(self, what: str) -> None:
@@ -228,7 +240,11 @@ class Watch:
         if log is not self._process.cluster.topic.partitions[index]:
             return  # it was made again under its name
         found = log.origins[base_offset : base_offset + count]
-        if len(found) < count or found[0].header != first_header or any(each.log is not self._process.log for each in found):
+        if (
+            len(found) < count
+            or found[0].header != first_header
+            or any(each.log is not self._process.log for each in found)
+        ):
             text = f"{self._process.client_id}/{index} takes {base_offset} to {base_offset + count} for its own"
             violate(Invariant.TOLD_IS_THE_LOG, text)
 
@@ -244,7 +260,9 @@ class Watch:
         """Learn which read indexes are asked for."""
         for index in partitions:
             if index in self._asked:
-                violate(Invariant.READ_INDEX_ONCE, f"{self._process.client_id}/{index} is asked for while it is asked for")
+                violate(
+                    Invariant.READ_INDEX_ONCE, f"{self._process.client_id}/{index} is asked for while it is asked for"
+                )
             log = self._process.cluster.topic.partitions[index]
             self._asked[index] = log.high_watermark, self._now_s, log
 

@@ -143,7 +143,9 @@ def decode_fetch(body: bytes) -> FetchRequest:
     return FetchRequest(wait_ms, bytes_max, session_id, session_epoch, targets, forgotten)
 
 
-def encode_fetched(topic: str, session_id: int, found: dict[int, Found], throttle_ms: int, error_code: int = 0) -> bytes:
+def encode_fetched(
+    topic: str, session_id: int, found: dict[int, Found], throttle_ms: int, error_code: int = 0
+) -> bytes:
     """Return the answer to a Fetch."""
     head = throttle_ms.to_bytes(4, "big") + error_code.to_bytes(2, "big") + session_id.to_bytes(4, "big")
     if not found:
@@ -189,7 +191,7 @@ def encode_offsets(topic: str, found: dict[int, tuple[int, int, int]], throttle_
 def decode_delete(body: bytes) -> tuple[int, int]:
     """Return (partition, before which offset) of a DeleteRecords."""
     at = 10 + int.from_bytes(body[4:6], "big")
-    return Struct(">iq").unpack_from(body, at)  # type: ignore[return-value]  # two integers
+    return Struct(">iq").unpack_from(body, at)
 
 
 def encode_deleted(topic: str, partition: int, error_code: int, log_start: int, throttle_ms: int) -> bytes:
@@ -211,7 +213,9 @@ def encode_metadata(
     parts += (_uvarint(8), b"cluster", (1).to_bytes(4, "big"), b"\x02", bytes(2), _uvarint(len(name) + 1), name)
     parts += (topic_id, b"\x00", _uvarint(len(leaders) + 1))
     for partition, (leader, leader_epoch) in leaders.items():
-        parts.append(Struct(">hiii").pack(5 if leader < 0 else 0, partition, leader, leader_epoch) + b"\x01\x01\x01\x00")
+        parts.append(
+            Struct(">hiii").pack(5 if leader < 0 else 0, partition, leader, leader_epoch) + b"\x01\x01\x01\x00"
+        )
     return b"".join((*parts, bytes(4), b"\x00\x00"))
 
 
