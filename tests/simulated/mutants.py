@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 #: Lives that are tried, in this order: kind, first seed, and seed behind the last.
 MEMORY, CLUSTER = "memory", "cluster"
-TRIES = ((MEMORY, 0, 150), (CLUSTER, 0, 80), (MEMORY, 150, 1_500), (CLUSTER, 80, 250))
+TRIES = ((MEMORY, 0, 150), (CLUSTER, 0, 100), (MEMORY, 150, 800))
 #: Modules that only lives on the cluster run.
 KAFKA_LOG = (
     "appender", "broker_connection", "brokers", "follower", "gathering", "kafka_frames", "kafka_log", "lanes", "offsets"
