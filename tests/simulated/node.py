@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 #: What may follow what, written down a second time.
 LEGAL = {
-    "initial": {"loading", "closed"},
+    "initial": {"loading", "failed", "closed"},  # a load that fails at once is seen when it has failed
     "loading": {"active", "failed", "closed"},
     "active": {"failed", "closed"},
     "failed": {"loading", "closed"},
-    "closed": {"loading"},
+    "closed": {"loading", "failed"},
 }
 
 #: Among the log partitions of which something asks for an alarm.
