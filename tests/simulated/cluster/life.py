@@ -107,10 +107,10 @@ class ClusterLife:
                     self._step()
                 self._calm_down()
                 self._close()
+                if FOUND:
+                    raise FOUND[0]
             finally:
                 world.dispose()
-        if FOUND:
-            raise FOUND[0]
         return world.counts
 
     # ---- faults ----------------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ class ClusterNode(Node):
         self._beat_clock()
 
     def _beat_clock(self) -> None:
-        if not self.is_closed:
+        if not (self.is_closed or self.process.is_dead):
             self.tick()
             self.process.loop.call_later(TICK_S, self._beat_clock)
 

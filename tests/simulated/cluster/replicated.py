@@ -11,6 +11,7 @@ from aiokafka.record.util import calc_crc32c  # type: ignore[import-untyped]
 from holdfast.records.header import HEADER_NAME
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.memory_log import Append, MemoryPartition
+from tests.simulated.invariants import Invariant, violate
 
 if TYPE_CHECKING:
     from tests.simulated.cluster.process import Origins
@@ -61,7 +62,8 @@ class Partition(MemoryPartition):
         base_offset = len(self.records)
         records = read_batch(data)
         for offset_in_batch, record in enumerate(records):
-            assert record.offset == offset_in_batch, "offsets in a batch ascend from 0"
+            if record.offset != offset_in_batch:
+                violate(Invariant.SENT_IS_APPENDED, f"{process} sends a batch without its record {offset_in_batch}")
             self.add(origins.find(process, self.index, record))
         if rewrites:
             data = _rewrite(records)

@@ -103,7 +103,6 @@ class ProcessLoop(asyncio.BaseEventLoop):
     def dispose(self) -> None:
         """Let nothing be left of the process."""
         self.after_turn = lambda: None
-        self._ready.clear()  # type: ignore[attr-defined]
         self._scheduled.clear()  # type: ignore[attr-defined]
         for task in [*self.tasks]:
             task.cancel()
