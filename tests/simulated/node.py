@@ -212,9 +212,9 @@ class Node:
     def tick(self) -> None:
         """Let the clock tick, then see that nothing is overdue."""
         now_ms = self.world.clock_ms()
+        self.topics.tick(now_ms)
         self.runtime.tick()
         self.readers.tick(now_ms)
-        self.topics.tick(now_ms)
         if self.follower is not None:
             self.follower.tick(now_ms)
         for index, partition in self.runtime.partitions.items():

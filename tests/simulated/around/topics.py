@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -106,9 +106,9 @@ class NodeTopics:
         self._missing_since_ms: dict[bytes, int] = {}
         self._may_go: set[bytes] = set()  #: topics whose state may be removed, by the last two refreshes
         # ---- the gate
-        self.gate = TopicGate(own, node.runtime.write_timeout_ms)
+        self.gate = TopicGate(own, node.runtime.write_timeout_ms, node.world.clock_ms)
         self.gate.metadata = own
-        self._wanted: list[tuple[Callable[[], None], int]] = []
+        self._wanted: list[Callable[[], None]] = []
         self._asked: set[bytes] = set()  #: topics that were looked up for the request at hand
 
     # ---- what upkeep asks of the shards ----------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class NodeTopics:
     def tick(self, now_ms: int) -> None:
         """Ask which topics exist."""
         while self._wanted:
-            self._wanted.pop(0)[0]()
+            self._wanted.pop(0)()
         if now_ms < self._next_ms:
             return
         self._next_ms = now_ms + REFRESH_INTERVAL_MS
@@ -189,20 +189,20 @@ class NodeTopics:
         """Return the newest image."""
         return self._node.image
 
-    def want(self, topic_id: bytes, then: Callable[[], None], timeout_ms: int) -> None:
-        """Look a topic up; the answer comes with the next tick."""
+    def look_up(
+        self, topic_ids: Collection[bytes], caller: str, then: Callable[[Collection[bytes]], None], timeout_ms: int
+    ) -> None:
+        """Look topics up; the answer comes with the next tick."""
         self._node.world.count("topic looked up")
         if timeout_ms * 2 > self._node.runtime.write_timeout_ms:
             violate(Invariant.GATE_ASKS_FIRST, f"a look-up takes {timeout_ms} ms of a request's time")
-        now_ms = self._node.world.clock_ms()
 
         def answered() -> None:
-            self._asked.add(topic_id)
-            then()
-            self._asked.discard(topic_id)
+            self._asked = set(topic_ids)
+            then(())
+            self._asked = set()
 
-        self._wanted.append((answered, now_ms))
-        self._asked.discard(topic_id)
+        self._wanted.append(answered)
 
     @property
     def is_active(self) -> bool:
@@ -213,21 +213,23 @@ class NodeTopics:
         """Return the log partition of a key."""
         return self._node.service.partition_for(key)
 
-    def handle(self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None]) -> None:
+    def handle(
+        self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None], waited_ms: int = 0
+    ) -> None:
         """Take what the gate lets through."""
         unknown = [topic_id for topic_id, _ in request.topics if topic_id not in self._node.image.topics]
         if self.is_active and unknown and not self._asked & set(unknown):
             violate(Invariant.GATE_ASKS_FIRST, f"a request about {unknown} is let through at once")
-        self._node.service.handle(api_key, request, respond)
+        self._node.service.handle(api_key, request, respond, waited_ms)
 
     def let_in(self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None]) -> None:
         """Take a request, and see that one about known topics does not wait."""
         wanted = len(self._wanted)
-        self.gate.handle(api_key, request, respond)
+        self.gate.handle(api_key, request, respond, "client")
         if len(self._wanted) > wanted and all(topic_id in self._node.image.topics for topic_id, _ in request.topics):
             violate(Invariant.GATE_ASKS_FIRST, "a request about known topics waits")
 
     def close(self) -> None:
         """Answer all that waits for a look-up."""
         while self._wanted:
-            self._wanted.pop(0)[0]()
+            self._wanted.pop(0)()
