@@ -126,7 +126,8 @@ class PartitionLife(PartitionData):
             self.log_start = self.position = max(start_offset, self._begins_at)
             self.end_offset = end_offset
             self._progress_ms = now_ms
-            if end_offset < self.committed_offset and self.lost_from is None:
+            # It may lose more before an admin accepts it; what was lost then begins at the lowest end.
+            if end_offset < (self.committed_offset if self.lost_from is None else self.lost_from):
                 self.lost_from = end_offset
             if self._base is not None and not start_offset <= self._base.offset < end_offset:
                 self._start_over(self._base.offset, "the log does not hold its offset", now_ms)

@@ -1,7 +1,6 @@
-"""The simulation: one seed is one life of several nodes over the in-memory log.
+"""The simulation: one seed is one life of several nodes, over the in-memory log or over the real Kafka log on a simulated cluster.
 
-What is real: runtime, partitions, share shards, share service and pruning. What is not: the log
-(`holdfast.runtime.memory_log`), the clock, chance (both come from the seed) and who tells a node what it should own.
+What is real and what is not is in README.md.
 
 A life has two phases. First faults and requests, one random step after another; then a calm, in which every partition must
 find one owner that serves, and every operation its one outcome. After each step everything that it touched is compared with
@@ -20,6 +19,8 @@ the truth: the whole log, never pruned, folded by code of its own.
 | `expect`        | which state explains an answer                                                            |
 | `judge`         | loads, answers and states against the truth                                               |
 | `invariants`    | the names of all that must hold                                                           |
+| `around`        | what is around the log: readers, topics, damage                                           |
+| `cluster`       | lives on the simulated cluster                                                            |
 | `coverage`      | what a run must have seen                                                                 |
 | `mutants`       | deliberate bugs (`mutants.txt`) and what caught them (`mutants_caught.json`)              |
 

@@ -1,4 +1,4 @@
-"""Run lives: `python -m tests.simulated --seeds 10000 --jobs 2`, or one of them: `--seed 17 --trace`."""
+"""Run lives: `python -m tests.simulated --seeds 10000 --jobs 2`, or one of them: `--kind cluster --seed 17 --trace`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import os
 import sys
 import time
 from collections import Counter
+from functools import partial
 from multiprocessing import Pool
 from typing import NamedTuple
 
-from tests.simulated.coverage import missing
+from tests.simulated.cluster.life import run_cluster_life
+from tests.simulated.coverage import CLUSTER, MEMORY, missing
 from tests.simulated.invariants import Violation
 from tests.simulated.life import run_life
 
-CHUNK = 50
+KINDS = {MEMORY: run_life, CLUSTER: run_cluster_life}
+CHUNK = 25
 #: Failures told in full; more of them only add to the number.
 TOLD_MAX = 10
 
@@ -27,13 +30,13 @@ class Lives(NamedTuple):
     failures: list[tuple[int, str]]
 
 
-def run_lives(seeds: range) -> Lives:
+def run_lives(kind: str, seeds: range) -> Lives:
     """Live every seed; a failure does not keep the others from living."""
     counts: Counter[str] = Counter()
     failures: list[tuple[int, str]] = []
     for seed in seeds:
         try:
-            counts += run_life(seed)
+            counts += KINDS[kind](seed)
         except Violation as violation:
             failures.append((seed, str(violation)))
         except Exception as bug:
@@ -41,11 +44,11 @@ def run_lives(seeds: range) -> Lives:
     return Lives(len(seeds), counts, failures)
 
 
-def run_one(seed: int, *, is_traced: bool) -> int:
+def run_one(kind: str, seed: int, *, is_traced: bool) -> int:
     """Live one seed and tell its story; returns the exit code."""
     lines: list[str] = []
     try:
-        run_life(seed, lines.append if is_traced else None)
+        KINDS[kind](seed, lines.append if is_traced else None)
         verdict = ""
     except Violation as violation:
         verdict = str(violation)
@@ -54,7 +57,7 @@ def run_one(seed: int, *, is_traced: bool) -> int:
     return 1 if verdict else 0
 
 
-def run_many(start: int, count: int, jobs: int) -> int:
+def run_many(kind: str, start: int, count: int, jobs: int) -> int:
     """Live many seeds in parallel; returns the exit code."""
     began_s = time.monotonic()
     chunks = [range(at, min(at + CHUNK, start + count)) for at in range(start, start + count, CHUNK)]
@@ -62,11 +65,11 @@ def run_many(start: int, count: int, jobs: int) -> int:
     failures: list[tuple[int, str]] = []
     done = 0
     with Pool(jobs) as pool:
-        for lives in pool.imap_unordered(run_lives, chunks):
+        for lives in pool.imap_unordered(partial(run_lives, kind), chunks):
             done += lives.lived
             counts += lives.counts
             for seed, text in lives.failures[: max(0, TOLD_MAX - len(failures))]:
-                again = f"  again: python -m tests.simulated --seed {seed} --trace"
+                again = f"  again: python -m tests.simulated --kind {kind} --seed {seed} --trace"
                 print(f"\nseed {seed} fails: {text}\n{again}", flush=True)
             failures += lives.failures
             if sys.stderr.isatty():
@@ -74,8 +77,10 @@ def run_many(start: int, count: int, jobs: int) -> int:
     took_s = time.monotonic() - began_s
     for what, number in sorted(counts.items()):
         print(f"{number:>9}  {what}")
-    print(f"{done} lives, {len(failures)} failures, {done / took_s:.0f} lives per second on {jobs} cores")
-    absent = missing(counts, done)
+    print(
+        f"{done} lives of the kind {kind!r}, {len(failures)} failures, {done / took_s:.0f} lives per second on {jobs} cores"
+    )
+    absent = missing(kind, counts, done)
     if absent:
         print(f"never happened, so nothing is known about it: {', '.join(absent)}")
     return 1 if failures or absent else 0
@@ -84,15 +89,17 @@ def run_many(start: int, count: int, jobs: int) -> int:
 def main() -> int:
     """Parse the command line and run; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulated", description=__doc__)
+    parser.add_argument("--kind", choices=[*KINDS], help="live on this log alone: in memory, or on a cluster")
     parser.add_argument("--seeds", type=int, default=1_000, help="number of lives")
     parser.add_argument("--start", type=int, default=0, help="first seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--seed", type=int, help="live this seed alone")
+    parser.add_argument("--seed", type=int, help="live this seed alone, in memory unless --kind says otherwise")
     parser.add_argument("--trace", action="store_true", help="with --seed: tell every event and what it led to")
     options = parser.parse_args()
     if options.seed is not None:
-        return run_one(options.seed, is_traced=options.trace)
-    return run_many(options.start, options.seeds, options.jobs)
+        return run_one(options.kind or MEMORY, options.seed, is_traced=options.trace)
+    kinds = [options.kind] if options.kind else [*KINDS]
+    return max(run_many(kind, options.start, options.seeds, options.jobs) for kind in kinds)
 
 
 if __name__ == "__main__":

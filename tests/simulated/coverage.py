@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 
 from holdfast.daemon.fast_load import Refusal
+from tests.simulated.cluster import faults as cluster_faults
 from tests.simulated.faults import FAULTS
+
+MEMORY, CLUSTER = "memory", "cluster"
 
 #: They need more memory, or another number of partitions, than any life has.
 NEVER = (Refusal.TOO_LARGE, Refusal.FOREIGN)
 RARELY = ("disagreement", "unreadable", "undecodable")
 _NO_BASE = "no base: "
-#: Below so many lives chance may leave something out.
-LIVES_MIN = 500
-
 EXPECTED = (
     *(f"fault: {kind}" for kind in FAULTS),
     "fault: a write that is too large",
@@ -88,7 +88,58 @@ RARE = (
 )
 
 
-def missing(counts: Counter[str], lives: int) -> list[str]:
-    """Return what is expected in so many lives and never happened."""
-    expected = (EXPECTED if lives >= LIVES_MIN else ()) + (RARE if lives >= RARE_LIVES_MIN else ())
-    return [what for what in expected if not counts[what]]
+#: Of lives on the cluster.
+CLUSTER_EXPECTED = (
+    *(f"fault: {kind}" for kind in cluster_faults.FAULTS),
+    "fault: decide raises",
+    "fault: replay raises",
+    "fault: committed raises",
+    "active -> failed",
+    "active -> closed",
+    "failed -> loading",
+    "loading -> failed",
+    "load",
+    "life without faults",
+    "answered write",
+    "answered read",
+    "outcome: LoadInProgress",
+    "outcome: NotAvailable",
+    "outcome: NotCoordinator",
+    "outcome: RecordTooLarge",
+    "outcome: TimedOut",
+    "own records taken",
+    "own records refused",
+    "superseded",
+    "accept",
+    "restart",
+    "thaw",
+    "failed over",
+    "uncommitted records lost",
+    "append to a leader of the past",
+    "append given up",
+    "batch sent again",
+    "batch that arrives damaged",
+    "fetch session lost",
+    "offset out of range",
+    "diverging",
+    "offset of the past told",
+    "the past rightly believed",
+    "the past known as such",
+    "alarm while reading",
+    "no broker found at the start",
+    "log closed in time",
+    "log closed too late",
+    "log start moved",
+)
+
+#: Below so many lives chance may leave something out, by kind.
+LIVES_MIN = {MEMORY: 500, CLUSTER: 400}
+
+
+def missing(kind: str, counts: Counter[str], lives: int) -> list[str]:
+    """Return what is expected in so many lives of a kind and never happened."""
+    if lives < LIVES_MIN[kind]:
+        return []
+    expected = EXPECTED if kind == MEMORY else CLUSTER_EXPECTED
+    rare = RARE if kind == MEMORY and lives >= RARE_LIVES_MIN else ()
+    return [what for what in (*expected, *rare) if not counts[what]]

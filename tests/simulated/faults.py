@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 from holdfast.runtime.errors import Alarm
 from holdfast.runtime.memory_log import MemoryLog
-from tests.simulated.node import Node
+from tests.simulated.around import damage
+from tests.simulated.around.readers import Groups
+from tests.simulated.around.topics import Topics
+from tests.simulated.node import EVERY_PARTITION, Node
 from tests.simulated.requests import CleanUp
 from tests.simulated.snapshots import Snapshots
 
@@ -182,12 +185,22 @@ def _rebalance(life: Life, node: Node) -> bool:
     return True
 
 
+def _generation_falls(life: Life, node: Node) -> bool:
+    """Let the group be forgotten by its coordinator, so that its generations begin again."""
+    if life.world.is_static or life.world.generation < 3 or all(node.is_dead for node in life.world.nodes):
+        return False
+    life.world.generation = 0
+    life.world.rebalance()
+    return True
+
+
 def _distrust(life: Life, node: Node) -> bool:
     if not node.is_running:
         return False
     if node.runtime.log_alarm is not None:
         node.runtime.trust_log()
         return False
+    life.world.alarm_reasons.add(EVERY_PARTITION)
     node.runtime.distrust_log(Alarm("the topic's settings are not safe"))
     return True
 
@@ -218,6 +231,14 @@ def _fail_reading_snapshots(life: Life, node: Node) -> bool:
     return True
 
 
+def _topics(fault: Callable[[Topics], bool]) -> Callable[[Life, Node], bool]:
+    return lambda life, node: fault(life.world.topics)
+
+
+def _groups(fault: Callable[[Groups], bool]) -> Callable[[Life, Node], bool]:
+    return lambda life, node: fault(life.world.groups)
+
+
 FAULTS: dict[str, Callable[[Life, Node], bool]] = {
     "crash": _crash,
     "freeze": _freeze,
@@ -241,7 +262,18 @@ FAULTS: dict[str, Callable[[Life, Node], bool]] = {
     "twin": _twin,
     "taken by an admin": _take,
     "rebalance": _rebalance,
+    "generation fell": _generation_falls,
     "clean-up": _clean_up,
+    "topic deleted": _topics(Topics.delete),
+    "topic unclear": _topics(Topics.blur),
+    "topics asked of another cluster": _topics(Topics.answer_elsewhere),
+    "reader silent": _groups(Groups.fall_silent),
+    "reader went back": _groups(Groups.go_back),
+    "unreadable record": damage.unreadable_record,
+    "end lost": damage.lose_end,
+    "cut by others": damage.cut_by_others,
+    "log start fell back": damage.fall_back,
+    "partition added": damage.add_partition,
     "log distrusted": _distrust,
     "new metadata image": _new_image,
     "job killed": _snapshots(Snapshots.kill_job),

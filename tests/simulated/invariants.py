@@ -48,6 +48,37 @@ class Invariant(Enum):
     IMAGE_IS_THE_NEWEST = "a partition that serves decides by the newest metadata image of its node"
     DISTRUSTED_IS_NOT_SERVED = "no partition begins to serve while its node does not trust the log"
     NOTHING_FAILS_WITHOUT_FAULTS = "without faults no partition fails and no operation is lost"
+    READERS_ARE_HELD = (
+        "a log is not cut past a registered reader, and a reader is silent or dropped when it has not moved for long"
+    )
+    TOPICS_KEEP_THEIR_STATE = "state is removed of topics that were seen to be missing for the whole time of grace"
+    DELETED_LOSE_THEIR_STATE = "when faults have stopped, deleted topics lose their state"
+    GATE_ASKS_FIRST = "a request about an unknown topic waits until the cluster was asked, and no other does"
+    DAMAGE_IS_TOLD = (
+        "a log that somebody else cut, or that holds what nobody can read, is served only if an admin accepted it"
+    )
+    IDENTITY_IS_CHECKED = "a log whose checkpoints name another log is served only if an admin accepted it"
+    SENT_IS_APPENDED = "what is sent was handed to the log by the process that sends it"
+    SENT_IN_ORDER = "records of a log partition are sent in the order in which they were handed over"
+    ONE_BATCH_AT_A_TIME = "of a log partition one batch is sent until it is answered or given up"
+    SETTLED_IS_SETTLED = "a batch that was answered is not sent again"
+    DROPPED_IS_UNSENT = "what was handed over for an owner that is gone is not sent any more"
+    GIVEN_UP_IN_TIME = "a batch is not sent again when its time is up"
+    RETRIED_WHERE_IT_IS_LED = "a batch is sent again when it was asked who leads"
+    GIVEN_UP_LATE = "a batch that may be sent again is not given up before its time is up"
+    HEALTHY_APPENDS_LAND = "no batch is given up while nothing is wrong with the cluster"
+    BACKLOG_IS_BOUNDED = "the log keeps no record that nobody waits for"
+    TOLD_ONCE = "what the log tells comes in the order of offsets, and once"
+    TOLD_IS_COMMITTED = "the log tells nothing above the high watermark"
+    TOLD_IS_THE_LOG = "what the log tells of an offset is what lies there"
+    NOTHING_IS_LEFT_OUT = "the log leaves no record out"
+    READ_INDEX_ONCE = "a read index is told once for each time that it was asked for"
+    NO_BUSY_LOOP = "nobody asks again and again without a pause"
+    DRAINS = "when faults have stopped, nothing waits in the log for ever"
+    PROMPT = "when faults have stopped, an answer takes no longer than its messages"
+    PRUNING_ENDS = "when faults have stopped, the log is cut"
+    ALARMS_HAVE_A_REASON = "an alarm is raised where something happened that asks for it"
+    LOSS_IS_TOLD = "who saw records committed that are gone serves the log no more before an admin accepts it"
     CONVERGES = "when faults have stopped, one node serves each partition"
     NOBODY_FIGHTS = "when faults have stopped, few checkpoints are taken"
 
@@ -60,6 +91,12 @@ class Violation(BaseException):
         self.invariant = invariant
 
 
+#: Violations of this life in order, for those that end in a task which nobody waits for.
+FOUND: list[Violation] = []
+
+
 def violate(invariant: Invariant, text: str) -> NoReturn:
     """Say that an invariant does not hold."""
-    raise Violation(invariant, text)
+    violation = Violation(invariant, text)
+    FOUND.append(violation)
+    raise violation

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.daemon.operations import ShareOperation
 from holdfast.daemon.shard import ShareShard
+from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.header import decode_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState, replay
@@ -31,12 +32,15 @@ def check_loaded(node: Node, shard: WatchedShard) -> None:
     partition = node.runtime.partitions[index]
     truth = shard.truth = node.world.truth_of(node.log.reads(index), index)
     shard.attempt_id = partition.ownership.attempt_id
+    if truth.awaits_load:
+        truth.awaits_load, truth.is_judged = False, True
     if not truth.is_judged:
         return
     node.world.count("load")
+    _check_identity(node, partition, truth)
     where = f"{node.name}/{index}, which stands at {partition.position}"
     end = min(partition.position, truth.next_offset)
-    if end == 0 or truth.owners[end - 1] != partition.ownership.attempt_id:
+    if end == 0 or truth.owner_at(end - 1) != partition.ownership.attempt_id:
         violate(Invariant.LOAD_ENDS_AT_ITS_CHECKPOINT, where)
     wanted = truth.contents(end)
     found = {key: shard.newest(key) for key in shard.newest_states()}
@@ -51,6 +55,29 @@ def check_loaded(node: Node, shard: WatchedShard) -> None:
             if offset < end and any(content(state) == found.get(key) for state in _earlier(truth, key, offset)):
                 violate(Invariant.ANSWERED_WRITES_STAY, f"the write at {offset} is not in the load of {where}")
     violate(Invariant.LOAD_IS_COMPLETE, f"{where}: {found} in place of {wanted}")
+
+
+def _check_identity(node: Node, partition: Partition, truth: Truth) -> None:
+    """See that no checkpoint of another log stands before our own, unless an admin accepted it later."""
+    log, found, accepted_at = truth.log, None, -1
+    for offset in range(log.log_start_offset, min(partition.position, truth.next_offset)):
+        record = log.records[offset]
+        if record.key != CHECKPOINT_KEY or not truth.counts_at(offset):
+            continue
+        checkpoint = decode_checkpoint(record.value or b"")
+        named = (checkpoint.cluster_id, checkpoint.topic_id, checkpoint.partition_count)
+        if checkpoint.reason is not None and named == tuple(partition.config.log):
+            found, accepted_at = None, offset
+        elif named != tuple(partition.config.log):
+            found = offset
+    damaged_at = node.world.damage_before(partition.index, min(partition.position, truth.next_offset))
+    if damaged_at > accepted_at:
+        text = f"{node.name}/{partition.index} serves, though nobody accepted what is at {damaged_at}"
+        violate(Invariant.DAMAGE_IS_TOLD, text)
+    if found is not None:
+        violate(
+            Invariant.IDENTITY_IS_CHECKED, f"{node.name}/{partition.index} serves, and offset {found} names another log"
+        )
 
 
 def _check_fast_load(node: Node, partition: Partition, shard: WatchedShard, truth: Truth, end: int) -> None:
@@ -121,6 +148,8 @@ def _judge_write(node: Node, operation: WatchedOperation, shard: WatchedShard, t
 
 def _judge_read(node: Node, operation: WatchedOperation, shard: WatchedShard, truth: Truth) -> None:
     node.world.count("answered read")
+    if node.may_know_the_past(operation):
+        return
     inner = operation.inner
     if isinstance(inner, ShareOperation):
         for end, state in truth.ends_with(inner.key, operation.floor):

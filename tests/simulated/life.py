@@ -12,10 +12,12 @@ from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.records.results import InitializePartition, PartitionRequest, StateRequest, StateResponse, WritePartition
 from holdfast.runtime.memory_log import MemoryLog, Move
+from holdfast.runtime.states import State
+from tests.simulated.around.topics import TOPIC_ID
 from tests.simulated.faults import FAULTS
 from tests.simulated.invariants import Invariant, violate
 from tests.simulated.node import Node
-from tests.simulated.requests import GROUP, TOPIC_ID, Clients
+from tests.simulated.requests import GROUP, Clients
 from tests.simulated.world import UNBOUNDED, World
 
 JUMPS_MS = (10,) * 6 + (50,) * 8 + (120,) * 8 + (300, 300, 1_000, 6_000)
@@ -24,6 +26,8 @@ SLOW = ("land", "commit", "read", "tell", "look up", "delete", "go on", "learn",
 QUIET_MOVES_MAX = 20_000
 CALM_ROUNDS_MAX = 120
 SETTLING_ROUNDS = 12
+DELETION_ROUNDS_MAX = 60
+CUT_ROUNDS_MAX = 150
 
 
 class Life:
@@ -40,8 +44,9 @@ class Life:
         self.faults = [] if random.random() < 0.05 else faults
         self.laggard = random.choice(("a", "b", None, None, None))  #: a node that hardly reads
         self.deletions_refused = 0  #: how many of the next are
+        self.has_disasters = random.random() < 0.3  #: faults that take away what was committed
         self.is_calm = False  #: jobs begin nothing more
-        self.accepted: set[int] = set()  #: log partitions that an admin accepted
+        self.accepted: set[tuple[Node, int]] = set()  #: log partitions that an admin accepted at a process
         #: kinds of moves that take long in this life
         self.slow = {random.choice(SLOW) for _ in range(random.randrange(3))}
         for number in range(random.choice((1, 2, 2, 3))):
@@ -174,6 +179,7 @@ class Life:
         world = self.world
         world.now_ms += self.random.choice(JUMPS_MS) if not self.is_free_of_faults else 10
         self._say("tick")
+        world.groups.step()
         self._tick()
 
     def _tick(self) -> None:
@@ -200,6 +206,8 @@ class Life:
         world.step += 1
         self._say("calm")
         self.is_calm = True
+        world.is_calm = world.groups.is_calm = True
+        world.topics.calm_down()
         for node in list(world.nodes):
             node.log.is_frozen = False
             node.log.queue_records_max = UNBOUNDED
@@ -226,8 +234,11 @@ class Life:
         if world.claims - claims > 4 * len(world.nodes) * len(world.topic.partitions):
             violate(Invariant.NOBODY_FIGHTS, f"{world.claims - claims} checkpoints were taken")
         self._stay_calm()
+        self._remove_deleted()
         for index in range(len(world.topic.partitions)):
             self._probe(index)
+        if world.is_compacting:
+            self._cut_all()
         self._sleep(6_000)
         for node in world.nodes:
             for operation in node.operations:
@@ -247,13 +258,37 @@ class Life:
         if world.claims - claims > 2 * len(world.nodes) * len(world.topic.partitions):
             violate(Invariant.NOBODY_FIGHTS, f"{world.claims - claims} checkpoints were taken when all had an owner")
 
+    def _remove_deleted(self) -> None:
+        """See that deleted topics lose their state."""
+        for _ in range(DELETION_ROUNDS_MAX):
+            if not any(node.topics.left_behind() for node in self.world.nodes):
+                return
+            for node in self.world.nodes:
+                node.topics.accept()
+            self._sleep(500)
+            self._run_until_quiet()
+        violate(Invariant.DELETED_LOSE_THEIR_STATE, f"{[node.topics.left_behind() for node in self.world.nodes]}")
+
+    def _cut_all(self) -> None:
+        """See that every log is cut above where it ended, though nobody writes any more."""
+        partitions = self.world.topic.partitions
+        ends = [partition.high_watermark for partition in partitions]
+        for _ in range(CUT_ROUNDS_MAX):
+            if all(partition.log_start_offset >= end for partition, end in zip(partitions, ends, strict=True)):
+                return
+            self._sleep(200)
+            self._run_until_quiet()
+        starts = [partition.log_start_offset for partition in partitions]
+        violate(Invariant.PRUNING_ENDS, f"the logs start at {starts}, not at {ends}")
+
     def _accept_alarmed(self) -> None:
         """Let an admin accept a log in which a checkpoint of its earlier namesake landed."""
         world = self.world
-        for node in world.nodes if world.topic.times_made > 1 else ():
+        for node in world.nodes if world.alarm_reasons or world.unreadable else ():
             for index, partition in node.runtime.partitions.items():
-                if partition.is_alarmed and index not in self.accepted:
-                    self.accepted.add(index)
+                is_unreadable = partition.state is State.FAILED and index in world.unreadable
+                if (partition.is_alarmed or is_unreadable) and (node, index) not in self.accepted:
+                    self.accepted.add((node, index))
                     world.count("accept")
                     node.runtime.accept(index, "the topic was made again")
                     world.settle(node)
@@ -284,12 +319,15 @@ class Life:
         wait_ms = time_ms or (max(0, min(waiting) - world.now_ms) if waiting else 5_000)
         world.now_ms += min(wait_ms, 5_000)
         self._say("tick")
+        world.groups.step()
         self._tick()
 
     def _probe(self, index: int) -> None:
         """Write to a share partition of a log partition; its owner must serve it."""
         count = len(self.world.topic.partitions)
-        partition = next(p for p in range(5, 8) if log_partition(SharePartitionKey(GROUP, TOPIC_ID, p), count) == index)
+        partition = next(
+            p for p in range(5, 60) if log_partition(SharePartitionKey(GROUP, TOPIC_ID, p), count) == index
+        )
         asked: list[tuple[int, PartitionRequest]] = [
             (INITIALIZE, InitializePartition(partition, 1_000, 0)),
             (WRITE, WritePartition(partition, 1_000, -1, -1, -1, (StateBatch(0, 9, 2, 1),))),

@@ -72,9 +72,10 @@ class WatchedShard(ShareShard):
         assert truth is not None
         if truth.is_judged and not (offset < truth.next_offset and truth.counts_at(offset)):
             where = f"offset {offset} at {self.node.name}/{self.index}"
-            if offset < truth.next_offset and truth.owners[offset] != self.attempt_id:
+            if offset < truth.next_offset and truth.owner_at(offset) != self.attempt_id:
                 violate(Invariant.SUPERSEDED_IS_SILENT, f"{where} is void and about to be answered")
             violate(Invariant.COUNTED_IS_NOT_VOID, where)
+        self.node.seen_committed[self.index] = max(offset + 1, self.node.seen_committed.get(self.index, 0))
         super().committed(key, value, offset, position, size_bytes)
         self.node.raise_planted("committed")
 

@@ -3,6 +3,10 @@
     python -m tests.simulated.mutants                run every mutant from seed 0 on and print what caught it
     python -m tests.simulated.mutants --record       and write that into `mutants_caught.json`, which CI runs again
     python -m tests.simulated.mutants --only NAME --trace
+    python -m tests.simulated.mutants --only NAME --pytest tests/pure/...::test_...
+        run a test with the mutant; with --record, for one that no life catches, take the test for what catches it
+
+Lives of both kinds are tried, those on the cluster alone where the Kafka log's own code is mutated.
 
 A patch is applied to the source in memory while it is imported; the tree is never touched, and a patch that does not apply is a failure.
 """
@@ -15,6 +19,7 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +29,15 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
-SEEDS_MAX = 2_000
+#: Lives that are tried, in this order: kind, first seed, and seed behind the last.
+MEMORY, CLUSTER = "memory", "cluster"
+TRIES = ((MEMORY, 0, 150), (CLUSTER, 0, 100), (MEMORY, 150, 800))
+#: Modules that only lives on the cluster run.
+KAFKA_LOG = (
+    "appender", "broker_connection", "brokers", "follower", "gathering", "kafka_frames", "kafka_log", "lanes", "offsets"
+)  # fmt: skip
+#: Where a recorded catcher begins that is a test and no life.
+TESTS = "tests/"
 PATCHES = Path(__file__).with_name("mutants.txt")
 CAUGHT = Path(__file__).with_name("mutants_caught.json")
 #: Lines of a patch that may go or come.
@@ -46,10 +59,11 @@ class Mutant(NamedTuple):
 
 
 class Caught(NamedTuple):
-    """What caught a mutant: the invariant's name, and the first seed at which it did."""
+    """What caught a mutant: the invariant's name, the first seed at which it did, and the kind of life; or a test."""
 
-    invariant: str
+    invariant: str  #: or the test's id
     seed: int
+    kind: str = MEMORY
 
 
 class PatchFailed(Exception):
@@ -136,8 +150,8 @@ def _is_ours(name: str) -> bool:
 
 
 @contextmanager
-def mutated(mutant: Mutant) -> Iterator[tuple[Callable[..., Any], type[BaseException]]]:
-    """Import core and simulation with the mutant; gives its `run_life` and its `Violation`, then puts the real ones back."""
+def mutated(mutant: Mutant) -> Iterator[tuple[dict[str, Callable[..., Any]], type[BaseException]]]:
+    """Import core and simulation with the mutant; gives what runs a life, by kind, and its `Violation`, then puts the real ones back."""
     finder = _Finder(mutant)
     real = {name: module for name, module in sys.modules.items() if _is_ours(name)}
     for name in real:
@@ -145,10 +159,11 @@ def mutated(mutant: Mutant) -> Iterator[tuple[Callable[..., Any], type[BaseExcep
     sys.meta_path.insert(0, finder)
     try:
         life = importlib.import_module("tests.simulated.life")
+        cluster_life = importlib.import_module("tests.simulated.cluster.life")
         invariants = importlib.import_module("tests.simulated.invariants")
         if not finder.is_used:
             raise PatchFailed(f"{mutant.name}: {mutant.module} is not imported by the simulation")
-        yield life.run_life, invariants.Violation
+        yield {MEMORY: life.run_life, CLUSTER: cluster_life.run_cluster_life}, invariants.Violation
     finally:
         sys.meta_path.remove(finder)
         for name in [name for name in sys.modules if _is_ours(name)]:
@@ -160,34 +175,62 @@ def mutated(mutant: Mutant) -> Iterator[tuple[Callable[..., Any], type[BaseExcep
                 setattr(sys.modules[parent], child, real[package])
 
 
-def find(mutant: Mutant, seeds: range) -> Caught | None:
-    """Return what caught the mutant first, or None."""
-    with mutated(mutant) as (run_life, violation):
+def find(mutant: Mutant, kind: str, seeds: range) -> Caught | None:
+    """Return what caught the mutant first in lives of one kind, or None."""
+    with mutated(mutant) as (run, violation):
         for seed in seeds:
             try:
-                run_life(seed)
+                run[kind](seed)
             except violation as caught:
-                if any(kind in str(caught) for kind in CRASHES):
+                if any(f"{crash}(" in str(caught) for crash in CRASHES):
                     raise PatchFailed(f"{mutant.name} crashes where it should do something wrong: {caught}") from caught
-                return Caught(caught.invariant.name, seed)  # type: ignore[attr-defined]  # of the class imported anew
+                return Caught(caught.invariant.name, seed, kind)  # type: ignore[attr-defined]  # of the class imported anew
     return None
 
 
+def find_anywhere(mutant: Mutant) -> Caught | None:
+    """Return what caught the mutant first, or None."""
+    is_of_the_kafka_log = mutant.module.startswith("holdfast.runtime") and mutant.module.split(".")[-1] in KAFKA_LOG
+    for kind, start, stop in TRIES:
+        if kind == CLUSTER or not is_of_the_kafka_log:
+            found = find(mutant, kind, range(start, stop))
+            if found is not None:
+                return found
+    return None
+
+
+def run_test(name: str, test: str) -> bool:
+    """Run a test in a process of its own with a mutant; returns whether it failed."""
+    command = [sys.executable, "-c", _TEST, name, test]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 1
+
+
+_TEST = """
+import sys
+import pytest
+from tests.simulated import mutants
+sys.meta_path.insert(0, mutants._Finder(mutants.MUTANTS[sys.argv[1]]))
+for module in [name for name in sys.modules if name.split(".")[0] == "holdfast"]:
+    del sys.modules[module]
+sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", sys.argv[2]]))
+"""
+
+
 def _find_one(name: str) -> tuple[str, Caught | None, float]:
-    began_s = time.monotonic()
-    caught = find(MUTANTS[name], range(SEEDS_MAX))
-    return name, caught, time.monotonic() - began_s
+    began_s = time.process_time()
+    caught = find_anywhere(MUTANTS[name])
+    return name, caught, time.process_time() - began_s
 
 
 def _trace(mutant: Mutant) -> int:
-    caught = find(mutant, range(SEEDS_MAX))
+    caught = find_anywhere(mutant)
     if caught is None:
         print(f"{mutant.name} is not caught")
         return 1
     lines: list[str] = []
-    with mutated(mutant) as (run_life, violation):
+    with mutated(mutant) as (run, violation):
         try:
-            run_life(caught.seed, lines.append)
+            run[caught.kind](caught.seed, lines.append)
         except violation as told:
             lines.append(str(told))
     print("\n".join(lines))
@@ -200,6 +243,7 @@ def main() -> int:
     parser.add_argument("--only", metavar="NAME", action="append", help="run these mutants only")
     parser.add_argument("--record", action="store_true", help="write what caught them into mutants_caught.json")
     parser.add_argument("--trace", action="store_true", help="with one --only: tell the life that caught it")
+    parser.add_argument("--pytest", metavar="TEST", help="with one --only: run this test with the mutant")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     options = parser.parse_args()
     names: list[str] = options.only or list(MUTANTS)
@@ -207,20 +251,35 @@ def main() -> int:
         return _trace(MUTANTS[names[0]])
     width = max(map(len, names))
     recorded: dict[str, list[str | int]] = json.loads(CAUGHT.read_text()) if CAUGHT.exists() else {}
+    if options.pytest:
+        is_caught = run_test(names[0], options.pytest)
+        print(f"{names[0]}  {'caught by' if is_caught else 'NOT CAUGHT by'} {options.pytest}")
+        if is_caught and options.record:
+            recorded[names[0]] = [options.pytest, -1, "test"]
+            _record(recorded)
+        return not is_caught
     escaped = 0
     with Pool(options.jobs) as pool:
         for name, caught, took_s in pool.imap(_find_one, names):
-            if caught is None:
-                escaped += 1
-                print(f"{name:<{width}}  NOT CAUGHT in {SEEDS_MAX} lives ({took_s:.1f} s)", flush=True)
-            else:
+            by_test = recorded.get(name, [""])[0]
+            if caught is not None:
                 recorded[name] = list(caught)
-                print(f"{name:<{width}}  {caught.invariant:<28} {caught.seed + 1:>5} seeds  {took_s:.1f} s", flush=True)
+                told = f"{caught.invariant:<28} {caught.kind} {caught.seed + 1:>5} seeds"
+            elif str(by_test).startswith(TESTS) and run_test(name, str(by_test)):
+                told = f"by no life, but by {by_test}"
+            else:
+                escaped += 1
+                told = "NOT CAUGHT"
+            print(f"{name:<{width}}  {told}  {took_s:.1f} s", flush=True)
     print(f"{len(names)} mutants, {len(names) - escaped} caught")
     if options.record:
-        kept = {name: recorded[name] for name in MUTANTS if name in recorded}
-        CAUGHT.write_text(json.dumps(kept, indent=1) + "\n")
+        _record(recorded)
     return 1 if escaped else 0
+
+
+def _record(recorded: dict[str, list[str | int]]) -> None:
+    kept = {name: recorded[name] for name in MUTANTS if name in recorded}
+    CAUGHT.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 if __name__ == "__main__":

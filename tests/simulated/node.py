@@ -25,15 +25,15 @@ from holdfast.runtime.runtime import CoordinatorRuntime
 from holdfast.runtime.settings import PartitionConfig
 from holdfast.runtime.states import State
 from tests.simulated import judge
+from tests.simulated.around.readers import NodeReaders
+from tests.simulated.around.topics import Image, NodeTopics
 from tests.simulated.invariants import Invariant, violate
 from tests.simulated.machine import Fault, WatchedOperation, WatchedShard
 from tests.simulated.stand_ins import (
     COMPACTION,
     CountingOwnership,
     EagerPruner,
-    Image,
     NoMetrics,
-    NoReaders,
     WatchedBases,
     WatchedLog,
     WatchedSnapshotTopic,
@@ -44,12 +44,15 @@ if TYPE_CHECKING:
 
 #: What may follow what, written down a second time.
 LEGAL = {
-    "initial": {"loading", "closed"},
+    "initial": {"loading", "failed", "closed"},  # a load that fails at once is seen when it has failed
     "loading": {"active", "failed", "closed"},
     "active": {"failed", "closed"},
     "failed": {"loading", "closed"},
-    "closed": {"loading"},
+    "closed": {"loading", "failed"},
 }
+
+#: Among the log partitions of which something asks for an alarm.
+EVERY_PARTITION = -1
 
 BEAT_MS = 300
 APPEND_STALL_MS = 8_000
@@ -73,12 +76,14 @@ class Node:
         self.beats: dict[int, tuple[WatchedShard, int]] = {}
         self.states: dict[int, str] = {}
         self.stumbles: list[tuple[int, int]] = []  #: (log partition, instance) that raised since the last check
+        self.seen_committed: dict[
+            int, int
+        ] = {}  #: by log partition, the offset behind the newest record of ours that counted
         self.has_unloaded = False  #: an instance ended since the last check
         self.decided: WatchedOperation | None = (
             None  #: the operation that decided last, whose records are appended next
         )
-        self.log = world.topic.open_log(queue_records_max=world.queue_records_max)
-        self.log.has_batches = world.has_batches
+        self.log = world.open_log(name)
         config = PartitionConfig(
             node_id=name,
             log=world.topic.identity,
@@ -107,6 +112,8 @@ class Node:
         self.service.start_up(len(world.topic.partitions))
         self.image = Image()  #: the newest
         self.learn_image()
+        self.readers = NodeReaders(self)
+        self.topics = NodeTopics(self)
         self.pruners: dict[int, Pruner] = {}
         self.shards: dict[int, WatchedShard] = {}
 
@@ -177,9 +184,9 @@ class Node:
     def handle(self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None]) -> None:
         """Take a request, now or when it is thawed."""
         if self.log.is_frozen:
-            self.requests.append(partial(self.service.handle, api_key, request, respond))
+            self.requests.append(partial(self.topics.let_in, api_key, request, respond))
         else:
-            self.service.handle(api_key, request, respond)
+            self.topics.let_in(api_key, request, respond)
 
     def write(self, index: int, operation: Operation) -> None:
         """Run an operation under watch; what the pruners take for the runtime."""
@@ -199,12 +206,15 @@ class Node:
     def delete_records(self, index: int, before_offset: int) -> None:
         """See `CoordinatorRuntime.delete_records`."""
         self.world.count("prune")
+        self.readers.check_cut(index, before_offset)
         self.runtime.delete_records(index, before_offset)
 
     def tick(self) -> None:
         """Let the clock tick, then see that nothing is overdue."""
-        now_ms = self.world.now_ms
+        now_ms = self.world.clock_ms()
+        self.topics.tick(now_ms)
         self.runtime.tick()
+        self.readers.tick(now_ms)
         if self.follower is not None:
             self.follower.tick(now_ms)
         for index, partition in self.runtime.partitions.items():
@@ -227,8 +237,8 @@ class Node:
     def _prune(self, index: int, partition: Partition) -> None:
         pruner = self.pruners.get(index)
         if pruner is None:
-            pruner = self.pruners[index] = EagerPruner(partition, self, COMPACTION, NoReaders())  # type: ignore[arg-type]
-        pruner.tick(self.world.now_ms)
+            pruner = self.pruners[index] = EagerPruner(partition, self, COMPACTION, self.readers.readers)
+        pruner.tick(self.world.clock_ms())
         if pruner.phase is not Phase.IDLE:
             self.world.count(f"compaction {pruner.phase.value}")
 
@@ -241,6 +251,7 @@ class Node:
 
     def close(self) -> None:
         """Shut down in order; requests that come after it are refused."""
+        self.topics.close()
         self.service.shut_down()
         self.runtime.close()
         self.is_closed = True
@@ -292,18 +303,21 @@ class Node:
             self.world.count(f"{before} -> {after}")
             if after not in LEGAL[before]:
                 violate(Invariant.LEGAL_TRANSITIONS, f"{before} -> {after} at {self.name}/{index}")
+        if partition.is_alarmed and not self.world.alarm_reasons & {index, EVERY_PARTITION}:
+            violate(Invariant.ALARMS_HAVE_A_REASON, f"{self.name}/{index}: {partition.failure}")
         if partition.state is State.CLOSED and self.follower is not None:
             self.follower.forget(index)
         if partition.state is State.ACTIVE:
             if self.runtime.log_alarm is not None:
                 violate(Invariant.DISTRUSTED_IS_NOT_SERVED, f"{self.name}/{index} serves: {self.runtime.log_alarm}")
-            self._beat(partition, self.shards[index], self.world.now_ms)
+            self._beat(partition, self.shards[index], self.world.clock_ms())
         if self.world.is_tracing:
             self.world.trace(f"  {self.name}/{index} is {after} (instance {partition.instance}, {partition.failure})")
 
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
-        """Count it."""
+        """Count it; the leader of the group hands out higher generations than any that was seen."""
         self.world.count("superseded")
+        self.world.meet_generation(winner.generation)
 
     def _beat(self, partition: Partition, shard: WatchedShard, now_ms: int) -> None:
         if shard.phase != "serving":
@@ -392,6 +406,10 @@ class Node:
     def judge(self, operation: WatchedOperation, outcome: object) -> None:
         """See `judge.judge_answer`."""
         judge.judge_answer(self, operation, outcome)
+
+    def may_know_the_past(self, operation: WatchedOperation) -> bool:
+        """Tell whether a broker broke Kafka's word while a read waited, so that nothing could tell its answer from a good one."""
+        return False
 
     def check(self) -> None:
         """Compare each partition with itself and with the truth, and see that no instance that ended kept an operation."""

@@ -17,12 +17,12 @@ from holdfast.records.results import (
     WritePartition,
 )
 from holdfast.runtime.machine import Decision
+from tests.simulated.around.topics import OTHER_TOPIC_ID, TOPIC_ID
 from tests.simulated.invariants import Invariant, violate
 from tests.simulated.machine import WatchedShard
 from tests.simulated.node import Node
 from tests.simulated.world import World
 
-TOPIC_ID = bytes(range(16))
 GROUP = "workers"
 PARTITION_COUNT = 4
 #: Drawn from uniformly.
@@ -46,7 +46,13 @@ class Clients:
         api_key = CALLS[int(random.random() * len(CALLS))] if self._requests > 3 else INITIALIZE
         count = 1 if random.random() < 0.8 else random.randint(2, 3)
         partitions = [self._ask(api_key, random.randrange(PARTITION_COUNT)) for _ in range(count)]
-        self.call(node, api_key, StateRequest(GROUP, [(TOPIC_ID, partitions)]), self._retry)
+        topics = [(TOPIC_ID, partitions)]
+        chance = random.random()
+        if chance < 0.15:
+            topics = [(OTHER_TOPIC_ID, partitions)]
+        elif chance < 0.25:
+            topics.append((OTHER_TOPIC_ID, [self._ask(api_key, random.randrange(PARTITION_COUNT))]))
+        self.call(node, api_key, StateRequest(GROUP, topics), self._retry)
 
     def call(
         self,
@@ -75,7 +81,8 @@ class Clients:
         if failed and api_key == WRITE and node.is_running and self._world.random.random() < 0.1:
             self._world.count("retry from inside")
             again = [self._ask(api_key, asked.partition) for asked in request.topics[0][1]]
-            self.call(node, api_key, StateRequest(GROUP, [(TOPIC_ID, again)]), lambda *_: None)
+            topic_id = request.topics[0][0]
+            self.call(node, api_key, StateRequest(GROUP, [(topic_id, again)]), lambda *_: None)
 
     def _ask(self, api_key: int, partition: int) -> PartitionRequest:
         random = self._world.random

@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from holdfast.records.errors import RecordError
-from holdfast.records.folding import NEW, Held, Mark, RawRecord, fold
+from holdfast.records.folding import NEW, FoldStopped, Held, Mark, RawRecord, fold
 from holdfast.records.snapshot_set import Disagreement, SnapshotSet
 from holdfast.records.snapshot_topic import (
     EntryKey,
@@ -67,7 +67,11 @@ class Job:
         records = [RawRecord(*record) for record in log.records[begin : log.high_watermark][:records_max]]
         store = Store(self._stores.get(index, {}))
         identity = world.topic.identity
-        folded = fold(identity.topic_id, index, identity.partition_count, mark, store, records)
+        try:
+            folded = fold(identity.topic_id, index, identity.partition_count, mark, store, records)
+        except FoldStopped:
+            world.count("job stopped at what it cannot read")
+            return
         world.count("batch folded")
         if folded.cut_at is not None:
             world.count("batch behind a cut")

@@ -25,14 +25,6 @@ COMPACTION = CompactionSettings(
 )
 
 
-class Image:
-    """Cluster metadata in which every topic lives."""
-
-    def partition_count(self, topic_id: bytes) -> int | None:
-        """Return the same number for each topic."""
-        return 8
-
-
 class NoMetrics:
     """Counts nothing."""
 
@@ -41,13 +33,6 @@ class NoMetrics:
 
     def write_latency(self, latency_ms: float) -> None:
         """Ignore it."""
-
-
-class NoReaders:
-    """Nobody reads the log but its owners."""
-
-    def holding(self, partition: int, cut_offset: int) -> None:
-        """Hold nothing."""
 
 
 class EagerPruner(Pruner):

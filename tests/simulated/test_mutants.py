@@ -9,8 +9,22 @@ from pathlib import Path
 import pytest
 
 from holdfast.runtime import partition
+from tests.simulated.cluster.life import run_cluster_life
 from tests.simulated.life import run_life
-from tests.simulated.mutants import CAUGHT, MUTANTS, Caught, Mutant, PatchFailed, find, mutated, parse, patched
+from tests.simulated.mutants import (
+    CAUGHT,
+    CLUSTER,
+    MEMORY,
+    MUTANTS,
+    Caught,
+    Mutant,
+    PatchFailed,
+    find,
+    mutated,
+    parse,
+    patched,
+    run_test,
+)
 
 pytestmark = pytest.mark.pure_build("mutants are patches to the sources")
 
@@ -19,16 +33,19 @@ RECORDED = {name: Caught(*caught) for name, caught in json.loads(CAUGHT.read_tex
 
 def test_enough_mutants_are_recorded() -> None:
     assert list(RECORDED) == list(MUTANTS), "run `python -m tests.simulated.mutants --record`"
-    assert len(MUTANTS) >= 24
+    assert len(MUTANTS) >= 138
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_mutant_is_caught_and_the_real_core_is_not(name: str) -> None:
     caught = RECORDED[name]
-    assert find(MUTANTS[name], range(caught.seed, caught.seed + 1)) == caught, (
+    if caught.kind not in (MEMORY, CLUSTER):
+        assert run_test(name, caught.invariant), f"{caught.invariant} does not fail with the mutant"
+        return
+    assert find(MUTANTS[name], caught.kind, range(caught.seed, caught.seed + 1)) == caught, (
         "after a change of the core or the simulation: `python -m tests.simulated.mutants --record`"
     )
-    run_life(caught.seed)
+    (run_life if caught.kind == MEMORY else run_cluster_life)(caught.seed)
 
 
 def test_a_patch_lives_in_memory_only() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
+from holdfast.runtime.memory_log import MemoryPartition
 from holdfast.runtime.states import State
 from tests.simulated.node import APPEND_STALL_MS
 from tests.simulated.world import World
@@ -103,3 +104,31 @@ def test_an_accepted_log_is_taken_whatever_generation_stands_in_it(is_static: bo
     node.runtime.accept(0, "the topic was made again")
     run_until_quiet(world)
     assert node.serves(0)
+
+
+def test_a_log_that_lost_its_end_twice_is_accepted_once() -> None:
+    """The checkpoint of an admin stood below where the end was lost first, and so accepted nothing."""
+    world = make_world(is_static=True)
+    node = world.start("a")
+    run_until_quiet(world)
+    for _ in range(5):
+        assert node.runtime.refresh(0)
+    run_until_quiet(world)
+    held = node.partition(0)
+    assert held is not None
+    for end in (4, 1):
+        partition = world.topic.partitions[0]
+        shorter = MemoryPartition()
+        shorter.records, shorter.origins = partition.records[:end], partition.origins[:end]
+        shorter.high_watermark = end
+        world.replace_log(0, shorter, is_whole=True)
+        for _ in range(3):
+            run_until_quiet(world)
+            world.now_ms += 40_000
+            node.runtime.tick()
+        run_until_quiet(world)
+        assert held.state is State.FAILED
+        assert held.is_alarmed
+    node.runtime.accept(0, "nothing else is left")
+    run_until_quiet(world)
+    assert node.serves(0), held.failure

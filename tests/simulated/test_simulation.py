@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from tests.simulated.__main__ import run_lives
-from tests.simulated.coverage import missing
-from tests.simulated.life import run_life
+import pytest
 
-SEEDS = 500
+from tests.simulated.__main__ import KINDS, run_lives
+from tests.simulated.coverage import CLUSTER, MEMORY, missing
+
+SEEDS = {MEMORY: 500, CLUSTER: 60}
 
 
-def test_every_invariant_holds_in_every_life_and_nothing_expected_is_missing() -> None:
-    lives = run_lives(range(SEEDS))
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_invariant_holds_in_every_life_and_nothing_expected_is_missing(kind: str) -> None:
+    lives = run_lives(kind, range(SEEDS[kind]))
     assert lives.failures == []
-    assert missing(lives.counts, SEEDS) == []
+    assert missing(kind, lives.counts, SEEDS[kind]) == []
 
 
-def test_a_seed_tells_the_same_story_again() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_seed_tells_the_same_story_again(kind: str) -> None:
     for seed in (3, 14, 15):
         first: list[str] = []
         second: list[str] = []
-        run_life(seed, first.append)
-        run_life(seed, second.append)
+        KINDS[kind](seed, first.append)
+        KINDS[kind](seed, second.append)
         assert first == second
         assert len(first) > 100

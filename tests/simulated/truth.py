@@ -31,6 +31,7 @@ class Truth:
         self.log = log
         self.updates_per_snapshot = updates_per_snapshot
         self.is_judged = True  #: False once the topic was made again, or holds what was meant for its earlier namesake
+        self.awaits_load = False  #: it is judged again when somebody loads
         self.start_offset = start_offset
         self.next_offset = start_offset
         self.counts: list[bool] = []  #: by offset, from the start offset on
@@ -72,6 +73,8 @@ class Truth:
     def _judge(self, record: LogRecord) -> bool:
         if record.header is None:
             return False
+        if len(record.header) != _HEADER.size or record.header[0] != 1:
+            return False  # nobody can read it
         epoch, sequence = _HEADER.unpack(record.header)
         attempt = self._attempt
         if record.key == CHECKPOINT_KEY:
@@ -87,6 +90,10 @@ class Truth:
     def counts_at(self, offset: int) -> bool:
         """Tell whether the record at an offset counts."""
         return self.counts[offset - self.start_offset]
+
+    def owner_at(self, offset: int) -> bytes | None:
+        """Return the attempt that owns the log after the record at an offset."""
+        return self.owners[offset - self.start_offset] if offset >= self.start_offset else None
 
     def state(self, key: SharePartitionKey, end: int) -> ShareState | None:
         """Return the state of a key after all records below the offset `end`."""

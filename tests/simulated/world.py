@@ -12,15 +12,19 @@ from holdfast.records.checkpoint import CHECKPOINT_KEY
 from holdfast.records.codec import Codec, decode_key
 from holdfast.records.header import decode_header
 from holdfast.records.keys import SharePartitionKey
-from holdfast.runtime.memory_log import Append, MemoryPartition, MemoryTopic
+from holdfast.runtime.memory_log import Append, MemoryLog, MemoryPartition, MemoryTopic
+from tests.simulated.around.readers import Groups
+from tests.simulated.around.topics import Topics
 from tests.simulated.invariants import Invariant, violate
 from tests.simulated.machine import WatchedOperation, WatchedShard
-from tests.simulated.node import Node
+from tests.simulated.node import EVERY_PARTITION, Node
 from tests.simulated.snapshots import Snapshots
 from tests.simulated.truth import Content, Truth
 
 UNBOUNDED = 100_000
 MESSAGE_BYTES_MAX = 2_000
+#: The key of records whose header nobody can read.
+UNREADABLE = b"unreadable"
 
 
 class Sent(NamedTuple):
@@ -33,6 +37,8 @@ class Sent(NamedTuple):
 
 class World:
     """One topic and the processes around it; all chance comes from one `Random`."""
+
+    snapshots_share = 0.5  #: of lives that have a snapshot topic
 
     def __init__(self, random: Random, trace: Callable[[str], None] | None = None) -> None:
         self.random = random
@@ -49,18 +55,25 @@ class World:
         self.has_batches = random.random() < 0.6
         self.is_compacting = random.random() < 0.5
         self.shard_config = ShardConfig(updates_per_snapshot=choose((0, 1, 2, 3, 6)), codec=choose(tuple(Codec)))
-        self.topic = MemoryTopic(choose((1, 1, 1, 2)), MESSAGE_BYTES_MAX)
+        self.topic = self._make_topic(choose((1, 1, 1, 2)))
         self.nodes: list[Node] = []  #: the newest process of each node
         self.former: list[Node] = []  #: processes that crashed or were closed
         self.generation = 0
+        self.alarm_reasons: set[int] = set()  #: log partitions of which something asks for an alarm
         self.claims = 0  #: first checkpoints of an attempt
+        self.kept: list[MemoryPartition] = []  #: logs that were replaced, so that no other takes their id
         self._truths: dict[int, Truth] = {}
         self._starts: dict[int, int] = {}
         self._sent: dict[Append, Sent] = {}
         self._keys: dict[bytes, SharePartitionKey] = {}
         self._meet_topic()
+        self.groups = Groups(self)
+        self.topics = Topics(self)
+        self.is_calm = False
+        self.unreadable: dict[int, list[int]] = {}  #: by log partition, offsets of records that nobody can read
+        self.foreign_cuts: dict[int, int] = {}  #: by log partition, where another program let it start
         #: none in half of all lives
-        self.snapshots = Snapshots(self, random) if random.random() < 0.5 else None
+        self.snapshots = Snapshots(self, random) if random.random() < self.snapshots_share else None
 
     # ---- what the processes are given ------------------------------------------------------------------------------
 
@@ -76,24 +89,38 @@ class World:
         """Count that something happened."""
         self.counts[what] += 1
 
+    def _make_topic(self, partition_count: int) -> MemoryTopic:
+        return MemoryTopic(partition_count, MESSAGE_BYTES_MAX)
+
+    def open_log(self, name: str) -> MemoryLog:
+        """Return the log of the next process of a node."""
+        log = self.topic.open_log(queue_records_max=self.queue_records_max)
+        log.has_batches = self.has_batches
+        return log
+
+    def make_node(self, name: str) -> Node:
+        """Return the next process of a node."""
+        return Node(self, name, is_static=self.is_static)
+
     # ---- processes -------------------------------------------------------------------------------------------------
 
     def start(self, name: str) -> Node:
         """Start one more node."""
-        node = Node(self, name, is_static=self.is_static)
+        node = self.make_node(name)
         self.nodes.append(node)
-        self._join(node)
+        self.join(node)
         return node
 
     def restart(self, before: Node) -> Node:
         """Start the process that follows one that crashed or was closed."""
-        node = Node(self, before.name, is_static=self.is_static)
+        node = self.make_node(before.name)
         self.nodes[self.nodes.index(before)] = node
         self.former.append(before)
-        self._join(node)
+        self.join(node)
         return node
 
-    def _join(self, node: Node) -> None:
+    def join(self, node: Node) -> None:
+        """Let a process begin its work."""
         if self.is_static:
             node.load_all()
         else:
@@ -102,7 +129,10 @@ class World:
     def rebalance(self) -> None:
         """Assign every log partition anew; each node learns of it in its own time."""
         living = [node for node in self.nodes if not node.is_dead and not node.is_closed]
-        self.generation += 1
+        # What a group's leader hands out is above all that its members have seen, in assignments and in logs.
+        held = [partition for node in living for partition in node.runtime.partitions.values()]
+        seen = [max(partition.generation or 0, partition.ownership.generation_max) for partition in held]
+        self.generation = 1 + max(self.generation, *seen, 0)
         owners = {index: self.random.choice(living) for index in range(len(self.topic.partitions))}
         for node in living:
             node.views.append((self.generation, owners))
@@ -119,7 +149,48 @@ class World:
     def make_topic_again(self) -> None:
         """Make the topic again under its name."""
         self.topic.make()
+        self.alarm_reasons.add(EVERY_PARTITION)
+        self.unreadable.clear()
+        self.foreign_cuts.clear()
         self._meet_topic()
+
+    def meet_partition(self, index: int) -> None:
+        """Judge a log partition that is new."""
+        partition = self.topic.partitions[index]
+        self._truths[id(partition)] = Truth(partition, self.shard_config.updates_per_snapshot)
+        self._starts[id(partition)] = 0
+
+    def replace_log(self, index: int, partition: MemoryPartition, *, is_whole: bool) -> None:
+        """Let a log partition be another than it was; who knows the earlier one is judged no more.
+
+        Where the new one is not whole, nobody is: what stands in it may rest on what is gone.
+        """
+        self._truths[id(self.topic.partitions[index])].is_judged = False
+        self.kept.append(self.topic.partitions[index])
+        self.topic.partitions[index] = partition
+        self.alarm_reasons.add(index)
+        self._starts[id(partition)] = partition.log_start_offset
+        truth = Truth(partition, self.shard_config.updates_per_snapshot, partition.log_start_offset)
+        truth.is_judged, truth.awaits_load = False, is_whole
+        self._truths[id(partition)] = truth
+
+    def damage_before(self, index: int, end: int) -> int:
+        """Return the newest offset below `end` of which an admin must say that it is well; -1 if there is none."""
+        partition = self.topic.partitions[index]
+        records, start = partition.records, partition.log_start_offset
+        found = [at for at in self.unreadable.get(index, ()) if start <= at < end and records[at].key == UNREADABLE]
+        if self.foreign_cuts.get(index) == partition.log_start_offset:
+            first = next((at for at in range(partition.log_start_offset, end) if at not in partition.holes), end)
+            if first == end or partition.records[first].key != CHECKPOINT_KEY:
+                found.append(partition.log_start_offset)
+        return max(found, default=-1)
+
+    def meet_generation(self, generation: int) -> None:
+        """Learn of a generation in a log; if the group's is lower, it assigns everything again above it."""
+        if not self.is_static and generation > self.generation:
+            self.count("generation raised")
+            self.generation = generation
+            self.rebalance()
 
     def truth_of(self, log: MemoryPartition | None, index: int) -> Truth:
         """Return the truth about what a node reads, or about a log partition as it is now."""

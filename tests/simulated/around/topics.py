@@ -1,0 +1,235 @@
+"""Topics that exist, are deleted and come back; and what a node makes of that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from structlog.testing import capture_logs
+
+from holdfast.daemon.cluster import Refresh
+from holdfast.daemon.deleted_topics import DeletedTopics
+from holdfast.daemon.settings import DeletedTopicSettings
+from holdfast.daemon.topic_gate import TopicGate
+from holdfast.daemon.upkeep import TopicCleanUp, Upkeep
+from holdfast.records.keys import SharePartitionKey
+from holdfast.records.results import StateRequest, StateResponse
+from holdfast.runtime.machine import Operation
+from holdfast.runtime.partition import Partition
+from holdfast.runtime.states import State
+from tests.simulated.invariants import Invariant, violate
+
+if TYPE_CHECKING:
+    from tests.simulated.machine import WatchedShard
+    from tests.simulated.node import Node
+    from tests.simulated.world import World
+
+TOPIC_ID = bytes(range(16))
+OTHER_TOPIC_ID = bytes(range(16, 32))
+TOPIC_IDS = (TOPIC_ID, OTHER_TOPIC_ID)
+PARTITION_COUNT = 64
+CLUSTER_ID = "memory"
+GRACE_MS = 2_000
+MAX_SHARE = 0.6
+REFRESH_INTERVAL_MS = 400
+
+
+class Image:
+    """Cluster metadata; what is refused for want of a topic is told elsewhere, so every topic has partitions here."""
+
+    def __init__(self, topics: Mapping[bytes, int] | None = None) -> None:
+        self.topics: Any = topics if topics is not None else dict.fromkeys(TOPIC_IDS, PARTITION_COUNT)
+
+    def partition_count(self, topic_id: bytes) -> int | None:
+        """Return the same number for each topic."""
+        return PARTITION_COUNT
+
+
+class Topics:
+    """What the cluster says about the topics whose state is kept."""
+
+    def __init__(self, world: World) -> None:
+        self._random = world.random
+        self.deleted: set[bytes] = set()
+        self.unclear: set[bytes] = set()
+        self.is_other_cluster = False
+
+    def delete(self) -> bool:
+        """Delete a topic, or let it come back."""
+        self.deleted ^= {self._random.choice(TOPIC_IDS)}
+        return bool(self.deleted)
+
+    def blur(self) -> bool:
+        """Let the cluster say nothing clear of a topic, or say it again."""
+        self.unclear ^= {self._random.choice(TOPIC_IDS)}
+        return bool(self.unclear)
+
+    def answer_elsewhere(self) -> bool:
+        """Let another cluster answer, or the right one again."""
+        self.is_other_cluster = not self.is_other_cluster
+        return self.is_other_cluster
+
+    def refresh(self, now_ms: int, *, is_full: bool) -> Refresh:
+        """Return what is told now."""
+        unclear = frozenset(self.unclear)
+        deleted = frozenset(self.deleted) - unclear
+        cluster_id = "another" if self.is_other_cluster else CLUSTER_ID
+        return Refresh(now_ms, cluster_id, frozenset(TOPIC_IDS) - deleted - unclear, deleted, unclear, is_full)
+
+    def calm_down(self) -> None:
+        """Let the cluster answer, and of the topics at most one be gone."""
+        self.deleted -= {TOPIC_ID}
+        self.unclear.clear()
+        self.is_other_cluster = False
+
+
+class NodeTopics:
+    """The real upkeep of deleted topics of one process, and its gate."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        settings = SimpleNamespace(
+            deleted_topics=DeletedTopicSettings(
+                deleted_topic_grace_ms=GRACE_MS,
+                deleted_topic_max_share=MAX_SHARE,
+                deleted_topic_keys_per_slice_max=1,
+            )
+        )
+        metrics = SimpleNamespace(deleted_topics_alarm=SimpleNamespace(value=0))
+        unused: Any = None
+        own: Any = self
+        self.upkeep = Upkeep(settings, own, metrics, unused)  # type: ignore[arg-type]  # it asks for no more of them here
+        self.upkeep.deleted = DeletedTopics(settings.deleted_topics, CLUSTER_ID)
+        self.runtime = self
+        self._next_ms = 0
+        self._missing_since_ms: dict[bytes, int] = {}
+        self._may_go: set[bytes] = set()  #: topics whose state may be removed, by the last two refreshes
+        # ---- the gate
+        self.gate = TopicGate(own, node.runtime.write_timeout_ms, node.world.clock_ms)
+        self.gate.metadata = own
+        self._wanted: list[Callable[[], None]] = []
+        self._asked: set[bytes] = set()  #: topics that were looked up for the request at hand
+
+    # ---- what upkeep asks of the shards ----------------------------------------------------------------------------
+
+    def new_metadata_image(self, image: Any) -> None:
+        """Let every shard learn of an image."""
+        self._node.image = image
+        self._node.runtime.new_metadata_image(image)
+
+    def active(self) -> Iterator[tuple[Partition, WatchedShard]]:
+        """Return what is served."""
+        for index, partition in self._node.runtime.partitions.items():
+            if partition.state is State.ACTIVE:
+                yield partition, self._node.shards[index]
+
+    def write(self, index: int, operation: Operation) -> None:
+        """Take a clean-up, if it may be."""
+        assert isinstance(operation, TopicCleanUp)
+        self._node.world.count("clean-up of a deleted topic")
+        if not operation._topic_ids <= self._may_go:
+            text = f"{self._node.name}/{index} removes {operation._topic_ids - self._may_go}; {self._missing_since_ms}"
+            violate(Invariant.TOPICS_KEEP_THEIR_STATE, text)
+        self._node.write(index, operation)
+
+    def tick(self, now_ms: int) -> None:
+        """Ask which topics exist."""
+        while self._wanted:
+            self._wanted.pop(0)()
+        if now_ms < self._next_ms:
+            return
+        self._next_ms = now_ms + REFRESH_INTERVAL_MS
+        refresh = self._node.world.topics.refresh(now_ms, is_full=self._node.world.random.random() < 0.9)
+        self._learn(refresh)
+        topics = dict.fromkeys(refresh.existing_ids, PARTITION_COUNT)
+        with capture_logs():
+            self.upkeep.refreshed(Image(topics), refresh)  # type: ignore[arg-type]  # it is handed on only
+        if self.upkeep.alarm is not None:
+            self._node.world.count("clean-up stopped")
+
+    def _learn(self, refresh: Refresh) -> None:
+        before = set(self._missing_since_ms)
+        if refresh.cluster_id != CLUSTER_ID:
+            self._missing_since_ms.clear()
+        else:
+            for topic_id in refresh.unknown_ids:
+                self._missing_since_ms.setdefault(topic_id, refresh.at_ms)
+            for topic_id in refresh.existing_ids | refresh.unclear_ids:
+                self._missing_since_ms.pop(topic_id, None)
+        counts = dict.fromkeys(TOPIC_IDS, 0)
+        for _, shard in self.active():
+            for topic_id, count in shard.topic_sizes().items():
+                counts[topic_id] += count
+        gone = {
+            topic_id
+            for topic_id, since_ms in self._missing_since_ms.items()
+            if refresh.at_ms - since_ms >= GRACE_MS and counts[topic_id]
+        }
+        is_too_much = sum(counts[topic_id] for topic_id in gone) > MAX_SHARE * sum(counts.values())
+        self._may_go &= before
+        if not is_too_much or self._node.world.is_calm:
+            self._may_go |= gone
+
+    def accept(self) -> None:
+        """Let an admin agree to a clean-up that was stopped."""
+        alarm, deleted = self.upkeep.alarm, self.upkeep.deleted
+        if alarm is not None and deleted is not None:
+            deleted.accept(alarm.topic_ids)
+
+    def left_behind(self) -> list[bytes]:
+        """Return deleted topics that still have state here."""
+        deleted = self._node.world.topics.deleted
+        return [topic_id for _, shard in self.active() for topic_id in shard.topic_sizes() if topic_id in deleted]
+
+    # ---- what the gate asks ----------------------------------------------------------------------------------------
+
+    @property
+    def image(self) -> Image | None:
+        """Return the newest image."""
+        return self._node.image
+
+    def look_up(
+        self, topic_ids: Collection[bytes], caller: str, then: Callable[[Collection[bytes]], None], timeout_ms: int
+    ) -> None:
+        """Look topics up; the answer comes with the next tick."""
+        self._node.world.count("topic looked up")
+        if timeout_ms * 2 > self._node.runtime.write_timeout_ms:
+            violate(Invariant.GATE_ASKS_FIRST, f"a look-up takes {timeout_ms} ms of a request's time")
+
+        def answered() -> None:
+            self._asked = set(topic_ids)
+            then(())
+            self._asked = set()
+
+        self._wanted.append(answered)
+
+    @property
+    def is_active(self) -> bool:
+        """Tell whether calls are taken."""
+        return self._node.service.is_active
+
+    def partition_for(self, key: SharePartitionKey) -> int:
+        """Return the log partition of a key."""
+        return self._node.service.partition_for(key)
+
+    def handle(
+        self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None], waited_ms: int = 0
+    ) -> None:
+        """Take what the gate lets through."""
+        unknown = [topic_id for topic_id, _ in request.topics if topic_id not in self._node.image.topics]
+        if self.is_active and unknown and not self._asked & set(unknown):
+            violate(Invariant.GATE_ASKS_FIRST, f"a request about {unknown} is let through at once")
+        self._node.service.handle(api_key, request, respond, waited_ms)
+
+    def let_in(self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None]) -> None:
+        """Take a request, and see that one about known topics does not wait."""
+        wanted = len(self._wanted)
+        self.gate.handle(api_key, request, respond, "client")
+        if len(self._wanted) > wanted and all(topic_id in self._node.image.topics for topic_id, _ in request.topics):
+            violate(Invariant.GATE_ASKS_FIRST, "a request about known topics waits")
+
+    def close(self) -> None:
+        """Answer all that waits for a look-up."""
+        while self._wanted:
+            self._wanted.pop(0)()

@@ -1,0 +1,139 @@
+"""Everything of one life on the cluster: the brokers, the processes, the clock, the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from holdfast.runtime.memory_log import MemoryLog, MemoryTopic
+from tests.simulated.cluster.brokers import MESSAGE_BYTES_MAX, Cluster, ClusterTopic
+from tests.simulated.cluster.node import ClusterNode
+from tests.simulated.cluster.process import Origins, Process, ProcessLog
+from tests.simulated.cluster.replicated import Partition
+from tests.simulated.cluster.timeline import Timeline
+from tests.simulated.node import Node
+from tests.simulated.truth import Truth
+from tests.simulated.world import World
+
+#: The earliest time of the world's clock.
+BEGIN_MS = 1_000
+
+
+class ClusterWorld(World):
+    """A cluster and the processes around it."""
+
+    snapshots_share = 0
+
+    def __init__(self, random: Random, trace: Callable[[str], None] | None = None) -> None:
+        self.timeline = Timeline()
+        super().__init__(random, trace)
+        choose = random.choice
+        assert isinstance(self.topic, ClusterTopic)
+        broker_count = choose((1, 2, 3, 3))
+        self.cluster = Cluster(random, self.timeline, self.topic, broker_count, self.counts)
+        self.cluster.origins = Origins()
+        self.cluster.committed = lambda: self.settle(None)
+        self.bounds = {
+            "append_records_max": self.queue_records_max,
+            "message_timeout_ms": choose((1_000, 2_500, 4_000)),
+            "request_timeout_ms": choose((400, 1_000)),
+            "linger_ms": choose((0, 0, 2)),
+            "append_requests_in_flight_max": choose((1, 2, 4)),
+            "append_gather_max_ms": choose((20, 100)),
+            "fetch_wait_ms": choose((100, 300)),
+            "fetch_bytes_max": choose((4_000_000, 4_000_000, 1_000)),
+            "fetch_partition_bytes_max": choose((1_000_000, 1_000_000, 500)),
+            "slice_records_max": choose((2, 200)),
+            "compression": choose((0, 0, 1)),
+        }
+        self._processes = 0
+        self._ghosts: list[Partition] = []  #: logs as somebody knows them who read them before something was lost
+
+    def _make_topic(self, partition_count: int) -> MemoryTopic:
+        return ClusterTopic(partition_count + (self.random.random() < 0.3), MESSAGE_BYTES_MAX)
+
+    def clock_ms(self) -> int:
+        """Return the virtual time."""
+        return BEGIN_MS + int(self.timeline.now_s * 1_000)
+
+    def open_log(self, name: str) -> MemoryLog:
+        """Return the real Kafka log of the next process of a node."""
+        self._processes += 1
+        process = Process(self.cluster, f"{name}-{self._processes}")
+        assert isinstance(self.topic, ClusterTopic)
+        return ProcessLog(self.topic, process, self.bounds, self.clock_ms)
+
+    def make_node(self, name: str) -> Node:
+        """Return the next process of a node."""
+        return ClusterNode(self, name, is_static=self.is_static)
+
+    def join(self, node: Node) -> None:
+        """Let a process begin its work, once it has found the brokers."""
+        if isinstance(node, ClusterNode) and node.is_started:
+            super().join(node)
+
+    def rebalance(self) -> None:
+        """Assign every log partition anew; each node learns of it in its own time."""
+        super().rebalance()
+        for node in self.nodes:
+            assert isinstance(node, ClusterNode)
+            if node.views and node.is_started:
+                delay_s = self.random.choice((0.001, 0.05, 0.5))
+                self.timeline.after(delay_s, lambda node=node: node.process.run(node.learn_views))  # type: ignore[misc]
+
+    # ---- what takes away what was committed ------------------------------------------------------------------------
+
+    def make_topic_again(self) -> None:
+        """Make the topic again under its name."""
+        super().make_topic_again()
+        for partition in self.topic.partitions:  # who reads it now may have been told the bounds of its namesake
+            self._truths[id(partition)].is_judged = False
+        self.cluster.make_topic_again()
+
+    def move_start_back(self, index: int, log_start: int) -> None:
+        """Let a log start where it started before, as after a crash of all its brokers."""
+        partition = self.cluster.topic.partition(index)
+        partition.log_start_offset = self._starts[id(partition)] = log_start
+        self._judge_anew(index, is_whole=True)
+
+    def cut_by_others(self, index: int, before_offset: int) -> None:
+        """Let another program delete records."""
+        partition = self.cluster.topic.partition(index)
+        partition.log_start_offset = self._starts[id(partition)] = before_offset
+        self.foreign_cuts[index] = before_offset
+        self._judge_anew(index, is_whole=False)
+
+    def lose_end(self, index: int, end_offset: int) -> None:
+        """Lose committed records, as when a broker that was not in sync becomes the leader."""
+        partition = self.cluster.topic.partition(index)
+        partition.truncate(end_offset)
+        self.cluster.elect(index, keeps_all=True)
+        self.cluster.spread()
+        self._judge_anew(index, is_whole=not partition.log_start_offset)
+
+    def _judge_anew(self, index: int, *, is_whole: bool) -> None:
+        """Judge nobody who knows the log as it was; what is there now is the truth for whoever begins to load it."""
+        partition = self.topic.partitions[index]
+        self._truths[id(partition)].is_judged = False
+        truth = self._truths[id(partition)] = Truth(
+            partition, self.shard_config.updates_per_snapshot, partition.log_start_offset
+        )
+        truth.is_judged, truth.awaits_load = False, is_whole
+        ghost = Partition(index)
+        self._truths[id(ghost)] = unjudged = Truth(ghost, 0)
+        unjudged.is_judged = False
+        self._ghosts.append(ghost)
+        self.alarm_reasons.add(index)
+        for process in self.cluster.processes.values():
+            process.log.read_before(index, ghost)
+        self.settle(None)
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def dispose(self) -> None:
+        """Let nothing be left of any process."""
+        for process in self.cluster.processes.values():
+            if hasattr(process, "door"):
+                process.door.is_shut = True
+            process.is_dead = True
+            process.loop.dispose()
