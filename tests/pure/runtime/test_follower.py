@@ -8,7 +8,8 @@ import pytest
 from kio.schema.fetch.v12.request import FetchRequest
 from kio.serial import entity_reader
 
-from holdfast.runtime.follower import Follower, FollowerConfig
+from holdfast.runtime.fetch_session import FollowerConfig
+from holdfast.runtime.follower import Follower
 from holdfast.runtime.kafka_frames import Fetched
 from holdfast.runtime.lanes import SentBatch
 from holdfast.runtime.log import LogRecord
