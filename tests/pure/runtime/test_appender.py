@@ -658,3 +658,32 @@ async def test_records_that_waited_for_a_batch_are_in_the_time_of_the_next_one_o
     assert lanes.make_batch(0) is None, "there is nothing"
     lanes.forget(7)
     assert await appender.close(5)
+
+
+async def test_a_batch_that_cannot_be_built_fails_its_owner_alone(brokers: FakeBrokers) -> None:
+    told: list[tuple[int, bytes, str]] = []
+    reported: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(context["message"]))
+    appender = Appender(
+        CONFIG,
+        brokers,  # type: ignore[arg-type]
+        lambda *_: None,
+        lambda *failed: told.append(failed),
+        lambda: 1_000,
+    )
+    appender.append(0, b"k", b"good", b"h1")
+    appender.append(0, b"k", bytes(20), "no bytes")  # type: ignore[arg-type]
+    appender.append(1, b"k", b"other", b"h1")
+    await wait_until(lambda: bool(told))
+    ((partition, header, why),) = told
+    assert (partition, header) == (0, b"h1")
+    assert why.startswith("no batch could be built: ")
+    assert reported == ["building a batch of partition 0 failed"]
+    await brokers.wait_requests(1)
+    assert [batches_of(body) for _, _, body in brokers.requests] == [{1: [b"other"]}]
+    appender.append(0, b"k", b"checkpoint", b"h2")
+    await brokers.wait_requests(2)
+    assert batches_of(brokers.requests[1][2]) == {0: [b"checkpoint"]}
+    assert await appender.close(5)
+    assert (appender.lanes._records, appender.lanes._bytes) == (0, 0)
