@@ -23,6 +23,14 @@ SHARE_PARTITIONS = 20
 LOG_PARTITIONS = 4
 
 
+def batches_in(segment: Path) -> int:
+    """Return the number of record batches of a segment."""
+    whole, count, at = segment.read_bytes(), 0, 0
+    while at < len(whole):
+        count, at = count + 1, at + 12 + int.from_bytes(whole[at + 8 : at + 12], "big")
+    return count
+
+
 def flip_a_bit(segment: Path, batch: int = 1) -> tuple[bytes, int]:
     """Damage a batch of a segment, counted from 0; returns what the segment was and the batch's base offset."""
     whole = segment.read_bytes()
