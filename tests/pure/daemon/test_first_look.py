@@ -138,6 +138,7 @@ class Consumer:
     def __init__(self, settings: dict[str, Any], logger: object) -> None:
         assert settings["auto.offset.reset"] == "earliest"
         assert settings["check.crcs"] is True
+        assert settings["fetch.queue.backoff.ms"] < settings["fetch.wait.max.ms"], "no start waits for a full queue"
         self.paused: list[int] = []
 
     def assign(self, places: list[Any]) -> None:
