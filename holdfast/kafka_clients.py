@@ -9,13 +9,18 @@ the reason, and does that.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
 #: Takes a line of librdkafka: its level by Python's numbers, its kind (`FAIL`), the name of the client, and the text.
 Say: TypeAlias = Callable[[int, str, str, str], None]
+
+#: What a consumer with `check.crcs` says of a record batch that is damaged, so that asking again shows nothing else.
+DAMAGE: Final = frozenset(
+    (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD)
+)
 
 
 def unsaid(level: int, kind: str, client: str, text: str) -> None:

@@ -261,7 +261,7 @@ def _tell(report: BatchReport, progress: Progress) -> None:
             )
         if partition.stopped_reason is not None and partition.log_partition not in known:
             _log.error(
-                "a log partition stands still for the job, which cannot read on; upgrade the job",
+                "a log partition stands still for the job, which cannot read on",
                 log_partition=partition.log_partition,
                 offset=partition.stopped_offset,
                 why=partition.stopped_reason,

@@ -19,7 +19,7 @@ from holdfast.daemon.config import ConfigError
 from holdfast.daemon.group_offsets import BlockingGroupOffsets, GroupRefused
 from holdfast.daemon.kafka_connection import connection_options
 from holdfast.daemon.messages import topic_id_bytes
-from holdfast.kafka_clients import KafkaClients
+from holdfast.kafka_clients import DAMAGE, KafkaClients
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import parse_topic_id
 from holdfast.runtime.broker_connection import ConnectionFailed
@@ -59,6 +59,7 @@ class KafkaReader:
                 "enable.partition.eof": True,
                 "auto.offset.reset": "error",
                 "isolation.level": "read_uncommitted",
+                "check.crcs": True,
                 "allow.auto.create.topics": False,
             },
         )
@@ -157,7 +158,7 @@ class KafkaReader:
         """Yield offset and message of what lies below `end`, offsets ascending; what compaction removed is missing.
 
         Raises:
-            Failure: the brokers are silent, or do not have it any more.
+            Failure: the brokers are silent, do not have it any more, or a record batch of theirs is damaged.
         """
         self._consumer.assign([TopicPartition(topic, partition, from_offset)])
         silent_since_s = monotonic()
@@ -186,6 +187,11 @@ class KafkaReader:
                     raise Failure(
                         f"{topic} partition {partition} was cut while it was read ({problem.str()}); "
                         "run the command again."
+                    )
+                elif problem.code() in DAMAGE:
+                    raise Failure(
+                        f"{topic} partition {partition} cannot be read on: the record batch at offset {offset} is damaged "
+                        f"({problem.str()}); let another broker lead it, and run the command again."
                     )
                 elif problem.fatal() or not problem.retriable():
                     raise _unreachable(KafkaException(problem))

@@ -1,8 +1,9 @@
-"""Is every log partition of this log? That is asked of all of them before the first one serves.
+"""Is the topic ours, and every log partition of this log? That is asked of all of them before the first one serves.
 
 The number of partitions decides in which log partition a share partition lives. Where partitions were added, those that
 are new are empty: nothing in them says that the state is elsewhere, and only the others know. So each log partition is
 read to its first checkpoint, and where one names another log, none is served.
+A topic in which no record says that it is ours belongs to another program, and is not read any further.
 """
 
 from collections.abc import Iterable
@@ -12,10 +13,11 @@ from typing import Final, NamedTuple
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartition
 
 from holdfast.daemon.messages import header_of
-from holdfast.daemon.state_topic import StateTopic
-from holdfast.kafka_clients import KafkaClients
+from holdfast.daemon.state_topic import StateTopic, StateTopicError
+from holdfast.kafka_clients import DAMAGE, KafkaClients
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.errors import RecordError
+from holdfast.records.header import HEADER_NAME
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.log_check import identity_of, show
 from holdfast.runtime.ownership import Ownership, Verdict
@@ -24,10 +26,6 @@ from holdfast.runtime.settings import LogIdentity
 _POLL_S: Final = 0.2
 #: A first checkpoint lies in the first batch; what else a fetch would bring is not needed.
 _FETCH_BYTES: Final = 65_536
-#: What says that records are damaged, so that asking again shows nothing else. The load of the log partition tells of it.
-_DAMAGE: Final = frozenset(
-    (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD)
-)
 #: No line names more log partitions than that.
 _NAMED_MAX: Final = 8
 
@@ -39,6 +37,7 @@ class Beginning:
         self.partition = partition
         self.is_known = False
         self.is_empty = True
+        self.has_header: bool | None = None  #: whether the first record has our header; None: none was read
         self.other: Checkpoint | None = None  #: the first checkpoint of another log, unless an admin accepted it
         self.is_accepted = False  #: an admin accepted what stands there
         self.why_unread = "no broker has answered"
@@ -47,6 +46,8 @@ class Beginning:
 
     def read(self, record: LogRecord) -> None:
         """Take the next record."""
+        if self.has_header is None:
+            self.has_header = record.header is not None
         self.is_empty = False
         try:
             verdict = self._ownership.judge(record)
@@ -61,6 +62,34 @@ class Beginning:
             self.other, self.is_accepted, self.is_known = None, True, True
         elif self.other is None:
             self.is_known = True
+
+
+def find_foreign(beginnings: Iterable[Beginning]) -> int | None:
+    """Return a log partition that another program writes, if none of them says that the topic is ours.
+
+    One such log partition among others of ours is no matter of the topic: its load raises an alarm that an admin can clear.
+    """
+    found = None
+    for beginning in beginnings:
+        if beginning.has_header or (beginning.has_header is None and not beginning.is_known):
+            return None
+        if beginning.has_header is False and found is None:
+            found = beginning.partition
+    return found
+
+
+def refuse_foreign_topic(topic: str, beginnings: Iterable[Beginning]) -> None:
+    """Refuse a topic of another program.
+
+    Raises:
+        StateTopicError: none of its log partitions begins with a record of ours, and one with a record of another program.
+    """
+    foreign = find_foreign(beginnings)
+    if foreign is not None:
+        raise StateTopicError(
+            f"Another program writes topic {topic}: its records have no `{HEADER_NAME}` header, as in partition "
+            f"{foreign}; name a topic of our own with state_topic."
+        )
 
 
 class LogProblem(NamedTuple):
@@ -118,6 +147,7 @@ def read_beginnings(
     """Read each log partition to its first checkpoint or its end, all of them at once; blocks.
 
     Where a log partition begins with the checkpoint of another log, it is read on to one by which an admin accepted it.
+    A topic of another program is read no further than that is clear.
 
     Returns:
         What is known of each log partition, by number; `is_known` is false of those that told nothing for `timeout_ms`.
@@ -131,6 +161,7 @@ def read_beginnings(
             "check.crcs": True,
             "fetch.message.max.bytes": _FETCH_BYTES,
             "queued.min.messages": 1,
+            "fetch.queue.backoff.ms": 10,  # else a log partition with more records to read pauses for a second
             "fetch.wait.max.ms": 100,  # an empty log partition answers at its end
         },
     )
@@ -141,6 +172,8 @@ def read_beginnings(
             [TopicPartition(topic.name, partition, OFFSET_BEGINNING) for partition in range(len(beginnings))]
         )
         while monotonic() < deadline and not all(beginning.is_known for beginning in beginnings):
+            if find_foreign(beginnings) is not None:
+                break
             for message in consumer.consume(topic.partition_count, timeout=_POLL_S):
                 place = message.partition()
                 if place is None or not 0 <= place < len(beginnings) or beginnings[place].is_known:
@@ -162,7 +195,7 @@ def _read(beginning: Beginning, message: Message) -> bool:
         beginning.read(LogRecord(offset, message.key(), message.value(), header_of(message)))
     elif error.code() == KafkaError._PARTITION_EOF:
         beginning.is_known = True
-    elif error.code() in _DAMAGE:
+    elif error.code() in DAMAGE:
         beginning.is_known, beginning.is_empty = True, False
     else:
         beginning.why_unread = error.str()

@@ -1,10 +1,13 @@
 """The settings of the log: the state topic, and how this node writes and reads it."""
 
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 from pydantic import model_validator
 
 from holdfast.daemon.declarations import MIB, MINUTE_MS, Component, count, setting, time_ms
+
+#: A broker that holds fetches is heard of as seldom as they end; so many of them must fit into what counts as silence.
+_FETCHES_PER_SILENCE: Final = 10
 
 
 class LogSettings(Component):
@@ -140,6 +143,13 @@ class LogSettings(Component):
             raise ValueError(
                 f"share.coordinator.state.topic.min.isr is {self.state_topic_min_isr} and the replication factor "
                 f"{self.state_topic_replication_factor}; min.isr must be at most the replication factor, or no write would count"
+            )
+        silence_least_ms = _FETCHES_PER_SILENCE * self.fetch_wait_ms
+        if self.leader_silence_max_ms < silence_least_ms:
+            raise ValueError(
+                f"leader_silence_max_ms is {self.leader_silence_max_ms} and fetch_wait_ms {self.fetch_wait_ms}; "
+                f"leader_silence_max_ms must be at least {_FETCHES_PER_SILENCE} times fetch_wait_ms, which is {silence_least_ms}, or "
+                f"brokers that only hold a fetch would pass for silent"
             )
         if self.state_topic in ("__share_group_state", "__consumer_offsets", "__transaction_state"):
             raise ValueError(

@@ -35,7 +35,7 @@ from holdfast.daemon.service import ShareService
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.shards import Shards
 from holdfast.daemon.snapshots import Snapshots
-from holdfast.daemon.state_topic import Finding, StateTopic, StateTopicError, ensure_state_topic, refuse_foreign_topic
+from holdfast.daemon.state_topic import Finding, StateTopic, StateTopicError, ensure_state_topic
 from holdfast.daemon.topic_gate import TopicGate
 from holdfast.daemon.topic_names import TopicNames
 from holdfast.daemon.upkeep import Upkeep
@@ -165,9 +165,6 @@ class Node:
             image = await self._unless_stopped(metadata.wait_for_first_image(settings.log.admin_timeout_ms))
             kafka = KafkaClients(settings.kafka.properties, LibraryLines(settings.logging.library_lines_per_minute_max))
             topic, findings = await self._unless_stopped(_find_topic(kafka, client, settings))
-            await self._unless_stopped(
-                asyncio.to_thread(refuse_foreign_topic, kafka, topic, settings.log.admin_timeout_ms)
-            )
             for finding in findings:
                 _log.warning("the state topic weakens the log", finding=str(finding))
             metrics.state_topic_warnings.value = len(findings)

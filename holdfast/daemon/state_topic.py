@@ -6,16 +6,9 @@ All functions but `ensure_state_topic` block while Kafka answers; run them in a 
 
 from asyncio import to_thread
 from collections.abc import Iterator, Mapping
-from time import monotonic
 from typing import Final, NamedTuple
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    KafkaError,
-    KafkaException,
-    TopicCollection,
-    TopicPartition,
-)
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource  # the stubs of `admin` re-export none of these
 from confluent_kafka.admin._resource import ResourceType
@@ -24,10 +17,8 @@ from confluent_kafka.cimpl import NewTopic
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from holdfast.daemon.log_settings import LogSettings
-from holdfast.daemon.messages import header_of, topic_id_bytes
+from holdfast.daemon.messages import topic_id_bytes
 from holdfast.daemon.metadata_client import MetadataClient
-from holdfast.kafka_clients import KafkaClients
-from holdfast.records.header import HEADER_NAME
 from holdfast.runtime.broker_connection import ConnectionFailed
 
 #: What a state topic is made with, beside the settings of an admin.
@@ -51,8 +42,6 @@ _ADVICE: Final = {
     "compression.type": "brokers would compress batches again",
     "message.timestamp.type": "times in the log would be those of this node's clock",
 }
-
-_POLL_S: Final = 0.2
 
 
 class StateTopic(NamedTuple):
@@ -243,40 +232,3 @@ async def ensure_state_topic(
                 raise NotKnownYet(f"The state topic {topic.name} was made, but not every broker knows it yet.")
             return topic, findings
     raise AssertionError("the last attempt returns or raises")
-
-
-def refuse_foreign_topic(clients: KafkaClients, topic: StateTopic, timeout_ms: int) -> None:
-    """Read the first record of every partition, and refuse a topic in which none of them has our header.
-
-    One damaged partition among others is not foreign; loading it raises an alarm that an admin can clear.
-
-    Raises:
-        StateTopicError: another program writes this topic, or it could not be read in time.
-    """
-    consumer = clients.consumer(
-        "holdfast-first-look", {"enable.partition.eof": True, "isolation.level": "read_uncommitted"}
-    )
-    waiting = set(range(topic.partition_count))
-    foreign: list[int] = []
-    deadline = monotonic() + timeout_ms / 1_000
-    try:
-        consumer.assign([TopicPartition(topic.name, partition, OFFSET_BEGINNING) for partition in waiting])
-        while waiting:
-            if monotonic() > deadline:
-                raise StateTopicError(f"The first records of {topic.name} could not be read within {timeout_ms} ms.")
-            for message in consumer.consume(topic.partition_count, timeout=_POLL_S):
-                error, partition = message.error(), message.partition()
-                if partition not in waiting or (error is not None and error.code() != KafkaError._PARTITION_EOF):
-                    continue
-                waiting.remove(partition)
-                if error is None:
-                    if header_of(message) is not None:
-                        return
-                    foreign.append(partition)
-    finally:
-        consumer.close()
-    if foreign:
-        raise StateTopicError(
-            f"Another program writes topic {topic.name}: its records have no `{HEADER_NAME}` header, as in partition "
-            f"{foreign[0]}; name a topic of our own with state_topic."
-        )

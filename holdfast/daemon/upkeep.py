@@ -10,7 +10,14 @@ from confluent_kafka import KafkaException
 
 from holdfast.daemon.cluster import MetadataImage, Refresh
 from holdfast.daemon.deleted_topics import CleanUp, CleanUpStopped, DeletedTopics
-from holdfast.daemon.first_look import Beginning, LogProblem, find_problem, read_beginnings
+from holdfast.daemon.first_look import (
+    Beginning,
+    LogProblem,
+    find_foreign,
+    find_problem,
+    read_beginnings,
+    refuse_foreign_topic,
+)
 from holdfast.daemon.group_offsets import GroupOffsets, GroupRefused
 from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.readers import Change, LogReaders
@@ -211,10 +218,14 @@ class Upkeep:
         """Wait until every log partition was read to its first checkpoint, and distrust the log if one is of another.
 
         While a log partition cannot be read, the others wait as well: it may be the one that knows.
+
+        Raises:
+            StateTopicError: another program writes the topic.
         """
+        assert self._topic is not None
         said = ""
         beginnings = await self._look()
-        while unread := [found for found in beginnings if not found.is_known]:
+        while find_foreign(beginnings) is None and (unread := [found for found in beginnings if not found.is_known]):
             numbers = ", ".join(str(found.partition) for found in unread)
             why = (
                 f"no log partition is served before each was read to its first checkpoint, and {len(unread)} could not be: "
@@ -226,6 +237,7 @@ class Upkeep:
                 said = why
             beginnings = await self._look()
         self._shards.hold_all(None)
+        refuse_foreign_topic(self._topic.name, beginnings)
         self._judge(beginnings)
 
     async def _look(self) -> list[Beginning]:

@@ -181,7 +181,11 @@ class Appender:
         for partition in partitions:
             if room <= 0:
                 break
-            made = self.lanes.make_batch(partition)
+            try:
+                made = self.lanes.make_batch(partition)
+            except Exception as bug:  # its owner fails alone; what the others gathered is sent
+                self._drop_unbuilt(partition, bug)
+                continue
             if made is not None:
                 data, sent = made
                 room -= len(data)
@@ -189,6 +193,13 @@ class Appender:
         if batches:
             way.gathering.sent(self._loop.time())
             self._send(broker_id, way.free.pop(), batches)
+
+    def _drop_unbuilt(self, partition: int, bug: Exception) -> None:
+        """Drop what a partition gathered and no batch can be built of; its owner is told when all others are sent."""
+        header = self.lanes.first_header(partition)
+        self.lanes.forget(partition)
+        self._report(bug, f"building a batch of partition {partition} failed")
+        self._loop.call_soon(self._tell_owner, partition, header, f"no batch could be built: {bug!r}")
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work, name="holdfast-produce")
@@ -272,8 +283,8 @@ class Appender:
             try:
                 self._landed(batch.partition, batch.sent, base_offset)
             except Exception as bug:  # its owner fails alone; the others of this answer are told, too
-                self._report(bug, batch.partition)
-                self._tell_failed(batch, f"telling where it lies failed: {bug!r}")
+                self._report(bug, _telling_failed(batch.partition))
+                self._tell_owner(batch.partition, batch.sent.first_header, f"telling where it lies failed: {bug!r}")
         if failure is not None:
             self._retry(batches, failure)
         else:
@@ -332,17 +343,16 @@ class Appender:
 
     def _give_up(self, batch: _Batch, why: str) -> None:
         self._metrics.appends_failed.value += batch.sent.record_count
-        self._tell_failed(batch, why)
+        self._tell_owner(batch.partition, batch.sent.first_header, why)
         self._go_on(batch.partition)  # its owner has dropped what was gathered; what is left is of a later attempt
 
-    def _tell_failed(self, batch: _Batch, why: str) -> None:
+    def _tell_owner(self, partition: int, header: bytes, why: str) -> None:
         try:
-            self._failed(batch.partition, batch.sent.first_header, why)
+            self._failed(partition, header, why)
         except Exception as bug:  # whatever one owner does of it, the queues of the others go on
-            self._report(bug, batch.partition)
+            self._report(bug, _telling_failed(partition))
 
-    def _report(self, bug: Exception, partition: int) -> None:
-        message = f"telling partition {partition} what became of a batch failed"
+    def _report(self, bug: Exception, message: str) -> None:
         self._loop.call_exception_handler({"message": message, "exception": bug})
 
     def _go_on(self, partition: int) -> None:
@@ -356,3 +366,7 @@ class Appender:
 
 def _purpose(number: int) -> str:
     return "produce-again" if number == _AGAIN else f"produce-{number}"
+
+
+def _telling_failed(partition: int) -> str:
+    return f"telling partition {partition} what became of a batch failed"

@@ -1,4 +1,4 @@
-"""Follows log partitions: one incremental fetch session per broker, on the event loop.
+"""Follows log partitions, with one incremental fetch session per broker (`fetch_session`), on the event loop.
 
 Two of them work for a node: one for loads, which end where the log ended, and one for tails, which don't; so no load stands before a tail.
 A batch that equals, byte for byte, the oldest one we sent and have not met is told as ours without being taken apart.
@@ -7,18 +7,16 @@ Where the tail stands just there, the batch is met without a fetch; so while our
 Everything else is decoded and told in slices of bounded size; between slices the rest of the node has its turn.
 What is wrong with one partition is told to that partition, and the others of the same answer go on.
 
-Source: KIP-227 (fetch sessions), KIP-320 (truncation).
+Source: KIP-320 (truncation).
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
-from holdfast.runtime import kafka_frames as frames
-from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed
-from holdfast.runtime.brokers import STALE_LEADER, Brokers
-from holdfast.runtime.kafka_frames import Fetched, FetchTarget
+from holdfast.runtime.brokers import Brokers
+from holdfast.runtime.fetch_session import FetchSession, Followed, FollowerConfig
+from holdfast.runtime.kafka_frames import Fetched
 from holdfast.runtime.lanes import SentBatch
 from holdfast.runtime.log import LogListener, LogRecord, ReadError
 from holdfast.runtime.metrics import Counter
@@ -27,44 +25,6 @@ from holdfast.runtime.throttle import Throttle
 
 _OFFSET_OUT_OF_RANGE = 1
 _CORRUPT_MESSAGE = 2
-_SESSION_EPOCH_MAX = 2**31 - 1
-_SESSION_LOST = frozenset({70, 71, 106})
-
-
-class FollowerConfig(NamedTuple):
-    """Bounds of a follower."""
-
-    wait_ms: int  #: how long a broker may hold an empty fetch; the longest time between two
-    bytes_max: int
-    partition_bytes_max: int
-    slice_records_max: int  #: decoded records told at a time
-    retry_backoff_ms: int = 50
-    throttle_max_ms: int = 300_000  #: the longest that a broker is not asked because it says so
-
-
-class _Followed:
-    """One partition as a follower sees it."""
-
-    __slots__ = (
-        "asked_offset",
-        "batch_end_offset",
-        "damaged_offset",
-        "end_offset",
-        "fed_by",
-        "instance",
-        "last_epoch",
-        "offset",
-    )
-
-    def __init__(self, instance: int, offset: int, end_offset: int | None) -> None:
-        self.instance = instance
-        self.offset = offset
-        self.end_offset = end_offset  #: behind the last record to be told; None: never
-        self.last_epoch = -1  #: leader epoch of the batch met last
-        self.asked_offset = -1  #: what the broker's session knows; -1: nothing
-        self.batch_end_offset = -1  #: behind the last batch; a fetch from there brings none that begins before
-        self.damaged_offset = -1  #: where a damaged batch was found first
-        self.fed_by = -1  #: number of the fetch that last brought something
 
 
 class Follower:
@@ -105,15 +65,15 @@ class Follower:
         self._brokers = brokers
         self._listener = listener
         self._sent = sent
-        self._followed: dict[int, _Followed] = {}
-        self._sessions: dict[int, _Session] = {}
-        self._landings = 0  #: batches of ours that were met without a fetch
+        self._followed: dict[int, Followed] = {}
+        self._sessions: dict[int, FetchSession] = {}
+        self.landings = 0  #: batches of ours that were met without a fetch
         self._search: asyncio.Task[None] | None = None  #: for leaders of partitions that have none now
         brokers.on_change(self._share_out)
 
     def follow(self, partition: int, instance: int, offset: int, end_offset: int | None = None) -> None:
         """Tell what lies at and behind an offset, and before an end if there is one, under an instance."""
-        self._followed[partition] = _Followed(instance, offset, end_offset)
+        self._followed[partition] = Followed(instance, offset, end_offset)
         self._share_out()
 
     def forget(self, partition: int) -> None:
@@ -137,7 +97,7 @@ class Follower:
             self._meet(batch, waiting)
             followed.offset = followed.batch_end_offset = base_offset + batch.record_count
             followed.last_epoch = -1
-            self._landings += 1
+            self.landings += 1
         elif not any(sent is batch for sent in waiting):
             return  # a fetch was faster
         elif base_offset < followed.offset:
@@ -176,7 +136,7 @@ class Follower:
 
     def _share_out(self) -> None:
         """Give each partition to the session of its leader."""
-        by_broker: dict[int, dict[int, _Followed]] = {}
+        by_broker: dict[int, dict[int, Followed]] = {}
         for partition, followed in self._followed.items():
             leader = self._brokers.leaders.get(partition)
             if leader is not None:
@@ -186,7 +146,9 @@ class Follower:
                     self._search_leaders(), name=f"holdfast-{self._purpose}-search"
                 )
         for broker_id in by_broker.keys() - self._sessions.keys():
-            self._sessions[broker_id] = _Session(self, broker_id)
+            self._sessions[broker_id] = FetchSession(
+                self, self._purpose, broker_id, self._config, self._brokers, self._throttle, self._heard
+            )
         for broker_id, session in self._sessions.items():
             session.wanted = by_broker.get(broker_id, {})
             session.changed.set()
@@ -207,7 +169,7 @@ class Follower:
         if has_failed:
             await asyncio.sleep(pause_s)
 
-    def meet(self, partition: int, followed: _Followed, fetched: Fetched) -> Iterator[None]:
+    def meet(self, partition: int, followed: Followed, fetched: Fetched) -> Iterator[None]:
         """Tell what a fetch brought; yields where others may have a turn.
 
         Raises:
@@ -285,7 +247,7 @@ class Follower:
             self.forget(partition)
             self._ended(partition, followed.instance, followed.offset)
 
-    def note_damage(self, partition: int, followed: _Followed, why: str) -> None:
+    def note_damage(self, partition: int, followed: Followed, why: str) -> None:
         """Take note of a damaged batch where a partition stands, which is fetched once more; the second time is an alarm."""
         if self._followed.get(partition) is not followed:
             return
@@ -295,138 +257,14 @@ class Follower:
             return
         self._fail(partition, followed, _damage_error(followed.offset, why))
 
-    def fail_alone(self, partition: int, followed: _Followed, bug: Exception) -> None:
+    def fail_alone(self, partition: int, followed: Followed, bug: Exception) -> None:
         """End the reading of a partition over which something of ours failed; it loads again."""
         if self._followed.get(partition) is followed:
             self._fail(partition, followed, ReadError(repr(bug), is_alarm=False))
 
-    def _fail(self, partition: int, followed: _Followed, error: ReadError) -> None:
+    def _fail(self, partition: int, followed: Followed, error: ReadError) -> None:
         self.forget(partition)
         self._listener().read_failed(partition, followed.instance, error)
-
-
-class _Session:
-    """The fetches to one broker."""
-
-    def __init__(self, follower: Follower, broker_id: int) -> None:
-        self.wanted: dict[int, _Followed] = {}
-        self.changed = asyncio.Event()  #: there is something to be fetched that the last fetch did not ask for
-        self._landings = 0  #: that the follower had counted when this session looked last
-        self._follower = follower
-        self._broker_id = broker_id
-        self._session_id = 0
-        self._epoch = 0
-        self._known: dict[int, _Followed] = {}
-        self._fetches = 0
-        self.task = asyncio.get_running_loop().create_task(
-            self._run(), name=f"holdfast-{follower._purpose}-{broker_id}"
-        )
-
-    async def _run(self) -> None:
-        follower = self._follower
-        while True:
-            if not self.wanted:
-                self.changed.clear()
-                await self.changed.wait()
-                continue
-            if (throttled_s := follower._throttle.wait_s(self._broker_id)) > 0:
-                await asyncio.sleep(throttled_s)
-                continue
-            try:
-                wait_ms = await self._pause()
-                connection = await follower._brokers.connection(self._broker_id, follower._purpose)
-                is_stale = await self._fetch(connection, wait_ms)
-            except ConnectionFailed:
-                is_stale = True
-                self._forget_session()
-            except Exception as bug:  # a bug stops the partitions of this session, which load again; never the session
-                is_stale = True
-                self._forget_session()
-                for partition, followed in list(self.wanted.items()):
-                    follower.fail_alone(partition, followed, bug)
-            if is_stale:
-                await follower.ask_leaders()
-
-    async def _pause(self) -> int:
-        """Wait while a fetch would only bring what is met without one; returns how long the broker may hold the next one."""
-        follower = self._follower
-        if follower._landings == self._landings:
-            return follower._config.wait_ms
-        self._landings = follower._landings
-        try:
-            async with asyncio.timeout(follower._config.wait_ms / 1_000):
-                await self.changed.wait()
-        except TimeoutError:
-            # A fetch that a broker holds is looked at with every batch that lands.
-            return 0
-        return follower._config.wait_ms
-
-    async def _fetch(self, connection: BrokerConnection, wait_ms: int) -> bool:
-        """Fetch once and tell what came; returns whether the leaders should be asked for anew."""
-        follower, config = self._follower, self._follower._config
-        self.changed.clear()
-        forgotten = [partition for partition in self._known if partition not in self.wanted]
-        targets = []
-        wanted = list(self.wanted.items())
-        if self._epoch == 0:
-            # A broker serves the first ones first; within a session it sees to turns itself.
-            wanted.sort(key=lambda each: each[1].fed_by)
-        self._fetches += 1
-        for partition, followed in wanted:
-            if self._known.get(partition) is not followed or followed.asked_offset != followed.offset:
-                leader_epoch = follower._brokers.leaders.get(partition, (-1, -1))[1]
-                targets.append(FetchTarget(partition, leader_epoch, followed.offset, followed.last_epoch))
-                followed.asked_offset = followed.offset
-        asked = self._known = dict(self.wanted)
-        api, version = frames.FETCH
-        body = frames.encode_fetch(
-            follower._brokers.topic,
-            (self._session_id, self._epoch),
-            wait_ms,
-            config.bytes_max,
-            config.partition_bytes_max,
-            targets,
-            forgotten,
-        )
-        sent_s = asyncio.get_running_loop().time()
-        data = await connection.exchange(api, version, body, is_flexible=True)
-        error_code, session_id, found = frames.decode_fetched(data)
-        follower._heard(self._broker_id, sent_s)
-        follower._throttle.told(self._broker_id, frames.throttle_ms(frames.FETCH, data))
-        if error_code:
-            self._forget_session()
-            return error_code not in _SESSION_LOST
-        if session_id == 0 or self._epoch == _SESSION_EPOCH_MAX:
-            self._forget_session()  # the broker keeps no session for us: ask for everything each time
-        else:
-            self._session_id = session_id
-            self._epoch += 1
-        is_stale = False
-        for fetched in found:
-            met = asked.get(fetched.partition)  # and not of an instance that came while the answer was under way
-            if met is None or self.wanted.get(fetched.partition) is not met:  # another broker leads it since
-                continue
-            if fetched.error_code in STALE_LEADER:
-                met.asked_offset = -1
-                is_stale = True
-                continue
-            if fetched.records:
-                met.fed_by = self._fetches
-            try:
-                for _ in follower.meet(fetched.partition, met, fetched):
-                    await asyncio.sleep(0)
-                    if self.wanted.get(fetched.partition) is not met:
-                        break
-            except DamagedBatch as damage:
-                follower.note_damage(fetched.partition, met, str(damage))
-                is_stale = True
-            except Exception as bug:  # the other partitions of this answer go on
-                follower.fail_alone(fetched.partition, met, bug)
-        return is_stale
-
-    def _forget_session(self) -> None:
-        self._session_id = self._epoch = 0
-        self._known = {}
 
 
 def _drop_met(sent: deque[SentBatch], records: list[LogRecord]) -> None:

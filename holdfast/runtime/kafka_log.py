@@ -13,7 +13,8 @@ from holdfast.runtime import kafka_frames as frames
 from holdfast.runtime.appender import NO_BROKER, Appender, AppenderConfig
 from holdfast.runtime.broker_connection import ConnectionOptions
 from holdfast.runtime.brokers import Brokers
-from holdfast.runtime.follower import Follower, FollowerConfig
+from holdfast.runtime.fetch_session import FollowerConfig
+from holdfast.runtime.follower import Follower
 from holdfast.runtime.lanes import LaneConfig, SentBatch
 from holdfast.runtime.log import LogListener, ReadError
 from holdfast.runtime.metrics import Registry, RuntimeMetrics

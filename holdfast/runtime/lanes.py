@@ -115,6 +115,10 @@ class Lanes:
         """Return the batches of a partition that the tail has not met, oldest first; the tail removes what it meets."""
         return self._lanes[partition].sent
 
+    def first_header(self, partition: int) -> bytes:
+        """Return the header of the record that gathered first; there must be one."""
+        return self._lanes[partition].gathered[0][2]
+
     def forget(self, partition: int) -> None:
         """Drop what was not sent yet, because its owner is gone; what is under way may still land."""
         lane = self._lanes.get(partition)
@@ -127,7 +131,11 @@ class Lanes:
             self.waiting.discard(partition)
 
     def make_batch(self, partition: int) -> tuple[bytes, SentBatch] | None:
-        """Put what gathered into a batch, as much as it holds, which is under way from now on; None: there is nothing."""
+        """Put what gathered into a batch, as much as it holds, which is under way from now on; None: there is nothing.
+
+        Raises:
+            Exception: it cannot be built; what gathered is still there.
+        """
         self.waiting.discard(partition)
         lane = self._lanes[partition]
         if lane.is_busy or not lane.gathered:
@@ -138,22 +146,22 @@ class Lanes:
         append, gathered = builder.append, lane.gathered
         count, size_sum, room = 0, 0, limit - BATCH_HEAD_BYTES
         first_header = last_header = gathered[0][2]
-        while gathered:
-            key, value, header = gathered[0]
+        for key, value, header in gathered:
             size = len(key) + (len(value) if value is not None else 0) + RECORD_OVERHEAD_BYTES
             room -= size - BATCH_HEAD_BYTES
             if room < 0 and count:
                 break
             size_sum += size
             append(count, now_ms, key, value, [(HEADER_NAME, header)])
-            gathered.popleft()
             last_header = header
             count += 1
+        data = bytes(builder.build())
+        for _ in range(count):
+            gathered.popleft()
         self._records -= count
         self._bytes -= size_sum
         lane.bytes -= size_sum
         gathered_s = self._count(lane, count)
-        data = bytes(builder.build())
         sent = SentBatch(data[BATCH_HEAD_BYTES:], count, first_header, last_header, gathered_s)
         lane.sent.append(sent)
         lane.is_busy = True

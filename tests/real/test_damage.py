@@ -1,6 +1,7 @@
 """A bit that flips on a broker's disk: its log partition says so, and the others serve."""
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from holdfast.broker import FAST_START, EmbeddedKafka
+from holdfast.console.log_reader import LogReader, Wanted
+from holdfast.console.outcomes import Exit, Failure
 from holdfast.daemon.settings import Settings
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.runtime.states import State
@@ -20,15 +23,36 @@ SHARE_PARTITIONS = 20
 LOG_PARTITIONS = 4
 
 
-def flip_a_bit(segment: Path) -> tuple[bytes, int]:
-    """Damage the second batch of a segment; returns what the segment was and the batch's base offset."""
+def batches_in(segment: Path) -> int:
+    """Return the number of record batches of a segment."""
+    whole, count, at = segment.read_bytes(), 0, 0
+    while at < len(whole):
+        count, at = count + 1, at + 12 + int.from_bytes(whole[at + 8 : at + 12], "big")
+    return count
+
+
+def flip_a_bit(segment: Path, batch: int = 1) -> tuple[bytes, int]:
+    """Damage a batch of a segment, counted from 0; returns what the segment was and the batch's base offset."""
     whole = segment.read_bytes()
-    second = 12 + int.from_bytes(whole[8:12], "big")
-    stop = second + 12 + int.from_bytes(whole[second + 8 : second + 12], "big")
+    at = stop = 0
+    for _ in range(batch + 1):
+        at, stop = stop, stop + 12 + int.from_bytes(whole[stop + 8 : stop + 12], "big")
     damaged = bytearray(whole)
     damaged[stop - 3] ^= 1
     segment.write_bytes(bytes(damaged))
-    return whole, int.from_bytes(whole[second : second + 8], "big")
+    return whole, int.from_bytes(whole[at : at + 8], "big")
+
+
+def assert_dump_ends_at(servers: str, topic: str, partition: int, offset: int) -> None:
+    reader = LogReader({"bootstrap.servers": servers}, topic)
+    shown: list[int] = []
+    with closing(reader), pytest.raises(Failure) as refused:
+        shown.extend(entry.offset for entry in reader.read(Wanted((partition,))))
+    assert refused.value.exit_code is Exit.FAILED
+    assert f"{topic} partition {partition} cannot be read on: the record batch at offset {offset} is damaged" in (
+        refused.value.message
+    )
+    assert shown == list(range(offset)), "what lies before it, and nothing of it"
 
 
 async def write_all(settings: Settings, topic_id: bytes) -> None:
@@ -38,9 +62,11 @@ async def write_all(settings: Settings, topic_id: bytes) -> None:
             await node.client.write("g", topic_id, partition, 1, -1, -1, [StateBatch(7, 7, ACKNOWLEDGED, 1)])
 
 
-@pytest.mark.parametrize("damaged", [0, LOG_PARTITIONS - 1])
+@pytest.mark.parametrize(
+    ("damaged", "batch"), [(0, 1), (LOG_PARTITIONS - 1, 0)], ids=["a later batch", "the first batch"]
+)
 async def test_one_damaged_batch_on_a_disk_stops_its_own_log_partition_alone(
-    topic: str, tmp_path: Path, damaged: int
+    topic: str, tmp_path: Path, damaged: int, batch: int
 ) -> None:
     with EmbeddedKafka(data_dir=tmp_path / "kafka", jvm_options=FAST_START) as kafka:
         servers = kafka.bootstrap_servers
@@ -52,7 +78,7 @@ async def test_one_damaged_batch_on_a_disk_stops_its_own_log_partition_alone(
         await write_all(settings, topic_id_of(servers, "queue"))
         kafka.stop()
         (segment,) = (tmp_path / "kafka").rglob(f"{topic}-{damaged}/00000000000000000000.log")
-        whole, offset = flip_a_bit(segment)
+        whole, offset = flip_a_bit(segment, batch)
         kafka.restart()
 
         node = RunningNode(settings)
@@ -74,6 +100,7 @@ async def test_one_damaged_batch_on_a_disk_stops_its_own_log_partition_alone(
                 "the offset is named",
             )
             assert not node.node.is_ready
+            await asyncio.to_thread(assert_dump_ends_at, servers, topic, damaged, offset)
             # The copy is made whole, as by another leader; the broker reads its file again.
             segment.write_bytes(whole)
             await node.ready()

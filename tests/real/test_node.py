@@ -190,9 +190,9 @@ STAGES: list[tuple[Any, str]] = [
     (Server, "start"),
     (ClusterMetadata, "wait_for_first_image"),
     (node_module, "ensure_state_topic"),
-    (node_module, "refuse_foreign_topic"),
     (Shards, "start"),
     (Upkeep, "start"),
+    (Upkeep, "look_at_beginnings"),
     (Shards, "load_all"),
 ]
 

@@ -12,6 +12,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions
 
+from holdfast.daemon.first_look import read_beginnings, refuse_foreign_topic
 from holdfast.daemon.kafka_connection import connection_options
 from holdfast.daemon.log_settings import LogSettings
 from holdfast.daemon.metadata_client import MetadataClient
@@ -21,10 +22,10 @@ from holdfast.daemon.state_topic import (
     TopicMissing,
     describe_topic,
     ensure_state_topic,
-    refuse_foreign_topic,
 )
 from holdfast.kafka_clients import KafkaClients
 from holdfast.records.header import HEADER_NAME, encode_header
+from holdfast.runtime.settings import LogIdentity
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S
 
@@ -137,7 +138,7 @@ async def test_another_number_of_partitions_is_a_warning_and_the_real_one_counts
 @pytest.mark.parametrize(
     ("headers", "is_foreign"),
     [([None, None], True), ([None, "hf"], False), (["hf", None], False), ([], False)],
-    ids=["all without the header", "one damaged partition", "another damaged partition", "an empty topic"],
+    ids=["all without the header", "one with a stray record", "another with a stray record", "an empty topic"],
 )
 async def test_a_topic_of_another_program_is_refused(
     admin: AdminClient,
@@ -157,8 +158,9 @@ async def test_a_topic_of_another_program_is_refused(
     assert producer.flush(PATIENCE_S) == 0
     found, _ = await ensure_state_topic(admin, metadata, one_copy(name), kafka)
     clients = KafkaClients({"bootstrap.servers": kafka})
+    beginnings = read_beginnings(clients, found, LogIdentity("cluster", found.topic_id, 3), 20_000)
     if is_foreign:
         with pytest.raises(StateTopicError, match=r"Another program writes topic .* as in partition [01]"):
-            refuse_foreign_topic(clients, found, 20_000)
+            refuse_foreign_topic(name, beginnings)
     else:
-        refuse_foreign_topic(clients, found, 20_000)
+        refuse_foreign_topic(name, beginnings)

@@ -6,7 +6,7 @@ import logging
 import re
 import signal
 from subprocess import Popen, TimeoutExpired
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -26,7 +26,43 @@ _WORKER_LOST: Final = re.compile(r"at org\.apache\.spark\.api\.python\.PythonWor
 _JAVA_NEVER_CAME: Final = "JAVA_GATEWAY_EXITED"
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _CAUSE: Final = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
+#: The words of Kafka's consumer for a record batch that it cannot take apart; the fetched offset is not always told.
+_DAMAGE: Final = (
+    re.compile(
+        r"Record batch for partition (?P<place>\S+) at offset (?P<offset>\d+) is invalid, cause: (?P<why>[^\n]*)"
+    ),
+    re.compile(
+        r"Encountered corrupt (?P<why>message) when fetching offset (?P<offset>\d+) for topic-partition (?P<place>\S+)"
+    ),
+    re.compile(r"Received (?P<why>exception when fetching the next record) from (?P<place>\S+?)\."),
+)
 _PACKAGE: Final = re.compile(r"^(?:[a-z]\w*\.)+(?=[A-Z])")
+
+
+class DamagedLog(NamedTuple):
+    """A record batch that Spark cannot take apart."""
+
+    log_partition: int
+    offset: int | None  #: of the batch; None: it was not told
+    why: str
+
+
+def find_damage(error: BaseException, topic: str) -> DamagedLog | None:
+    """Return which record batch of a topic an error tells to be damaged; None: it tells of something else."""
+    try:
+        text = str(error)
+    except SPARK_ERRORS:  # the text of an exception of Java's is asked of Java, which may be gone
+        return None
+    for pattern in _DAMAGE:
+        found = pattern.search(text)
+        if found is None:
+            continue
+        name, _, number = found["place"].rpartition("-")
+        if name == topic and number.isdecimal():
+            offset = found.groupdict().get("offset")
+            why = found["why"].strip().removesuffix(".")[:_LINE_CHARACTERS_MAX]
+            return DamagedLog(int(number), None if offset is None else int(offset), why)
+    return None
 
 
 def explain(error: BaseException, java: Popen[bytes] | None) -> CompactionError:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -21,14 +23,22 @@ from pyspark.sql.streaming.query import StreamingQuery
 from holdfast.broker.jars import spark_kafka_jars
 from holdfast.daemon.compaction.config import CompactionConfig
 from holdfast.daemon.compaction.errors import CompactionError, TopicMadeAgain
-from holdfast.daemon.compaction.failures import SPARK_ERRORS, explain, reason, silence_accumulators, silence_py4j
+from holdfast.daemon.compaction.failures import (
+    SPARK_ERRORS,
+    DamagedLog,
+    explain,
+    find_damage,
+    reason,
+    silence_accumulators,
+    silence_py4j,
+)
 from holdfast.daemon.compaction.files import Directory
 from holdfast.daemon.compaction.folding_processor import INPUT_COLUMNS, OUTPUT, FoldingProcessor
 from holdfast.daemon.compaction.history_writer import HistoryWriter
 from holdfast.daemon.compaction.java_properties import to_java
 from holdfast.daemon.compaction.pace import Pace
 from holdfast.daemon.compaction.query_log import QUERY, QueryLog
-from holdfast.daemon.compaction.report import BatchReport
+from holdfast.daemon.compaction.report import BatchReport, PartitionReport
 from holdfast.daemon.compaction.sink import Sink
 from holdfast.daemon.compaction.topics import Topics
 from holdfast.daemon.compaction.worker_start import run_with_slow_starts
@@ -64,9 +74,10 @@ def run(
     """Fold the log until told to stop, or, with `once`, to its end as it is now.
 
     A stop takes effect between two batches.
+    A log partition with a damaged record batch stands still, and the others are folded from the log's start again.
 
     Raises:
-        CompactionError: the job cannot go on; the text says why.
+        CompactionError: the job cannot go on, or with `once` could not read a log partition to its end; the text says why.
     """
     silence_py4j()
     # Spark takes its time to start, and what was cut meanwhile would be missing from the history.
@@ -77,6 +88,7 @@ def run(
         job = _Job(spark, config, topics, once, on_progress, stop or Event())
         while not run_with_slow_starts(job.run_query, config.worker_start_attempts_max):
             pass
+        job.refuse_damage()
 
 
 @contextmanager
@@ -147,8 +159,10 @@ def make_session(config: CompactionConfig) -> SparkSession:
     return builder.getOrCreate()
 
 
-def read_log(spark: SparkSession, config: CompactionConfig, records_per_batch: int) -> DataFrame:
-    """Return the stream of all records of the state topic, with the columns that the fold needs."""
+def read_log(
+    spark: SparkSession, config: CompactionConfig, records_per_batch: int, log_partitions: Sequence[int] | None = None
+) -> DataFrame:
+    """Return the stream of all records of the state topic, or of some log partitions, with the columns that the fold needs."""
     options = {f"kafka.{name}": value for name, value in to_java(config.kafka_properties).items()} | {
         "kafka.bootstrap.servers": config.bootstrap_servers,
         "kafka.isolation.level": "read_uncommitted",
@@ -156,7 +170,11 @@ def read_log(spark: SparkSession, config: CompactionConfig, records_per_batch: i
         "kafka.fetch.max.wait.ms": str(_FETCH_WAIT_MS),
         "kafka.max.poll.records": str(_POLL_RECORDS),
         "kafka.enable.metrics.push": "false",
-        "subscribe": config.state_topic,
+        **(
+            {"subscribe": config.state_topic}
+            if log_partitions is None
+            else {"assign": json.dumps({config.state_topic: list(log_partitions)})}
+        ),
         "startingOffsets": "earliest",
         # The log is cut at its start as a matter of course; the fold sees each cut by itself.
         "failOnDataLoss": "false",
@@ -203,6 +221,8 @@ class _Job:
         self._pace = Pace(config.offsets_per_trigger_max, config.bytes_per_trigger_max)
         #: Of the topic that the last query read.
         self._state_topic_id = b""
+        #: By log partition of that topic; such a one stands still until the job is started again.
+        self._damaged: dict[int, PartitionReport] = {}
 
     def run_query(self) -> bool:
         """Fold the state topic that there is; returns whether all is done, False when another query is to go on."""
@@ -218,6 +238,8 @@ class _Job:
         if is_first and own.exists(_STOPPED_FILE):
             # Spark has read past the record that stopped the fold, so only from the log's start can it come back to it.
             own.remove()
+        if is_first:
+            self._damaged.clear()
         self._state_topic_id = state_topic_id
         writer = HistoryWriter(self._spark, config.history_dir, state_topic_id, own) if config.history_dir else None
         if is_first and writer is not None:
@@ -247,6 +269,7 @@ class _Job:
                 if self._stop.is_set() or is_paced_anew.is_set():
                     raise _Ending
                 report = sink.write(batch, batch_id)
+                report = replace(report, partitions=(*report.partitions, *self._damaged.values()))
                 if self._on_progress is not None:
                     self._on_progress(report)
                 if self._pace.adapt(report):
@@ -256,9 +279,10 @@ class _Job:
                 raise
 
         processor = FoldingProcessor(state_topic_id, partition_count, writer is not None)
+        whole = [number for number in range(partition_count) if number not in self._damaged] if self._damaged else None
         interval = f"{config.trigger_interval_ms} milliseconds"
         query = (
-            fold_log(read_log(self._spark, config, self._pace.records), processor)
+            fold_log(read_log(self._spark, config, self._pace.records, whole), processor)
             .writeStream.foreachBatch(write)
             .option("checkpointLocation", f"{own.path}/{QUERY}")
             .trigger(**{"availableNow": True} if self._once else {"processingTime": interval})
@@ -274,9 +298,63 @@ class _Job:
             return is_all_done
         except TopicMadeAgain:
             return self._stop.is_set()
+        except SPARK_ERRORS as error:
+            damage = find_damage(error, config.state_topic)
+            if damage is None or damage.log_partition in self._damaged:
+                raise
+            query.stop()
+            self._leave_out(damage, partition_count)
+            # Spark has planned a batch with what is damaged, and would repeat it for ever.
+            own.remove()
+            own.write_text(_STOPPED_FILE, "")
+            return self._stop.is_set()
         finally:
             with suppress(*SPARK_ERRORS):
                 query.stop()
+
+    def refuse_damage(self) -> None:
+        """Tell that log partitions were not read to their end, where the job was to do that and no more.
+
+        Raises:
+            CompactionError: there are such.
+        """
+        if self._once and self._damaged:
+            raise CompactionError(self._damage_text())
+
+    def _leave_out(self, damage: DamagedLog, partition_count: int) -> None:
+        """Let a log partition stand still.
+
+        Raises:
+            CompactionError: no other is left.
+        """
+        number = damage.log_partition
+        where = "" if damage.offset is None else f" at offset {damage.offset}"
+        self._damaged[number] = PartitionReport(
+            log_partition=number,
+            next_offset=damage.offset or 0,
+            covered_offset=-1,
+            live_count=0,
+            waiting_count=0,
+            records=0,
+            void_records=0,
+            skipped_records=0,
+            stopped_reason=f"the record batch{where} is damaged: {damage.why}",
+            stopped_offset=damage.offset,
+        )
+        if len(self._damaged) == partition_count:
+            raise CompactionError(self._damage_text())
+        _log.error(
+            "a log partition stands still for the job, because a record batch is damaged",
+            log_partition=number,
+            offset=damage.offset,
+            why=damage.why,
+        )
+
+    def _damage_text(self) -> str:
+        places = (
+            f"log partition {number} ({report.stopped_reason})" for number, report in sorted(self._damaged.items())
+        )
+        return f"The job cannot read {', '.join(places)}; let another broker lead each one, or restore the topic, and run the job again."
 
     def _find_topic(self) -> tuple[bytes, int] | None:
         """Return id and number of partitions of the state topic, None when the job is stopped before there is one."""

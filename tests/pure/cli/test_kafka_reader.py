@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, Message
 
 from holdfast.console.kafka_reader import KafkaReader
 from holdfast.console.outcomes import Exit, Failure
+from holdfast.kafka_clients import DAMAGE
 
 
 class FakeConsumer:
@@ -18,6 +19,7 @@ class FakeConsumer:
 
     def __init__(self, properties: dict[str, Any], **_: Any) -> None:
         assert properties["auto.offset.reset"] == "error"
+        assert properties["check.crcs"] is True
 
     def assign(self, places: object) -> None:
         pass
@@ -48,6 +50,18 @@ def test_a_topic_that_is_cut_while_it_is_read_is_no_matter_of_the_connection(
     assert (failure.exit_code, failure.message) == (
         Exit.FAILED,
         "t partition 2 was cut while it was read (offset out of range); run the command again.",
+    )
+
+
+@pytest.mark.parametrize("code", sorted(DAMAGE))
+def test_a_damaged_batch_is_named_with_its_place_and_nothing_behind_it_is_shown(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    failure = failure_of(monkeypatch, code, "failed CRC32C check")
+    assert (failure.exit_code, failure.message) == (
+        Exit.FAILED,
+        "t partition 2 cannot be read on: the record batch at offset 8 is damaged (failed CRC32C check); "
+        "let another broker lead it, and run the command again.",
     )
 
 

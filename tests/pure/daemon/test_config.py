@@ -217,6 +217,7 @@ def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
         ({"listen": "0.0.0.0:9492"}, "set advertised_listener as well"),
         ({"advertised_listener": "0.0.0.0:9492"}, "advertised_listener must be an address that clients can connect to"),
         ({"load_timeout_ms": 1_000}, "load_stall_ms must be at most load_timeout_ms"),
+        ({"fetch_wait_ms": 301}, "leader_silence_max_ms must be at least 10 times fetch_wait_ms, which is 3010"),
         ({"retry_backoff_ms": 40_000}, "retry_backoff_ms must be at most retry_backoff_max_ms"),
         ({"deleted_topic_grace_ms": 1_000}, "deleted_topic_grace_ms must be at least metadata_refresh_interval_ms"),
         ({"state_topic": "__share_group_state"}, "which a broker writes itself"),
@@ -232,6 +233,11 @@ def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
 def test_relations_are_checked(flags: dict[str, object], problem: str) -> None:
     (found,) = problems_of(flags=BROKERS | flags)
     assert problem in found
+
+
+def test_a_leader_may_be_silent_for_as_long_as_ten_fetches_are_held() -> None:
+    log = load_settings(flags=BROKERS | {"fetch_wait_ms": 300}).settings.log
+    assert log.leader_silence_max_ms == 10 * log.fetch_wait_ms
 
 
 @pytest.mark.parametrize("name", OWNED_PROPERTIES)

@@ -8,9 +8,16 @@ import pytest
 from confluent_kafka import KafkaError
 
 from holdfast import kafka_clients
-from holdfast.daemon.first_look import Beginning, LogProblem, find_problem, read_beginnings
-from holdfast.daemon.state_topic import StateTopic
-from holdfast.kafka_clients import KafkaClients
+from holdfast.daemon.first_look import (
+    Beginning,
+    LogProblem,
+    find_foreign,
+    find_problem,
+    read_beginnings,
+    refuse_foreign_topic,
+)
+from holdfast.daemon.state_topic import StateTopic, StateTopicError
+from holdfast.kafka_clients import DAMAGE, KafkaClients
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
 from holdfast.runtime.log import LogRecord
@@ -130,6 +137,8 @@ class Consumer:
 
     def __init__(self, settings: dict[str, Any], logger: object) -> None:
         assert settings["auto.offset.reset"] == "earliest"
+        assert settings["check.crcs"] is True
+        assert settings["fetch.queue.backoff.ms"] < settings["fetch.wait.max.ms"], "no start waits for a full queue"
         self.paused: list[int] = []
 
     def assign(self, places: list[Any]) -> None:
@@ -179,9 +188,53 @@ def test_a_log_partition_without_a_broker_stays_unknown_and_says_why(consumer: t
     assert "leader" in found[1].why_unread.lower()
 
 
-def test_damage_is_known_at_once_and_says_nothing_of_the_others(consumer: type[Consumer]) -> None:
-    consumer.told = [Told(0, checkpoint(0)), Told(1, code=KafkaError._BAD_MSG), Told(2, checkpoint(0))]
+@pytest.mark.parametrize("code", sorted(DAMAGE))
+def test_damage_is_known_at_once_and_says_nothing_of_the_others(consumer: type[Consumer], code: int) -> None:
+    consumer.told = [Told(0, checkpoint(0)), Told(1, code=code), Told(2, checkpoint(0))]
     found = read_beginnings(KafkaClients({}), TOPIC, OURS, 60_000)
     assert all(one.is_known for one in found)
     assert not found[1].is_empty
     assert find_problem("state", OURS, found) is None
+    refuse_foreign_topic("state", found)
+
+
+# ---- topics of other programs ----------------------------------------------------------------------------------------
+
+STRAY = LogRecord(0, b"key", b"value", None)
+
+
+@pytest.mark.parametrize(
+    ("told", "foreign"),
+    [
+        ([Told(0, STRAY), Told(1, STRAY), Told(2, STRAY)], 0),
+        ([Told(0, code=END), Told(1, code=END), Told(2, STRAY)], 2),
+        ([Told(0, code=KafkaError._BAD_MSG), Told(1, STRAY), Told(2, code=END)], 1),
+        ([Told(0, STRAY), Told(1, checkpoint(0)), Told(2, STRAY), Told(0, code=END), Told(2, code=END)], None),
+        ([Told(partition, code=KafkaError._BAD_MSG) for partition in range(3)], None),
+        ([Told(partition, code=END) for partition in range(3)], None),
+    ],
+    ids=["all of them", "the only records", "beside a damaged one", "one of ours", "all are damaged", "an empty topic"],
+)
+def test_a_topic_is_foreign_where_no_log_partition_begins_with_a_record_of_ours(
+    consumer: type[Consumer], told: list[Told], foreign: int | None
+) -> None:
+    consumer.told = [*told]
+    found = read_beginnings(KafkaClients({}), TOPIC, OURS, 60_000)
+    assert find_foreign(found) == foreign
+    if foreign is not None:
+        with pytest.raises(
+            StateTopicError, match=f"^Another program writes topic state: .* as in partition {foreign}; "
+        ):
+            refuse_foreign_topic("state", found)
+
+
+def test_a_topic_of_another_program_is_not_read_to_its_end(consumer: type[Consumer]) -> None:
+    consumer.told = [Told(partition, STRAY._replace(offset=offset)) for offset in range(50) for partition in range(3)]
+    found = read_beginnings(KafkaClients({}), TOPIC, OURS, 60_000)
+    assert find_foreign(found) == 0
+    assert len(consumer.told) == 3 * 49
+
+
+def test_while_a_log_partition_has_told_nothing_no_topic_is_foreign(consumer: type[Consumer]) -> None:
+    consumer.told = [Told(0, STRAY), Told(1, STRAY), Told(2, code=KafkaError.LEADER_NOT_AVAILABLE)]
+    assert find_foreign(read_beginnings(KafkaClients({}), TOPIC, OURS, 50)) is None

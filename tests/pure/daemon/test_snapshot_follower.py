@@ -204,6 +204,41 @@ def test_what_is_in_the_way_is_answered_counted_and_told() -> None:
     )
 
 
+def test_damage_in_the_topic_costs_a_load_of_the_whole_log_one_line_and_nothing_else() -> None:
+    world, log = World(), some_log()
+    Job(world, log).run()
+    world.ask()
+    world.follower.records_read(LOG_PARTITION, 1, [])
+    damage = "the record batch at offset 3 is damaged: its checksum is wrong"
+    for _ in range(2):  # the second one is of a reading that has ended
+        world.follower.read_failed(LOG_PARTITION, 1, ReadError(damage, is_alarm=True))
+    assert world.answers == [(LOG_PARTITION, 7, None)]
+    assert world.refused() == {Refusal.UNREADABLE: 1}
+    assert world.lines == [
+        ("warning", "load reads the whole log", {"partition": LOG_PARTITION, "reason": "unreadable", "why": damage})
+    ]
+    assert world.log.reads(LOG_PARTITION) is None
+    world.lines.clear()
+    world.ask()
+    world.settle()
+    base = world.answers[-1][2]
+    assert base is not None, "a copy that is whole again serves the next load"
+    assert base.offset == len(log.records) - 1
+    assert world.lines == []
+
+
+def test_damage_behind_what_was_read_stops_the_following_and_no_log_partition() -> None:
+    world, log = World(), some_log()
+    followed(world, log)
+    world.lines.clear()
+    answers = [*world.answers]
+    world.follower.read_failed(LOG_PARTITION, 1, ReadError("the record batch at offset 9 is damaged", is_alarm=True))
+    assert (world.answers, world.refused()) == (answers, {})
+    assert world.log.reads(LOG_PARTITION) is None
+    world.pass_time(30_000)
+    assert world.log.reads(LOG_PARTITION) is not None, "it is tried again"
+
+
 def test_memory_is_bounded() -> None:
     world, log = World(bytes_max=1_000), some_log()
     Job(world, log).run()

@@ -581,6 +581,26 @@ async def test_no_log_partition_serves_where_partitions_were_added_before_the_st
     await stopped(world)
 
 
+async def test_a_topic_of_another_program_ends_the_start_and_is_not_waited_for() -> None:
+    topic = MemoryTopic(2)
+    for partition in range(2):
+        topic.write_foreign(partition, b"key", b"value", None)
+    world, beginnings = await starting(topic)
+    unread = beginnings.__call__
+
+    def read_no_further(*asked: Any) -> list[Beginning]:
+        found = unread(*asked)
+        for beginning in found:
+            beginning.is_known = False
+        return found
+
+    world.upkeep._read_beginnings = read_no_further
+    with pytest.raises(StateTopicError, match="Another program writes topic"):
+        await asyncio.wait_for(world.upkeep.look_at_beginnings(), 60)
+    assert beginnings.look_count == 1
+    await stopped(world)
+
+
 async def test_a_log_restored_in_part_serves_nothing_until_an_admin_accepts_each_log_partition() -> None:
     before = await filled({A: 1, B: 3})
     await ended(before)

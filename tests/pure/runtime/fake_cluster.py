@@ -16,6 +16,8 @@ from tests.waiting import wait_until
 
 _FOUND = Struct(">ihqqi")
 _ASKED = Struct(">iiq")
+_CUT = Struct(">iqi")
+_CUT_TO = Struct(">iqh")
 
 
 class FakeCluster:
@@ -30,6 +32,9 @@ class FakeCluster:
         self.records: dict[tuple[int, int], list[tuple[int, bytes]]] = defaultdict(list)  #: batches by their end
         self.produced: list[tuple[int, int, list[bytes | None]]] = []  #: (broker, partition, values)
         self.base_offset = self.error_code = 0  #: told to every Produce
+        self.cut: list[
+            tuple[int, int, int, int]
+        ] = []  #: (broker, partition, offset, time-out in ms) of each DeleteRecords
         self.asked: list[tuple[int, int]] = []  #: (broker, API)
         self.held: set[tuple[int, int]] = set()  #: (broker, API) that does not answer
         self.waiting: deque[tuple[int, int, asyncio.Future[None]]] = deque()
@@ -67,6 +72,7 @@ class FakeCluster:
             1: self._fetch,
             2: self._list,
             3: self._name,
+            21: self._delete,
         }
         return answers[api_key](broker_id, body)
 
@@ -96,6 +102,16 @@ class FakeCluster:
             start, end = self.offsets.get((broker_id, partition), (0, 0))
             parts.append(_FOUND.pack(partition, 0, -1, start if which == frames.EARLIEST else end, 0))
         return b"".join(parts)
+
+    def _delete(self, broker_id: int, body: bytes) -> bytes:
+        """Cut a log, or answer the error that is told to every Produce."""
+        partition, before_offset, timeout_ms = _CUT.unpack_from(body, len(body) - _CUT.size)
+        _, end = self.offsets.get((broker_id, partition), (0, 0))
+        if not self.error_code:
+            self.offsets[broker_id, partition] = before_offset, end
+        self.cut.append((broker_id, partition, before_offset, timeout_ms))
+        named = bytes(4) + (1).to_bytes(4, "big") + b"\x00\x05topic" + (1).to_bytes(4, "big")
+        return named + _CUT_TO.pack(partition, before_offset, self.error_code)
 
     def _name(self, _: int, __: bytes) -> bytes:
         return metadata(self.leaders, broker_ids=range(1, self.broker_count + 1))

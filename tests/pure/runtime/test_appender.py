@@ -658,3 +658,72 @@ async def test_records_that_waited_for_a_batch_are_in_the_time_of_the_next_one_o
     assert lanes.make_batch(0) is None, "there is nothing"
     lanes.forget(7)
     assert await appender.close(5)
+
+
+async def test_a_batch_that_cannot_be_built_fails_its_owner_alone(brokers: FakeBrokers) -> None:
+    told: list[tuple[int, bytes, str]] = []
+    reported: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(context["message"]))
+    appender = Appender(
+        CONFIG,
+        brokers,  # type: ignore[arg-type]
+        lambda *_: None,
+        lambda *failed: told.append(failed),
+        lambda: 1_000,
+    )
+    appender.append(0, b"k", b"good", b"h1")
+    appender.append(0, b"k", bytes(20), "no bytes")  # type: ignore[arg-type]
+    appender.append(1, b"k", b"other", b"h1")
+    await wait_until(lambda: bool(told))
+    ((partition, header, why),) = told
+    assert (partition, header) == (0, b"h1")
+    assert why.startswith("no batch could be built: ")
+    assert reported == ["building a batch of partition 0 failed"]
+    await brokers.wait_requests(1)
+    assert [batches_of(body) for _, _, body in brokers.requests] == [{1: [b"other"]}]
+    appender.append(0, b"k", b"checkpoint", b"h2")
+    await brokers.wait_requests(2)
+    assert batches_of(brokers.requests[1][2]) == {0: [b"checkpoint"]}
+    assert await appender.close(5)
+    assert (appender.lanes._records, appender.lanes._bytes) == (0, 0)
+
+
+async def test_a_close_waits_for_what_a_broker_that_asked_for_a_pause_is_not_sent_yet(brokers: FakeBrokers) -> None:
+    appender = make_appender(brokers)
+    brokers.answers.append(lambda body: throttled(body, 100))
+    appender.append(0, b"k", b"1", b"h1")
+    await wait_until(lambda: bool(brokers.requests) and not appender._under_way)
+    appender.append(0, b"k", b"2", b"h2")
+    assert await appender.close(60)
+    assert [batches_of(body) for _, _, body in brokers.requests] == [{0: [b"1"]}, {0: [b"2"]}]
+
+
+async def test_nothing_is_tried_again_after_a_close_that_gave_up(brokers: FakeBrokers) -> None:
+    appender = make_appender(brokers, message_timeout_ms=60_000, retry_backoff_ms=60_000)
+    brokers.always = lambda body: produced(body, 7)
+    appender.append(0, b"k", b"1", b"h1")
+    await wait_until(lambda: bool(appender._tasks))
+    assert not await appender.close(0)
+    await wait_until(lambda: not appender._tasks)
+    assert len(brokers.requests) == 1
+
+
+async def test_records_wait_for_company_as_long_as_they_are_to_linger(brokers: FakeBrokers) -> None:
+    appender = make_appender(brokers, linger_ms=60_000)
+    for number in range(2):
+        appender.append(0, b"k", b"%d" % number, b"h")
+        for _ in range(10):
+            await asyncio.sleep(0)
+    assert brokers.requests == []
+    assert await appender.close(5)
+    assert [batches_of(body) for _, _, body in brokers.requests] == [{0: [b"0", b"1"]}]
+
+
+async def test_records_that_lingered_are_sent_without_more_company(brokers: FakeBrokers) -> None:
+    appender = make_appender(brokers, linger_ms=1)
+    for number in range(2):
+        appender.append(0, b"k", b"%d" % number, b"h")
+        await brokers.wait_requests(number + 1)
+        await wait_until(lambda: not appender._under_way)
+    assert await appender.close(5)

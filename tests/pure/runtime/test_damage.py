@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from holdfast.runtime.follower import Follower, FollowerConfig
+from holdfast.runtime.fetch_session import FollowerConfig
+from holdfast.runtime.follower import Follower
 from holdfast.runtime.kafka_frames import Fetched
 from holdfast.runtime.lanes import SentBatch
 from tests.pure.runtime.fake_brokers import FakeBrokers, batch, fetched, sealed, targets_of

@@ -8,7 +8,8 @@ import pytest
 from kio.schema.fetch.v12.request import FetchRequest
 from kio.serial import entity_reader
 
-from holdfast.runtime.follower import Follower, FollowerConfig
+from holdfast.runtime.fetch_session import FollowerConfig
+from holdfast.runtime.follower import Follower
 from holdfast.runtime.kafka_frames import Fetched
 from holdfast.runtime.lanes import SentBatch
 from holdfast.runtime.log import LogRecord
@@ -507,3 +508,18 @@ async def test_a_broker_that_asks_for_a_pause_is_fetched_from_when_it_is_over(
     brokers.answer_one()
     await brokers.wait_requests(2)
     assert loop.time() - began_s >= 0.1
+
+
+async def test_while_a_broker_wants_a_pause_it_is_asked_nothing_and_the_rest_of_the_node_goes_on(
+    tail: Follower, brokers: FakeBrokers, told: Told
+) -> None:
+    brokers.always = lambda _: (60_000).to_bytes(4, "big") + fetched([])[4:]
+    tail.follow(0, 3, 5)
+    await brokers.wait_requests(1)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    tail.follow(1, 3, 5)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(brokers.requests) == 1
+    await asyncio.wait_for(tail.close(), 60)

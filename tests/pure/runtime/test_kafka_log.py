@@ -33,6 +33,9 @@ class Listener(Told):
     def latest_offsets(self, round_number: int, offsets: dict[int, int | None]) -> None:
         self.lines.append(f"round {round_number}: {offsets}")
 
+    def records_deleted(self, partition: int, log_start_offset: int | None, why: str) -> None:
+        self.lines.append(f"{partition}: log starts at {log_start_offset}, {why or 'as asked'}")
+
     def log_start_found(self, partition: int, instance: int, log_start_offset: int | None) -> None:
         self.lines.append(f"{partition} instance {instance}: log start {log_start_offset}")
 
@@ -347,3 +350,62 @@ async def test_a_leader_that_was_frozen_is_believed_only_when_another_broker_nam
         assert number < 20
     assert log._brokers.confirmed_s(1) > frozen_s
     await log.close(1)
+
+
+async def test_records_are_deleted_at_the_leader_and_the_new_start_is_told(
+    cluster: FakeCluster, told: Listener
+) -> None:
+    log = make_log(cluster, request_timeout_ms=7_000)
+    await log.start(told)  # type: ignore[arg-type]
+    cluster.offsets = {(1, 0): (0, 50), (2, 1): (0, 50)}
+    log.delete_records(1, 30)
+    await wait_until(lambda: bool(told.lines))
+    assert told.lines == ["1: log starts at 30, as asked"]
+    assert cluster.cut == [(2, 1, 30, 7_000)]
+    log.ask_log_start(1, 1)
+    await wait_until(lambda: len(told.lines) == 2)
+    assert told.lines[1] == "1 instance 1: log start 30"
+    await log.close(1)
+
+
+async def test_a_cut_that_is_refused_or_that_nobody_takes_is_told_with_its_reason(
+    log: KafkaLog, cluster: FakeCluster, told: Listener
+) -> None:
+    """Whoever asked waits for it, and prunes no more before it is told."""
+    cluster.error_code = 42
+    log.delete_records(0, 30)
+    await wait_until(lambda: bool(told.lines))
+    assert told.lines.pop() == "0: log starts at None, the broker answered error 42"
+    log.delete_records(9, 30)
+    await wait_until(lambda: bool(told.lines))
+    line = told.lines.pop()
+    assert line.startswith("9: log starts at None, ")
+    assert not line.endswith(("as asked", ", "))
+    assert len(cluster.cut) == 1
+
+
+async def test_a_broker_that_knows_no_bounds_is_no_matter_of_a_reading_that_was_stopped(
+    log: KafkaLog, cluster: FakeCluster, told: Listener
+) -> None:
+    cluster.held.add((1, LIST_OFFSETS))
+    log.start_reading(0, 1)
+    await cluster.wait_asked(1, LIST_OFFSETS)
+    log.stop_reading(0)
+    cluster.leaders[0] = (2, 4)
+    await log._brokers.refresh()
+    cluster.let_go(1, LIST_OFFSETS)
+    await wait_until(lambda: not log._tasks)
+    assert told.lines == []
+
+
+async def test_a_close_leaves_nothing_that_goes_on(cluster: FakeCluster, told: Listener) -> None:
+    before = asyncio.all_tasks()
+    log = make_log(cluster)
+    await log.start(told)  # type: ignore[arg-type]
+    cluster.offsets = {(1, 0): (0, 0), (2, 1): (0, 9)}  # a tail, and a load whose end never comes
+    for partition in (0, 1):
+        log.start_reading(partition, 1)
+    await cluster.wait_asked(1, FETCH, 2)
+    await cluster.wait_asked(2, FETCH, 2)
+    assert await log.close(5)
+    await wait_until(lambda: not {task for task in asyncio.all_tasks() - before if not task.done()})

@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkRuntimeError, StreamingQueryException
 
-from holdfast.daemon.compaction.failures import SPARK_ERRORS, explain, reason, silence_py4j
+from holdfast.daemon.compaction.failures import SPARK_ERRORS, DamagedLog, explain, find_damage, reason, silence_py4j
 
 
 class Java:
@@ -130,3 +130,28 @@ def test_the_bridge_to_java_says_nothing_by_itself(caplog: pytest.LogCaptureFixt
     finally:
         root.filters[:] = filters
         logging.getLogger("py4j").setLevel(logging.NOTSET)
+
+
+@pytest.mark.parametrize(
+    ("cause", "found"),
+    [
+        (
+            "Record batch for partition my-state-12 at offset 345 is invalid, cause: Record is corrupt (stored crc = 1).",
+            DamagedLog(12, 345, "Record is corrupt (stored crc = 1)"),
+        ),
+        (
+            "Encountered corrupt message when fetching offset 345 for topic-partition my-state-12",
+            DamagedLog(12, 345, "message"),
+        ),
+        (
+            "Received exception when fetching the next record from my-state-12. If needed, please seek past the record",
+            DamagedLog(12, None, "exception when fetching the next record"),
+        ),
+        ("Record batch for partition state-12 at offset 345 is invalid, cause: another topic", None),
+        ("Record batch for partition my-state at offset 345 is invalid, cause: no number", None),
+        ("Failed to construct kafka consumer", None),
+    ],
+)
+def test_a_damaged_batch_is_found_in_what_spark_fails_with(cause: str, found: DamagedLog | None) -> None:
+    text = f"[STREAM_FAILED] Query [id = 1] terminated\nCaused by: org.apache.kafka.common.KafkaException: {cause}\n\tat a.b.C"
+    assert find_damage(StreamingQueryException(text), "my-state") == found
