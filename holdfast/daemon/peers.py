@@ -70,8 +70,8 @@ class Peers:
         self._open: dict[Peer, None] = {}
         #: Connections with answers to be written in this turn of the loop.
         self._unflushed: list[Peer] = []
-        #: Connections whose next request waits for others to end.
-        self._starved: list[Peer] = []
+        #: Connections whose next request waits for others to end, each once however often it asks.
+        self._starved: dict[Peer, None] = {}
         #: Bytes of requests that have begun to arrive or wait for their turn, on all connections.
         self.buffered_bytes = 0
         #: Answers given to sockets, in bytes; more than what is left there, until it is counted again.
@@ -115,6 +115,7 @@ class Peers:
         """Take note that a connection is gone; again is harmless."""
         if peer in self._open:
             del self._open[peer]
+            self._starved.pop(peer, None)
             self.admission.leave(peer.host)
         if self.is_draining:
             self.look_for_end()
@@ -191,12 +192,12 @@ class Peers:
 
     def starve(self, peer: Peer) -> None:
         """Have `peer` work again when requests of others have ended."""
-        self._starved.append(peer)
+        self._starved[peer] = None
 
     def feed(self) -> None:
         """Let those work who waited for others, if there is room."""
         if self._starved and self.held.work_bytes < self.limits.requests_in_flight_bytes_max:
-            starved, self._starved = self._starved, []
+            starved, self._starved = self._starved, {}
             for peer in starved:
                 self.turns.wait(peer)
 
