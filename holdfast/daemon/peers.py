@@ -237,6 +237,7 @@ class Peer:
         self._is_in_step = False
         self._is_flush_due = False
         self._is_writing_paused = False
+        self._writing_paused_ms = 0.0
         self._is_reading_paused = False
         self._buffered_bytes = 0
 
@@ -282,6 +283,7 @@ class Peer:
     def pause_writing(self) -> None:
         """Begin no more requests until the client takes its answers."""
         self._is_writing_paused = True
+        self._writing_paused_ms = self._peers.now_ms()
         self._update_reading()
 
     def resume_writing(self) -> None:
@@ -350,7 +352,12 @@ class Peer:
 
     def close_if_overdue(self, now_ms: float) -> None:
         """Close a connection whose time is up."""
-        if self._connection is not None and (violation := self._connection.overdue(now_ms)) is not None:
+        if self._connection is None:
+            return
+        violation, idle_ms = self._connection.overdue(now_ms), self._peers.limits.connections_max_idle_ms
+        if violation is None and self._is_writing_paused and now_ms - self._writing_paused_ms > idle_ms:
+            violation = Violation("idle", f"it took too few of its answers for {idle_ms} ms")
+        if violation is not None:
             # Silence is no offence: Kafka's clients leave connections to the idle limit.
             self.close(violation, is_offence=violation.kind != "idle")
 

@@ -474,6 +474,23 @@ async def test_a_connection_that_waits_for_memory_does_so_once_and_only_while_it
         served.service.release()
 
 
+async def test_a_client_that_takes_no_answers_is_idle_after_a_time_though_requests_of_it_wait() -> None:
+    now_s = 100.0
+    async with serve(LimitSettings(connections_max_idle_ms=5_000), clock=lambda: now_s) as served:
+        transports = [CountingTransport(), CountingTransport()]
+        silent, reading = [await peer_of(served, transport) for transport in transports]
+        for peer in (silent, reading):
+            peer.pause_writing()
+            peer.data_received(write_frame(1))
+        now_s += 4
+        reading.resume_writing()
+        reading.pause_writing()
+        now_s += 2
+        served.server.peers.close_overdue()
+        assert [transport.is_closed for transport in transports] == [True, False]
+        assert served.reports.kinds == []
+
+
 async def test_an_address_in_use_is_one_clear_error() -> None:
     async with serve() as served:
         second = Server(Peers(lambda request, respond: None, {}, LimitSettings(), Reports()))
