@@ -10,10 +10,14 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Final
 
+import structlog
+
 from holdfast.daemon.broker_silence import BrokerSilence
 from holdfast.runtime.broker_connection import ConnectionOptions
 from holdfast.runtime.brokers import Brokers
 from holdfast.runtime.metrics import Registry
+
+_log = structlog.get_logger(__name__)
 
 _PURPOSE: Final = "watch"
 
@@ -78,15 +82,20 @@ class BrokerWatch:
         self._brokers.close()
 
     async def _look_for_ever(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
-            leaders = {partition: broker for partition, (broker, _) in self._brokers.leaders.items()}
             if self._brokers.is_known:
-                known, problem = self._brokers.addresses, self.problem
-                self._silence.look(loop.time(), leaders, self._partition_count, known, self._heard, self._question_s)
-                if problem and not self.problem:
-                    self._answered_again()
+                try:
+                    self._look()
+                except Exception:  # a bug in one look must not be the last: readiness would stay as it was
+                    _log.exception("the look at brokers failed")
             await asyncio.sleep(self._look_s)
+
+    def _look(self) -> None:
+        leaders = {partition: broker for partition, (broker, _) in self._brokers.leaders.items()}
+        now_s, known, problem = asyncio.get_running_loop().time(), self._brokers.addresses, self.problem
+        self._silence.look(now_s, leaders, self._partition_count, known, self._heard, self._question_s)
+        if problem and not self.problem:
+            self._answered_again()
 
     async def _ask_for_ever(self) -> None:
         while True:

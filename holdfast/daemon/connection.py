@@ -161,14 +161,24 @@ class Request:
         self.hold(size_bytes)
         return True
 
+    def end_work(self) -> None:
+        """Give back what carrying it out takes; what its answer takes, it holds on."""
+        work_bytes, self._work_bytes = self._work_bytes, 0
+        held = self._held
+        while held is not None:
+            held.work_bytes -= work_bytes
+            held = held.whole
+
     def release(self) -> None:
-        """Give back what it holds; again is harmless."""
-        answer_bytes, work_bytes = self._answer_bytes, self._work_bytes
-        self._answer_bytes = self._work_bytes = 0
+        """Give back what it holds, its answer included; again is harmless."""
+        self.end_work()
+        if self._reply is not None:
+            # The log may know of the request for a while yet.
+            self._reply, self._pieces = b"", None
+        answer_bytes, self._answer_bytes = self._answer_bytes, 0
         held = self._held
         while held is not None:
             held.answer_bytes -= answer_bytes
-            held.work_bytes -= work_bytes
             held = held.whole
 
 
@@ -321,6 +331,8 @@ class Connection:
         """Take the answer to a request, once for each; it leaves when those before it have."""
         assert request._reply is None, "a request is answered once"
         request._reply = body
+        # Others may begin, however long the client takes for the answers before this one.
+        request.end_work()
         if request is self._in_flight[0]:
             self._let_leave()
 

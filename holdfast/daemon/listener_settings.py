@@ -85,7 +85,9 @@ class LimitSettings(Component):
         "long at least; with none so silent, the new one is closed.",
     )
     connections_max_idle_ms: int = time_ms(
-        10 * MINUTE_MS, "A connection without a request for so long is closed.", kafka="connections.max.idle.ms"
+        10 * MINUTE_MS,
+        "A connection without a request for so long is closed, and so is one whose client does not take its answers.",
+        kafka="connections.max.idle.ms",
     )
     request_slice_ms: int = time_ms(
         5, "Requests are worked on for so long, then the loop turns to sockets and the log before it goes on with them."

@@ -70,8 +70,8 @@ class Peers:
         self._open: dict[Peer, None] = {}
         #: Connections with answers to be written in this turn of the loop.
         self._unflushed: list[Peer] = []
-        #: Connections whose next request waits for others to end.
-        self._starved: list[Peer] = []
+        #: Connections whose next request waits for others to end, each once however often it asks.
+        self._starved: dict[Peer, None] = {}
         #: Bytes of requests that have begun to arrive or wait for their turn, on all connections.
         self.buffered_bytes = 0
         #: Answers given to sockets, in bytes; more than what is left there, until it is counted again.
@@ -115,6 +115,7 @@ class Peers:
         """Take note that a connection is gone; again is harmless."""
         if peer in self._open:
             del self._open[peer]
+            self._starved.pop(peer, None)
             self.admission.leave(peer.host)
         if self.is_draining:
             self.look_for_end()
@@ -191,12 +192,12 @@ class Peers:
 
     def starve(self, peer: Peer) -> None:
         """Have `peer` work again when requests of others have ended."""
-        self._starved.append(peer)
+        self._starved[peer] = None
 
     def feed(self) -> None:
         """Let those work who waited for others, if there is room."""
         if self._starved and self.held.work_bytes < self.limits.requests_in_flight_bytes_max:
-            starved, self._starved = self._starved, []
+            starved, self._starved = self._starved, {}
             for peer in starved:
                 self.turns.wait(peer)
 
@@ -236,6 +237,7 @@ class Peer:
         self._is_in_step = False
         self._is_flush_due = False
         self._is_writing_paused = False
+        self._writing_paused_ms = 0.0
         self._is_reading_paused = False
         self._buffered_bytes = 0
 
@@ -281,6 +283,7 @@ class Peer:
     def pause_writing(self) -> None:
         """Begin no more requests until the client takes its answers."""
         self._is_writing_paused = True
+        self._writing_paused_ms = self._peers.now_ms()
         self._update_reading()
 
     def resume_writing(self) -> None:
@@ -349,7 +352,12 @@ class Peer:
 
     def close_if_overdue(self, now_ms: float) -> None:
         """Close a connection whose time is up."""
-        if self._connection is not None and (violation := self._connection.overdue(now_ms)) is not None:
+        if self._connection is None:
+            return
+        violation, idle_ms = self._connection.overdue(now_ms), self._peers.limits.connections_max_idle_ms
+        if violation is None and self._is_writing_paused and now_ms - self._writing_paused_ms > idle_ms:
+            violation = Violation("idle", f"it took too few of its answers for {idle_ms} ms")
+        if violation is not None:
             # Silence is no offence: Kafka's clients leave connections to the idle limit.
             self.close(violation, is_offence=violation.kind != "idle")
 

@@ -102,7 +102,8 @@ class Upkeep:
         self._topic, self._kafka, self._log_renewed = topic, kafka, log_renewed
         self.deleted = DeletedTopics(settings.deleted_topics, cluster_id)
         self._every(settings.log.state_topic_check_interval_ms, lambda: self._check_topic(kafka))
-        self._every(settings.load.retry_backoff_max_ms, self._look_again)
+        # As after any alarm: log partitions of another log are read as a whole.
+        self._every(settings.load.alarm_backoff_ms, self._look_again)
         self._every(_ROLL_INTERVAL_MS, self._roll)
         readers = self._shards.readers = self._make_readers()
         if readers.groups:

@@ -178,6 +178,8 @@ def decode_in_steps(
     done, done_batches = 0, 0
     try:
         count, offset = read_count(data, offset, _TOPIC_SIZE_MIN, "Topics")
+        if count > bounds.share_partitions:  # each has one at least, in a request that asks for anything
+            raise _too_many_partitions(offset, bounds)
         for _ in range(count):
             topic_id, _ = _unpack_topic(data, offset)
             partition_count, offset = read_count(data, offset + 16, _PARTITION_SIZE_MIN, "Topics.Partitions")
@@ -204,6 +206,9 @@ def decode_in_steps(
             offset = skip_tags(data, offset, "Topics")
             topics.append((topic_id, partitions))
             done += 1
+            if done >= _PARTITIONS_PER_STEP:  # topics may name no partition
+                done = done_batches = 0
+                yield True
         _end(data, offset)
     except (StructError, IndexError) as error:
         raise MalformedBody("Topics", offset, "the bytes end in the middle of it") from error

@@ -27,6 +27,7 @@ class World:
         self.leaders = {0: (1, 1), 1: (2, 1)}
         self.asked: list[str] = []
         self.recoveries = 0
+        self.fails_to_recover = False
         monkeypatch.setattr(BrokerConnection, "open", self._open)
         self.watch = BrokerWatch(
             self.options,
@@ -40,6 +41,8 @@ class World:
 
     def _answered_again(self) -> None:
         self.recoveries += 1
+        if self.fails_to_recover:
+            raise RuntimeError("a bug")
 
     def hear(self, host: str) -> None:
         """Let an answer come on some other connection of this process."""
@@ -146,3 +149,14 @@ async def test_addresses_of_the_past_are_forgotten(monkeypatch: pytest.MonkeyPat
         await passes(
             lambda: {host for host, _ in world.options.answers.by_address} == {"host-1", "host-2", "bootstrap"}
         )
+
+
+async def test_a_bug_in_one_look_is_not_the_last_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with watched(monkeypatch) as world:
+        world.fails_to_recover = True
+        for _ in range(2):
+            world.frozen.add("host-2")
+            await passes(lambda: world.watch.problem)
+            world.frozen.clear()
+            await passes(lambda: not world.watch.problem)
+        assert world.recoveries == 2

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast.daemon.connection import Api, Connection, Request
+from holdfast.daemon.connection import Api, Connection, Held, Request
 from holdfast.daemon.listener_settings import LimitSettings
 from holdfast.records import frames
 from holdfast.records.compact import encode_string
@@ -166,6 +166,31 @@ def test_requests_in_flight_are_bounded_in_bytes() -> None:
     assert resume(connection, 2) == []
     connection.reply(requests[1], b"")
     assert [request.correlation_id for request in resume(connection, 3)] == [3]
+
+
+def test_an_answer_that_waits_for_others_takes_no_room_for_work() -> None:
+    node = Held()
+    connection = Connection(APIS, LIMITS, "10.0.0.1:5555", 0, node)
+    (first,) = receive(connection, write_frame(1), 1)
+    alone = node.work_bytes
+    (second,) = receive(connection, write_frame(2, bytes(500)), 1)
+    second.hold(7)
+    connection.reply(second, iter((b"piece",)))
+    assert (node.work_bytes, node.answer_bytes) == (alone, 7)
+    connection.reply(first, b"")
+    assert (node.work_bytes, node.answer_bytes) == (0, 7)
+    assert connection.has_more_to_encode
+
+
+def test_a_request_whose_answer_has_left_does_not_keep_it() -> None:
+    connection = connect()
+    whole, pieces = receive(connection, write_frame(1) + write_frame(2), 1)
+    connection.reply(whole, b"answer")
+    connection.reply(pieces, iter((b"an", b"swer")))
+    while connection.has_more_to_encode:
+        connection.encode_piece()
+    assert b"".join(connection.take_output()).count(b"answer") == 2
+    assert (whole._reply, pieces._reply, pieces._pieces) == (b"", b"", None)
 
 
 @pytest.mark.parametrize(

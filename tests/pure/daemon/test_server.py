@@ -456,6 +456,41 @@ async def test_large_requests_wait_where_memory_is_short_and_small_ones_have_the
         await wait_until(lambda: served.server.peers.held.work_bytes == 0)
 
 
+async def test_a_connection_that_waits_for_memory_does_so_once_and_only_while_it_is_open() -> None:
+    async with serve(LimitSettings(requests_in_flight_bytes_max=100_000, connections_max=10)) as served:
+        served.service.is_holding = True
+        large = frames.encode_request(85, 1, 1, b"x" * 30_000, write_body())
+        first, second = [await peer_of(served, CountingTransport()) for _ in range(2)]
+        first.data_received(large)
+        await wait_until(lambda: len(served.service.held) == 1)
+        second.data_received(large)
+        await wait_until(lambda: served.server.peers._starved)
+        for _ in range(20):
+            second.data_received(b"\x00")
+            await wait_until(lambda: not served.server.peers.turns.waiting)
+        assert len(served.server.peers._starved) == 1
+        second.connection_lost(None)
+        assert not served.server.peers._starved
+        served.service.release()
+
+
+async def test_a_client_that_takes_no_answers_is_idle_after_a_time_though_requests_of_it_wait() -> None:
+    now_s = 100.0
+    async with serve(LimitSettings(connections_max_idle_ms=5_000), clock=lambda: now_s) as served:
+        transports = [CountingTransport(), CountingTransport()]
+        silent, reading = [await peer_of(served, transport) for transport in transports]
+        for peer in (silent, reading):
+            peer.pause_writing()
+            peer.data_received(write_frame(1))
+        now_s += 4
+        reading.resume_writing()
+        reading.pause_writing()
+        now_s += 2
+        served.server.peers.close_overdue()
+        assert [transport.is_closed for transport in transports] == [True, False]
+        assert served.reports.kinds == []
+
+
 async def test_an_address_in_use_is_one_clear_error() -> None:
     async with serve() as served:
         second = Server(Peers(lambda request, respond: None, {}, LimitSettings(), Reports()))

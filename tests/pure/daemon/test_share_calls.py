@@ -303,3 +303,11 @@ def test_steps_decode_what_one_step_decodes(api_key: int) -> None:
             decoded = end.value
     assert decoded == expected
     assert count >= 3
+
+
+def test_topics_that_name_no_partition_are_decoded_in_steps_and_counted() -> None:
+    body = wire.encode_request(wire.READ, 0, StateRequest("g", [(n.to_bytes(16), []) for n in range(2_000)]))
+    caller = wire.decode_request(wire.READ, 0, body).caller
+    assert sum(1 for _ in wire.decode_in_steps(wire.READ, 0, body, 0, wire.UNBOUNDED, caller)) >= 10
+    with pytest.raises(MalformedBody, match="at most 1999 share partitions"):
+        list(wire.decode_in_steps(wire.READ, 0, body, 0, wire.Bounds(1_999), caller))

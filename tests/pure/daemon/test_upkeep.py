@@ -560,6 +560,14 @@ def load_all(world: World) -> None:
     world.settle()
 
 
+async def test_a_log_that_is_not_trusted_is_looked_at_again_as_after_any_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    intervals_ms: dict[object, int] = {}
+    monkeypatch.setattr(Upkeep, "_every", lambda _, interval_ms, work: intervals_ms.update({work: interval_ms}))
+    world = await World(MemoryTopic(2), alarm_backoff_ms=70_000, retry_backoff_max_ms=20_000).serve()
+    assert intervals_ms[world.upkeep._look_again] == 70_000
+    await stopped(world)
+
+
 async def test_no_log_partition_serves_where_partitions_were_added_before_the_start() -> None:
     before = await filled({A: 1, B: 3})
     await ended(before)
