@@ -66,6 +66,18 @@ def test_nothing_waits_while_it_leaves_a_block(monkeypatch: pytest.MonkeyPatch) 
     assert blocks <= {"asyncio.timeout"}
 
 
+def test_no_text_holds_half_of_a_surrogate_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    # mypyc refuses such a literal.
+    literals = [
+        f"{path}:{node.lineno}"
+        for path in compiled_sources(monkeypatch)
+        for node in ast.walk(ast.parse(Path(path).read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if any(0xD800 <= ord(character) <= 0xDFFF for character in node.value)
+    ]
+    assert literals == []
+
+
 def test_nothing_reads_the_cause_of_an_exception() -> None:
     # `raise … from` sets none when it is compiled, so whoever reads one would see another build's behaviour.
     allowed = ROOT / "holdfast/records/folding.py"  # sets it itself
