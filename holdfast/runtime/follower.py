@@ -79,7 +79,7 @@ class Follower:
         sent: Callable[[int], deque[SentBatch]],
         ended: Callable[[int, int, int], None],
         met: Callable[[SentBatch], None] = lambda _: None,
-        heard: Callable[[int, float], None] = lambda *_: None,
+        heard: Callable[[int, float], None] | None = None,
         throttled_ms: Counter | None = None,
     ) -> None:
         """Prepare; a session starts with the first partition.
@@ -391,7 +391,8 @@ class _Session:
         sent_s = asyncio.get_running_loop().time()
         data = await connection.exchange(api, version, body, is_flexible=True)
         error_code, session_id, found = frames.decode_fetched(data)
-        follower._heard(self._broker_id, sent_s)
+        if follower._heard is not None:
+            follower._heard(self._broker_id, sent_s)
         follower._throttle.told(self._broker_id, frames.throttle_ms(frames.FETCH, data))
         if error_code:
             self._forget_session()
