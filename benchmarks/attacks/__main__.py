@@ -16,8 +16,9 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from benchmarks.attacks.attacks import ATTACKS, Attack, Target
+from benchmarks.attacks.attacks import ATTACKS, LAST, Attack, Target
 from benchmarks.attacks.caller import Caller, Healthy
+from benchmarks.attacks.crowds import CROWDS
 from benchmarks.cluster import create_topic, running_kafka
 from benchmarks.contenders import HoldfastNode
 from benchmarks.machine import memory_mib
@@ -36,7 +37,7 @@ _READY_MAX_S = 120.0
 
 def main(names: Sequence[str]) -> int:
     """Run the attacks of these names, all without any; returns the exit code."""
-    known = {attack.__name__: attack for attack in ATTACKS}
+    known = {attack.__name__: attack for attack in (*ATTACKS, *CROWDS, LAST)}
     if unknown := set(names) - set(known):
         print(f"unknown: {', '.join(sorted(unknown))}; known are {', '.join(known)}")
         return 2
