@@ -22,7 +22,9 @@ from holdfast.records.compact import encode_string, encode_varint
 from holdfast.records.results import DeletePartition, InitializePartition, ReadPartition
 from holdfast.records.wire import DELETE, INITIALIZE, READ, WRITE, decode_response
 
-_LOST: Final = (OSError, TimeoutError, asyncio.IncompleteReadError, ConnectionError)
+Attack = Callable[["Target"], Awaitable[str]]
+
+LOST: Final = (OSError, TimeoutError, asyncio.IncompleteReadError, ConnectionError)
 BIG_BATCHES: Final = 20_000
 BIG_PARTITIONS: Final = 50
 FRAME_BYTES: Final = 8 * 1024 * 1024
@@ -48,7 +50,7 @@ class Target:
         self.count(caller.send(api_key, version, body))
         try:
             answer = await caller.receive()
-        except _LOST as error:
+        except LOST as error:
             return type(error).__name__
         return f"{len(answer):,} B"
 
@@ -70,7 +72,7 @@ class Target:
         async def go_on() -> None:
             nonlocal answered
             caller = await self.open()
-            with suppress(*_LOST):
+            with suppress(*LOST):
                 for _ in range(depth):
                     self.count(caller.send(api_key, version, body))
                 while time.monotonic() < ends_s:
@@ -104,7 +106,8 @@ def _keys(texts: Iterable[str]) -> bytes:
     return b"\x02" + encode_varint(len(encoded) + 1) + b"".join(encoded) + b"\x00"
 
 
-def _admin(command: str, **arguments: object) -> bytes:
+def admin_body(command: str, **arguments: object) -> bytes:
+    """Return the body of an admin command."""
     return encode_admin_request(AdminRequest(command, dict(arguments)))
 
 
@@ -164,8 +167,8 @@ async def leaking_connections(target: Target) -> str:
         answered[await target.ask(callers[0], ADMIN, 0, bad)] += 1
         for caller in callers:
             for _ in range(30):
-                target.count(caller.send(ADMIN, 0, _admin("resolve-topic", name="x")))
-        with suppress(*_LOST):
+                target.count(caller.send(ADMIN, 0, admin_body("resolve-topic", name="x")))
+        with suppress(*LOST):
             for caller in callers:
                 for _ in range(30):
                     await caller.receive()
@@ -240,17 +243,17 @@ async def many_topics(target: Target) -> str:
 
 async def admin_metrics(target: Target) -> str:
     """A5: the admin command `metrics`, without end, over four connections."""
-    return await target.ask_on(ADMIN, 0, _admin("metrics"), connections=4)
+    return await target.ask_on(ADMIN, 0, admin_body("metrics"), connections=4)
 
 
 async def admin_partitions(target: Target) -> str:
     """A5: the admin command `partitions`, without end, over four connections."""
-    return await target.ask_on(ADMIN, 0, _admin("partitions"), connections=4)
+    return await target.ask_on(ADMIN, 0, admin_body("partitions"), connections=4)
 
 
 async def large_json(target: Target) -> str:
     """A5: an admin command with 8 MB of JSON."""
-    return await target.ask_alone(ADMIN, 0, _admin("status", a=[0] * 2_600_000))
+    return await target.ask_alone(ADMIN, 0, admin_body("status", a=[0] * 2_600_000))
 
 
 async def header_tags(target: Target) -> str:
@@ -262,7 +265,7 @@ async def header_tags(target: Target) -> str:
     target.count(len(tags))
     try:
         return f"{len(await caller.receive()):,} B"
-    except _LOST as error:
+    except LOST as error:
         return type(error).__name__
     finally:
         caller.close()
@@ -312,13 +315,14 @@ async def many_connections(target: Target) -> str:
     new = await target.ask_alone(18, 0, b"")
     try:
         caller = await target.open()
-        status = await caller.admin("status")
+        await caller.admin("status")
         caller.close()
-    except _LOST as error:
+        status = "served"
+    except LOST as error:
         status = type(error).__name__
     for one in silent:
         one.close()
-    return f"new client {new}, admin tool {'served' if isinstance(status, dict) else status}"
+    return f"new client {new}, admin tool {status}"
 
 
 async def unfinished_frames(target: Target) -> str:
@@ -371,9 +375,7 @@ def _runs(process_id: int) -> bool:
         return False
 
 
-Attack = Callable[[Target], Awaitable[str]]
-
-#: In the order in which they are run; the last one ends the node.
+#: In the order in which they are run, `LAST` after all others.
 ATTACKS: Final[tuple[Attack, ...]] = (
     long_group,
     big_states,
@@ -400,5 +402,6 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     many_connections,
     unfinished_frames,
     slow_frames,
-    unread_stop,
 )
+#: It ends the node.
+LAST: Final = unread_stop

@@ -8,7 +8,8 @@ import struct
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection as Pipe
-from typing import Final, Self
+from multiprocessing.sharedctypes import Synchronized
+from typing import Any, Final, Self
 
 from benchmarks.client import Address
 from holdfast.records import frames
@@ -24,7 +25,7 @@ from holdfast.records.wire import INITIALIZE, READ, WRITE, decode_response, enco
 
 VERSIONS: Final = {INITIALIZE: 0, READ: 0, WRITE: 1, 86: 0, 87: 1}
 #: Between two Writes of the healthy client.
-_PAUSE_S: Final = 0.03
+_PAUSE_S: Final = 0.01
 _TIMEOUT_S: Final = 20.0
 
 
@@ -68,10 +69,10 @@ class Caller:
             (size,) = struct.unpack(">i", await self.reader.readexactly(4))
             return await self.reader.readexactly(size)
 
-    async def admin(self, command: str) -> object:
+    async def admin(self, command: str) -> dict[str, Any]:
         """Give an admin command and return its result."""
         self.send(ADMIN, 0, encode_admin_request(AdminRequest(command, {})))
-        result: object = decode_admin_response(await self.receive(), 5).result
+        result: dict[str, Any] = decode_admin_response(await self.receive(), 5).result
         return result
 
     def close(self) -> None:
@@ -83,11 +84,16 @@ class Healthy:
     """A process of its own that writes one share partition again and again; it tells how long each Write took."""
 
     def __init__(self, address: Address, topic_id: bytes) -> None:
+        context = multiprocessing.get_context("spawn")
         self._pipe, child = multiprocessing.Pipe()
-        self._process = multiprocessing.get_context("spawn").Process(
-            target=_be_healthy, args=(address, topic_id, child), daemon=True
-        )
+        self._written = context.Value("q", 0)
+        self._process = context.Process(target=_be_healthy, args=(address, topic_id, child, self._written), daemon=True)
         self._process.start()
+
+    @property
+    def written(self) -> int:
+        """Number of Writes that were answered."""
+        return int(self._written.value)
 
     def stop(self) -> tuple[list[tuple[float, float]], list[str]]:
         """End it; returns (when it began, ms) of each Write, and what went wrong."""
@@ -100,11 +106,11 @@ class Healthy:
         return told
 
 
-def _be_healthy(address: Address, topic_id: bytes, pipe: Pipe) -> None:
-    asyncio.run(_write_on(address, topic_id, pipe))
+def _be_healthy(address: Address, topic_id: bytes, pipe: Pipe, written: Synchronized[int]) -> None:
+    asyncio.run(_write_on(address, topic_id, pipe, written))
 
 
-async def _write_on(address: Address, topic_id: bytes, pipe: Pipe) -> None:
+async def _write_on(address: Address, topic_id: bytes, pipe: Pipe, written: Synchronized[int]) -> None:
     times: list[tuple[float, float]] = []
     troubles: list[str] = []
     caller: Caller | None = None
@@ -122,6 +128,7 @@ async def _write_on(address: Address, topic_id: bytes, pipe: Pipe) -> None:
             wanted = write_one(0, [(offset, offset, ACKNOWLEDGED, 1)], offset)
             caller.call_share(WRITE, share_body(WRITE, "healthy", [(topic_id, [wanted])]))
             [(_, [(_, result)])] = decode_response(WRITE, 1, await caller.receive(), 5)
+            written.value += 1
             if result.error_code:
                 troubles.append(f"error {result.error_code}")
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:

@@ -62,13 +62,15 @@ class Violation(NamedTuple):
 class Held:
     """Count what requests in flight hold, on one connection or on all of them."""
 
-    __slots__ = ("answer_bytes", "whole", "work_bytes")
+    __slots__ = ("answer_bytes", "answer_bytes_max", "whole", "work_bytes")
 
-    def __init__(self, whole: Held | None = None) -> None:
+    def __init__(self, whole: Held | None = None, answer_bytes_max: int = 1 << 62) -> None:
         #: Memory for carrying requests out, as estimated.
         self.work_bytes = 0
         #: Room that answers to come have been promised.
         self.answer_bytes = 0
+        #: Room that state batches have in one answer.
+        self.answer_bytes_max = answer_bytes_max
         #: The count that this one is a part of.
         self.whole = whole
 
@@ -81,11 +83,9 @@ class Request:
 
     __slots__ = (
         "_answer_bytes",
-        "_answer_bytes_max",
         "_client_id",
         "_held",
         "_length",
-        "_pieces",
         "_reply",
         "_reserved_bytes",
         "_work_bytes",
@@ -109,9 +109,8 @@ class Request:
         frame: bytes,
         body_offset: int,
         peer: str,
-        held: Held | None = None,
-        work_bytes: int = 0,
-        answer_bytes_max: int = 1 << 62,
+        held: Held,
+        work_bytes: int,
     ) -> None:
         self.api_key = api_key
         self.api_version = api_version
@@ -130,14 +129,11 @@ class Request:
         self.failure: Exception | None = None
         self._length = len(frame)
         self._reply: Body | None = None
-        #: The part of the body that is encoded already.
-        self._pieces: list[bytes] | None = None
         self._held = held
         self._work_bytes = work_bytes
         #: Promised to state batches, and all that is promised.
         self._reserved_bytes = 0
         self._answer_bytes = 0
-        self._answer_bytes_max = answer_bytes_max
 
     @property
     def client_id(self) -> str:
@@ -147,7 +143,7 @@ class Request:
     def hold(self, size_bytes: int) -> None:
         """Count so many bytes of the answer to come."""
         self._answer_bytes += size_bytes
-        held = self._held
+        held: Held | None = self._held
         while held is not None:
             held.answer_bytes += size_bytes
             held = held.whole
@@ -155,7 +151,7 @@ class Request:
     def reserve(self, size_bytes: int) -> bool:
         """Promise room in the answer; returns whether there is so much. The first that asks has it in any case."""
         reserved_bytes = self._reserved_bytes + size_bytes
-        if self._reserved_bytes and reserved_bytes > self._answer_bytes_max:
+        if self._reserved_bytes and reserved_bytes > self._held.answer_bytes_max:
             return False
         self._reserved_bytes = reserved_bytes
         self.hold(size_bytes)
@@ -164,7 +160,7 @@ class Request:
     def end_work(self) -> None:
         """Give back what carrying it out takes; what its answer takes, it holds on."""
         work_bytes, self._work_bytes = self._work_bytes, 0
-        held = self._held
+        held: Held | None = self._held
         while held is not None:
             held.work_bytes -= work_bytes
             held = held.whole
@@ -174,9 +170,9 @@ class Request:
         self.end_work()
         if self._reply is not None:
             # The log may know of the request for a while yet.
-            self._reply, self._pieces = b"", None
+            self._reply = b""
         answer_bytes, self._answer_bytes = self._answer_bytes, 0
-        held = self._held
+        held: Held | None = self._held if answer_bytes else None
         while held is not None:
             held.answer_bytes -= answer_bytes
             held = held.whole
@@ -199,7 +195,7 @@ class Connection:
         self._peer = peer
         #: What requests in flight hold on all connections, and on this one.
         self._node = Held() if node is None else node
-        self._held = Held(self._node)
+        self._held = Held(self._node, limits.answer_size_bytes_max)
         #: Bytes that were not looked at yet; they begin with a frame, at `_position`.
         self._chunk = b""
         self._position = 0
@@ -213,6 +209,8 @@ class Connection:
         #: Requests without an answer that has left, in their order.
         self._in_flight: deque[Request] = deque()
         self._bytes_in_flight = 0
+        #: The part of the answer at the head that is encoded already, if that leaves in pieces.
+        self._pieces: list[bytes] = []
         #: Answers that may leave, in their order.
         self._output: list[bytes] = []
         self._output_bytes = 0
@@ -355,14 +353,14 @@ class Connection:
         reply = request._reply
         assert reply is not None
         assert not isinstance(reply, bytes)
-        if request._pieces is None:
-            request._pieces = []
-        pieces = request._pieces
         for piece in reply:
-            pieces.append(piece)
+            self._pieces.append(piece)
             return
+        pieces, self._pieces = self._pieces, []
         size = sum(map(len, pieces))
-        self._pop(request)
+        self._in_flight.popleft()
+        self._bytes_in_flight -= request._length
+        request.release()
         self._output.append(encode_response_head(request.correlation_id, size, self._has_tags(request)))
         self._output += pieces
         self._output_bytes += size
@@ -381,6 +379,7 @@ class Connection:
             if request._reply is not None:
                 request.release()
         self._in_flight.clear()
+        self._pieces.clear()
         self._output.clear()
         self._chunk, self._position = b"", 0
         self._partial = bytearray()
@@ -431,15 +430,12 @@ class Connection:
             reply = request._reply
             if not isinstance(reply, bytes):
                 return
-            self._pop(request)
+            in_flight.popleft()
+            self._bytes_in_flight -= request._length
+            request.release()
             output = encode_response(request.correlation_id, reply, self._has_tags(request))
             self._output.append(output)
             self._output_bytes += len(output)
-
-    def _pop(self, request: Request) -> None:
-        self._in_flight.popleft()
-        self._bytes_in_flight -= request._length
-        request.release()
 
     def _has_tags(self, request: Request) -> bool:
         """Tell whether the header of the answer has tagged fields."""
@@ -465,5 +461,4 @@ class Connection:
         held = self._held
         held.work_bytes += work_bytes
         self._node.work_bytes += work_bytes
-        limit = self._limits.answer_size_bytes_max
-        return Request(api_key, version, correlation_id, client_id, frame, offset, self._peer, held, work_bytes, limit)
+        return Request(api_key, version, correlation_id, client_id, frame, offset, self._peer, held, work_bytes)

@@ -71,6 +71,7 @@ class Node:
         self._metadata: ClusterMetadata | None = None
         self._has_failed_step = False
         self._is_loaded = False  #: every log partition serves, as far as this node knows
+        self._server_metrics: ServerMetrics | None = None  #: None until it listens
         self._watch: BrokerWatch | None = None  #: None while the node starts
         self._began_s = time.monotonic()
 
@@ -105,7 +106,8 @@ class Node:
         return self._watch.problem or ("" if self._is_loaded else self._shards.why_not_loaded())
 
     def status(self) -> dict[str, Any]:
-        """Return whether the node is ready, why if it is not, and what it serves."""
+        """Return whether the node is ready, why if it is not, what it serves, and the longest turn of its loop."""
+        metrics = self._server_metrics
         topic, why = self.view.state_topic, self.why_not_ready()
         return {
             "node_id": self.settings.node_id,
@@ -115,6 +117,7 @@ class Node:
             "state_topic": None if topic is None else topic.name,
             "log_partitions": None if topic is None else topic.partition_count,
             "port": self.port,
+            "longest_turn_ms": None if metrics is None else round(metrics.longest_turn_ms, 1),
         }
 
     @asynccontextmanager
@@ -140,7 +143,7 @@ class Node:
             server = Server(Peers(handler, APIS, settings.limits, report))
             await server.start(*settings.listener.listen_address)
             at_exit("server", lambda: server.drain(0))
-            server_metrics = ServerMetrics(self.registry, server.peers)
+            self._server_metrics = server_metrics = ServerMetrics(self.registry, server.peers)
             server_metrics.start()
             at_exit("server metrics", server_metrics.stop)
             self.port = server.port

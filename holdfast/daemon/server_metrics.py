@@ -52,6 +52,11 @@ class ServerMetrics:
             peers.count_unsent_bytes,
         )
 
+    @property
+    def longest_turn_ms(self) -> float:
+        """Longest turn of the event loop since the start."""
+        return self._longest.value
+
     def start(self) -> None:
         """Begin to look at the loop."""
         loop = asyncio.get_running_loop()

@@ -54,9 +54,10 @@ def _respond(request: Request, respond: Callable[[Body], None], response: StateR
     if request.is_wanted:
         api_key, version = request.api_key, request.api_version
         try:
-            is_large = api_key == wire.READ and _count_batches(response) > _BATCHES_AT_ONCE_MAX
-            encode = wire.encode_in_steps if is_large else wire.encode_response
-            body = encode(api_key, version, response)
+            if api_key == wire.READ and _count_batches(response) > _BATCHES_AT_ONCE_MAX:
+                body = wire.encode_in_steps(api_key, version, response)
+            else:
+                body = wire.encode_response(api_key, version, response)
         except Exception as bug:  # the connection ends by it
             request.failure = bug
     respond(body)

@@ -45,7 +45,7 @@ def reason_problem(reason: str) -> str:
         return "it is empty"
     if len(reason) > REASON_CHARACTERS_MAX:
         return f"it has {len(reason)} characters, and {REASON_CHARACTERS_MAX} are kept"
-    if any("\ud800" <= character <= "\udfff" for character in reason):
+    if any(0xD800 <= ord(character) <= 0xDFFF for character in reason):
         return "it holds half of a surrogate pair, which is no text"
     return ""
 

@@ -349,7 +349,15 @@ class _Batch:
                     partition_count, mark.position, mark.checkpoint, live_count, digest_sum, mark.checkpoint_offset
                 ),
             )
-        return Folded(mark, entries, manifest, [index for _, index in self._changes], self._void_records, self._skipped_records, self._cut_at)
+        return Folded(
+            mark,
+            entries,
+            manifest,
+            [index for _, index in self._changes],
+            self._void_records,
+            self._skipped_records,
+            self._cut_at,
+        )
 
     def _outdated(self, store: Store) -> list[tuple[bytes, Held]]:
         """Return what is held from below the offset from which the log is whole, and drop the runs that go on from it."""

@@ -85,7 +85,7 @@ class FetchSession:
         config: FollowerConfig,
         brokers: Brokers,
         throttle: Throttle,
-        heard: Callable[[int, float], None],
+        heard: Callable[[int, float], None] | None,
     ) -> None:
         """Begin; nothing is fetched while nothing is `wanted`.
 
@@ -183,7 +183,8 @@ class FetchSession:
         sent_s = asyncio.get_running_loop().time()
         data = await connection.exchange(api, version, body, is_flexible=True)
         error_code, session_id, found = frames.decode_fetched(data)
-        self._heard(self._broker_id, sent_s)
+        if self._heard is not None:
+            self._heard(self._broker_id, sent_s)
         self._throttle.told(self._broker_id, frames.throttle_ms(frames.FETCH, data))
         if error_code:
             self._forget_session()

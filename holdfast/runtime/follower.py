@@ -39,7 +39,7 @@ class Follower:
         sent: Callable[[int], deque[SentBatch]],
         ended: Callable[[int, int, int], None],
         met: Callable[[SentBatch], None] = lambda _: None,
-        heard: Callable[[int, float], None] = lambda *_: None,
+        heard: Callable[[int, float], None] | None = None,
         throttled_ms: Counter | None = None,
     ) -> None:
         """Prepare; a session starts with the first partition.

@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from holdfast.daemon.admin import Admin, AdminCommand, AdminError
 from holdfast.daemon.apis import APIS, ApiHandler
 from holdfast.daemon.cluster_view import Node
-from holdfast.daemon.connection import Api, Body, Request
+from holdfast.daemon.connection import Api, Body, Held, Request
 from holdfast.daemon.listener_settings import LimitSettings
 from holdfast.records import wire
 from holdfast.records.admin import ADMIN, AdminRequest, decode_admin_response, encode_admin_request
@@ -43,7 +43,7 @@ class World:
 
     def ask_raw(self, api_key: int, version: int, body: bytes) -> bytes:
         answers: list[Body] = []
-        self.handler(Request(api_key, version, 1, b"me", b"head" + body, 4, "10.0.0.1:5"), answers.append)
+        self.handler(Request(api_key, version, 1, b"me", b"head" + body, 4, "10.0.0.1:5", Held(), 0), answers.append)
         (answer,) = answers
         assert isinstance(answer, bytes)
         return answer
@@ -352,7 +352,7 @@ async def test_admin_commands(command: str, code: int, message: str | None, resu
     world = admin_world()
     answers: list[Body] = []
     body = encode_admin_request(AdminRequest(command, {"a": [1, "ü"]}))
-    world.handler(Request(ADMIN, 0, 1, b"", body, 0, "peer"), answers.append)
+    world.handler(Request(ADMIN, 0, 1, b"", body, 0, "peer", Held(), 0), answers.append)
     await wait_until(lambda: bool(answers))
     (answer,) = answers
     assert isinstance(answer, bytes)

@@ -410,6 +410,27 @@ async def test_a_large_answer_is_encoded_only_when_the_client_takes_the_one_befo
         assert (peers.held.answer_bytes, peers.held.work_bytes) == (0, 0)
 
 
+async def test_nothing_of_an_answer_is_encoded_while_its_client_takes_nothing() -> None:
+    made: list[int] = []
+    responds: list[Callable[[Body], None]] = []
+
+    def pieces() -> Iterator[bytes]:
+        for number in range(100):
+            made.append(number)
+            yield bytes(100)
+
+    async with serve(handler=lambda _, respond: responds.append(respond)) as served:
+        peer = await peer_of(served, CountingTransport())
+        peer.data_received(write_frame(1))
+        peer.pause_writing()
+        responds[0](pieces())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert made == []
+        peer.resume_writing()
+        await wait_until(lambda: len(made) == 100)
+
+
 async def test_where_answers_take_too_much_on_all_connections_the_largest_holder_goes() -> None:
     def handler(request: Request, respond: Callable[[Body], None]) -> None:
         respond(bytes(request.correlation_id))

@@ -56,11 +56,9 @@ class Call:
     ) -> None:
         self.version = {wire.WRITE: 1, wire.SUMMARY: 1}.get(api_key, 0)
         body = wire.encode_request(api_key, self.version, StateRequest(group_id, topics))
-        self.held = Held()
+        self.held = Held(answer_bytes_max=answer_bytes_max)
         self.bodies: list[Body] = []
-        self.request = Request(
-            api_key, self.version, 1, b"", body, 0, "peer", self.held, answer_bytes_max=answer_bytes_max
-        )
+        self.request = Request(api_key, self.version, 1, b"", body, 0, "peer", self.held, 0)
         self.woken = 0
         self.request.wake = self._wake
         self.steps = share_calls.answer(service, bounds, self.request, self.bodies.append)
@@ -154,7 +152,7 @@ def test_what_nobody_waits_for_is_not_begun() -> None:
 def test_the_service_begins_nothing_that_nobody_waits_for() -> None:
     house = House()
     house.initialize(0)
-    request = Request(84, 0, 1, b"", b"", 0, "peer")
+    request = Request(84, 0, 1, b"", b"", 0, "peer", Held(), 0)
     request.is_wanted = False
     answers: list[StateResponse] = []
     before = len(house.runtime.names)

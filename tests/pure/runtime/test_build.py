@@ -66,6 +66,29 @@ def test_nothing_waits_while_it_leaves_a_block(monkeypatch: pytest.MonkeyPatch) 
     assert blocks <= {"asyncio.timeout"}
 
 
+def test_no_lambda_takes_any_number_of_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    # mypyc gives all of them the type of the first, and the C of it does not compile.
+    lambdas = [
+        f"{path}:{node.lineno}"
+        for path in compiled_sources(monkeypatch)
+        for node in ast.walk(ast.parse(Path(path).read_text()))
+        if isinstance(node, ast.Lambda) and (node.args.vararg or node.args.kwarg)
+    ]
+    assert lambdas == []
+
+
+def test_no_text_holds_half_of_a_surrogate_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    # mypyc refuses such a literal.
+    literals = [
+        f"{path}:{node.lineno}"
+        for path in compiled_sources(monkeypatch)
+        for node in ast.walk(ast.parse(Path(path).read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if any(0xD800 <= ord(character) <= 0xDFFF for character in node.value)
+    ]
+    assert literals == []
+
+
 def test_nothing_reads_the_cause_of_an_exception() -> None:
     # `raise … from` sets none when it is compiled, so whoever reads one would see another build's behaviour.
     allowed = ROOT / "holdfast/records/folding.py"  # sets it itself
