@@ -68,6 +68,9 @@ class Model(Protocol):
                 yield label, partial(self.append, spend(w, "cold"), i, "S", key=k, post=state)
         if w.left.refresh:
             yield f"n{i} refreshes its checkpoint", partial(self.refresh, w, i)
+        if w.left.name:
+            for x in self.names(w, n):
+                yield f"n{i} names the cut {x}", partial(self.name, w, i, x)
         if w.left.prune:
             for x in self.prune_points(w, n):
                 asked = spend(w, "prune")._replace(dels=tuple(sorted((*w.dels, x))))
@@ -85,6 +88,8 @@ class Model(Protocol):
         for x in sorted(set(w.dels)):
             cut = w._replace(start=max(w.start, x), dels=tuple(y for y in w.dels if y != x))
             yield f"DeleteRecords to {x} lands", partial(World._make, cut)
+        for x in range(w.start if w.left.fallback else 0):
+            yield f"the log start falls back to {x}", partial(World._make, spend(w, "fallback")._replace(start=x))
 
     def topic_moves(self, w: World) -> Iterator[Move]:
         jpos, jrd = w.job

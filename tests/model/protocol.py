@@ -33,8 +33,12 @@ class Protocol:
         self._fresh: dict[object, str] = {}
         self.idle = Node("idle", self.blank())
 
-    def blank(self) -> Reader:
-        return Reader(0, -1, 0, (None,) * self.s.keys, (-1,) * self.s.keys)
+    def blank(self, begin: int = 0) -> Reader:
+        return Reader(0, -1, 0, (None,) * self.s.keys, (-1,) * self.s.keys, begin=begin)
+
+    def at(self, start: int) -> Reader:
+        """A reader at the log start: at 0 the log is whole, elsewhere that has to be found, unless the log start is trusted."""
+        return self.blank(0 if start == 0 or self.r.beginning == "start" else -1)
 
     def initial(self) -> World:
         return World((), 0, 0, (self.idle,) * self.s.nodes, (), (), (), (0, self.blank()), 0, (), self.s.left)
@@ -47,7 +51,16 @@ class Protocol:
                     cur=rec.epoch, nonce=rec.nonce, next=rec.seq + 1, node=rec.node, generation=rec.generation, ck=off
                 ), True
             if rec.epoch == rd.cur and rec.nonce == rd.nonce and (not self.r.seq or rec.seq == rd.next):
-                return rd._replace(next=rec.seq + 1, ck=off), True  # the owner's own refresh
+                begin = rec.cut if rd.begin < 0 <= rec.cut and rec.cut == rd.ck else rd.begin
+                return rd._replace(next=rec.seq + 1, ck=off, begin=begin), True  # the owner's own refresh
+            if rd.begin < 0 and self.r.beginning == "any" and rec.cut >= 0:
+                return rd._replace(begin=rec.cut), False
+            if rd.begin < 0 and rec.epoch == rd.cur and rec.seq > 0 and rec.nonce != rd.nonce:
+                # Only who won an epoch refreshes in it, so what was read so far as the winning checkpoint was none.
+                if self.r.beginning != "counted":
+                    return rd._replace(
+                        nonce=rec.nonce, next=rec.seq + 1, node=rec.node, generation=rec.generation, ck=off
+                    ), True
             return rd, False
         if epoch_rule and (rec.epoch != rd.cur or (self.r.seq and rec.seq != rd.next)):
             return rd, False
@@ -114,10 +127,10 @@ class Protocol:
     def check_fresh(self, w: World) -> None:
         """A reader that starts now: validity as in the whole log (I7), state as in the whole log (I5, I6)."""
         if (sig := (w.log[: w.hw], w.start, w.snaps if self.r.load_snaps else ())) not in self._fresh:
-            (readers, counts), rd, bad = self.truth(w.log), self.blank(), ""
+            (readers, counts), rd, bad = self.truth(w.log), self.at(w.start), ""
             for s in w.snaps if self.r.load_snaps else ():
                 rd = self.use_snap(rd, s)
-            for off in range(w.start, w.hw):
+            for off in range(self.beginning(w, rd), w.hw):
                 rd, ok = self.step(rd, off, w.log[off])
                 if ok != counts[off]:
                     bad = bad or "I7 validity differs after pruning"
@@ -130,6 +143,15 @@ class Protocol:
             self._fresh[sig] = bad
         if self._fresh[sig]:
             raise Violation(self._fresh[sig])
+
+    def beginning(self, w: World, rd: Reader) -> int:
+        """Find where a reader begins that starts now."""
+        if self.r.beginning != "kept":
+            for off in range(w.start, w.hw if rd.begin < 0 else 0):
+                rd, _ = self.step(rd, off, w.log[off])
+                if rd.begin >= 0:
+                    return max(w.start, rd.begin)
+        return w.start
 
     # ---- a node ----------------------------------------------------------------------------------------------------
     def put(self, w: World, i: int, n: Node) -> World:
@@ -150,7 +172,7 @@ class Protocol:
         """Know the log start, then ask the snapshot topic's end (asking later would only be safer)."""
         n = n._replace(
             st="scan" if self.r.load_snaps else "read",
-            rd=self.blank(),
+            rd=self.at(w.start),
             pos=w.start,
             scan=0,
             end=len(w.snaps),
@@ -221,6 +243,9 @@ class Protocol:
             off, rec = n.pos, w.log[n.pos]
             before, (rd, ok) = n.rd, self.step(n.rd, off, rec)
             n = n._replace(rd=rd, pos=off + 1)
+            if before.begin < 0 <= rd.begin and self.r.beginning != "kept" and rd.begin >= w.start:
+                n = n._replace(rd=self.blank(rd.begin), pos=rd.begin)  # all below the cut is forgotten
+                continue
             if n.st == "active" and self.r.load_until == "hw" and rd.nonce != n.nonce:
                 n = n._replace(rd=rd._replace(kv=before.kv))  # believes that it knows the state already
                 continue
@@ -229,6 +254,8 @@ class Protocol:
                 if n.nonce < 0:
                     continue  # reading ahead
                 if rec.kind == "C" and self.r.load_until == "own":
+                    if mine and ok and rd.begin < 0:
+                        return self.unload(w, i)  # whether it won cannot be told
                     if mine and ok:
                         n = n._replace(st="active", pred=off + 1, ck=off)
                         self.check_loaded(w, n)
@@ -254,7 +281,7 @@ class Protocol:
                 continue
             (own, _, floor), n = n.pend[0], n._replace(pend=n.pend[1:])
             if own.kind == "C":
-                n = n._replace(ck=off)
+                n = n._replace(ck=off) if own.cut < 0 else n._replace(cut=own.cut)
             elif own.kind == "B":
                 w = self.answer_read(w, own.wid, floor, n.rd.kv[own.wid])
             elif own.wid >= 0 and self.r.answer == "tail":
@@ -309,13 +336,26 @@ class Protocol:
             w = self.put(w, i, w.nodes[i]._replace(epoch=w.nodes[i].epoch + 1, seq=0))
         return self.append(w, i, "C", generation=w.nodes[i].rd.generation)
 
+    def name(self, w: World, i: int, x: int) -> World:
+        """Refresh, and say that all that is needed stands at x or behind it."""
+        w = w._replace(left=w.left._replace(name=w.left.name - 1))
+        return self.append(w, i, "C", generation=w.nodes[i].rd.generation, cut=x)
+
+    def names(self, w: World, n: Node) -> list[int]:
+        """Give the cuts that an owner may name: its newest refresh, if no other is on its way."""
+        if self.r.beginning == "start" or n.cut >= n.ck or any(p.rec.kind == "C" for p in n.pend):
+            return []
+        is_due = self.r.naming == "early" or self.covered(w, n, n.ck)
+        return [n.ck] if is_due and n.ck > w.start and w.log[n.ck].seq > 0 else []
+
     def prune_points(self, w: World, n: Node) -> list[int]:
         points = (
             [n.ck]
             if self.r.prune_at == "own"
             else [o for o in range(w.start, n.pos) if self.r.prune_at == "any" or w.log[o].kind == "C"]
         )
-        return [x for x in points if x > w.start and self.covered(w, n, x)]
+        is_named = self.r.beginning == "start" or n.cut == n.ck
+        return [x for x in points if is_named and x > w.start and (self.r.naming == "early" or self.covered(w, n, x))]
 
     def covered(self, w: World, n: Node, x: int) -> bool:
         """Every key with a counting record below x has its replacement."""

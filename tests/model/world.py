@@ -42,6 +42,12 @@ class Rules:
     no_base: str = "unknown"  # an update without its base is skipped | "fold": applied to nothing
     job_epoch_rule: bool = True  # the compaction job applies the epoch rule
     out_of_range: str = "afresh"  # a load that falls behind the log start starts again | "go on": from there
+    # Where a reader begins in a log whose start may have fallen back behind a cut: "start", at the log start | "named": at the
+    # checkpoint that a later one names as the cut, if it is the one before it in the reading | "counted": the same, but a
+    # claim of the epoch that was lost hides its owner | "kept": the same, and what was read below the cut is kept
+    # | "any": at the cut that any checkpoint names.
+    beginning: str = "start"
+    naming: str = "covered"  # a cut is named when all that it takes has its replacement | "early": before
     # Who may take the partition: at any time "anyone" (safety must not rest on it) | "generation": while the winner's
     # generation is lower than one's own, or the winning checkpoint is one's own node's | "not_newer" | "lower_only".
     take_by: str = "anyone"
@@ -62,6 +68,7 @@ DESIGN = Rules(
 )
 VERSIONED = Rules(basis="topic", load_snaps=True, snap_key="versioned")
 GENERATION = Rules(take_by="generation")
+FALLBACK = Rules(beginning="named")
 
 
 class Left(NamedTuple):
@@ -75,6 +82,8 @@ class Left(NamedTuple):
     refresh: int = 0
     cold: int = 0  # owner writes a snapshot of a cold key into the log
     prune: int = 0
+    name: int = 0  # a refresh of the owner that names the cut it will ask for
+    fallback: int = 0  # the log start falls back behind a cut, because a broker that is lost had not written it down
     drop: int = 0  # an append that never lands while later ones of its producer do
     job: int = 0
     zombie: int = 0  # a stale or replayed job writes an old snapshot
@@ -120,6 +129,7 @@ class Rec(NamedTuple):
     wid: int = -1
     post: State = None  # S: the state; D: for the checker, the state its writer believed it leads to
     generation: int = 0  # on C
+    cut: int = -1  # on C: all that is needed stands there or behind; -1: nothing is said
 
 
 class Reader(NamedTuple):
@@ -133,6 +143,7 @@ class Reader(NamedTuple):
     node: int = -1  # of the winning checkpoint
     generation: int = 0  # of the winning checkpoint
     ck: int = -1  # offset of the newest checkpoint that counts
+    begin: int = 0  # where the log is whole from; -1: not found yet
 
 
 class Parked(NamedTuple):
@@ -213,6 +224,7 @@ class Node(NamedTuple):
     reads: tuple[ParkedRead, ...] = ()
     generation: int = 1
     own: int = -1  # where its own checkpoint lies, as the delivery report says
+    cut: int = -1  # the newest cut that it named, and that the tail has passed
     seen: tuple[Message, ...] = ()  # read of the snapshot topic so far
     base: Manifest | None = None  # what the load starts from
 
