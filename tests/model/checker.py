@@ -5,6 +5,7 @@ active with the right state) is tried on a sample of the states, and on all of t
 """
 
 import argparse
+import math
 import random
 import sys
 import time
@@ -23,7 +24,7 @@ from tests.model.manifest_scopes import (
 )
 from tests.model.manifests import MANIFESTS, ManifestModel, ManifestRules
 from tests.model.moves import Model
-from tests.model.world import DESIGN, GENERATION, REPAIRED, VERSIONED, Left, Rec, Rules, Scope, Violation, World
+from tests.model.world import DESIGN, FALLBACK, GENERATION, REPAIRED, VERSIONED, Left, Rec, Rules, Scope, Violation, World
 
 
 def land_all(m: Model, w: World) -> World:
@@ -90,8 +91,11 @@ class Result(NamedTuple):
     trace: tuple[str, ...] = ()
 
 
-def bfs(model: Model, limit_s: float, sample: int = 53) -> Result:
-    """Breadth first, so that the first violation has a shortest trace. Visited states are kept as hashes."""
+def bfs(model: Model, sample: int = 53, states_max: int = 1_000_000, limit_s: float = math.inf) -> Result:
+    """Breadth first, so that the first violation has a shortest trace. Visited states are kept as hashes.
+
+    Tests bound the states, so that no verdict depends on how busy the machine is.
+    """
     began, first = time.monotonic(), model.initial()
     parent: dict[int, tuple[int | None, str]] = {hash(first): (None, "")}
     queue, depth = deque([(first, 0)]), 0
@@ -107,7 +111,7 @@ def bfs(model: Model, limit_s: float, sample: int = 53) -> Result:
     while queue:
         w, depth = queue.popleft()
         here = hash(w)
-        if time.monotonic() - began > limit_s:
+        if len(parent) > states_max or time.monotonic() - began > limit_s:
             return Result(len(parent), depth, time.monotonic() - began, False)
         label = "settle: faults stop, a node loads"
         try:
@@ -181,6 +185,9 @@ SCOPES = {
     "owners": Scope(Left(take=3, write=0, stop=1, start=1, join=1, force=1)),
     "handover": Scope(Left(take=3, write=1, stop=1, join=1)),
     "static": Scope(Left(take=3, write=0, stop=1, start=2)),
+    "fellback": Scope(Left(take=2, write=1, refresh=1, cold=1, name=1, prune=1, fallback=1)),
+    "fellback2": Scope(Left(take=2, write=1, refresh=2, name=1, prune=1, fallback=1)),
+    "fellbackdel": Scope(Left(take=2, write=1, delete=1, refresh=1, name=1, prune=1, fallback=1)),
 }
 BIG = Scope(
     Left(
@@ -204,6 +211,7 @@ BIG = Scope(
     lag=False,
     warm=True,
 )
+BIG_FALLBACK = replace(BIG, left=BIG.left._replace(name=8, fallback=4))
 BIG_OWNERS = replace(BIG, left=BIG.left._replace(start=4, join=4, force=2))
 MUTANTS = {
     "answer at append": (replace(REPAIRED, answer="append"), "fencing"),
@@ -230,12 +238,20 @@ MUTANTS = {
     "nodes retake from an equal generation": (replace(GENERATION, take_by="not_newer"), "owners"),
     "a node does not retake from its own late checkpoint": (replace(GENERATION, take_by="lower_only"), "owners"),
     "a checkpoint carries only its node's generation": (replace(GENERATION, generation="own"), "owners"),
+    "fell back: a log start is trusted": (REPAIRED, "fellback"),
+    "fell back: only what counts from there is believed": (replace(FALLBACK, beginning="counted"), "fellback"),
+    "fell back: records below the cut count": (replace(FALLBACK, beginning="kept"), "fellback"),
+    "fell back: the state below the cut is kept": (replace(FALLBACK, beginning="state"), "fellback2"),
+    "fell back: a cut is named too early": (replace(FALLBACK, naming="early"), "fellback"),
 }
+#: Rules that are weaker and yet break nothing here.
+HOLD_TOO = {"fell back: any checkpoint's name is believed": (replace(FALLBACK, beginning="any"), "fellback")}
 
 
 NAMED_RULES: dict[str, Rules] = {
     "repaired": REPAIRED,
     "generation": GENERATION,
+    "fallback": FALLBACK,
     "versioned": VERSIONED,
     "design": DESIGN,
     "barrier": replace(REPAIRED, read="barrier"),
@@ -253,7 +269,7 @@ def big(rules: Rules) -> Model:
     """Make the model that the random walks go through."""
     if isinstance(rules, ManifestRules):
         return ManifestModel(rules, BIG_MANIFESTS)
-    return Model(rules, BIG_OWNERS if rules == GENERATION else BIG)
+    return Model(rules, {GENERATION: BIG_OWNERS, FALLBACK: BIG_FALLBACK}.get(rules, BIG))
 
 
 def searches(rules: Rules, scopes: list[str] | None, mutants: bool) -> Iterator[tuple[str, str, Model, int, bool]]:
@@ -264,6 +280,8 @@ def searches(rules: Rules, scopes: list[str] | None, mutants: bool) -> Iterator[
         for name, (broken, scope, breaks) in MANIFEST_MUTANTS.items():
             model = ManifestModel(broken, MANIFEST_SCOPES[scope])
             yield name, scope, model, manifest_settle_every(scope, breaks), True
+        for name, (weaker, scope) in HOLD_TOO.items():
+            yield name, scope, Model(weaker, SCOPES[scope]), 53, False
         for name, (also, scope) in ALSO_HOLDS.items():
             yield name, scope, ManifestModel(also, MANIFEST_SCOPES[scope]), 53, False
     elif isinstance(rules, ManifestRules):
@@ -302,7 +320,7 @@ def main() -> int:
         print(f"{a.walk} walks, {total} steps, {failed} failed, {time.monotonic() - began:.0f} s")
         return failed > 0
     for name, scope, model, sample, must_break in searches(rules, a.scope, a.mutants):
-        out = bfs(model, a.seconds, sample)
+        out = bfs(model, sample, sys.maxsize, a.seconds)
         failed += bool(out.broken) != must_break
         print(
             f"{name:48} {scope:9} {out.states:8} states depth {out.depth:2} {out.seconds:5.0f} s "

@@ -6,9 +6,6 @@ from tests.model.checker import bfs, big, manifest_settle_every, walk
 from tests.model.manifest_scopes import ALSO_HOLDS, EARLY, MANIFEST_MUTANTS, MANIFEST_SCOPES
 from tests.model.manifests import MANIFESTS, ManifestModel, ManifestRules
 
-#: Far above what one search takes; a search that meets it counts as failed.
-SEARCH_S_MAX = 300.0
-
 #: Scope to the states of its complete search: a count that differs means that the model has changed.
 COMPLETE = {
     "batches": 5_294,
@@ -29,7 +26,7 @@ COMPLETE = {
 @pytest.mark.parametrize("scope", COMPLETE)
 def test_the_rules_hold_in_every_state_of_a_scope_and_fast_loads_are_taken(scope: str) -> None:
     model = ManifestModel(MANIFESTS, MANIFEST_SCOPES[scope])
-    result = bfs(model, SEARCH_S_MAX, manifest_settle_every(scope))
+    result = bfs(model, manifest_settle_every(scope))
     assert result.complete
     assert not result.broken, result.trace
     assert result.states == COMPLETE[scope]
@@ -39,14 +36,14 @@ def test_the_rules_hold_in_every_state_of_a_scope_and_fast_loads_are_taken(scope
 @pytest.mark.parametrize("name", MANIFEST_MUTANTS)
 def test_a_broken_rule_is_caught(name: str) -> None:
     rules, scope, breaks = MANIFEST_MUTANTS[name]
-    result = bfs(ManifestModel(rules, MANIFEST_SCOPES[scope]), SEARCH_S_MAX, manifest_settle_every(scope, breaks))
+    result = bfs(ManifestModel(rules, MANIFEST_SCOPES[scope]), manifest_settle_every(scope, breaks))
     assert result.broken.split(" ")[0] == breaks
 
 
 @pytest.mark.parametrize("name", ALSO_HOLDS)
 def test_a_check_less_or_another_rule_holds_too(name: str) -> None:
     rules, scope = ALSO_HOLDS[name]
-    result = bfs(ManifestModel(rules, MANIFEST_SCOPES[scope]), SEARCH_S_MAX, manifest_settle_every(scope))
+    result = bfs(ManifestModel(rules, MANIFEST_SCOPES[scope]), manifest_settle_every(scope))
     assert result.complete
     assert not result.broken, result.trace
 

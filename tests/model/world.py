@@ -44,8 +44,8 @@ class Rules:
     out_of_range: str = "afresh"  # a load that falls behind the log start starts again | "go on": from there
     # Where a reader begins in a log whose start may have fallen back behind a cut: "start", at the log start | "named": at the
     # checkpoint that a later one names as the cut, if it is the one before it in the reading | "counted": the same, but a
-    # claim of the epoch that was lost hides its owner | "kept": the same, and what was read below the cut is kept
-    # | "any": at the cut that any checkpoint names.
+    # claim of the epoch that was lost hides its owner | "kept": at the log start come what may | "state": as "named", but
+    # the state of what lies below the cut is kept | "any": at the cut that any checkpoint names.
     beginning: str = "start"
     naming: str = "covered"  # a cut is named when all that it takes has its replacement | "early": before
     # Who may take the partition: at any time "anyone" (safety must not rest on it) | "generation": while the winner's
