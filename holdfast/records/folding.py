@@ -13,11 +13,12 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.records import avro
+from holdfast.records.beginning import Beginning
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.codec import Kind, decode_key, decode_value, peek_kind
 from holdfast.records.errors import RecordError
 from holdfast.records.header import decode_header
-from holdfast.records.reader import START, Position, step
+from holdfast.records.reader import START, Position
 from holdfast.records.replay import ShareState, replay
 from holdfast.records.snapshot_topic import (
     DELETED,
@@ -67,6 +68,8 @@ class Mark(NamedTuple):
     waiting_count: int
     #: Of the newest checkpoint; -1 before the first.
     checkpoint_offset: int = -1
+    #: Where the fold began, while it is not found yet from where on the log is whole; 0: it is, or the log starts there.
+    unproven_start: int = 0
 
 
 #: Before the first record of a log that is complete from its start on.
@@ -94,6 +97,9 @@ class Store(Protocol):
     def remove(self, key: bytes) -> None:
         """Hold nothing of a share partition that was held."""
 
+    def items(self) -> Iterable[tuple[bytes, Held]]:
+        """Return all that is held."""
+
     def clear(self) -> None:
         """Hold nothing at all."""
 
@@ -104,7 +110,8 @@ class Folded(NamedTuple):
     mark: Mark
     #: (key, value) of the entries of all share partitions that changed.
     entries: list[tuple[bytes, bytes]]
-    #: (key, value), to be written when the entries are; None: nothing counted, or a share partition waits for its base.
+    #: (key, value), to be written when the entries are; None: nothing counted, a share partition waits for its base, or it is
+    #: not found yet from where on the log is whole.
     manifest: tuple[bytes, bytes] | None
     #: Indexes, among the records given, of those that count and are about a share partition.
     changes: list[int]
@@ -127,7 +134,7 @@ class FoldStopped(Exception):
 class _Run:
     """The records of one share partition in a batch that still matter."""
 
-    __slots__ = ("covered_offset", "goes_on", "records", "share_key", "snapshot_offset")
+    __slots__ = ("base_offset", "covered_offset", "goes_on", "records", "share_key", "snapshot_offset")
 
     def __init__(self, share_key: bytes) -> None:
         self.share_key = share_key
@@ -137,6 +144,8 @@ class _Run:
         self.records: list[tuple[bytes, bytes, int]] = []
         self.snapshot_offset = -1
         self.covered_offset = -1
+        #: Of the newest snapshot or tombstone; -1: there is none in this batch.
+        self.base_offset = -1
 
 
 def fold(
@@ -150,7 +159,8 @@ def fold(
     """Fold `records`, offsets ascending, into what `mark` and `store` hold; the store is changed, nothing else.
 
     Offsets below the mark were folded before and are passed over. The offsets of a log have no gaps, so one that is missing
-    was cut off: all that was held is forgotten, and the fold begins there, because a log is complete from its start on.
+    was cut off: all that was held is forgotten, and the fold begins there. Where the log is whole from says `records.beginning`;
+    what is held from below is forgotten once that is found.
 
     Raises:
         FoldStopped: a record that counts cannot be decoded; the store is as before.
@@ -168,11 +178,13 @@ class _Batch:
         self._covered_before = mark.covered_offset
         self._accepted_before = mark.accepted_offset
         self._cut_at: int | None = None
+        #: What is held from below is forgotten; 0: nothing is.
+        self._begins_at = 0
         #: The first record after the newest accepted checkpoint that cannot be read.
         self._finding: FoldStopped | None = None
         self._runs: dict[bytes, _Run] = {}
         self._runs_by_raw_key: dict[bytes, _Run] = {}
-        self._changes: list[int] = []
+        self._changes: list[tuple[int, int]] = []  #: (offset, index among the records)
         self._void_records = 0
         self._skipped_records = 0
 
@@ -180,14 +192,17 @@ class _Batch:
 
     def take(self, records: Iterable[RawRecord]) -> None:
         next_offset, (owner_epoch, attempt_id, next_sequence), newest_checkpoint, covered_offset = self._mark[:4]
-        checkpoint_offset = self._mark.checkpoint_offset
+        beginning = Beginning(self._mark.unproven_start, self._mark.checkpoint_offset)
         for index, (offset, key, value, header) in enumerate(records):
             if offset != next_offset and next_offset is not None:
                 if offset < next_offset:
                     continue
                 self._begin_afresh(offset)
                 (owner_epoch, attempt_id, next_sequence), newest_checkpoint, covered_offset = START, b"", -1
-                checkpoint_offset = -1
+                next_offset = None
+            if next_offset is None:
+                beginning = Beginning(offset)
+                self._mark = self._mark._replace(unproven_start=offset)
             next_offset = offset + 1
             if header is None or key is None:
                 self._void_records += 1
@@ -196,12 +211,14 @@ class _Batch:
                 record_epoch, sequence = decode_header(header)
                 if key == CHECKPOINT_KEY:
                     checkpoint = decode_checkpoint(value or b"")
-                    (owner_epoch, attempt_id, next_sequence), counts = step(
-                        Position(owner_epoch, attempt_id, next_sequence), record_epoch, sequence, checkpoint
+                    (owner_epoch, attempt_id, next_sequence), counts = beginning.step(
+                        Position(owner_epoch, attempt_id, next_sequence), offset, record_epoch, sequence, checkpoint
                     )
                     if counts:
                         newest_checkpoint = value or b""
-                        covered_offset = checkpoint_offset = offset
+                        covered_offset = beginning.checkpoint_offset = offset
+                        if beginning.is_found and self._mark.unproven_start:
+                            self._begin_at(beginning.offset)
                         if checkpoint.reason is not None:
                             self._accept(offset)
                     else:
@@ -219,8 +236,19 @@ class _Batch:
             position=Position(owner_epoch, attempt_id, next_sequence),
             checkpoint=newest_checkpoint,
             covered_offset=covered_offset,
-            checkpoint_offset=checkpoint_offset,
+            checkpoint_offset=beginning.checkpoint_offset,
         )
+
+    def _begin_at(self, offset: int) -> None:
+        """Forget what this batch brought from below the offset from which the log is whole."""
+        if offset > self._mark.unproven_start:
+            self._begins_at = offset
+            self._runs = {key: run for key, run in self._runs.items() if run.base_offset >= offset or run.goes_on}
+            self._runs_by_raw_key.clear()
+            self._changes = [(at, index) for at, index in self._changes if at >= offset]
+            if self._finding is not None and self._finding.offset < offset:
+                self._finding = None
+        self._mark = self._mark._replace(unproven_start=0)
 
     def _begin_afresh(self, offset: int) -> None:
         self._mark = NEW
@@ -229,6 +257,7 @@ class _Batch:
         self._finding = None
         self._runs.clear()
         self._runs_by_raw_key.clear()
+        self._begins_at = 0
 
     def _accept(self, offset: int) -> None:
         self._mark = self._mark._replace(accepted_offset=offset)
@@ -245,11 +274,12 @@ class _Batch:
             self._skipped_records += 1
             return
         run = self._runs_by_raw_key.get(key) or self._find_run(key)
-        self._changes.append(index)
+        self._changes.append((offset, index))
         if kind is not Kind.UPDATE:
             run.goes_on = False
             run.records.clear()
             run.snapshot_offset = offset if kind is Kind.SNAPSHOT else -1
+            run.base_offset = offset
         if value is not None:
             run.records.append((key, value, offset))
         run.covered_offset = offset
@@ -271,6 +301,15 @@ class _Batch:
         waiting_count = 0 if is_accepted_anew else mark.waiting_count
         entries: list[tuple[bytes, bytes]] = []
         after: list[tuple[bytes, Held | None]] = []
+        for share_key, held in self._outdated(store):
+            after.append((share_key, None))
+            if held.entry is None:
+                waiting_count -= not is_accepted_anew or held.covered_offset > mark.accepted_offset
+            else:
+                live_count -= 1
+                entry_key = encode_entry_key(state_topic_id, share_key, held.covered_offset)
+                digest_sum -= digest(entry_key, held.entry)
+                entries.append((entry_key, encode_entry(DELETED)))
         for run in self._runs.values():
             held = store.get(run.share_key) if self._cut_at is None else None
             base = DELETED
@@ -302,14 +341,29 @@ class _Batch:
         digest_sum %= DIGEST_MODULUS
         mark = mark._replace(live_count=live_count, digest_sum=digest_sum, waiting_count=waiting_count)
         manifest = None
-        if waiting_count == 0 and mark.covered_offset > self._covered_before:
+        is_whole = not mark.unproven_start or mark.accepted_offset >= 0
+        if is_whole and waiting_count == 0 and mark.covered_offset > self._covered_before:
             manifest = encode_manifest(
                 ManifestKey(state_topic_id, log_partition, mark.covered_offset),
                 Manifest(
                     partition_count, mark.position, mark.checkpoint, live_count, digest_sum, mark.checkpoint_offset
                 ),
             )
-        return Folded(mark, entries, manifest, self._changes, self._void_records, self._skipped_records, self._cut_at)
+        return Folded(mark, entries, manifest, [index for _, index in self._changes], self._void_records, self._skipped_records, self._cut_at)
+
+    def _outdated(self, store: Store) -> list[tuple[bytes, Held]]:
+        """Return what is held from below the offset from which the log is whole, and drop the runs that go on from it."""
+        if not self._begins_at or self._cut_at is not None:
+            return []
+        outdated = []
+        for share_key, held in store.items():
+            run = self._runs.get(share_key)
+            if run is not None and not run.goes_on:
+                continue
+            if held.entry is None or decode_entry(held.entry).snapshot_offset < self._begins_at:
+                outdated.append((share_key, held))
+                self._runs.pop(share_key, None)
+        return outdated
 
     def _fold_run(self, run: _Run, held: Entry) -> Entry | None:
         """Return what the share partition's entry is after the run, or None when it waits for its base."""

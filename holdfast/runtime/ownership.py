@@ -10,6 +10,7 @@ from enum import Enum
 
 from mypy_extensions import mypyc_attr
 
+from holdfast.records.beginning import Beginning
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
 from holdfast.records.header import decode_header
 from holdfast.records.reader import START, Position, step
@@ -34,10 +35,11 @@ class Verdict(Enum):
 class Ownership:
     """The reader's position, the winning checkpoint, and our own attempt at the partition."""
 
-    __slots__ = ("attempt_id", "epoch", "generation_max", "position", "sequence", "winner", "winner_offset")
+    __slots__ = ("attempt_id", "beginning", "epoch", "generation_max", "position", "sequence", "winner", "winner_offset")
 
     def __init__(self) -> None:
         self.position: Position = START
+        self.beginning = Beginning(0)  #: where the log is whole from
         self.winner: Checkpoint | None = None  #: the checkpoint of the current epoch
         self.winner_offset = -1  #: offset of the newest checkpoint of the current epoch, refreshes included
         self.generation_max = 0  #: highest generation of any checkpoint met
@@ -56,6 +58,7 @@ class Ownership:
         """Begin behind a record at an offset, whose epoch this checkpoint opened or renewed."""
         self.position, self.winner, self.winner_offset = position, checkpoint, offset
         self.generation_max = checkpoint.generation
+        self.beginning = Beginning(0)
 
     def judge(self, record: LogRecord) -> Verdict:
         """Put the next record of the log to the rule.
@@ -73,7 +76,7 @@ class Ownership:
         checkpoint = decode_checkpoint(record.value or b"")
         is_own = checkpoint.attempt_id == self.attempt_id
         was_own = self.owns()
-        self.position, counts = step(self.position, owner_epoch, sequence, checkpoint)
+        self.position, counts = self.beginning.step(self.position, record.offset, owner_epoch, sequence, checkpoint)
         if not counts:  # of ours, too: a rival that took the epoch first was met before, or this is a second copy
             return Verdict.VOID
         self.winner = checkpoint

@@ -61,9 +61,6 @@ class PartitionData:
         self.checkpoint_offset = -1  #: our newest checkpoint that counted
         self.cut_offset = -1  #: the newest that a checkpoint of ours named which counted
         self._begins_at = 0  #: below it nothing is read, for a checkpoint says that nothing there is needed
-        self._named_cut = 0  #: the highest cut offset that a checkpoint named which counted
-        self._opening_attempt_id: bytes | None = None  #: of the first checkpoint that counted in this reading
-        self._newest_attempt_id: bytes | None = None  #: of the newest
         self.records_met = 0
         self.records_loaded = 0  #: met before our own checkpoint
         self.bytes_met = 0  #: keys and values that counted, since the load began at the log start

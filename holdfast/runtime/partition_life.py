@@ -9,6 +9,7 @@ A checkpoint that counts and is not ours ends the ownership.
 
 from collections.abc import Callable
 
+from holdfast.records.beginning import Beginning
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.errors import RecordError
 from holdfast.records.header import decode_header, encode_header
@@ -125,6 +126,8 @@ class PartitionLife(PartitionData):
         if instance == self.instance and self.state is State.LOADING:
             self.log_start = self.position = max(start_offset, self._begins_at)
             self.end_offset = end_offset
+            if self._base is None:
+                self.ownership.beginning = Beginning(self.log_start)
             self._progress_ms = now_ms
             # It may lose more before an admin accepts it; what was lost then begins at the lowest end.
             if end_offset < (self.committed_offset if self.lost_from is None else self.lost_from):
@@ -243,28 +246,19 @@ class PartitionLife(PartitionData):
         self._begin_load(self.load_began_ms, now_ms)
         self._read_from(None)
 
-    def _begin_at_cut(self, now_ms: int) -> bool:
-        """Start over at the cut that a checkpoint names above the log start, if one does; returns whether it does.
-
-        The log was cut there, and a broker that was lost has given back what lay below: from the middle of an epoch on, so that
-        who counts there cannot be told. A log that was never cut is whole, and one that an admin accepts is taken as it is.
-        """
-        cut_offset = self._named_cut
-        if not 0 < self.log_start < cut_offset or self._accept_reason is not None:
-            return False
+    def _begin_at_cut(self, cut_offset: int, now_ms: int) -> None:
+        """Start over where the log was cut: a broker that was lost has given back what lay below."""
         self._note("warning", "load starts over where the log was cut", log_start=self.log_start, cut_offset=cut_offset)
         self._let_go()
         self._begin_load(self.load_began_ms, now_ms)
         self._begins_at = cut_offset
         self._read_from(None)
-        return True
 
     def _claim(self, now_ms: int) -> None:
         ownership = self.ownership
-        if self._begin_at_cut(now_ms):
-            return
-        if self._begins_at and self._named_cut < self._begins_at:
-            self._check.meet_cut(self.log_start)  # read from there, nothing says that it is whole
+        if self._begins_at and not ownership.beginning.is_found:
+            self._check.meet_cut(self.log_start)  # the log has changed meanwhile, and nothing says that it is whole
+        ownership.beginning.is_found = True  # otherwise as far as anybody can tell, or as an admin accepts it
         if ownership.winner is None:
             self._check.meet_cut(self.log_start)
         log_alarm = self._log_alarm()
@@ -356,6 +350,10 @@ class PartitionLife(PartitionData):
             winner = ownership.winner
             assert winner is not None
             self._meet_checkpoint(machine, winner, offset)
+            begins_at = ownership.beginning.offset
+            if begins_at > self.log_start and ownership.beginning.is_found and self._accept_reason is None:
+                self._begin_at_cut(begins_at, now_ms)
+                return
             if verdict is Verdict.OWN:
                 self._meet_own_checkpoint(offset, now_ms)
                 if self.state is not State.LOADING:
@@ -366,12 +364,6 @@ class PartitionLife(PartitionData):
 
     def _meet_checkpoint(self, machine: StateMachine, checkpoint: Checkpoint, offset: int) -> None:
         """Judge a checkpoint that counts; the machine learns whether an admin accepted the log, now or in a part that was cut."""
-        # Only what the same attempt wrote in one piece from the cut on bears out that nothing is missing there.
-        attempt_id = self._opening_attempt_id if self._begins_at else self._newest_attempt_id
-        if self._check.is_of_this_log(checkpoint) and checkpoint.attempt_id == attempt_id:
-            self._named_cut = max(self._named_cut, checkpoint.cut_offset)
-        self._opening_attempt_id = self._opening_attempt_id or checkpoint.attempt_id
-        self._newest_attempt_id = checkpoint.attempt_id
         was_accepted = self._check.accepted_reason is not None
         if self._check.meet_checkpoint(checkpoint, offset) or (
             self._check.accepted_reason is not None and not was_accepted

@@ -6,6 +6,7 @@ A share partition lies in the bucket that its hash names. Their number is a powe
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 from typing import Final, Protocol
 from zlib import crc32
@@ -97,6 +98,11 @@ class BucketStore:
         number = self._number(key)
         del self._bucket(number)[key]
         self._changed.add(number)
+
+    def items(self) -> Iterator[tuple[bytes, Held]]:
+        """Yield all that is held."""
+        for number in range(self._bucket_count):
+            yield from self._bucket(number).items()
 
     def clear(self) -> None:
         """Hold nothing at all."""

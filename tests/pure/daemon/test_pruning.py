@@ -7,8 +7,9 @@ from random import Random
 import pytest
 
 from holdfast.daemon.pruning import Phase
-from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
+from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint, encode_checkpoint
 from holdfast.records.codec import Codec
+from holdfast.records.header import encode_header
 from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.states import State
 from tests.pure.daemon.pruning_world import SETTINGS, TICK_MS, PrunedNode, key_of
@@ -411,6 +412,24 @@ def test_a_log_start_that_fell_back_behind_a_cut_is_no_alarm_and_no_state_change
     assert whole.notes[0] == "partition loaded", "a log that starts at 0 was never cut"
 
 
+def test_a_claim_that_lost_the_epoch_does_not_hide_its_owner_where_the_log_start_fell_back(node: PrunedNode) -> None:
+    """Read from the claim on, it seems to have won, and nothing of the owner seems to count."""
+    log = node.topic.partitions[0]
+    owner = node.partition.ownership
+    assert owner.winner is not None
+    claim = owner.winner._replace(attempt_id=bytes(16), node_id="rival")
+    lost = len(log.records)
+    node.topic.write_foreign(0, CHECKPOINT_KEY, encode_checkpoint(claim), encode_header(owner.epoch, 0))
+    node.settle()
+    tick_a_round(node)
+    cut, before = node.log_start, node.states()
+    assert lost < cut
+    log.log_start_offset = lost
+    successor = PrunedNode(node.topic, generation=2)
+    assert successor.states() == before
+    assert successor.partition.log_start == cut
+
+
 def test_the_log_says_that_it_may_be_cut_before_it_is(node: PrunedNode) -> None:
     node.tick_until(CUTTING)
     assert node.pruner.phase is CUTTING
@@ -435,7 +454,7 @@ def test_a_foreign_cut_above_the_named_one_is_still_an_alarm(node: PrunedNode) -
 def test_a_cut_that_nothing_at_its_offset_bears_out_is_an_alarm(node: PrunedNode) -> None:
     """A checkpoint names a cut that its owner never came to: the log lost records, and others lie there."""
     log = node.topic.partitions[0]
-    for is_refreshed, log_start in ((False, 3), (True, 9)):
+    for is_refreshed in (False, True):
         if is_refreshed:
             node.runtime.refresh(0)
         node.runtime.refresh(0, cut_offset=9)
@@ -443,7 +462,7 @@ def test_a_cut_that_nothing_at_its_offset_bears_out_is_an_alarm(node: PrunedNode
         log.log_start_offset = 3
         successor = PrunedNode(node.topic, generation=2)
         assert successor.partition.is_alarmed
-        assert f"the log starts at {log_start} without a checkpoint" in (successor.partition.failure or "")
+        assert "the log starts at 3 without a checkpoint" in (successor.partition.failure or "")
 
 
 # ---- what an admin accepted ------------------------------------------------------------------------------------------

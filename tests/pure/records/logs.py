@@ -36,6 +36,7 @@ MOVES = (
     "gap",
     "zombie",
     "foreign",
+    "claim",
     "unknown",
     "cut",
 )
@@ -77,8 +78,18 @@ class LogWriter:
         self._attempt_id = self._random.randbytes(16)
         self._refresh()
 
-    def _refresh(self) -> None:
-        checkpoint = Checkpoint(self._epoch, self._attempt_id, "a", 1, "cluster", STATE_TOPIC_ID, PARTITION_COUNT, None)
+    def _refresh(self, cut_offset: int = -1) -> None:
+        checkpoint = Checkpoint(
+            self._epoch,
+            self._attempt_id,
+            "a",
+            1,
+            "cluster",
+            STATE_TOPIC_ID,
+            PARTITION_COUNT,
+            None,
+            cut_offset=cut_offset,
+        )
         self._append(CHECKPOINT_KEY, encode_checkpoint(checkpoint))
 
     def _write(self) -> None:
@@ -118,6 +129,14 @@ class LogWriter:
         self._former = self._epoch, self._sequence
         self.states, (self._epoch, self._sequence) = states, now
 
+    def _claim(self) -> None:
+        """Another node takes the epoch too, and loses it."""
+        checkpoint = Checkpoint(
+            self._epoch, self._random.randbytes(16), "b", 1, "cluster", STATE_TOPIC_ID, PARTITION_COUNT, None
+        )
+        header = encode_header(self._epoch, 0)
+        self.records.append(RawRecord(len(self.records), CHECKPOINT_KEY, encode_checkpoint(checkpoint), header))
+
     def _foreign(self) -> None:
         self.records.append(RawRecord(len(self.records), b"\x00\x01", b"?", None))
 
@@ -125,11 +144,12 @@ class LogWriter:
         self._append((77).to_bytes(2, "big"), b"of a later version")
 
     def _cut(self) -> None:
-        """Compact and prune as the daemon does: refresh, snapshots of what lies below it, cut to it."""
+        """Compact and prune as the daemon does: refresh, snapshots of what lies below it, name the cut, cut to it."""
         start = len(self.records)
         self._refresh()
         for key, state in list(self.states.items()):
             self._put(key, self._snapshot_of(state))
+        self._refresh(start)
         self.log_start = start
 
     # ---- inside ----------------------------------------------------------------------------------------------------
