@@ -2,7 +2,8 @@
 
 It reads what is there now and changes nothing: no consumer group is joined, no offset is committed.
 A log partition is read from its start, whatever part of it is wanted, because whether a record counts depends on all
-before it. Where the first record has no `hf` header, the topic is a broker's own, and every record counts.
+before it. Where the log start fell back behind a cut, nothing below the cut counts.
+Where the first record has no `hf` header, the topic is a broker's own, and every record counts.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -13,6 +14,7 @@ from confluent_kafka import OFFSET_BEGINNING, Message
 from holdfast.console.kafka_reader import KafkaReader
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.daemon.messages import header_of
+from holdfast.records.beginning import Beginning
 from holdfast.records.checkpoint import Checkpoint, decode_checkpoint, is_checkpoint_key
 from holdfast.records.codec import Kind, decode_record, peek_kind
 from holdfast.records.errors import RecordError
@@ -56,6 +58,7 @@ class Reading:
         self.position: Position = START
         self.next_offset = OFFSET_BEGINNING
         self.is_foreign: bool | None = None  #: None before the first record
+        self.begins_at = 0  #: what lies below does not count, for the log was cut there
 
     def meet(self, message: Message, is_wanted: bool) -> LogEntry | None:
         """Take the next record; returns it where it is wanted."""
@@ -70,7 +73,8 @@ class Reading:
             if header is not None:
                 owner_epoch, sequence = decode_header(header)
                 checkpoint = decode_checkpoint(value_bytes or b"") if is_checkpoint_key(key_bytes or b"") else None
-                self.position, counts = step(self.position, owner_epoch, sequence, checkpoint)
+                if _known(message.offset()) >= self.begins_at:
+                    self.position, counts = step(self.position, owner_epoch, sequence, checkpoint)
         except RecordError as error:
             problem = str(error)
         if not is_wanted:
@@ -153,12 +157,41 @@ class LogReader:
         reading = self._readings.setdefault(partition, Reading())
         if end <= max(start, reading.next_offset):
             return
+        if reading.is_foreign is None:
+            reading.begins_at = find_beginning(
+                message for _, message in self.kafka.read(self.topic, partition, end, reading.next_offset)
+            )
         for offset, message in self.kafka.read(self.topic, partition, end, reading.next_offset):
             is_wanted = offset >= wanted.from_offset and message.timestamp()[1] >= wanted.from_time_ms
             reading.next_offset = offset + 1
             if (entry := reading.meet(message, is_wanted)) is not None:
                 yield entry
         reading.next_offset = end
+
+
+def find_beginning(messages: Iterable[Message]) -> int:
+    """Return the offset from which a log partition is whole, given its records from its start; 0: there is no telling."""
+    position, beginning = START, None
+    for message in messages:
+        key, value, header, offset = message.key(), message.value(), header_of(message), _known(message.offset())
+        assert not isinstance(key, str)
+        assert not isinstance(value, str)
+        if beginning is None:
+            if offset == 0 or header is None:
+                return 0
+            beginning = Beginning(offset)
+        try:
+            owner_epoch, sequence = decode_header(header or b"")
+            if is_checkpoint_key(key or b""):
+                checkpoint = decode_checkpoint(value or b"")
+                position, _ = beginning.step(position, offset, owner_epoch, sequence, checkpoint)
+            else:
+                position, _ = step(position, owner_epoch, sequence, None)
+        except RecordError:
+            continue  # it counts for nobody here, and whoever reads it says so
+        if beginning.is_found:
+            return beginning.offset
+    return 0
 
 
 def _decode(

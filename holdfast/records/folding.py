@@ -353,16 +353,16 @@ class _Batch:
 
     def _outdated(self, store: Store) -> list[tuple[bytes, Held]]:
         """Return what is held from below the offset from which the log is whole, and drop the runs that go on from it."""
-        if not self._begins_at or self._cut_at is not None:
+        if not self._begins_at:
             return []
         outdated = []
-        for share_key, held in store.items():
-            run = self._runs.get(share_key)
-            if run is not None and not run.goes_on:
-                continue
-            if held.entry is None or decode_entry(held.entry).snapshot_offset < self._begins_at:
+        kept = {share_key for share_key, run in self._runs.items() if not run.goes_on}
+        for share_key, held in store.items() if self._cut_at is None else ():
+            if held.entry is not None and decode_entry(held.entry).snapshot_offset >= self._begins_at:
+                kept.add(share_key)
+            elif share_key not in kept:
                 outdated.append((share_key, held))
-                self._runs.pop(share_key, None)
+        self._runs = {share_key: run for share_key, run in self._runs.items() if share_key in kept}
         return outdated
 
     def _fold_run(self, run: _Run, held: Entry) -> Entry | None:

@@ -1,0 +1,85 @@
+"""Where a log is whole from: wherever its start fell back to behind a cut, every reader comes to what the cut log says."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.console.log_reader import find_beginning
+from holdfast.records.beginning import Beginning
+from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
+from holdfast.records.folding import RawRecord
+from holdfast.records.header import decode_header
+from holdfast.records.reader import START, step
+from holdfast.records.snapshot_topic import decode_entry
+from tests.pure.records.logs import MOVES, random_log
+from tests.pure.records.test_folding import Job, load, snapshot_set
+
+
+class Message:
+    """A record as a consumer hands it over."""
+
+    def __init__(self, record: RawRecord) -> None:
+        self._record = record
+
+    def key(self) -> bytes | None:
+        return self._record.key
+
+    def value(self) -> bytes | None:
+        return self._record.value
+
+    def offset(self) -> int:
+        return self._record.offset
+
+    def headers(self) -> list[tuple[str, bytes]] | None:
+        return None if self._record.header is None else [("hf", self._record.header)]
+
+
+def whole_from(records: list[RawRecord]) -> int | None:
+    """Find where a log is whole from, as a load does."""
+    beginning, position = Beginning(records[0].offset), START
+    for record in records:
+        if record.header is None or record.key is None:
+            continue
+        header = decode_header(record.header)
+        if record.key == CHECKPOINT_KEY:
+            checkpoint = decode_checkpoint(record.value or b"")
+            position, _ = beginning.step(position, record.offset, *header, checkpoint)
+        else:
+            position, _ = step(position, *header, None)
+        if beginning.is_found:
+            return beginning.offset
+    return None
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 1 << 32), st.randoms(use_true_random=False))
+def test_wherever_the_log_start_fell_back_to_all_readers_agree_with_one_of_the_cut_log(
+    seed: int, random: Random
+) -> None:
+    log = random_log(seed, 30)
+    for move in ("cut", *random.choices(MOVES[:-1], k=5)):
+        log.do(move)
+    position, states, _ = load(log.kept())
+    assert states.keys() == log.states.keys()
+    for start in range(1, log.log_start + 1):
+        records = log.records[start:]
+        begin = whole_from(records)
+        assert begin is not None, f"nothing is named behind {start}"
+        assert start <= begin <= log.log_start
+        assert load(log.records[begin:])[:2] == (position, states)
+        if records[0].header is not None:
+            assert find_beginning(map(Message, records)) == begin  # type: ignore[arg-type]
+    start = random.randint(1, max(1, log.log_start))
+    job = Job({})
+    job.run(log.records[start:], random)
+    assert job.mark.position == position
+    assert job.mark.waiting_count == 0
+    held = {decode_entry(one.entry) for one in job.store.values() if one.entry is not None}
+    assert held == set(states.values())
+    entries = snapshot_set(job.topic)
+    newest = entries.manifest_offsets()[0]
+    assert newest == job.mark.covered_offset
+    assert entries.verify(newest, start) == states, f"the fold began at {start}, and {log.log_start} was the cut"
