@@ -35,7 +35,16 @@ class Verdict(Enum):
 class Ownership:
     """The reader's position, the winning checkpoint, and our own attempt at the partition."""
 
-    __slots__ = ("attempt_id", "beginning", "epoch", "generation_max", "position", "sequence", "winner", "winner_offset")
+    __slots__ = (
+        "attempt_id",
+        "beginning",
+        "epoch",
+        "generation_max",
+        "position",
+        "sequence",
+        "winner",
+        "winner_offset",
+    )
 
     def __init__(self) -> None:
         self.position: Position = START

@@ -24,7 +24,19 @@ from tests.model.manifest_scopes import (
 )
 from tests.model.manifests import MANIFESTS, ManifestModel, ManifestRules
 from tests.model.moves import Model
-from tests.model.world import DESIGN, FALLBACK, GENERATION, REPAIRED, VERSIONED, Left, Rec, Rules, Scope, Violation, World
+from tests.model.world import (
+    DESIGN,
+    FALLBACK,
+    GENERATION,
+    REPAIRED,
+    VERSIONED,
+    Left,
+    Rec,
+    Rules,
+    Scope,
+    Violation,
+    World,
+)
 
 
 def land_all(m: Model, w: World) -> World:
