@@ -60,7 +60,7 @@ def whole_from(records: list[RawRecord]) -> int | None:
     return None
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 1 << 32), st.randoms(use_true_random=False))
 def test_wherever_the_log_start_fell_back_to_all_readers_agree_with_one_of_the_cut_log(
     seed: int, random: Random
@@ -91,7 +91,7 @@ def test_wherever_the_log_start_fell_back_to_all_readers_agree_with_one_of_the_c
     assert entries.verify(newest, start) == states, f"the fold began at {start}, and {log.log_start} was the cut"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_the_example_reads_a_log_whose_start_fell_back_as_the_cut_log(random: Random) -> None:
     log = LogWriter(random, (Codec.AVRO,))
