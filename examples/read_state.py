@@ -49,27 +49,40 @@ class SingleObjects:
 
 
 class WhoCounts:
-    """The rule of who counts in one log partition; give it every record, from the log's start, in offset order."""
+    """The rule of who counts in one log partition; give it every record, from the log's start, in offset order.
 
-    def __init__(self, objects: SingleObjects) -> None:
+    `begins_at` is where the log is whole from, None as long as that is not found; what was read below it is to be forgotten.
+    """
+
+    def __init__(self, objects: SingleObjects, log_start: int) -> None:
         self._objects = objects
         self._owner_epoch, self._attempt_id, self._next_sequence = 0, None, -1
+        self.begins_at: int | None = 0 if log_start == 0 else None
+        self.checkpoint_offset = -1
 
-    def counts(self, key: bytes | None, value: bytes | None, header: bytes | None) -> bool:
+    def counts(self, offset: int, key: bytes | None, value: bytes | None, header: bytes | None) -> bool:
         """Tell whether the next record counts; what does not is void, and changes nothing for anyone."""
         if header is None:
             return False
         version, owner_epoch, sequence = unpack(">biq", header)
         if version != 1:
             raise ValueError(f"The header has version {version}; a newer Holdfast wrote it.")
-        attempt_id = self._objects.decode(value or b"")[1]["attempt_id"] if key == b"\x03\xe8" else None
-        if attempt_id is not None and owner_epoch > self._owner_epoch:
-            self._owner_epoch, self._attempt_id, self._next_sequence = owner_epoch, attempt_id, sequence + 1
-            return True
+        checkpoint = self._objects.decode(value or b"")[1] if key == b"\x03\xe8" else None
+        if checkpoint is not None:
+            is_refresh_of_another = checkpoint["attempt_id"] != self._attempt_id and sequence > 0
+            is_owner = self.begins_at is None and owner_epoch == self._owner_epoch and is_refresh_of_another
+            if owner_epoch > self._owner_epoch or is_owner:
+                self._owner_epoch, self._attempt_id = owner_epoch, checkpoint["attempt_id"]
+                self._next_sequence, self.checkpoint_offset = sequence + 1, offset
+                return True
         if owner_epoch != self._owner_epoch or sequence != self._next_sequence or sequence < 0:
             return False
-        if attempt_id is not None and attempt_id != self._attempt_id:
-            return False
+        if checkpoint is not None:
+            if checkpoint["attempt_id"] != self._attempt_id:
+                return False
+            if self.begins_at is None and checkpoint.get("cut_offset") == self.checkpoint_offset:
+                self.begins_at = self.checkpoint_offset
+            self.checkpoint_offset = offset
         self._next_sequence += 1
         return True
 
@@ -114,24 +127,44 @@ class StateReader:
         self.void_records = 0
         self._objects = SingleObjects(schemas)
         self._readers: dict[int, WhoCounts] = {}
+        #: By share partition: the log partition, and the offset of the newest snapshot in it.
+        self._snapshots: dict[tuple[str, bytes, int], tuple[int, int]] = {}
 
-    def meet(self, log_partition: int, key: bytes | None, value: bytes | None, header: bytes | None) -> None:
+    def meet(
+        self, log_partition: int, offset: int, key: bytes | None, value: bytes | None, header: bytes | None
+    ) -> None:
         """Take the next record of a log partition."""
-        reader = self._readers.setdefault(log_partition, WhoCounts(self._objects))
-        if not reader.counts(key, value, header):
+        reader = self._readers.setdefault(log_partition, WhoCounts(self._objects, offset))
+        was_found = reader.begins_at is not None
+        if not reader.counts(offset, key, value, header):
             self.void_records += 1
             return
+        if reader.begins_at is not None and not was_found:
+            self._forget(log_partition, reader.begins_at)
         if key is None or not key.startswith(b"\xc3\x01"):
             if key is not None and key[:2] in (b"\x00\x00", b"\x00\x01"):
                 raise ValueError("This topic holds records in Kafka's own codec; read it with Kafka's own tools.")
             return  # a checkpoint, or a record type of a later version
         share_partition = self._objects.decode(key)[1]
         place = share_partition["group_id"], share_partition["topic_id"], share_partition["partition"]
-        state = None if value is None else fold(self.states.get(place), *self._objects.decode(value))
+        name, fields = ("", {}) if value is None else self._objects.decode(value)
+        before = self.states.get(place)
+        if name == "ShareSnapshot":
+            if reader.begins_at is None and self._snapshots.get(place, (0, -1))[1] < reader.checkpoint_offset:
+                before = None  # from below the checkpoint, where the log may turn out to have been cut
+            self._snapshots[place] = log_partition, offset
+        state = None if value is None else fold(before, name, fields)
         if state is not None:
             self.states[place] = state
         else:
             self.states.pop(place, None)
+
+    def _forget(self, log_partition: int, below_offset: int) -> None:
+        """Forget what was read below the offset from which a log partition is whole."""
+        for place in [*self.states]:
+            of_partition, offset = self._snapshots[place]
+            if of_partition == log_partition and offset < below_offset:
+                del self.states[place]
 
 
 def read_log(consumer: Consumer, topic: str) -> Iterator[Message]:
@@ -177,11 +210,12 @@ def main() -> int:
     try:
         for message in read_log(consumer, options.topic):
             header: Any = dict(message.headers() or ()).get("hf")
-            partition, key, value = message.partition(), message.key(), message.value()
+            partition, offset, key, value = message.partition(), message.offset(), message.key(), message.value()
             assert partition is not None
+            assert offset is not None
             assert not isinstance(key, str)
             assert not isinstance(value, str)
-            reader.meet(partition, key, value, header)
+            reader.meet(partition, offset, key, value, header)
     finally:
         consumer.close()
     for (group_id, topic_id, partition), state in sorted(reader.states.items()):

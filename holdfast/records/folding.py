@@ -301,14 +301,14 @@ class _Batch:
         waiting_count = 0 if is_accepted_anew else mark.waiting_count
         entries: list[tuple[bytes, bytes]] = []
         after: list[tuple[bytes, Held | None]] = []
-        for share_key, held in self._outdated(store):
+        for share_key, below in self._outdated(store):
             after.append((share_key, None))
-            if held.entry is None:
-                waiting_count -= not is_accepted_anew or held.covered_offset > mark.accepted_offset
+            if below.entry is None:
+                waiting_count -= not is_accepted_anew or below.covered_offset > mark.accepted_offset
             else:
                 live_count -= 1
-                entry_key = encode_entry_key(state_topic_id, share_key, held.covered_offset)
-                digest_sum -= digest(entry_key, held.entry)
+                entry_key = encode_entry_key(state_topic_id, share_key, below.covered_offset)
+                digest_sum -= digest(entry_key, below.entry)
                 entries.append((entry_key, encode_entry(DELETED)))
         for run in self._runs.values():
             held = store.get(run.share_key) if self._cut_at is None else None

@@ -55,12 +55,11 @@ class Protocol:
                 return rd._replace(next=rec.seq + 1, ck=off, begin=begin), True  # the owner's own refresh
             if rd.begin < 0 and self.r.beginning == "any" and rec.cut >= 0:
                 return rd._replace(begin=rec.cut), False
-            if rd.begin < 0 and rec.epoch == rd.cur and rec.seq > 0 and rec.nonce != rd.nonce:
+            is_refresh = rec.epoch == rd.cur and rec.seq > 0 and rec.nonce != rd.nonce
+            if rd.begin < 0 and is_refresh and self.r.beginning != "counted":
                 # Only who won an epoch refreshes in it, so what was read so far as the winning checkpoint was none.
-                if self.r.beginning != "counted":
-                    return rd._replace(
-                        nonce=rec.nonce, next=rec.seq + 1, node=rec.node, generation=rec.generation, ck=off
-                    ), True
+                rd = rd._replace(nonce=rec.nonce, next=rec.seq + 1, node=rec.node, generation=rec.generation, ck=off)
+                return rd, True
             return rd, False
         if epoch_rule and (rec.epoch != rd.cur or (self.r.seq and rec.seq != rd.next)):
             return rd, False

@@ -48,8 +48,9 @@ class LogWriter:
     `records` is the whole log, as if nothing had been cut; `log_start` the offset from which it is still there.
     """
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, codecs: tuple[Codec, ...] = tuple(Codec)) -> None:
         self._random = random
+        self._codecs = codecs
         self.records: list[RawRecord] = []
         self.log_start = 0
         #: States by share partition, as the owner has them.
@@ -163,7 +164,7 @@ class LogWriter:
             self.states.pop(key, None)
         else:
             self.states[key] = after
-        codec = self._random.choice(tuple(Codec))
+        codec = self._random.choice(self._codecs)
         self._append(*encode_record(codec, key, value))
 
     def _append(self, key: bytes, value: bytes | None) -> None:

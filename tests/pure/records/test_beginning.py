@@ -10,12 +10,18 @@ from hypothesis import strategies as st
 from holdfast.console.log_reader import find_beginning
 from holdfast.records.beginning import Beginning
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
+from holdfast.records.codec import Codec
 from holdfast.records.folding import RawRecord
 from holdfast.records.header import decode_header
+from holdfast.records.keys import SharePartitionKey
 from holdfast.records.reader import START, step
 from holdfast.records.snapshot_topic import decode_entry
-from tests.pure.records.logs import MOVES, random_log
+from tests.pure.docs.test_log_format import example
+from tests.pure.records.logs import MOVES, LogWriter, random_log
 from tests.pure.records.test_folding import Job, load, snapshot_set
+
+#: Without records of other programs, whose keys are those of Kafka's codec.
+WRITTEN = tuple(move for move in MOVES if move not in ("cut", "foreign"))
 
 
 class Message:
@@ -54,7 +60,7 @@ def whole_from(records: list[RawRecord]) -> int | None:
     return None
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 1 << 32), st.randoms(use_true_random=False))
 def test_wherever_the_log_start_fell_back_to_all_readers_agree_with_one_of_the_cut_log(
     seed: int, random: Random
@@ -83,3 +89,19 @@ def test_wherever_the_log_start_fell_back_to_all_readers_agree_with_one_of_the_c
     newest = entries.manifest_offsets()[0]
     assert newest == job.mark.covered_offset
     assert entries.verify(newest, start) == states, f"the fold began at {start}, and {log.log_start} was the cut"
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_the_example_reads_a_log_whose_start_fell_back_as_the_cut_log(random: Random) -> None:
+    log = LogWriter(random, (Codec.AVRO,))
+    for move in (*random.choices(WRITTEN, k=30), "cut", *random.choices(WRITTEN, k=5)):
+        log.do(move)
+    for start in range(log.log_start + 1):
+        reader = example.StateReader()
+        for record in log.records[start:]:
+            reader.meet(0, record.offset, record.key, record.value, record.header)
+        found = {SharePartitionKey(*place): state for place, state in reader.states.items()}
+        assert {key: (state["start_offset"], state["state_epoch_fence"]) for key, state in found.items()} == {
+            key: (state.start_offset, state.state_epoch_fence) for key, state in log.states.items()
+        }
