@@ -41,15 +41,17 @@ class Followed:
         "end_offset",
         "fed_by",
         "instance",
+        "is_checked",
         "last_epoch",
         "offset",
     )
 
-    def __init__(self, instance: int, offset: int, end_offset: int | None) -> None:
+    def __init__(self, instance: int, offset: int, end_offset: int | None, last_epoch: int) -> None:
         self.instance = instance
         self.offset = offset
         self.end_offset = end_offset  #: behind the last record to be told; None: never
-        self.last_epoch = -1  #: leader epoch of the batch met last
+        self.last_epoch = last_epoch  #: leader epoch of the batch below `offset`; -1: not known
+        self.is_checked = last_epoch < 0  #: no fetch has to tell any more whether that batch was truncated
         self.asked_offset = -1  #: what the broker's session knows; -1: nothing
         self.batch_end_offset = -1  #: behind the last batch; a fetch from there brings none that begins before
         self.damaged_offset = -1  #: where a damaged batch was found first

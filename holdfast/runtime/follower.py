@@ -37,7 +37,7 @@ class Follower:
         brokers: Brokers,
         listener: Callable[[], LogListener],
         sent: Callable[[int], deque[SentBatch]],
-        ended: Callable[[int, int, int], None],
+        ended: Callable[[int, int, int, int], None],
         met: Callable[[SentBatch], None] = lambda _: None,
         heard: Callable[[int, float], None] | None = None,
         throttled_ms: Counter | None = None,
@@ -50,7 +50,8 @@ class Follower:
             brokers: who leads what.
             listener: who is told what was read.
             sent: batches of a partition that this node sent and has not met, oldest first.
-            ended: told (partition, instance, next offset) when a partition was followed to its end.
+            ended: told (partition, instance, next offset, leader epoch of the batch below it, -1 if not known) when a
+                partition was followed to its end.
             met: told each sent batch that was met as it was sent.
             heard: told (broker id, when the request left by the loop's clock) with every answer of a broker.
             throttled_ms: counts the time for which brokers asked not to be asked.
@@ -71,9 +72,14 @@ class Follower:
         self._search: asyncio.Task[None] | None = None  #: for leaders of partitions that have none now
         brokers.on_change(self._share_out)
 
-    def follow(self, partition: int, instance: int, offset: int, end_offset: int | None = None) -> None:
-        """Tell what lies at and behind an offset, and before an end if there is one, under an instance."""
-        self._followed[partition] = Followed(instance, offset, end_offset)
+    def follow(
+        self, partition: int, instance: int, offset: int, end_offset: int | None = None, last_epoch: int = -1
+    ) -> None:
+        """Tell what lies at and behind an offset, and before an end if there is one, under an instance.
+
+        With the leader epoch of the batch below the offset, the first fetch tells whether that batch was truncated meanwhile.
+        """
+        self._followed[partition] = Followed(instance, offset, end_offset, last_epoch)
         self._share_out()
 
     def forget(self, partition: int) -> None:
@@ -89,6 +95,7 @@ class Follower:
         if (
             waiting
             and waiting[0] is batch
+            and followed.is_checked  # else the log may have lost what a load told, and have grown to this offset again
             and base_offset == followed.offset
             and self._listener().own_records_read(
                 partition, followed.instance, base_offset, batch.record_count, batch.first_header
@@ -183,6 +190,7 @@ class Follower:
         if fetched.error_code or fetched.is_diverging:
             self._fail(partition, followed, _read_error(fetched, followed.offset))
             return
+        followed.is_checked = True
         data, at, end, told, slice_max = fetched.records, 0, len(fetched.records), 0, self._config.slice_records_max
         next_offset = followed.asked_offset
         is_behind_batch = next_offset == followed.batch_end_offset  # else the first one may begin below
@@ -245,7 +253,7 @@ class Follower:
             at = stop
         if followed.end_offset is not None and followed.offset >= followed.end_offset:
             self.forget(partition)
-            self._ended(partition, followed.instance, followed.offset)
+            self._ended(partition, followed.instance, followed.offset, followed.last_epoch)
 
     def note_damage(self, partition: int, followed: Followed, why: str) -> None:
         """Take note of a damaged batch where a partition stands, which is fetched once more; the second time is an alarm."""

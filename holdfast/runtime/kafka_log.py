@@ -183,7 +183,7 @@ class KafkaLog:
         if self._reading.get(partition) != instance:
             return
         if begin >= end:
-            self._end_load(partition, instance, end)
+            self._end_load(partition, instance, end, -1)  # nothing was read, so nothing read can be truncated
         else:
             self._load.follow(partition, instance, begin, end)
 
@@ -199,10 +199,10 @@ class KafkaLog:
 
     # ---- loads -----------------------------------------------------------------------------------------------------
 
-    def _end_load(self, partition: int, instance: int, next_offset: int) -> None:
+    def _end_load(self, partition: int, instance: int, next_offset: int, last_epoch: int) -> None:
         if self._reading.get(partition) != instance:
             return
-        self._tail.follow(partition, instance, next_offset)
+        self._tail.follow(partition, instance, next_offset, last_epoch=last_epoch)
         self._told().caught_up(partition, instance, next_offset)
 
     def _make_follower(self, purpose: str) -> Follower:

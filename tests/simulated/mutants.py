@@ -2,6 +2,7 @@
 
     python -m tests.simulated.mutants                run every mutant from seed 0 on and print what caught it
     python -m tests.simulated.mutants --record       and write that into `mutants_caught.json`, which CI runs again
+    python -m tests.simulated.mutants --open         run those that nothing has caught yet (`mutants_open.txt`)
     python -m tests.simulated.mutants --only NAME --trace
     python -m tests.simulated.mutants --only NAME --pytest tests/pure/...::test_...
         run a test with the mutant; with --record, for one that no life catches, take the test for what catches it
@@ -40,6 +41,8 @@ KAFKA_LOG = (
 TESTS = "tests/"
 PATCHES = Path(__file__).with_name("mutants.txt")
 CAUGHT = Path(__file__).with_name("mutants_caught.json")
+#: Those that nothing has caught yet, and those that were not tried yet; none of them is a proof of anything.
+OPEN_PATCHES = Path(__file__).with_name("mutants_open.txt")
 #: Lines of a patch that may go or come.
 LINES_MAX = 10
 
@@ -95,6 +98,8 @@ def _side(hunk: list[str], sign: str) -> str:
 
 
 MUTANTS = parse(PATCHES.read_text())
+OPEN_MUTANTS = parse(OPEN_PATCHES.read_text())
+_ALL = MUTANTS | OPEN_MUTANTS
 
 
 def patched(mutant: Mutant, path: Path) -> str:
@@ -209,7 +214,7 @@ _TEST = """
 import sys
 import pytest
 from tests.simulated import mutants
-sys.meta_path.insert(0, mutants._Finder(mutants.MUTANTS[sys.argv[1]]))
+sys.meta_path.insert(0, mutants._Finder(mutants._ALL[sys.argv[1]]))
 for module in [name for name in sys.modules if name.split(".")[0] == "holdfast"]:
     del sys.modules[module]
 sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", sys.argv[2]]))
@@ -218,7 +223,7 @@ sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", sy
 
 def _find_one(name: str) -> tuple[str, Caught | None, float]:
     began_s = time.process_time()
-    caught = find_anywhere(MUTANTS[name])
+    caught = find_anywhere(_ALL[name])
     return name, caught, time.process_time() - began_s
 
 
@@ -241,14 +246,15 @@ def main() -> int:
     """Parse the command line and run; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulated.mutants", description="Run every mutant.")
     parser.add_argument("--only", metavar="NAME", action="append", help="run these mutants only")
+    parser.add_argument("--open", action="store_true", help="run those of mutants_open.txt")
     parser.add_argument("--record", action="store_true", help="write what caught them into mutants_caught.json")
     parser.add_argument("--trace", action="store_true", help="with one --only: tell the life that caught it")
     parser.add_argument("--pytest", metavar="TEST", help="with one --only: run this test with the mutant")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     options = parser.parse_args()
-    names: list[str] = options.only or list(MUTANTS)
+    names: list[str] = options.only or list(OPEN_MUTANTS if options.open else MUTANTS)
     if options.trace:
-        return _trace(MUTANTS[names[0]])
+        return _trace(_ALL[names[0]])
     width = max(map(len, names))
     recorded: dict[str, list[str | int]] = json.loads(CAUGHT.read_text()) if CAUGHT.exists() else {}
     if options.pytest:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from holdfast.daemon.pruning import Phase, Pruner
@@ -44,11 +45,11 @@ if TYPE_CHECKING:
 
 #: What may follow what, written down a second time.
 LEGAL = {
-    "initial": {"loading", "failed", "closed"},  # a load that fails at once is seen when it has failed
+    "initial": {"loading", "closed"},
     "loading": {"active", "failed", "closed"},
     "active": {"failed", "closed"},
     "failed": {"loading", "closed"},
-    "closed": {"loading", "failed"},
+    "closed": {"loading"},
 }
 
 #: Among the log partitions of which something asks for an alarm.
@@ -75,6 +76,7 @@ class Node:
         self.planted_after = 0
         self.beats: dict[int, tuple[WatchedShard, int]] = {}
         self.states: dict[int, str] = {}
+        self.instances: dict[int, int] = {}  #: by log partition, when its state was seen last
         self.stumbles: list[tuple[int, int]] = []  #: (log partition, instance) that raised since the last check
         self.seen_committed: dict[
             int, int
@@ -151,6 +153,11 @@ class Node:
         """Tell whether this node believes to own a log partition and serves it."""
         partition = self.partition(index)
         return partition is not None and partition.state is State.ACTIVE
+
+    def is_loading(self, index: int) -> bool:
+        """Tell whether a log partition is being loaded here."""
+        partition = self.partition(index)
+        return partition is not None and partition.state is State.LOADING
 
     def _make_shard(self, index: int) -> StateMachine:
         self.runtime.partitions[index].ownership = CountingOwnership(self.world.counts)
@@ -301,7 +308,10 @@ class Node:
         if after != before:
             self.states[index] = after
             self.world.count(f"{before} -> {after}")
-            if after not in LEGAL[before]:
+            # A load that fails at once is seen when it has failed; that it began shows in the instance.
+            has_loaded = after == "failed" and before != "loading" and partition.instance > self.instances.get(index, 0)
+            steps = (before, "loading", after) if has_loaded else (before, after)
+            if any(second not in LEGAL[first] for first, second in pairwise(steps)):
                 violate(Invariant.LEGAL_TRANSITIONS, f"{before} -> {after} at {self.name}/{index}")
         if partition.is_alarmed and not self.world.alarm_reasons & {index, EVERY_PARTITION}:
             violate(Invariant.ALARMS_HAVE_A_REASON, f"{self.name}/{index}: {partition.failure}")
@@ -311,6 +321,7 @@ class Node:
             if self.runtime.log_alarm is not None:
                 violate(Invariant.DISTRUSTED_IS_NOT_SERVED, f"{self.name}/{index} serves: {self.runtime.log_alarm}")
             self._beat(partition, self.shards[index], self.world.clock_ms())
+        self.instances[index] = partition.instance
         if self.world.is_tracing:
             self.world.trace(f"  {self.name}/{index} is {after} (instance {partition.instance}, {partition.failure})")
 

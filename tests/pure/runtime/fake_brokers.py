@@ -184,6 +184,12 @@ def targets_of(body: bytes) -> tuple[tuple[int, int], dict[int, int], list[int]]
     return (request.session_id, request.session_epoch), asked, forgotten
 
 
+def last_epochs_of(body: bytes) -> dict[int, int]:
+    """Return the leader epoch of the batch before, as a Fetch names it, by partition."""
+    request, _ = entity_reader(FetchRequest)(body, 0)
+    return {part.partition: part.last_fetched_epoch for topic in request.topics for part in topic.partitions}
+
+
 def wait_ms_of(body: bytes) -> int:
     """Return how long a Fetch may be held."""
     request, _ = entity_reader(FetchRequest)(body, 0)

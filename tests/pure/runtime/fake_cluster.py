@@ -10,7 +10,7 @@ from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-
 
 from holdfast.runtime import kafka_frames as frames
 from holdfast.runtime.broker_connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
-from tests.pure.runtime.fake_brokers import fetched, produced, targets_of
+from tests.pure.runtime.fake_brokers import fetched, last_epochs_of, produced, targets_of
 from tests.pure.runtime.metadata_answers import metadata
 from tests.waiting import wait_until
 
@@ -39,6 +39,8 @@ class FakeCluster:
         self.held: set[tuple[int, int]] = set()  #: (broker, API) that does not answer
         self.waiting: deque[tuple[int, int, asyncio.Future[None]]] = deque()
         self.sessions: dict[int, dict[int, int]] = defaultdict(dict)
+        self.last_epochs: list[dict[int, int]] = []  #: what each Fetch named, by partition
+        self.diverging: set[int] = set()  #: partitions that lost what a Fetch names as fetched
         monkeypatch.setattr(BrokerConnection, "open", self._open)
 
     @property
@@ -81,6 +83,7 @@ class FakeCluster:
 
     def _fetch(self, broker_id: int, body: bytes) -> bytes:
         (_, epoch), asked, forgotten = targets_of(body)
+        self.last_epochs.append(last_epochs_of(body))
         held = self.sessions[broker_id]
         if epoch == 0:
             held.clear()
@@ -91,7 +94,14 @@ class FakeCluster:
             partition: b"".join(batch for end, batch in self.records[broker_id, partition] if end > offset)
             for partition, offset in held.items()
         }
-        return fetched([frames.Fetched(partition, 0, 99, 0, False, data) for partition, data in data.items() if data])
+        lost = {partition for partition, last_epoch in self.last_epochs[-1].items() if last_epoch >= 0} & self.diverging
+        found = [frames.Fetched(partition, 0, 99, 0, False, data) for partition, data in data.items() if data]
+        return fetched(
+            [
+                *(each for each in found if each.partition not in lost),
+                *(frames.Fetched(partition, 0, 99, 0, True, b"") for partition in lost),
+            ]
+        )
 
     def _list(self, broker_id: int, body: bytes) -> bytes:
         at = body.index(b"\x00\x05topic") + 7

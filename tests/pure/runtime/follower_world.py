@@ -31,7 +31,7 @@ class Told:
     def position_reached(self, partition: int, instance: int, next_offset: int) -> None:
         self.lines.append(f"{partition} instance {instance}: stands at {next_offset}")
 
-    def ended(self, partition: int, instance: int, next_offset: int) -> None:
+    def ended(self, partition: int, instance: int, next_offset: int, last_epoch: int) -> None:
         self.lines.append(f"{partition} instance {instance}: ended at {next_offset}")
 
     def read_failed(self, partition: int, instance: int, error: ReadError) -> None:

@@ -1,7 +1,7 @@
 """The log of a node over brokers that fall silent, lead no more and answer late."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -21,11 +21,16 @@ PRODUCE, FETCH, LIST_OFFSETS, METADATA = (
 class Listener(Told):
     """Notes what the log tells beside records."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_caught_up: Callable[[], object] = lambda: None
+
     def read_started(self, partition: int, instance: int, start_offset: int, end_offset: int) -> None:
         self.lines.append(f"{partition} instance {instance}: from {start_offset} to {end_offset}")
 
     def caught_up(self, partition: int, instance: int, next_offset: int) -> None:
         self.lines.append(f"{partition} instance {instance}: caught up at {next_offset}")
+        self.at_caught_up()
 
     def append_failed(self, partition: int, header: bytes | None, text: str) -> None:
         self.lines.append(f"{partition}: append failed, {text}")
@@ -66,6 +71,11 @@ async def log(cluster: FakeCluster, told: Listener) -> AsyncIterator[KafkaLog]:
     await log.start(told)  # type: ignore[arg-type]
     yield log
     await log.close(1)
+
+
+def in_epoch(leader_epoch: int, data: bytes) -> bytes:
+    """Return a batch as it lies in the log of a leader; the checksum does not cover the leader epoch."""
+    return data[:12] + leader_epoch.to_bytes(4, "big") + data[16:]
 
 
 async def turns(count: int = 50) -> None:
@@ -150,6 +160,53 @@ async def test_bounds_that_a_leader_of_the_past_tells_late_are_not_believed(
     assert told.lines == ["0 instance 1: failed, no broker told its bounds"]
     log.start_reading(0, 2)
     await wait_until(lambda: "0 instance 2: from 2 to 9" in told.lines)
+
+
+async def test_a_log_that_loses_what_a_load_told_is_noticed_by_the_first_fetch_of_the_tail(
+    log: KafkaLog, cluster: FakeCluster, told: Listener
+) -> None:
+    """Source: KIP-320; without the leader epoch of the last batch the leader is not asked whether it still has that batch."""
+    cluster.offsets = {(1, 0): (0, 2)}
+    cluster.records[1, 0].append((2, in_epoch(3, batch(0, [b"a", b"b"]))))
+    cluster.diverging.add(0)
+    log.start_reading(0, 1)
+    await wait_until(lambda: sum(0 in epochs for epochs in cluster.last_epochs) == 2)
+    assert [epochs[0] for epochs in cluster.last_epochs if 0 in epochs] == [-1, 3]
+    await wait_until(lambda: len(told.lines) >= 5)
+    assert told.lines[-2:] == [
+        "0 instance 1: caught up at 2",
+        "0 instance 1: alarm, the log was truncated below offset 2",
+    ]
+
+
+async def test_a_load_that_read_nothing_gives_the_tail_no_leader_epoch(
+    log: KafkaLog, cluster: FakeCluster, told: Listener
+) -> None:
+    cluster.offsets = {(1, 0): (4, 4)}
+    log.start_reading(0, 1)
+    await wait_until(lambda: "0 instance 1: caught up at 4" in told.lines)
+    await cluster.wait_asked(1, FETCH)
+    await wait_until(lambda: bool(cluster.last_epochs))
+    assert cluster.last_epochs[0] == {0: -1}
+
+
+async def test_a_checkpoint_that_lands_where_a_load_ended_does_not_stand_for_what_lies_below_it(
+    log: KafkaLog, cluster: FakeCluster, told: Listener
+) -> None:
+    """The log may have lost its end and have grown to the same offset again, under others."""
+    cluster.offsets = {(1, 0): (0, 2)}
+    cluster.records[1, 0].append((2, in_epoch(3, batch(0, [b"a", b"b"]))))
+    cluster.diverging.add(0)
+    cluster.base_offset = 2
+    told.at_caught_up = lambda: cluster.held.add((1, FETCH))
+    log.start_reading(0, 1)
+    await wait_until(lambda: "0 instance 1: caught up at 2" in told.lines)
+    log.append(0, b"k", b"checkpoint", b"h1")
+    await cluster.wait_asked(1, PRODUCE)
+    await turns()
+    cluster.let_go(1, FETCH)
+    await wait_until(lambda: "caught up" not in told.lines[-1])
+    assert told.lines[-1] == "0 instance 1: alarm, the log was truncated below offset 2"
 
 
 async def test_the_log_start_that_a_leader_of_the_past_tells_late_is_not_believed(

@@ -82,6 +82,11 @@ class Process:
         finally:
             asyncio._set_running_loop(before)
 
+    @property
+    def is_started(self) -> bool:
+        """Tell whether its node works."""
+        return hasattr(self, "door") and self.node.is_started
+
     def run(self, call: Callable[[], object]) -> None:
         """Call on the process's loop, unless it is dead."""
         if not self.is_dead:
@@ -190,9 +195,9 @@ class ProcessLog(MemoryLog):
         log = self._read_from[partition] = self._topic.partitions[partition]
         self.process.watch.read_started(partition, instance, log, end_offset)
 
-    def read_before(self, partition: int, ghost: MemoryPartition) -> None:
-        """Take note that what is read of a log partition is not what it holds any more."""
-        if partition in self._read_from:
+    def read_before(self, partition: int, ghost: MemoryPartition, *, is_served: bool) -> None:
+        """Take note that what is on its way of a log partition, and served of it if so, is not what it holds any more."""
+        if is_served and partition in self._read_from:
             self._read_from[partition] = ghost
         self.process.watch.read_before(partition, ghost)
 

@@ -109,10 +109,16 @@ class ClusterWorld(World):
         partition.truncate(end_offset)
         self.cluster.elect(index, keeps_all=True)
         self.cluster.spread()
-        self._judge_anew(index, is_whole=not partition.log_start_offset)
+        self._judge_anew(index, is_whole=not partition.log_start_offset, judges_loads=True)
 
-    def _judge_anew(self, index: int, *, is_whole: bool) -> None:
-        """Judge nobody who knows the log as it was; what is there now is the truth for whoever begins to load it."""
+    def _judge_anew(self, index: int, *, is_whole: bool, judges_loads: bool = False) -> None:
+        """Judge nobody who serves the log as it was; what is there now is the truth for whoever loads it.
+
+        Args:
+            index: of the log partition.
+            is_whole: whether all that the truth needs is still there.
+            judges_loads: whether that holds for loads as well that began before.
+        """
         partition = self.topic.partitions[index]
         self._truths[id(partition)].is_judged = False
         truth = self._truths[id(partition)] = Truth(
@@ -125,7 +131,8 @@ class ClusterWorld(World):
         self._ghosts.append(ghost)
         self.alarm_reasons.add(index)
         for process in self.cluster.processes.values():
-            process.log.read_before(index, ghost)
+            is_loading = process.is_started and process.node.is_loading(index)
+            process.log.read_before(index, ghost, is_served=not (judges_loads and is_loading))
         self.settle(None)
 
     # ---- the end ---------------------------------------------------------------------------------------------------
