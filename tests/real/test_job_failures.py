@@ -132,8 +132,10 @@ async def test_a_killed_process_of_spark_is_one_line_and_the_next_run_makes_up_f
     assert_history_holds_each_change_once(logs)
 
 
-def test_a_directory_that_cannot_be_written_is_one_line_and_nothing_is_lost(logs: FoldedLogs, tmp_path: Path) -> None:
-    """Whether it is one that the settings name, or one in it, halfway."""
+def test_a_directory_in_the_way_or_a_damaged_file_is_one_line_and_nothing_is_lost(
+    logs: FoldedLogs, tmp_path: Path
+) -> None:
+    """Whether the directory is one that the settings name, or one in it, halfway; each file that the job reads at its start."""
     # One batch for each fold.
     logs.config = replace(logs.config, offsets_per_trigger_max=5_000)
     (tmp_path / "file").write_text("in the way of a directory")
@@ -157,6 +159,24 @@ def test_a_directory_that_cannot_be_written_is_one_line_and_nothing_is_lost(logs
             logs.fold()
         target.unlink()
         aside.rename(target)
+    logs.grow(20)
+    own = Path(logs.config.checkpoint_dir) / format_topic_id(logs.state_topic_id()) / "v1"
+    offsets = max((own / "query" / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+    (covered,) = (place / "_covered").glob("*.json")
+    for damaged, cure in (
+        (own / "history.json", f"stop the job and remove {own}, and"),
+        (covered, "remove it, and"),
+        (offsets, f"stop the job and remove {own}, and"),
+    ):
+        whole = damaged.read_bytes()
+        # Where the checksum beside it tells, and where it does not.
+        for half in (whole[:-9], b""):
+            damaged.write_bytes(half)
+            with pytest.raises(CompactionError, match=rf"{damaged} is damaged \([^\n]*\); {cure} [^\n]*\.$"):
+                logs.fold()
+        damaged.write_bytes(whole)
+    covered.unlink()
+    (place / "_covered" / f"_{covered.name}.partial").write_text("")
     logs.fold()
     assert_as_loaded(logs)
     assert_history_holds_each_change_once(logs)
