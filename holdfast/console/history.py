@@ -352,6 +352,8 @@ def _state_row(data: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _what(before: Known | None, known: Known, was_there: bool) -> str:
+    if known.status is Status.UNCERTAIN:
+        return "uncertain"
     if known.status is Status.DELETED:
         return "deleted"
     if (before is None and not was_there) or (before is not None and before.status is Status.DELETED):

@@ -15,6 +15,7 @@ from pyarrow import fs
 from holdfast.console.history_states import DAY_MS, Change, Gap, Wanted
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.daemon.compaction import coverage
+from holdfast.daemon.compaction.errors import DamagedFile
 from holdfast.daemon.compaction.history import GAP, TOMBSTONE
 from holdfast.records.codec import decode_value
 from holdfast.records.errors import RecordError
@@ -135,15 +136,16 @@ class HistoryFiles:
         selector = fs.FileSelector(f"{self._path}/{coverage.DIRECTORY}", allow_not_found=True)
         with self._reading():
             for _ in range(coverage.LISTS_MAX):
-                found = [info.path for info in self._files.get_file_info(selector) if info.base_name.endswith(".json")]
+                listed = self._files.get_file_info(selector)
+                found = [info.path for info in listed if coverage.is_covered_file(info.base_name)]
                 # Where the job has put a newer file in the place of one, the next list has that one.
                 with suppress(FileNotFoundError):
-                    return coverage.merge_covered(map(self._read_text, found))
+                    return coverage.merge_covered({path: self._read_text(path) for path in found})
             raise FileNotFoundError(f"what is listed in {coverage.DIRECTORY} is not there")
 
     def _read_text(self, path: str) -> str:
         with self._files.open_input_stream(path) as stream:
-            return bytes(stream.read()).decode()
+            return bytes(stream.read()).decode(errors="replace")
 
     def newest(self, log_partition: int, end: int, last_day: str = _LAST_DAY) -> tuple[int, int] | None:
         """Return offset and time of the newest change of a log partition below an offset; None: there is none.
@@ -175,6 +177,8 @@ class HistoryFiles:
     def _reading(self) -> Iterator[None]:
         try:
             yield
+        except DamagedFile as error:
+            raise Failure(str(error)) from None
         except (OSError, ValueError, pa.ArrowException, RecordError) as error:
             raise Failure(f"The history at {self._uri} cannot be read: {error}") from None
 

@@ -119,5 +119,5 @@ def _tell(gap: Gap, until_ms: int | None, text: str) -> None:
     if until_ms is None or gap.since_ms <= until_ms:
         say(
             f"Log partition {gap.log_partition}: {text}; "
-            "what was between is lost, and what is not met again may have been deleted."
+            "what was between is lost, and a share partition is certain again only from its next change on."
         )

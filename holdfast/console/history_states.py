@@ -60,7 +60,7 @@ class Status(Enum):
     DELETED = "deleted"
     #: It was there, but no snapshot of it was met, or a gap lies between that and an update.
     UNKNOWN = "unknown"
-    #: As it was before a gap; it may have changed, or be deleted.
+    #: As it was before a gap; in it, whatever lived may have changed or be deleted, and whatever was deleted be created again.
     UNCERTAIN = "uncertain"
 
 
@@ -68,7 +68,7 @@ class Known(NamedTuple):
     """A share partition at an instant."""
 
     status: Status
-    state: ShareState | None  #: None where it is deleted or unknown
+    state: ShareState | None  #: None where it is deleted or unknown, or was before a gap
     log_partition: int
     offset: int  #: of its newest change; -1: that one is not known
     timestamp_ms: int  #: of the same
@@ -123,7 +123,7 @@ class StatesAt:
     def _take_gap(self, gap: Gap) -> None:
         states = {key: _Ahead(known, 0) for key, known in self.known.items()} | self._ahead
         for key, (known, change_count) in states.items():
-            if known.log_partition != gap.log_partition or known.status is Status.DELETED:
+            if known.log_partition != gap.log_partition:
                 continue
             uncertain = _Ahead(known._replace(status=Status.UNCERTAIN), change_count)
             if self._is_later(gap.since_ms):

@@ -8,10 +8,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
+
+from pyspark.sql import DataFrame
 
 from holdfast.daemon.compaction import sink
 from holdfast.daemon.compaction.errors import CompactionError
@@ -276,15 +279,37 @@ def test_a_record_that_cannot_be_decoded_stops_its_log_partition_alone_until_the
     assert_history_holds_each_change_once(logs)
 
 
-def test_two_jobs_at_once_agree(new_logs: LogsFactory, tmp_path: Path) -> None:
+def test_two_jobs_agree_and_one_leaves_out_of_the_history_what_the_other_wrote_since_it_began(
+    new_logs: LogsFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logs = new_logs(2)
     other = replace(logs.config, checkpoint_dir=str(tmp_path / "other"), offsets_per_trigger_max=100)
+    state_topic_id = logs.state_topic_id()
+    write = HistoryWriter.write
+    twins: list[HistoryWriter] = []
+
+    def write_twice(writer: HistoryWriter, changes: DataFrame, *batch: Any) -> int:
+        spark = changes.sparkSession
+        if not twins:
+            twins.append(
+                HistoryWriter(spark, logs.config.history_dir, state_topic_id, Directory(spark, str(tmp_path / "twin")))
+            )
+        gap_count = write(writer, changes, *batch)
+        assert write(twins[0], changes, *batch) == gap_count == 0
+        return gap_count
+
     logs.grow(40)
-    logs.fold()
+    with monkeypatch.context() as patch:
+        patch.setattr(HistoryWriter, "write", write_twice)
+        logs.fold()
+    assert twins
+    (place,) = Path(logs.config.history_dir).glob("state_topic_id=*")
+    assert len(list((place / "_covered").glob("*.json"))) == 1
     logs.grow(20)
     logs.fold(other)
     logs.fold()
     assert_as_loaded(logs)
+    assert_history_holds_each_change_once(logs)
 
 
 def test_a_state_topic_that_is_made_again_is_folded_from_nothing(new_logs: LogsFactory) -> None:

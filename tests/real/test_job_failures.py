@@ -113,27 +113,33 @@ async def begun(job: JobProcess, reports_before: int) -> None:
     assert job.is_running(), job.last_words()
 
 
+@pytest.mark.parametrize(
+    ("is_wanted", "said"),
+    [
+        pytest.param(is_java, "Java ended (killed by SIGKILL", id="java"),
+        pytest.param(is_worker, "A Python process of Spark ended", id="worker", marks=long_form),
+    ],
+)
 async def test_a_killed_process_of_spark_is_one_line_and_the_next_run_makes_up_for_it(
-    logs: FoldedLogs, tmp_path: Path
+    logs: FoldedLogs, tmp_path: Path, is_wanted: Callable[[str], bool], said: str
 ) -> None:
     """As after the kernel, short of memory, has killed one."""
-    kills = ((is_worker, "A Python process of Spark ended"), (is_java, "Java ended (killed by SIGKILL"))
     with job_process(tmp_path, settings_of(logs)) as job:
-        for is_wanted, said in kills:
-            before, reports = len(job.said().splitlines()), len(job.reports())
-            job.launch("--once")
-            await begun(job, reports)
-            code, lines = await end_of(job, is_wanted)
-            assert code == 1
-            assert lines[-1].startswith(f"Error: {said}"), "\n".join(lines[-20:])
-            assert not [line for line in lines[before:] if "Traceback" in line], "\n".join(lines[before:])
+        job.launch("--once")
+        await begun(job, 0)
+        code, lines = await end_of(job, is_wanted)
+        assert code == 1
+        assert lines[-1].startswith(f"Error: {said}"), "\n".join(lines[-20:])
+        assert not [line for line in lines if "Traceback" in line], "\n".join(lines)
         await job.run_once()
     assert_as_loaded(logs)
     assert_history_holds_each_change_once(logs)
 
 
-def test_a_directory_that_cannot_be_written_is_one_line_and_nothing_is_lost(logs: FoldedLogs, tmp_path: Path) -> None:
-    """Whether it is one that the settings name, or one in it, halfway."""
+def test_a_directory_in_the_way_or_a_damaged_file_is_one_line_and_nothing_is_lost(
+    logs: FoldedLogs, tmp_path: Path
+) -> None:
+    """Whether the directory is one that the settings name, or one in it, halfway; each file that the job reads at its start."""
     # One batch for each fold.
     logs.config = replace(logs.config, offsets_per_trigger_max=5_000)
     (tmp_path / "file").write_text("in the way of a directory")
@@ -157,6 +163,23 @@ def test_a_directory_that_cannot_be_written_is_one_line_and_nothing_is_lost(logs
             logs.fold()
         target.unlink()
         aside.rename(target)
+    logs.grow(20)
+    own = Path(logs.config.checkpoint_dir) / format_topic_id(logs.state_topic_id()) / "v1"
+    offsets = max((own / "query" / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+    (covered,) = (place / "_covered").glob("*.json")
+    # Where the checksum beside a file tells, and where it does not.
+    for damaged, kept, cure in (
+        (own / "history.json", 20, f"stop the job and remove {own}, and"),
+        (covered, 0, "remove it, and"),
+        (offsets, 20, f"stop the job and remove {own}, and"),
+    ):
+        whole = damaged.read_bytes()
+        damaged.write_bytes(whole[:kept])
+        with pytest.raises(CompactionError, match=rf"{damaged} is damaged \([^\n]*\); {cure} [^\n]*\.$"):
+            logs.fold()
+        damaged.write_bytes(whole)
+    covered.unlink()
+    (place / "_covered" / f"_{covered.name}.partial").write_text("")
     logs.fold()
     assert_as_loaded(logs)
     assert_history_holds_each_change_once(logs)

@@ -12,11 +12,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from holdfast.daemon.compaction.errors import DamagedFile
+
 #: Directory of the files, beside those of the days; readers of the Parquet files pass over it.
 DIRECTORY: Final = "_covered"
+#: Of the names of the files; what ends otherwise, or begins with an underscore or a dot, is none of them.
+ENDING: Final = ".json"
 #: How often a reader lists the files in which one listed is gone; a job removes one only when it has written the next one, some
 #: seconds after the last, so the second list is as good as always whole.
 LISTS_MAX: Final = 10
+#: For a file that is damaged.
+CURE: Final = (
+    "remove it, and the job finds out by the rows what is covered, and reads the log again where it is not sure"
+)
 
 
 class Stretch(NamedTuple):
@@ -124,9 +132,24 @@ def encode_covered(covered: Mapping[int, int]) -> str:
     return json.dumps({str(log_partition): offset for log_partition, offset in sorted(covered.items())})
 
 
-def merge_covered(texts: Iterable[str]) -> dict[int, int]:
-    """Return what files say together."""
+def is_covered_file(name: str) -> bool:
+    """Tell by its name whether a file says what is covered; others are being written, or a file system's own."""
+    return name.endswith(ENDING) and not name.startswith(("_", "."))
+
+
+def merge_covered(texts: Mapping[str, str]) -> dict[int, int]:
+    """Return what files say together.
+
+    Args:
+        texts: of the files, by their paths.
+
+    Raises:
+        DamagedFile: one of them was not written by `encode_covered`, or not to its end.
+    """
     merged = Coverage({})
-    for text in texts:
-        merged.raise_to({int(log_partition): offset for log_partition, offset in json.loads(text).items()})
+    for path, text in texts.items():
+        try:
+            merged.raise_to({int(log_partition): int(offset) for log_partition, offset in json.loads(text).items()})
+        except (ValueError, TypeError, AttributeError) as error:
+            raise DamagedFile(path, error, CURE) from None
     return merged.covered

@@ -65,15 +65,23 @@ class Directory:
             raise OSError(f"{self.path}/{source} cannot be renamed to {target}.")
 
     def read_text(self, name: str) -> str | None:
-        """Return what a file holds, None if there is none."""
+        """Return what a file holds, None if there is none.
+
+        Raises:
+            ValueError: it does not agree with its checksum.
+        """
         try:
             stream = self._files.open(self._path(name))
         except Py4JJavaError as error:
-            if "FileNotFoundException" in error.java_exception.getClass().getName():
+            if _is_a(error, "FileNotFoundException"):
                 return None
             raise
         try:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        except Py4JJavaError as error:
+            if _is_a(error, "ChecksumException"):
+                raise ValueError("it does not agree with its checksum") from None
+            raise
         finally:
             stream.close()
 
@@ -85,12 +93,16 @@ class Directory:
         """
         directory, _, last = name.rpartition("/")
         partial = f"{directory}/_{last}.partial".removeprefix("/")
-        stream = self._files.create(self._path(partial), True)
         try:
-            stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
-        self.move(partial, name)
+            stream = self._files.create(self._path(partial), True)
+            try:
+                stream.write(bytearray(text.encode()))
+            finally:
+                stream.close()
+            self.move(partial, name)
+        except (Py4JJavaError, OSError):
+            self.remove(partial)
+            raise
 
     def _list(self, name: str, *, are_directories: bool) -> list[str]:
         if not self.exists(name):
@@ -103,3 +115,7 @@ class Directory:
 
     def _path(self, name: str) -> Any:  # noqa: ANN401  # an object of the JVM
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.path}/{name}" if name else self.path)
+
+
+def _is_a(error: Py4JJavaError, name: str) -> bool:
+    return name in error.java_exception.getClass().getName()

@@ -12,6 +12,8 @@ from pyspark.sql import functions as f
 
 from holdfast.daemon.compaction import coverage, history
 from holdfast.daemon.compaction.coverage import Coverage, Gap, Interval, Stretch
+from holdfast.daemon.compaction.covered_files import CoveredFiles
+from holdfast.daemon.compaction.errors import DamagedFile, cure_of_own
 from holdfast.daemon.compaction.files import Directory
 from holdfast.records.keys import format_topic_id
 
@@ -37,17 +39,17 @@ class HistoryWriter:
         self._spark = spark
         self._root = Directory(spark, f"{history_dir.rstrip('/')}/state_topic_id={format_topic_id(state_topic_id)}")
         self._own = own
-        text = own.read_text(_JOB_FILE)
+        former = self._former_name()
         #: Names the query; the same after a restart from its checkpoint.
-        self._job: str = uuid4().hex if text is None else json.loads(text)["job"]
-        self._is_named = text is not None
+        self._job = former or uuid4().hex
+        self._is_named = former is not None
         #: No other run of the job gives its batches the same names.
         self._run = uuid4().hex[:8]
-        covered_files, covered = self._read_covered()
-        self._former = [name for name in covered_files if name.startswith(self._job)]
+        self._covered_files = CoveredFiles(self._root)
+        covered = self._covered_files.read()
         beside = [name for name in self._root.directories() if name.startswith("_") and name != coverage.DIRECTORY]
         self._left = [name for name in beside if name.startswith(f"_{self._job}-")]
-        if not covered_files:
+        if covered is None:
             covered = self._find_covered(beside)
         self._coverage = Coverage(covered, self._find_told(beside, covered))
 
@@ -76,11 +78,9 @@ class HistoryWriter:
             self._own.write_text(_JOB_FILE, json.dumps({"job": self._job}))
             self._is_named = True
         name = f"{self._job}-{batch_id}-{self._run}"
+        # A job that runs beside this one may have read what this one did not, and need not be repeated.
+        self._coverage.raise_to(self._covered_files.read() or {})
         gaps = self._coverage.gaps(read)
-        if gaps:
-            # A job that runs beside this one may have read what this one did not.
-            self._coverage.raise_to(self._read_covered()[1])
-            gaps = self._coverage.gaps(read)
         beside = f"_{name}"
         if row_count or gaps:
             rows = self._without(changes.select(*history.COLUMNS), self._coverage.known(read))
@@ -92,13 +92,11 @@ class HistoryWriter:
             for day in self._root.directories(beside):
                 self._root.move(f"{beside}/{day}", f"{day}/batch_id={name}")
         self._coverage.add(read)
-        self._root.write_text(f"{coverage.DIRECTORY}/{name}.json", coverage.encode_covered(self._coverage.covered))
+        self._covered_files.write(name, self._coverage.covered)
         # Until here the directory beside says which rows belong to a batch that is not covered.
-        for former in self._former:
-            self._root.remove(f"{coverage.DIRECTORY}/{former}")
         for left in (*self._left, beside):
             self._root.remove(left)
-        self._former, self._left = [f"{name}.json"], []
+        self._left = []
         return len(gaps)
 
     def _without(self, rows: DataFrame, known: Sequence[Interval]) -> DataFrame:
@@ -110,19 +108,17 @@ class HistoryWriter:
         )
         return rows.join(f.broadcast(intervals), is_known, "left_anti")
 
-    def _read_covered(self) -> tuple[list[str], dict[int, int]]:
-        """Return the names of the files about what is covered, and what they say.
+    def _former_name(self) -> str | None:
+        """Return the name that the query had before a restart, None if it has not written yet.
 
         Raises:
-            OSError: they cannot be read.
+            DamagedFile: it cannot be read.
         """
-        for _ in range(coverage.LISTS_MAX):
-            names = self._root.files(coverage.DIRECTORY)
-            texts = [self._root.read_text(f"{coverage.DIRECTORY}/{name}") for name in names]
-            found = [text for text in texts if text is not None]
-            if len(found) == len(names):
-                return names, coverage.merge_covered(found)
-        raise OSError(f"{self._root.path}/{coverage.DIRECTORY} cannot be read: what is listed there is not there.")
+        try:
+            text = self._own.read_text(_JOB_FILE)
+            return None if text is None else str(json.loads(text)["job"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise DamagedFile(f"{self._own.path}/{_JOB_FILE}", error, cure_of_own(self._own.path)) from None
 
     def _find_covered(self, beside: Sequence[str]) -> dict[int, int]:
         """Return what a history covers that does not say so, as one of an earlier version: what lies up to its newest row.

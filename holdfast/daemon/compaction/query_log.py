@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
+from holdfast.daemon.compaction.errors import DamagedFile, cure_of_own
 from holdfast.daemon.compaction.files import Directory
 
 #: Where a query's checkpoint lies in the directory of its own.
@@ -29,11 +30,21 @@ class QueryLog:
         return self._own.exists(f"{QUERY}/commits/{batch_id}")
 
     def next_offsets(self, topic: str) -> dict[int, int]:
-        """Return the offset that comes next of each partition of a topic, after the newest batch that Spark has behind it."""
+        """Return the offset that comes next of each partition of a topic, after the newest batch that Spark has behind it.
+
+        Raises:
+            DamagedFile: Spark's file about that batch cannot be understood.
+        """
         numbers = [int(name) for name in self._own.files(f"{QUERY}/commits") if name.isdecimal()]
-        text = self._own.read_text(f"{QUERY}/offsets/{max(numbers)}") if numbers else None
-        if text is None:
+        if not numbers:
             return {}
-        # A version, what held for the batch, and a line for each source, of which the query has one.
-        offsets: dict[str, int] = json.loads(text.splitlines()[2]).get(topic, {})
-        return {int(partition): offset for partition, offset in offsets.items()}
+        name = f"{QUERY}/offsets/{max(numbers)}"
+        try:
+            text = self._own.read_text(name)
+            if text is None:
+                return {}
+            # A version, what held for the batch, and a line for each source, of which the query has one.
+            offsets = json.loads(text.splitlines()[2]).get(topic, {})
+            return {int(partition): int(offset) for partition, offset in offsets.items()}
+        except (ValueError, TypeError, AttributeError, IndexError) as error:
+            raise DamagedFile(f"{self._own.path}/{name}", error, cure_of_own(self._own.path)) from None

@@ -154,10 +154,22 @@ def test_behind_a_gap_only_what_is_met_again_is_certain() -> None:
     states.meet(Gap(LOG_PARTITION + 1, 8, BEGIN_MS + 3))
     assert {known.status for known in states.known.values()} == {Status.LIVE, Status.DELETED}
     states.meet(Gap(LOG_PARTITION, 8, BEGIN_MS + 3))
-    assert [states.known[key].status for key in KEYS[:3]] == [Status.UNCERTAIN, Status.UNCERTAIN, Status.DELETED]
+    assert [states.known[key].status for key in KEYS[:3]] == [Status.UNCERTAIN] * 3
     states.meet(change(8, SNAPSHOT, KEYS[1]))
     states.meet(change(9, UPDATE, KEYS[0]))
-    assert [states.known[key].status for key in KEYS[:3]] == [Status.UNKNOWN, Status.LIVE, Status.DELETED]
+    assert [states.known[key].status for key in KEYS[:3]] == [Status.UNKNOWN, Status.LIVE, Status.UNCERTAIN]
+    states.meet(change(10, None, KEYS[2]))
+    assert states.known[KEYS[2]].status is Status.DELETED
+
+
+@pytest.mark.parametrize("behind", [SNAPSHOT, None])
+def test_what_was_deleted_before_a_gap_is_uncertain_in_it_for_it_may_have_been_created_again(behind: Value) -> None:
+    """Whether it is there behind the gap or not."""
+    for after_ms, status in ((1, Status.DELETED), (2, Status.UNCERTAIN), (7, Status.UNCERTAIN)):
+        states = StatesAt(BEGIN_MS + after_ms)
+        for each in (change(0, SNAPSHOT), change(1, None), Gap(LOG_PARTITION, 8, BEGIN_MS + 2), change(8, behind)):
+            states.meet(each)
+        assert (states.known[KEY].status, states.known[KEY].state) == (status, None)
     for after_ms, status in ((2, Status.LIVE), (3, Status.UNCERTAIN), (8, Status.UNCERTAIN), (9, Status.UNKNOWN)):
         instant = StatesAt(BEGIN_MS + after_ms)
         instant.meet(change(0, SNAPSHOT))
@@ -372,6 +384,10 @@ def test_a_gap_is_said_and_what_was_before_it_is_uncertain(directory: Path) -> N
         assert "Log partition 1" not in complaint, "the share partition is not in that one"
     assert told(*named, "--at", at(3)) == ([(3, "live")], "")
     changed, complaint = told("diff", "--from", at(3))
-    assert changed == [(3, "uncertain"), (4, "deleted")]
+    assert changed == [(3, "uncertain"), (4, "uncertain")]
+    rows = json.loads(run(directory, "diff", "--from", at(3), "--json").stdout)
+    assert [row["what"] for row in rows] == ["uncertain", "uncertain"]
+    table = run(directory, "history", KEY.group_id).stdout.splitlines()
+    assert table[2].split()[2:] == ["4", "uncertain", "-", "-", "-", "-", "-"]
     assert said in complaint
     assert "Log partition 1: the log was cut" in complaint

@@ -19,6 +19,7 @@ from holdfast.console import history_files
 from holdfast.console.history_files import SCHEMES, HistoryFiles
 from holdfast.console.history_states import DAY_MS, Gap, Wanted
 from holdfast.console.outcomes import Failure
+from holdfast.daemon.compaction.coverage import encode_covered
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from tests.pure.cli.history_writer import (
     BEGIN_MS,
@@ -203,10 +204,12 @@ def test_what_says_how_far_the_history_goes_and_cannot_be_read_is_named(tmp_path
     files = HistoryFiles(str(tmp_path), STATE_TOPIC_ID)
     assert files.covered() == {0: 3}
     place = next(tmp_path.glob("state_topic_id=*/_covered"))
-    (place / "b-0.json").write_text("half a fi")
-    with pytest.raises(Failure, match="cannot be read"):
-        files.covered()
-    (place / "b-0.json").unlink()
+    for damaged in (b"", b"half a fi", encode_covered({0: 4}).encode()[:-1], b"\xff"):
+        (place / "b-0.json").write_bytes(damaged)
+        with pytest.raises(Failure, match=r"_covered/b-0\.json is damaged \(.*\); remove it, and the job [^\n]*\.$"):
+            files.covered()
+    (place / "b-0.json").rename(place / "_b-0.json.partial")
+    assert files.covered() == {0: 3}, "a file that is being written is no file yet"
     whole = files._read_text
     gone = iter([True, False])
 

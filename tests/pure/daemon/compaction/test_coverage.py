@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from random import Random
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +20,8 @@ from holdfast.daemon.compaction.coverage import (
     find_stretches,
     merge_covered,
 )
+from holdfast.daemon.compaction.covered_files import CoveredFiles
+from holdfast.daemon.compaction.errors import DamagedFile
 
 
 def test_offsets_fall_into_stretches_where_some_are_missing() -> None:
@@ -31,9 +35,9 @@ def test_offsets_fall_into_stretches_where_some_are_missing() -> None:
 
 
 def test_what_is_covered_survives_its_text_and_the_highest_offset_holds() -> None:
-    assert merge_covered([]) == {}
+    assert merge_covered({}) == {}
     texts = [encode_covered(each) for each in ({0: 5, 12: 3}, {0: 4, 12: 9}, {3: 1 << 40})]
-    assert merge_covered(texts) == {0: 5, 12: 9, 3: 1 << 40}
+    assert merge_covered(dict(zip("abc", texts, strict=True))) == {0: 5, 12: 9, 3: 1 << 40}
 
 
 def test_a_history_that_begins_later_than_the_log_has_no_gap_in_front_of_it() -> None:
@@ -81,26 +85,74 @@ class History:
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
-        self.covered: list[str] = []
+        self.files = Files()
         #: Batches that were not finished: the rows of theirs that are there.
         self.left: list[list[Row]] = []
 
 
-class World:
-    """A log partition of which some records are void, a job that may lose its place in it, and the history that it keeps."""
+class Files:
+    """Small files, in memory."""
 
-    def __init__(self, random: Random) -> None:
+    path = "history"
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+        self.removes = True
+
+    def files(self, name: str = "", /) -> list[str]:
+        return [path.removeprefix(f"{name}/") for path in self.texts if path.startswith(f"{name}/")]
+
+    def read_text(self, name: str, /) -> str | None:
+        return self.texts.get(name)
+
+    def write_text(self, name: str, text: str, /) -> None:
+        assert name not in self.texts
+        self.texts[name] = text
+
+    def remove(self, name: str, /) -> None:
+        if self.removes:
+            self.texts.pop(name, None)
+
+
+class Batch(NamedTuple):
+    """What a job has read and not yet written."""
+
+    stretches: dict[int, list[Stretch]]
+    rows: list[Row]
+
+
+class Job:
+    """One that folds the log, and may be running."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        #: What it has read; None: it has no checkpoint.
+        self.folded: int | None = None
+        self.is_running = False
+        self.keeps_history = True
+        self.covered_files = CoveredFiles(Files())
+        self.coverage = Coverage({})
+        self.batch: Batch | None = None
+
+
+class World:
+    """A log partition of which some records are void, jobs that may lose their place in it, and the history that they keep."""
+
+    def __init__(self, random: Random, job_count: int) -> None:
         self.random = random
         self.end = self.start = 0
         self.voids: set[int] = set()
         self.history = History()
-        #: What a job has read; None: it has no checkpoint.
-        self.folded: int | None = None
+        self.jobs = [Job(f"job{number}") for number in range(job_count)]
         self.keeps_history = True
-        #: The first offset that a job read for the history.
+        #: The first offset that a job read for a history in which it found nothing.
         self.first: int | None = None
-        #: Of every change that was read for the history, and of every one that was in the log then.
-        self.read: set[int] = set()
+        #: Offsets that may be there once per job: two had them at the same time.
+        self.shared: set[int] = set()
+        self._files_written = 0
+
+    def covered(self) -> int:
+        return (CoveredFiles(self.history.files).read() or {}).get(0, 0)
 
     def grow(self) -> None:
         for _ in range(self.random.randint(1, 6)):
@@ -111,62 +163,111 @@ class World:
     def cut(self) -> None:
         self.start = self.random.randint(self.start, self.end)
 
-    def lose(self) -> None:
-        self.folded = None
-
     def switch(self) -> None:
         self.keeps_history = not self.keeps_history
 
     def recreate(self) -> None:
         """Another topic of the same name has an id, and so a history, of its own."""
-        self.__init__(self.random)  # type: ignore[misc] # all of it is new
+        self.__init__(self.random, len(self.jobs))  # type: ignore[misc] # all of it is new
+
+    def lose(self) -> None:
+        """Take the checkpoint of a job that does not run."""
+        job = self.random.choice(self.jobs)
+        if not job.is_running:
+            job.folded = None
 
     def run(self) -> None:
-        self._run(dies=False)
+        """Let a job read a batch, or write the one it has read."""
+        job = self.random.choice(self.jobs)
+        if not job.is_running:
+            self._begin(job)
+        if job.batch is None:
+            self._read(job)
+        elif self.random.random() < 0.8:
+            self._write(job, job.batch)
+
+    def stop(self) -> None:
+        job = self.random.choice(self.jobs)
+        if job.batch is not None:
+            self._write(job, job.batch)
+        job.is_running = False
 
     def die(self) -> None:
-        self._run(dies=True)
+        """Kill a job: amid its batch, or when that is covered and Spark does not know it yet."""
+        job = self.random.choice(self.jobs)
+        job.is_running = False
+        if job.batch is None:
+            return
+        batch, folded = job.batch, job.folded
+        if self.random.random() < 0.5:
+            # Days are put in their place one after the other, and clocks go back over midnight.
+            rows = [row for row in batch.rows if self.random.random() < 0.5]
+            self.history.rows += rows
+            self.history.left.append(rows)
+            if any(other.is_running for other in self.jobs):
+                self.shared |= {row.offset for row in rows}
+        else:
+            # It died before what its file replaces was removed.
+            self.history.files.removes = False
+            self._write(job, batch)
+            self.history.files.removes = True
+            job.folded = folded
+        job.batch = None
 
-    def _run(self, *, dies: bool) -> None:
+    def _begin(self, job: Job) -> None:
+        job.is_running, job.keeps_history = True, self.keeps_history
+        job.covered_files = CoveredFiles(self.history.files)
         told = [Interval(0, row.offset, row.offset) for rows in self.history.left for row in rows if not row.is_gap]
-        coverage = Coverage(merge_covered(self.history.covered), told)
-        starts = {0: self.start}
-        if self.keeps_history and coverage.lags({} if self.folded is None else {0: self.folded}, starts):
-            self.folded = None
-        position = max(self.start, self.folded or 0)
-        offsets = list(range(position, self.random.randint(position, self.end)))
+        job.coverage = Coverage(job.covered_files.read() or {}, told)
+        if any(other.batch is not None for other in self.jobs):
+            # What the other one puts in its place from now on is not among these.
+            self.shared |= {row.offset for other in self.jobs if other.batch is not None for row in other.batch.rows}
+        folded = {} if job.folded is None else {0: job.folded}
+        if job.keeps_history and job.coverage.lags(folded, {0: self.start}):
+            job.folded = None
+
+    def _read(self, job: Job) -> None:
+        position = max(self.start, job.folded or 0)
+        offsets = list(range(position, self.random.randint(position, max(position, self.end))))
         if offsets and self.random.random() < 0.3:
             # The log was cut while it was read: what is read later begins behind the cut.
             missing = self.random.randrange(len(offsets))
             self.start = max(self.start, offsets[self.random.randint(missing, len(offsets) - 1)])
             offsets = offsets[:missing] + [offset for offset in offsets[missing:] if offset >= self.start]
-        if offsets and self.keeps_history:
-            self._write(coverage, offsets, dies=dies)
-        if offsets and not dies:
-            self.folded = offsets[-1] + 1
-
-    def _write(self, coverage: Coverage, offsets: list[int], *, dies: bool) -> None:
+        if not offsets:
+            return
+        if not job.keeps_history:
+            job.folded = offsets[-1] + 1
+            return
+        job.coverage.raise_to(job.covered_files.read() or {})
+        if not job.coverage.covered:
+            self.first = max(offsets[0], self.first or 0)
         stretches = {0: find_stretches(offsets, offsets)}
-        known = coverage.known(stretches)
+        known = job.coverage.known(stretches)
         rows = [
             Row(offset, is_gap=False)
             for offset in offsets
             if offset not in self.voids and not any(each.first_offset <= offset <= each.last_offset for each in known)
         ]
-        rows += [Row(gap.end, is_gap=True) for gap in coverage.gaps(stretches)]
-        if dies:
-            # Days are put in their place one after the other, and clocks go back over midnight.
-            rows = [row for row in rows if self.random.random() < 0.5]
-            self.history.rows += rows
-            self.history.left.append(rows)
-            return
-        self.first = offsets[0] if self.first is None else self.first
-        self.history.rows += rows
-        coverage.add(stretches)
-        self.history.covered.append(encode_covered(coverage.covered))
+        rows += [Row(gap.end, is_gap=True) for gap in job.coverage.gaps(stretches)]
+        job.batch = Batch(stretches, rows)
+        for other in self.jobs:
+            if other is not job and other.batch is not None:
+                self.shared |= {row.offset for row in rows} & {row.offset for row in other.batch.rows}
+
+    def _write(self, job: Job, batch: Batch) -> None:
+        self.history.rows += batch.rows
+        job.coverage.add(batch.stretches)
+        self._files_written += 1
+        job.covered_files.write(f"{job.name}-{self._files_written}", job.coverage.covered)
+        job.folded = batch.stretches[0][-1].end
+        job.batch = None
 
 
-MOVES = (World.grow, World.cut, World.lose, World.switch, World.run, World.run, World.die, World.recreate)
+MOVES = (
+    *(World.grow, World.cut, World.lose, World.switch, World.recreate),
+    *(World.run, World.run, World.run, World.run, World.stop, World.die),
+)
 
 
 def missing(world: World) -> Iterable[int]:
@@ -174,8 +275,7 @@ def missing(world: World) -> Iterable[int]:
     rows = sorted(world.history.rows)
     told = {row.offset for row in rows if not row.is_gap}
     gaps = [row.offset for row in rows if row.is_gap]
-    covered = merge_covered(world.history.covered).get(0, 0)
-    for offset in range(world.first or 0, covered):
+    for offset in range(world.first or 0, world.covered()):
         if offset in world.voids or offset in told:
             continue
         end = min((gap for gap in gaps if gap > offset), default=None)
@@ -184,18 +284,60 @@ def missing(world: World) -> Iterable[int]:
             yield offset
 
 
-@given(st.lists(st.sampled_from(MOVES), max_size=40), st.randoms(use_true_random=False))
-def test_each_change_is_told_once_or_lies_in_a_gap_that_is_told(moves: list[object], random: Random) -> None:
-    world = World(random)
+@given(st.integers(1, 2), st.lists(st.sampled_from(MOVES), max_size=60), st.randoms(use_true_random=False))
+def test_each_change_is_told_once_by_each_job_that_had_it_at_a_time_or_lies_in_a_gap_that_is_told(
+    job_count: int, moves: list[object], random: Random
+) -> None:
+    world = World(random, job_count)
     for move in moves:
+        covered = world.covered()
         assert callable(move)
         move(world)
         assert list(missing(world)) == []
-        changes = [row for row in world.history.rows if not row.is_gap]
-        assert len(changes) == len(set(changes)), "a change is there twice"
+        changes = Counter(row.offset for row in world.history.rows if not row.is_gap)
+        assert {offset for offset, count in changes.items() if count > 1} <= world.shared
+        assert max(changes.values(), default=1) <= 1 or job_count > 1
+        assert move is World.recreate or world.covered() >= covered
+
+
+@given(st.lists(st.sampled_from(MOVES), max_size=60), st.randoms(use_true_random=False))
+def test_there_are_no_more_files_about_what_is_covered_than_jobs_that_run(moves: list[object], random: Random) -> None:
+    """Also where each start of a job has another name, because its checkpoint is lost."""
+    world = World(random, 2)
+    for move in moves:
+        assert callable(move)
+        move(world)
+    for job in world.jobs:
+        world._begin(job)
+    # The second one has not read what the first one writes now.
+    for job in world.jobs:
+        world._write(job, Batch({0: [Stretch(world.end, world.end + 1, 0)]}, []))
+    assert len(world.history.files.texts) <= len(world.jobs)
+    world._begin(world.jobs[0])
+    world._write(world.jobs[0], Batch({0: [Stretch(world.end, world.end + 1, 0)]}, []))
+    assert len(world.history.files.texts) == 1
+
+
+def test_a_file_that_is_cut_short_is_named_with_what_to_do() -> None:
+    whole = encode_covered({0: 5, 12: 3})
+    for text in ("", whole[:-1], "[]", "3", '{"0": null}', '{"x": 3}', "\ufffd"):
+        with pytest.raises(DamagedFile, match=r"^h/_covered/a\.json is damaged \(.*\); remove it, and the job .*\.$"):
+            merge_covered({"h/_covered/b.json": whole, "h/_covered/a.json": text})
+        files = Files()
+        files.texts = {"_covered/a.json": text}
+        with pytest.raises(DamagedFile, match=r"^history/_covered/a\.json is damaged"):
+            CoveredFiles(files).read()
+
+
+def test_a_file_that_is_being_written_or_was_left_half_written_is_no_file_yet() -> None:
+    files = Files()
+    files.texts = {"_covered/_a-1.json.partial": "", "_covered/.a-1.json.crc": "", "_covered/_a-2.json": ""}
+    assert CoveredFiles(files).read() is None
+    files.texts["_covered/a-1.json"] = encode_covered({0: 5})
+    assert CoveredFiles(files).read() == {0: 5}
 
 
 def test_a_log_cut_past_a_job_that_has_also_lost_its_checkpoint_leaves_a_gap() -> None:
-    coverage = Coverage(merge_covered([encode_covered({0: 525, 1: 480})]))
+    coverage = Coverage(merge_covered({"a.json": encode_covered({0: 525, 1: 480})}))
     read = {0: [Stretch(793, 900, 7)], 1: [Stretch(480, 500, 8)]}
     assert coverage.gaps(read) == [Gap(0, 793, 7)]
