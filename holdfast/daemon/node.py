@@ -152,7 +152,9 @@ class Node:
             _log.info("listening", host=settings.listener.listen_address[0], port=server.port)
 
             client = _metadata_client(options, settings)
-            names = TopicNames(_metadata_client(options, settings), settings.metadata, _now_ms)
+            # Half the time of an admin command, which then has an answer although a broker is silent.
+            timeout_ms = max(1, settings.log.admin_timeout_ms // 2)
+            names = TopicNames(_metadata_client(options, settings), settings.metadata, _now_ms, timeout_ms=timeout_ms)
             metadata = ClusterMetadata(
                 client,
                 settings.metadata,

@@ -1,7 +1,7 @@
 """Topics by name, for the people and tools that know no ids.
 
 Kafka is asked first, because a name says nothing about a topic that was deleted and recreated.
-Only where Kafka cannot be reached the answer is what it said before, and says so.
+Only where Kafka cannot be reached, or is silent for too long, the answer is what it said before, and says so.
 """
 
 import asyncio
@@ -51,15 +51,19 @@ class NameSource(Protocol):
 class TopicNames:
     """Look-ups by name: one question at a time, shared by all who wait for it."""
 
-    def __init__(self, source: NameSource, settings: MetadataSettings, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, source: NameSource, settings: MetadataSettings, now_ms: Callable[[], int], *, timeout_ms: int
+    ) -> None:
         """Prepare; nothing is asked before the first look-up.
 
         Args:
             source: who is asked; a connection of its own, so that no look-up of an admin disturbs another question.
             settings: bounds.
             now_ms: monotonic.
+            timeout_ms: how long a look-up waits for Kafka's answer, before what Kafka said earlier serves.
         """
         self._source = source
+        self._timeout_ms = timeout_ms
         self._settings = settings
         self._now_ms = now_ms
         #: by name: the topic and when Kafka said so, the longest ago first
@@ -75,7 +79,7 @@ class TopicNames:
         Raises:
             NotATopicName: there can be none.
             TooManyNames: `topic_names_waiting_max` others are being looked up.
-            ConnectionFailed: Kafka cannot be reached, and has not spoken of this name before.
+            ConnectionFailed: Kafka gives no answer within the timeout, and has not spoken of this name before.
         """
         if not is_topic_name(name):
             raise NotATopicName
@@ -86,8 +90,12 @@ class TopicNames:
             answer = self._waiting[name] = asyncio.get_running_loop().create_future()
             if self._asking is None:
                 self._asking = asyncio.create_task(self._ask_waiting(), name="holdfast-topic-names")
-        await asyncio.wait([answer])
-        topic, problem = answer.result()
+        # The question goes on without this caller: its answer serves those who come later.
+        await asyncio.wait([answer], timeout=self._timeout_ms / 1_000)
+        if answer.done():
+            topic, problem = answer.result()
+        else:
+            topic, problem = None, f"no broker answered within {self._timeout_ms} ms"
         if not problem:
             return Resolved(topic, 0, "")
         known = self._recall(name)

@@ -182,7 +182,7 @@ async def test_a_topics_name_is_resolved_by_the_cluster() -> None:
     world = await serving()
     with pytest.raises(AdminError, match="a node that has started"):
         await resolve(world, "orders")
-    world.commands.topic_names = TopicNames(Kafka(), MetadataSettings(), lambda: 0)
+    world.commands.topic_names = TopicNames(Kafka(), MetadataSettings(), lambda: 0, timeout_ms=60_000)
     told = await resolve(world, "orders")
     assert told == {"name": "orders", "topic_id": "AAECAwQFBgcICQoLDA0ODw", "partitions": 8}
     with pytest.raises(AdminError, match="The cluster knows no topic 'other'"):
@@ -192,7 +192,7 @@ async def test_a_topics_name_is_resolved_by_the_cluster() -> None:
 @pytest.mark.parametrize("name", ["\ud800", "x" * 40_000, "", "a\nb"])
 async def test_what_is_no_topics_name_is_one_clear_sentence(name: str) -> None:
     world = await serving()
-    world.commands.topic_names = TopicNames(Kafka(), MetadataSettings(), lambda: 0)
+    world.commands.topic_names = TopicNames(Kafka(), MetadataSettings(), lambda: 0, timeout_ms=60_000)
     with pytest.raises(AdminError, match="That is no topic's name: Kafka takes 1 to 249 letters") as refused:
         await resolve(world, name)
     assert len(str(refused.value)) < 200
@@ -200,7 +200,7 @@ async def test_what_is_no_topics_name_is_one_clear_sentence(name: str) -> None:
 
 async def test_in_an_outage_a_name_known_from_before_serves_and_another_says_that_kafka_cannot_be_reached() -> None:
     world, kafka = await serving(), Kafka()
-    world.commands.topic_names = TopicNames(kafka, MetadataSettings(), lambda: 7_000)
+    world.commands.topic_names = TopicNames(kafka, MetadataSettings(), lambda: 7_000, timeout_ms=60_000)
     await resolve(world, "orders")
     kafka.is_down = True
     told = await resolve(world, "orders")

@@ -40,9 +40,10 @@ class Kafka:
 
 
 class World:
-    def __init__(self, **settings: int) -> None:
+    def __init__(self, timeout_ms: int = 60_000, **settings: int) -> None:
         self.kafka, self.now_ms = Kafka(), 1_000_000
-        self.names = TopicNames(self.kafka, MetadataSettings.model_validate(settings), lambda: self.now_ms)
+        metadata = MetadataSettings.model_validate(settings)
+        self.names = TopicNames(self.kafka, metadata, lambda: self.now_ms, timeout_ms=timeout_ms)
 
 
 async def test_kafka_is_asked_each_time_so_a_recreated_topic_is_seen() -> None:
@@ -61,6 +62,20 @@ async def test_where_kafka_cannot_be_reached_a_name_resolved_before_serves_and_s
     assert await world.names.resolve("orders") == Resolved(OLD, 5_000, REFUSED)
     with pytest.raises(ConnectionFailed, match=REFUSED):
         await world.names.resolve("payments")
+
+
+async def test_a_broker_that_is_silent_keeps_a_name_resolved_before_waiting_for_a_bounded_time_only() -> None:
+    world = World(timeout_ms=50)
+    await world.names.resolve("orders")
+    world.now_ms += 5_000
+    world.kafka.may_answer.clear()
+    async with asyncio.timeout(60):
+        assert await world.names.resolve("orders") == Resolved(OLD, 5_000, "no broker answered within 50 ms")
+        with pytest.raises(ConnectionFailed, match="no broker answered within 50 ms"):
+            await world.names.resolve("payments")
+        assert world.kafka.asked[1:] == [["orders"]], "one question is asked at a time, also where it waits"
+        world.kafka.may_answer.set()
+        assert await world.names.resolve("orders") == Resolved(OLD, 0, "")
 
 
 async def test_what_kafka_knows_no_more_is_forgotten() -> None:
