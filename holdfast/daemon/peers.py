@@ -225,7 +225,7 @@ class Peer:
         self.host = "unknown"
         #: What `Turns` keeps here.
         self.is_waiting = False
-        self.is_heavy = False
+        self.heavy_until_s = 0.0
         self.used_s = 0.0
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None

@@ -3,7 +3,9 @@
 Work is cut into steps. Of those that wait, the one that has used least time goes first; whoever was silent comes in
 just before the others, so that a client with little to ask is not behind one that asks without end. After a slice of
 time the loop sees to its sockets and to the log. Whoever took much longer than a slice for one step, because that could
-not be cut, pauses for as long, with all others who did so: then the loop is free for the rest. While nobody waits and
+not be cut, pauses for as long, with all others who did so: then the loop is free for the rest.
+Whatever those others do, it pauses for no more than some times its own step: that may have been long because the
+machine was busy. While nobody waits and
 little was done, work is begun in the turn of the loop in which it arrived.
 """
 
@@ -18,6 +20,8 @@ from typing import Protocol
 _TURNS_PER_SLICE = 4
 #: A turn of more slices than this is a heavy one.
 _HEAVY_SLICES = 2
+#: Whoever had such a turn pauses for at most so many times as long.
+_PAUSE_MAX = 4
 
 
 class Worker(Protocol):
@@ -25,8 +29,8 @@ class Worker(Protocol):
 
     #: Whether it waits for its turn; belongs to `Turns`.
     is_waiting: bool
-    #: Whether its last turn took much longer than a slice; belongs to `Turns`.
-    is_heavy: bool
+    #: Until when it may have to pause, because its last turn took much longer than a slice, else 0; belongs to `Turns`.
+    heavy_until_s: float
     #: Time that it used, in seconds, on a scale that all workers of one `Turns` share; belongs to `Turns`.
     used_s: float
 
@@ -74,7 +78,7 @@ class Turns:
             self.wait(worker)
             return
         busy_s = max(0.0, self._busy_s - (now_s - self._ended_s))
-        if busy_s >= self._slice_s or worker.is_heavy:
+        if busy_s >= self._slice_s or worker.heavy_until_s > now_s:
             self.wait(worker)
             return
         used_s = worker.used_s
@@ -110,9 +114,10 @@ class Turns:
         worker.used_s += took_s
         if took_s > self._longest_s:
             self._longest_s = took_s
-        worker.is_heavy = took_s > _HEAVY_SLICES * self._slice_s
-        if worker.is_heavy:
+        worker.heavy_until_s = 0.0
+        if took_s > _HEAVY_SLICES * self._slice_s:
             self._heavy_from_s = ended_s + took_s
+            worker.heavy_until_s = ended_s + _PAUSE_MAX * took_s
         self._ended_s = ended_s
         if is_unfinished:
             self.wait(worker)
@@ -126,8 +131,9 @@ class Turns:
         ends_s = now_s + self._slice_s
         while waiting and now_s < ends_s:
             used_s, _, worker = heappop(waiting)
-            if worker.is_heavy and now_s < self._heavy_from_s:
-                asyncio.get_running_loop().call_later(self._heavy_from_s - now_s, self._go_on, worker)
+            pauses_until_s = min(self._heavy_from_s, worker.heavy_until_s)
+            if now_s < pauses_until_s:
+                asyncio.get_running_loop().call_later(pauses_until_s - now_s, self._go_on, worker)
                 continue
             worker.is_waiting = False
             if used_s > self._floor_s:

@@ -23,7 +23,7 @@ class Client:
     def __init__(self, name: str, clock: Clock, diary: list[str], steps: int = 0, step_ms: float = 1.0) -> None:
         self.name, self.clock, self.diary, self.steps, self.step_ms = name, clock, diary, steps, step_ms
         self.is_waiting = False
-        self.is_heavy = False
+        self.heavy_until_s = 0.0
         self.used_s = 0.0
 
     def work(self, ends_s: float) -> bool:
@@ -138,6 +138,25 @@ async def test_a_step_that_could_not_be_cut_is_followed_by_a_pause_as_long() -> 
         turns._go_on(client)
     await asyncio.sleep(0)
     assert diary[-1] in "xyz"
+
+
+async def test_who_had_one_long_step_does_not_pause_for_as_long_as_others_go_on_with_theirs() -> None:
+    clock, diary = Clock(), list[str]()
+    turns = Turns(5, clock)
+    healthy = Client("a", clock, diary, steps=1, step_ms=11)  # the machine was busy once
+    turns.offer(healthy, clock())
+    healthy.step_ms = 0.1
+    for number in range(10):
+        # Meanwhile there is always another with a long step.
+        turns.offer(Client("x", clock, diary, steps=1, step_ms=80), clock())
+        if not number:
+            healthy.steps = 1
+        turns.wait(healthy)
+        await asyncio.sleep(0)
+        if healthy.is_waiting and clock() > 100.2:
+            turns._go_on(healthy)  # as its timer would
+            await asyncio.sleep(0)
+    assert diary.count("a") == 2
 
 
 async def test_the_longest_time_at_once_is_told_once() -> None:
