@@ -84,8 +84,8 @@ class Turns:
         used_s = worker.used_s
         if used_s > self._floor_s:
             self._floor_s = used_s
-        elif used_s < self._floor_s - self._slice_s:
-            worker.used_s = self._floor_s - self._slice_s
+        elif used_s < self._floor_s - self._turn_s:
+            worker.used_s = self._floor_s - self._turn_s
         ended_s = self._work(worker, now_s, now_s + self._slice_s)
         self._busy_s = busy_s + ended_s - now_s
 
@@ -94,7 +94,7 @@ class Turns:
         if worker.is_waiting:
             return
         worker.is_waiting = True
-        worker.used_s = max(worker.used_s, self._floor_s - self._slice_s)
+        worker.used_s = max(worker.used_s, self._floor_s - self._turn_s)
         self._number += 1
         heappush(self._waiting, (worker.used_s, self._number, worker))
         if not self._is_scheduled:

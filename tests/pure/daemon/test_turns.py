@@ -105,7 +105,7 @@ async def test_clients_have_the_same_time_however_long_their_steps_are() -> None
     assert abs(diary.count("long") * 4 - diary.count("short")) <= 10
 
 
-async def test_who_was_silent_for_long_has_no_more_than_a_slice_in_advance() -> None:
+async def test_who_was_silent_for_long_has_no_more_than_a_turn_in_advance() -> None:
     clock, diary = Clock(), list[str]()
     turns = Turns(5, clock)
     turns.offer(Client("old", clock, diary, steps=1_000), clock())
@@ -116,6 +116,22 @@ async def test_who_was_silent_for_long_has_no_more_than_a_slice_in_advance() -> 
     for _ in range(10):
         await asyncio.sleep(0)
     assert diary[begin:].count("old") >= 20
+
+
+async def test_a_crowd_that_comes_at_once_is_no_more_than_a_turn_or_two_each_before_one_that_was_there() -> None:
+    clock, diary = Clock(), list[str]()
+    turns = Turns(5, clock)
+    healthy = Client("a", clock, diary, steps=400)
+    turns.offer(healthy, clock())
+    await until_done(turns)
+    diary.clear()
+    for _ in range(50):
+        turns.wait(Client("x", clock, diary, steps=1_000))
+    healthy.steps = 1
+    turns.wait(healthy)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert diary.index("a") <= 50 * 2 * 2  # a turn is two steps here
 
 
 async def test_a_step_that_could_not_be_cut_is_followed_by_a_pause_as_long() -> None:
