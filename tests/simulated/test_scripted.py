@@ -94,6 +94,7 @@ def test_an_accepted_log_is_taken_whatever_generation_stands_in_it(is_static: bo
     held = node.partition(0)
     assert held is not None
     other = Checkpoint(7, b"b" * 16, "b", 9, "memory", b"e" * 16, 1, None)
+    world.alarm_reasons.add(0)
     world.topic.write_foreign(0, CHECKPOINT_KEY, encode_checkpoint(other), encode_header(7, 0))
     run_until_quiet(world)
     world.now_ms += 60_000

@@ -226,4 +226,4 @@ def test_the_example_says_what_it_cannot_read() -> None:
         reader = example.StateReader()
         reader.meet(0, 0, *Entry(1, 0, 1).raw())
         with pytest.raises(ValueError, match=text):
-            reader.meet(0, key, b"", header)
+            reader.meet(0, 1, key, b"", header)
