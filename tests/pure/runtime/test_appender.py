@@ -660,6 +660,7 @@ async def test_records_that_waited_for_a_batch_are_in_the_time_of_the_next_one_o
     assert await appender.close(5)
 
 
+@pytest.mark.pure_build("compiled, nobody can hand over what cannot be built")
 async def test_a_batch_that_cannot_be_built_fails_its_owner_alone(brokers: FakeBrokers) -> None:
     told: list[tuple[int, bytes, str]] = []
     reported: list[str] = []

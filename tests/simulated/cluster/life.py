@@ -332,6 +332,9 @@ class ClusterLife:
         timeline, cluster = self.world.timeline, self.world.cluster
         # Gathering takes as long as answers took lately, so the first answers tell it that all is well again.
         limit_s = PROMPT_S + 4 * 1.5 * cluster.base_latency_s + 2 * cluster.lag_s
+        # A connection that died without a word shows it only when a request has waited for its whole time; then leaders are
+        # asked for, and another connection is made.
+        limit_s += 2 * self.world.bounds["request_timeout_ms"] / 1_000
         limit_s += 1.0 if self.world.is_compacting else self.world.bounds["append_gather_max_ms"] / 1_000
         # Compaction may have filled the log's queue for a moment.
         tries = [(api_key, request) for api_key, request in asked for _ in range(10 if self.world.is_compacting else 1)]

@@ -192,7 +192,10 @@ class Watch:
                 violate(Invariant.GIVEN_UP_LATE, f"log partition {index} of {self._process.client_id}: after {age_s} s")
         cluster = self._process.cluster
         quiet_s = self._now_s - cluster.disturbed_s
-        if newest is not None and cluster.is_well and quiet_s > self._process.log.bounds["message_timeout_ms"] / 1_000:
+        bounds = self._process.log.bounds
+        # A connection that died without a word shows it only when a request has waited for its whole time.
+        limit_s = (bounds["message_timeout_ms"] + bounds["request_timeout_ms"]) / 1_000
+        if newest is not None and cluster.is_well and quiet_s > limit_s:
             text = f"log partition {index} of {self._process.client_id} loses a batch, and nothing was wrong for {quiet_s} s"
             violate(Invariant.HEALTHY_APPENDS_LAND, text)
 

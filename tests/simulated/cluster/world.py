@@ -94,7 +94,9 @@ class ClusterWorld(World):
         """Let a log start where it started before, as after a crash of all its brokers."""
         partition = self.cluster.topic.partition(index)
         partition.log_start_offset = self._starts[id(partition)] = log_start
-        self._judge_anew(index, is_whole=True)
+        before = self._truths[id(partition)]
+        # What a cut took away was needed no more, so what is told of it again changes nothing.
+        self._judge_anew(index, is_whole=before.is_judged or before.awaits_load, truth_start=before.start_offset)
 
     def cut_by_others(self, index: int, before_offset: int) -> None:
         """Let another program delete records."""
@@ -111,18 +113,23 @@ class ClusterWorld(World):
         self.cluster.spread()
         self._judge_anew(index, is_whole=not partition.log_start_offset, judges_loads=True)
 
-    def _judge_anew(self, index: int, *, is_whole: bool, judges_loads: bool = False) -> None:
+    def _judge_anew(
+        self, index: int, *, is_whole: bool, judges_loads: bool = False, truth_start: int | None = None
+    ) -> None:
         """Judge nobody who serves the log as it was; what is there now is the truth for whoever loads it.
 
         Args:
             index: of the log partition.
             is_whole: whether all that the truth needs is still there.
             judges_loads: whether that holds for loads as well that began before.
+            truth_start: from where the truth is folded; the log start if None.
         """
         partition = self.topic.partitions[index]
         self._truths[id(partition)].is_judged = False
         truth = self._truths[id(partition)] = Truth(
-            partition, self.shard_config.updates_per_snapshot, partition.log_start_offset
+            partition,
+            self.shard_config.updates_per_snapshot,
+            partition.log_start_offset if truth_start is None else truth_start,
         )
         truth.is_judged, truth.awaits_load = False, is_whole
         ghost = Partition(index)
