@@ -35,7 +35,8 @@ MEMORY, CLUSTER = "memory", "cluster"
 TRIES = ((MEMORY, 0, 150), (CLUSTER, 0, 100), (MEMORY, 150, 800))
 #: Modules that only lives on the cluster run.
 KAFKA_LOG = (
-    "appender", "broker_connection", "brokers", "follower", "gathering", "kafka_frames", "kafka_log", "lanes", "offsets"
+    "appender", "broker_connection", "brokers", "fetch_session", "follower", "gathering", "kafka_frames",
+    "kafka_log", "lanes", "offsets"
 )  # fmt: skip
 #: Where a recorded catcher begins that is a test and no life.
 TESTS = "tests/"
