@@ -7,6 +7,7 @@ A topic in which no record says that it is ours belongs to another program, and 
 """
 
 from collections.abc import Iterable
+from threading import Event
 from time import monotonic
 from typing import Final, NamedTuple
 
@@ -142,12 +143,12 @@ def find_problem(topic: str, identity: LogIdentity, beginnings: Iterable[Beginni
 
 
 def read_beginnings(
-    clients: KafkaClients, topic: StateTopic, identity: LogIdentity, timeout_ms: int
+    clients: KafkaClients, topic: StateTopic, identity: LogIdentity, timeout_ms: int, stop: Event | None = None
 ) -> list[Beginning]:
     """Read each log partition to its first checkpoint or its end, all of them at once; blocks.
 
     Where a log partition begins with the checkpoint of another log, it is read on to one by which an admin accepted it.
-    A topic of another program is read no further than that is clear.
+    A topic of another program is read no further than that is clear. Another log may be long, so `stop` ends the reading.
 
     Returns:
         What is known of each log partition, by number; `is_known` is false of those that told nothing for `timeout_ms`.
@@ -172,7 +173,7 @@ def read_beginnings(
             [TopicPartition(topic.name, partition, OFFSET_BEGINNING) for partition in range(len(beginnings))]
         )
         while monotonic() < deadline and not all(beginning.is_known for beginning in beginnings):
-            if find_foreign(beginnings) is not None:
+            if find_foreign(beginnings) is not None or (stop is not None and stop.is_set()):
                 break
             for message in consumer.consume(topic.partition_count, timeout=_POLL_S):
                 place = message.partition()

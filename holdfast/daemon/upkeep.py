@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from threading import Event
 from typing import Any
 
 import structlog
@@ -246,7 +247,11 @@ class Upkeep:
         assert topic is not None
         assert self._kafka is not None
         identity, timeout_ms = self._shards.runtime.config.log, settings.log.admin_timeout_ms
-        return await asyncio.to_thread(self._read_beginnings, self._kafka, topic, identity, timeout_ms)
+        stop = Event()
+        try:
+            return await asyncio.to_thread(self._read_beginnings, self._kafka, topic, identity, timeout_ms, stop)
+        finally:
+            stop.set()  # a thread does not end with the task that waits for it, and the process waits for the thread
 
     def _judge(self, beginnings: list[Beginning]) -> None:
         assert self._topic is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Event
 from typing import Any
 
 import pytest
@@ -233,6 +234,16 @@ def test_a_topic_of_another_program_is_not_read_to_its_end(consumer: type[Consum
     found = read_beginnings(KafkaClients({}), TOPIC, OURS, 60_000)
     assert find_foreign(found) == 0
     assert len(consumer.told) == 3 * 49
+
+
+def test_a_look_that_is_to_stop_reads_no_further(consumer: type[Consumer]) -> None:
+    other = OURS._replace(topic_id=b"x" * 16)
+    consumer.told = [Told(partition, checkpoint(offset, other)) for offset in range(50) for partition in range(3)]
+    stop = Event()
+    stop.set()
+    found = read_beginnings(KafkaClients({}), TOPIC, OURS, 60_000, stop)
+    assert len(consumer.told) == 3 * 50
+    assert not any(one.is_known for one in found)
 
 
 def test_while_a_log_partition_has_told_nothing_no_topic_is_foreign(consumer: type[Consumer]) -> None:

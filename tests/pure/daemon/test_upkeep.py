@@ -525,7 +525,9 @@ class Beginnings:
         self.silent: set[int] = set()
         self.look_count = 0
 
-    def __call__(self, _kafka: object, topic: StateTopic, identity: LogIdentity, _ms: int) -> list[Beginning]:
+    def __call__(
+        self, _kafka: object, topic: StateTopic, identity: LogIdentity, _ms: int, _stop: object
+    ) -> list[Beginning]:
         self.look_count += 1
         found = [Beginning(partition, identity) for partition in range(topic.partition_count)]
         for beginning in found:
