@@ -266,7 +266,7 @@ async def test_a_log_that_was_cut_by_hand_serves_again_when_an_admin_accepts_it(
         )
         async with connect(node.address, ONE_TRY) as client:
             node.client = client
-            with pytest.raises(ShareStateError, match="NOT_COORDINATOR"):
+            with pytest.raises(ShareStateError, match="COORDINATOR_NOT_AVAILABLE"):
                 await client.read(GROUP, orders, 0, -1)
             told = await client.admin("partitions-accept", partition=0, reason="we cut it")
             assert told == "log partition 0 goes on with the log as it is"
@@ -354,7 +354,7 @@ async def test_a_node_that_starts_after_partitions_were_added_serves_none_of_the
             for partition in range(8):
                 with pytest.raises(ShareStateError) as refused:
                     await node.client.read(GROUP, orders, partition, -1)
-                assert refused.value.code == ErrorCode.not_coordinator
+                assert refused.value.code == ErrorCode.coordinator_not_available
             with pytest.raises(AdminRefused, match="cannot be accepted"):
                 await node.client.admin("partitions-accept", partition=2, reason="it looks fine")
     finally:
