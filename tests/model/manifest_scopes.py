@@ -90,7 +90,11 @@ MANIFEST_MUTANTS = {
     "entries above O used": (unlike(above=True), "batches", "I4"),
     "record at O not read": (unlike(record=False), "unclean", "I5"),
     "newest checkpoint not read, another attempt has its epoch": (unlike(checkpoint=False), "othertry", "I4"),
-    "no topic id in manifests": (unlike(manifest_topic=False), "again", "I4"),
+    "no topic id in manifests, newest checkpoint not read": (
+        unlike(manifest_topic=False, checkpoint=False),
+        "again",
+        "I4",
+    ),
     "no topic id in entries": (unlike(entry_topic="none"), "again", "I9"),
     "topic id not in the keys": (unlike(entry_topic="value"), "againnull", "I9"),
     "job goes on in a topic made again": (unlike(job_topic=False), "again", "I11"),
