@@ -155,8 +155,8 @@ async def busy_node(kafka: str, topic: str, topic_id: bytes, directory: Path, by
     admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(PATIENCE_S)
     async with AsyncExitStack() as stack:
         make_node = stack.enter_context(node_processes(kafka, topic, directory))
-        # With every write a snapshot, which holds all batches of the state.
-        node = make_node(**{"share.coordinator.snapshot.update.records.per.snapshot": 0})
+        # With every write a snapshot, which holds all batches of the state; and a group id may take more than a record does.
+        node = make_node(**{"share.coordinator.snapshot.update.records.per.snapshot": 0, "group_id_bytes_max": 32_767})
         await node.start()
         await initialize(node, topic_id)
         clients = [await stack.enter_async_context(connect(node.address, ONE_TRY)) for _ in range(SHARE_PARTITIONS)]
