@@ -150,11 +150,11 @@ def watch_broker(registry: Registry, broker: int, source: Callable[[], float]) -
     registry.gauge(_GAUGE, "Time since the last answer of a broker that the log needs, in ms.", source, broker=broker)
 
 
-def named(numbers: Iterable[int]) -> str:
-    """Return numbers in order; of many the first, and how many more there are."""
+def named(numbers: Iterable[int], named_max: int = _NAMED_MAX) -> str:
+    """Return numbers in order; of more than `named_max` the first, and how many more there are."""
     ordered = sorted(numbers)
-    more = f" and {len(ordered) - _NAMED_MAX} more" if len(ordered) > _NAMED_MAX else ""
-    return ", ".join(map(str, ordered[:_NAMED_MAX])) + more
+    more = f" and {len(ordered) - named_max} more" if len(ordered) > named_max else ""
+    return ", ".join(map(str, ordered[:named_max])) + more
 
 
 def _verb(numbers: Collection[int]) -> str:

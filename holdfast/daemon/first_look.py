@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartition
 
+from holdfast.daemon.broker_silence import named
 from holdfast.daemon.messages import header_of
 from holdfast.daemon.state_topic import StateTopic, StateTopicError
 from holdfast.kafka_clients import DAMAGE, KafkaClients
@@ -205,7 +206,4 @@ def _read(beginning: Beginning, message: Message) -> bool:
 
 
 def _name(partitions: Iterable[int]) -> str:
-    numbers = sorted(partitions)
-    named = ", ".join(map(str, numbers[:_NAMED_MAX]))
-    more = f" and {len(numbers) - _NAMED_MAX} more" if len(numbers) > _NAMED_MAX else ""
-    return f"log partition {named}{more}"
+    return f"log partition {named(partitions, _NAMED_MAX)}"
