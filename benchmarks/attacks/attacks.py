@@ -26,6 +26,8 @@ Attack = Callable[["Target"], Awaitable[str]]
 
 LOST: Final = (OSError, TimeoutError, asyncio.IncompleteReadError, ConnectionError)
 BIG_BATCHES: Final = 20_000
+#: So many are taken in one Write of a share partition.
+MOST_BATCHES: Final = 10_000
 BIG_PARTITIONS: Final = 50
 FRAME_BYTES: Final = 8 * 1024 * 1024
 
@@ -124,11 +126,11 @@ async def big_states(target: Target) -> str:
     for number in range(BIG_PARTITIONS):
         body = share_body(INITIALIZE, "big", [(target.topic_id, [InitializePartition(number, -1, 0)])])
         await target.ask(caller, INITIALIZE, 0, body)
-        target.count(
-            caller.call_share(WRITE, share_body(WRITE, "big", [(target.topic_id, [write_one(number, batches)])]))
-        )
-        [(_, [(_, result)])] = decode_response(WRITE, 1, await caller.receive(), 5)
-        refused += result.error_code != 0
+        for part in (batches[:MOST_BATCHES], batches[MOST_BATCHES:]):
+            body = share_body(WRITE, "big", [(target.topic_id, [write_one(number, part)])])
+            target.count(caller.call_share(WRITE, body))
+            [(_, [(_, result)])] = decode_response(WRITE, 1, await caller.receive(), 5)
+            refused += result.error_code != 0
     caller.close()
     return f"{refused} refused"
 
@@ -198,7 +200,7 @@ async def stairs(target: Target) -> str:
     await target.ask_alone(
         INITIALIZE, 0, share_body(INITIALIZE, "cpu", [(target.topic_id, [InitializePartition(1, -1, 0)])])
     )
-    for count in (370_000, 20_000, 20_000, 20_000):
+    for count in (370_000, MOST_BATCHES, MOST_BATCHES, MOST_BATCHES):
         batches = [(2 * n, 2 * n + 5_000, (0, 2, 4)[n % 3], n * 7_919 % 32_000) for n in range(count)]
         body = share_body(WRITE, "cpu", [(target.topic_id, [write_one(1, batches)])])
         answers.append(await target.ask_alone(WRITE, 1, body))
@@ -207,7 +209,7 @@ async def stairs(target: Target) -> str:
 
 async def nested(target: Target) -> str:
     """A5: Writes of state batches one inside the other, without end."""
-    batches = [(n, 10**9 - n, 0, n * 7_919 % 32_000) for n in range(20_000)]
+    batches = [(n, 10**9 - n, 0, n * 7_919 % 32_000) for n in range(MOST_BATCHES)]
     body = share_body(WRITE, "cpu", [(target.topic_id, [write_one(1, batches)])])
     return await target.ask_on(WRITE, 1, body, depth=4)
 

@@ -106,9 +106,9 @@ class LimitSettings(Component):
         20_000, "Share partitions that one request may name; a request with more is refused.", most=1_000_000
     )
     state_batches_per_write_max: int = count(
-        20_000,
+        10_000,
         "State batches that a request may write to one share partition; a request with more is refused. "
-        "Kafka's brokers keep 10,000 records of a share partition in flight at most.",
+        "Kafka's brokers keep that many records of a share partition in flight at most.",
         most=1_000_000,
     )
     state_batches_per_request_max: int = count(
