@@ -29,6 +29,14 @@ class BaseJudged(NamedTuple):
     refusal: str
 
 
+class AskOwner(NamedTuple):
+    """Ask whether the owner of this partition still serves it."""
+
+    partition: int
+    instance: int
+    owner: Checkpoint
+
+
 class StartReading(NamedTuple):
     """Read the log of this partition, from its start or from an offset."""
 
@@ -82,6 +90,7 @@ class Note(NamedTuple):
 
 PartitionEffect = (
     AskLogStart
+    | AskOwner
     | FindBase
     | BaseJudged
     | StartReading

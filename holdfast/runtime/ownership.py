@@ -7,6 +7,7 @@ Source: docs/architecture.md, "Owning a partition"; checked in tests/model.
 """
 
 from enum import Enum
+from typing import Protocol
 
 from mypy_extensions import mypyc_attr
 
@@ -109,6 +110,13 @@ class Ownership:
     def owns(self) -> bool:
         """Tell whether the current epoch is that of our attempt."""
         return self.attempt_id is not None and self.position.attempt_id == self.attempt_id
+
+
+class Owners(Protocol):
+    """Who can ask the owner of a log partition whether it still serves."""
+
+    def ask_owner(self, partition: int, instance: int, owner: Checkpoint) -> None:
+        """Ask, and tell the runtime by `owner_answered`, in bounded time."""
 
 
 def may_take(winner: Checkpoint | None, generation: int, node_id: str) -> bool:

@@ -46,6 +46,7 @@ class PartitionData:
         #: where the log ended when it was found shorter than what was committed; known until an admin accepts it
         self.lost_from: int | None = None
         self._accept_reason: str | None = None  #: of an admin, until a checkpoint of ours has carried it
+        self._takes_over = False  #: an admin said so, whoever serves; until we do
         self._backoff_ms = config.retry_backoff_ms
         self._too_large_line_ms = 0  #: no line tells of a record that is too large before
         self._too_large_unsaid = 0  #: such records since the last line
@@ -75,6 +76,9 @@ class PartitionData:
         self._is_reading = False
         self._progress_ms = 0
         self._is_folding = False
+        self._silent_attempt_id: bytes | None = (
+            None  #: the attempt of an owner that does not serve, as far as it could be asked
+        )
         self._check = LogCheck(self.index, self.config.log)
         self.parking = Parking()
 

@@ -16,6 +16,7 @@ from holdfast.records.header import decode_header, encode_header
 from holdfast.runtime.base import Base
 from holdfast.runtime.effects import (
     AskLogStart,
+    AskOwner,
     BaseJudged,
     ContinueLoad,
     FindBase,
@@ -82,6 +83,7 @@ class PartitionLife(PartitionData):
         """Load again over whoever won, because an admin says so (static nodes only)."""
         if self.state not in (State.LOADING, State.ACTIVE):
             self.generation = None
+            self._takes_over = True
             self._start_load(now_ms)
 
     def accept(self, reason: str, now_ms: int) -> None:
@@ -266,9 +268,12 @@ class PartitionLife(PartitionData):
         if finding is not None and self._accept_reason is None:
             self.fail(finding, now_ms)
             return
+        winner = ownership.winner
+        if winner is not None and self._asks_first(winner):
+            self._effects.append(AskOwner(self.index, self.instance, winner))
+            return
         if self.generation is None:
             self.generation = ownership.generation_max + 1
-        winner = ownership.winner
         if winner is not None and self._accept_reason is not None and not self._check.is_of_this_log(winner):
             winner = None  # the generations of another log say nothing here
         if not may_take(winner, self.generation, self.config.node_id):
@@ -279,6 +284,23 @@ class PartitionLife(PartitionData):
             return
         ownership.claim(self._ports.random_bytes(16))
         self._append_checkpoint(0, now_ms)
+
+    def _asks_first(self, owner: Checkpoint) -> bool:
+        """Tell whether an owner is asked before it is outranked: once, by a process that has never had the partition."""
+        is_told = self._takes_over or self._accept_reason is not None
+        is_asked = owner.attempt_id == self._silent_attempt_id
+        return self._ports.asks_owners and self.generation is None and not is_told and not is_asked
+
+    def owner_answered(self, instance: int, owner: Checkpoint, is_serving: bool, now_ms: int) -> None:
+        """Take the partition after all, or leave it to its owner, which serves it."""
+        if instance != self.instance or self.state is not State.LOADING or self.ownership.attempt_id is not None:
+            return
+        if not is_serving:
+            self._silent_attempt_id = owner.attempt_id
+            self._claim(now_ms)  # which asks again where another one has taken it meanwhile
+            return
+        text = f"node {owner.node_id} at {owner.advertised_address} serves it"
+        self._stop(State.CLOSED, text, NotCoordinator(text))
 
     def _append_checkpoint(self, sequence: int, now_ms: int, cut_offset: int = -1) -> bool:
         ownership, config = self.ownership, self.config
@@ -402,6 +424,7 @@ class PartitionLife(PartitionData):
         self._enter(State.ACTIVE)
         self.failure = None
         self._accept_reason = None
+        self._takes_over = False
         self.is_alarmed = False
         self.load_ended_ms = now_ms
         if self.base_offset >= 0:

@@ -14,6 +14,7 @@ from holdfast.runtime.base import Base, BaseFinder
 from holdfast.runtime.deadlines import Deadlines
 from holdfast.runtime.effects import (
     AskLogStart,
+    AskOwner,
     BaseJudged,
     ContinueLoad,
     DeleteRecords,
@@ -26,10 +27,19 @@ from holdfast.runtime.effects import (
     StopReading,
     Superseded,
 )
-from holdfast.runtime.errors import Alarm, CoordinatorError, NotAvailable, NotCoordinator, OutcomeUnknown, TimedOut
+from holdfast.runtime.errors import (
+    Alarm,
+    CoordinatorError,
+    NotAvailable,
+    NotCoordinator,
+    OperationFailed,
+    OutcomeUnknown,
+    TimedOut,
+)
 from holdfast.runtime.log import Log, LogRecord, ReadError
 from holdfast.runtime.machine import Operation, StateMachine
 from holdfast.runtime.metrics import Registry, RuntimeMetrics
+from holdfast.runtime.ownership import Owners
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.settings import PartitionConfig, Ports
 from holdfast.runtime.states import State
@@ -69,6 +79,7 @@ class CoordinatorRuntime:
         slice_ms: int = 5,
         metrics: RuntimeMetrics | None = None,
         bases: BaseFinder | None = None,
+        owners: Owners | None = None,
     ) -> None:
         self.partitions: dict[int, Partition] = {}
         self.config = config
@@ -80,11 +91,18 @@ class CoordinatorRuntime:
         self._clock_ms = clock_ms
         self._slice_ms = slice_ms
         self._bases = bases
+        self._owners = owners
         self.log_alarm: Alarm | None = None  #: why the log as a whole is not trusted; nothing is taken meanwhile
         metrics = metrics or RuntimeMetrics(Registry(clock_ms))
-        has_bases = bases is not None
         self._ports = Ports(
-            log.append, self._request_read_index, random_bytes, jitter, lambda: self.log_alarm, metrics, has_bases
+            log.append,
+            self._request_read_index,
+            random_bytes,
+            jitter,
+            lambda: self.log_alarm,
+            metrics,
+            has_bases=bases is not None,
+            asks_owners=owners is not None,
         )
         self._effects: list[Effect] = []
         self._replies: list[tuple[Operation, object]] = []
@@ -181,7 +199,12 @@ class CoordinatorRuntime:
         partition = self.partitions.get(index)
         if partition is None or self.is_closed:
             return self._not_here(index)
-        return partition.read(query)
+        try:
+            return partition.read(query)
+        except Exception as bug:  # a bug in a query is its caller's; the partition goes on
+            fields = {"partition": index, "error": repr(bug), "exc_info": bug}
+            self._host.note("error", "reading failed", fields)
+            return OperationFailed("reading failed")
 
     def new_metadata_image(self, image: object) -> None:
         """Hand a newer metadata image to every partition."""
@@ -260,6 +283,11 @@ class CoordinatorRuntime:
         """Learn what a load may begin with; None: nothing."""
         held = self.partitions[index]
         self._handle(held, "base found", held.base_found, instance, base)
+
+    def owner_answered(self, index: int, instance: int, owner: Checkpoint, is_serving: bool) -> None:
+        """Learn whether the owner of a partition still serves it."""
+        held = self.partitions[index]
+        self._handle(held, "owner answered", held.owner_answered, instance, owner, is_serving)
 
     # ---- the log tells (LogListener) -------------------------------------------------------------------------------
 
@@ -408,6 +436,9 @@ class CoordinatorRuntime:
         match effect:
             case AskLogStart(index, instance):
                 self._log.ask_log_start(index, instance)
+            case AskOwner(index, instance, owner):
+                assert self._owners is not None
+                self._owners.ask_owner(index, instance, owner)
             case FindBase(index, instance, log_start):
                 assert self._bases is not None
                 self._bases.find_base(index, instance, log_start)

@@ -45,3 +45,4 @@ class Ports(NamedTuple):
     log_alarm: Callable[[], Alarm | None]  #: why no partition of this log may be taken, if so
     metrics: RuntimeMetrics
     has_bases: bool  #: whether there is somebody who knows bases for loads
+    asks_owners: bool  #: whether there is somebody who can ask an owner if it still serves

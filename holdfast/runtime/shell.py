@@ -12,6 +12,7 @@ from holdfast.runtime.base import BaseFinder
 from holdfast.runtime.kafka_log import KafkaLog, KafkaLogConfig
 from holdfast.runtime.machine import StateMachine
 from holdfast.runtime.metrics import Registry, RuntimeMetrics
+from holdfast.runtime.ownership import Owners
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.runtime import CoordinatorRuntime
 from holdfast.runtime.settings import PartitionConfig
@@ -68,6 +69,7 @@ class CoordinatorShell:
         slice_ms: int = 5,
         metrics: RuntimeMetrics | None = None,
         bases: BaseFinder | None = None,
+        owners: Owners | None = None,
     ) -> None:
         clock_ms = make_clock_ms()
         metrics = metrics or RuntimeMetrics(Registry(clock_ms))
@@ -87,6 +89,7 @@ class CoordinatorShell:
             slice_ms=slice_ms,
             metrics=metrics,
             bases=bases,
+            owners=owners,
         )
 
     async def start(self) -> None:

@@ -1,0 +1,166 @@
+"""Before a node outranks an owner for the first time it asks whether that one still serves; the log decides all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+
+from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint, encode_checkpoint
+from holdfast.records.header import encode_header
+from holdfast.runtime.errors import NotCoordinator, OperationFailed
+from holdfast.runtime.memory_log import MemoryTopic
+from holdfast.runtime.partition import Partition
+from holdfast.runtime.runtime import CoordinatorRuntime
+from holdfast.runtime.settings import PartitionConfig
+from holdfast.runtime.states import State
+from tests.pure.runtime.counter import Bugs, Counter
+
+OWNER = Checkpoint(1, b"o" * 16, "b", 4, "memory", (1).to_bytes(16, "big"), 1, None, "b.example:9492")
+
+
+class World:
+    """A runtime over a log of one partition that others own; questions are answered by the test."""
+
+    def __init__(self, *owners: Checkpoint, asks_owners: bool = True) -> None:
+        self.asked: list[tuple[int, int, Checkpoint]] = []
+        self.superseded_by: list[str] = []
+        self.notes: list[tuple[str, str]] = []
+        self.now_ms = 0
+        self.topic = MemoryTopic()
+        for owner in owners:
+            self.append(owner)
+        log = self.topic.open_log()
+        attempts = count(1)
+        self.runtime = CoordinatorRuntime(
+            PartitionConfig(node_id="a", log=self.topic.identity),
+            log,
+            self,
+            lambda _: Counter("machine", lambda _: None, Bugs()),
+            lambda: self.now_ms,
+            lambda size: next(attempts).to_bytes(size, "big"),
+            lambda: 1.0,
+            owners=self if asks_owners else None,
+        )
+        log.start(self.runtime)
+        self.runtime.load(0, None)
+        self.topic.run_until_quiet()
+
+    def append(self, checkpoint: Checkpoint) -> None:
+        self.topic.write_foreign(
+            0, CHECKPOINT_KEY, encode_checkpoint(checkpoint), encode_header(checkpoint.owner_epoch, 0)
+        )
+        self.topic.commit(0)
+
+    def answer(self, *, is_serving: bool) -> None:
+        """Answer the newest question."""
+        index, instance, owner = self.asked[-1]
+        self.runtime.owner_answered(index, instance, owner, is_serving)
+        self.topic.run_until_quiet()
+
+    @property
+    def partition(self) -> Partition:
+        return self.runtime.partitions[0]
+
+    def claims(self) -> list[str]:
+        """Return the node ids of all checkpoints in the log."""
+        records = self.topic.partitions[0].records
+        return [decode_checkpoint(held.value or b"").node_id for held in records if held.key == CHECKPOINT_KEY]
+
+    def ask_owner(self, partition: int, instance: int, owner: Checkpoint) -> None:
+        self.asked.append((partition, instance, owner))
+
+    def note(self, level: str, event: str, fields: dict[str, object]) -> None:
+        self.notes.append((level, event))
+
+    def continue_soon(self, task: Callable[[], None]) -> None:
+        task()
+
+    def partition_changed(self, partition: Partition) -> None:
+        """Listen to nothing."""
+
+    def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
+        self.superseded_by.append(winner.node_id)
+
+
+def test_nothing_is_claimed_before_the_owner_was_asked_and_is_silent() -> None:
+    world = World(OWNER)
+    assert world.asked == [(0, 1, OWNER)]
+    assert (world.partition.state, world.claims()) == (State.LOADING, ["b"])
+    world.answer(is_serving=False)
+    assert (world.partition.state, world.claims()) == (State.ACTIVE, ["b", "a"])
+
+
+def test_an_owner_that_serves_keeps_its_log_partition_and_is_asked_again_by_the_next_load() -> None:
+    world = World(OWNER)
+    world.answer(is_serving=True)
+    held = world.partition
+    assert (held.state, held.failure, held.retry_at_ms) == (State.CLOSED, "node b at b.example:9492 serves it", None)
+    assert (world.claims(), world.superseded_by) == (["b"], [])
+    assert isinstance(world.runtime.read(0, lambda machine, _: machine), NotCoordinator)
+    world.runtime.load(0, None)
+    world.topic.run_until_quiet()
+    assert len(world.asked) == 2
+    world.answer(is_serving=False)
+    assert world.claims() == ["b", "a"]
+
+
+def test_an_admin_takes_a_log_partition_without_a_question() -> None:
+    world = World(OWNER)
+    world.answer(is_serving=True)
+    world.runtime.take(0)
+    world.topic.run_until_quiet()
+    assert (len(world.asked), world.claims()) == (1, ["b", "a"])
+
+
+def test_who_took_it_while_the_question_was_under_way_is_asked_as_well() -> None:
+    world = World(OWNER)
+    other = OWNER._replace(owner_epoch=2, attempt_id=b"c" * 16, node_id="c")
+    world.append(other)
+    world.topic.run_until_quiet()
+    world.answer(is_serving=False)
+    assert [owner.node_id for _, _, owner in world.asked] == ["b", "c"]
+    assert world.claims() == ["b", "c"]
+    world.answer(is_serving=False)
+    assert world.claims() == ["b", "c", "a"]
+
+
+def test_an_answer_to_an_earlier_load_is_ignored() -> None:
+    world = World(OWNER)
+    earlier = world.asked[-1]
+    world.runtime.unload(0, None)
+    world.runtime.load(0, None)
+    world.topic.run_until_quiet()
+    world.runtime.owner_answered(*earlier, False)
+    world.topic.run_until_quiet()
+    assert (world.partition.state, world.claims()) == (State.LOADING, ["b"])
+
+
+def test_a_process_that_has_had_the_partition_asks_nobody() -> None:
+    world = World(OWNER)
+    world.answer(is_serving=False)
+    world.runtime.unload(0, None)
+    world.runtime.load(0, None)
+    world.topic.run_until_quiet()
+    assert (len(world.asked), world.partition.state) == (1, State.ACTIVE)
+
+
+@pytest.mark.parametrize(("owners", "asks_owners"), [((), True), ((OWNER,), False)], ids=["no owner", "nobody asks"])
+def test_without_an_owner_or_somebody_to_ask_it_is_claimed_at_once(
+    owners: tuple[Checkpoint, ...], asks_owners: bool
+) -> None:
+    world = World(*owners, asks_owners=asks_owners)
+    assert (world.asked, world.partition.state) == ([], State.ACTIVE)
+
+
+def test_a_query_that_raises_fails_its_own_call_and_is_told() -> None:
+    world = World()
+
+    def broken(machine: object, position: int) -> int:
+        raise ZeroDivisionError
+
+    assert isinstance(world.runtime.read(0, broken), OperationFailed)
+    assert ("error", "reading failed") in world.notes
+    assert world.partition.state is State.ACTIVE
+    assert world.runtime.read(0, lambda _, position: position) == 0
