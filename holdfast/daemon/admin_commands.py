@@ -9,6 +9,7 @@ import structlog
 from holdfast.daemon.admin import AdminCommand, AdminError
 from holdfast.daemon.config import describe
 from holdfast.daemon.errors import ErrorCode
+from holdfast.daemon.previews import ShareCalls, preview
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.shards import Shards
 from holdfast.daemon.topic_ends import TooManyQuestions, TopicEndSource
@@ -44,6 +45,7 @@ class AdminCommands:
     def __init__(self, node: NodeView, shards: Shards, upkeep: Upkeep) -> None:
         self.topic_names: TopicNames | None = None  #: None while the node starts
         self.topic_ends: TopicEndSource | None = None  #: None while the node starts
+        self.share_calls: ShareCalls | None = None  #: the same
         self._node = node
         self._shards = shards
         self._upkeep = upkeep
@@ -62,6 +64,7 @@ class AdminCommands:
             "readers-drop": self._drop_reader,
             "resolve-topic": self._resolve_topic,
             "topic-ends": self._topic_ends,
+            "state-preview": self._preview,
         }
 
     def _take(self, arguments: Arguments) -> str:
@@ -155,6 +158,11 @@ class AdminCommands:
             }
             for topic_id, ends in found.items()
         }
+
+    async def _preview(self, arguments: Arguments) -> dict[str, Any]:
+        if self.share_calls is None:
+            raise AdminError("state-preview needs a node that has started.")
+        return await preview(self.share_calls, arguments)
 
     def _partition(self, arguments: Arguments) -> Partition:
         index = arguments.get("partition")

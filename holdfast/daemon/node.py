@@ -165,6 +165,7 @@ class Node:
             )
             gate.metadata = self._metadata = metadata
             commands.topic_names = names
+            commands.share_calls = gate
             commands.topic_ends = TopicEndSource(options, settings.metadata, lambda: client.brokers)
             at_exit("topic names", names.close)
             refreshing = asyncio.create_task(metadata.run(), name="holdfast-metadata")
