@@ -13,6 +13,7 @@ from holdfast.daemon.errors import ErrorCode, error_of
 from holdfast.daemon.shard import ShareShard
 from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey
+from holdfast.records.replay import replay
 from holdfast.records.results import (
     PATIENT_CALLER,
     Caller,
@@ -21,10 +22,13 @@ from holdfast.records.results import (
     InitializeResult,
     PartitionRequest,
     PartitionResult,
+    PreviewPartition,
+    PreviewResult,
     ReadPartition,
     ReadResult,
     StateResponse,
     SummaryResult,
+    WritePartition,
     WriteResult,
 )
 from holdfast.records.wire import BATCH_SIZE
@@ -139,7 +143,9 @@ class ShareOperation:
     __slots__ = ("deadline_ms", "index", "is_done", "key", "pending", "request")
 
     name: ClassVar[str]
-    result_type: ClassVar[type[InitializeResult | ReadResult | WriteResult | DeleteResult | SummaryResult]]
+    result_type: ClassVar[
+        type[InitializeResult | ReadResult | WriteResult | DeleteResult | SummaryResult | PreviewResult]
+    ]
     deadline_ms: int
     is_done: bool
 
@@ -241,6 +247,35 @@ class SummaryOperation(ShareOperation):
     def decide(self, machine: ShareShard, now_ms: int) -> Decision:
         """Decide a ReadSummary."""
         return machine.decide_summary(self.key)
+
+
+class PreviewOperation(ShareOperation):
+    """Find out what a call would do to one share partition, by deciding it and recording nothing."""
+
+    __slots__ = ()
+    name = "preview"
+    result_type = PreviewResult
+
+    def decide(self, machine: ShareShard, now_ms: int) -> Decision:
+        """Decide the call; its records are replayed on a value of our own, and go nowhere."""
+        request: PreviewPartition = self.request
+        would_be = self._decide_asked(request, machine, now_ms)
+        before = after = machine.newest_state(self.key)
+        for _, value in would_be.records:
+            after = replay(after, value, machine.config.updates_per_snapshot)
+        code, text = would_be.response[:2]
+        return Decision((), PreviewResult(code, text, before, after), would_be.is_malformed)
+
+    def _decide_asked(self, request: PreviewPartition, machine: ShareShard, now_ms: int) -> Decision:
+        asked = request.asked
+        if isinstance(asked, WritePartition):
+            return WriteOperation(self.key, asked, self.pending, self.index).decide(machine, now_ms)
+        if isinstance(asked, InitializePartition):
+            return InitializeOperation(self.key, asked, self.pending, self.index).decide(machine, now_ms)
+        if isinstance(asked, ReadPartition):
+            # Not as an operation, which reserves room for the batches that it answers, and counts as a write.
+            return machine.decide_read(self.key, asked.leader_epoch, now_ms)
+        return machine.decide_delete(self.key)
 
 
 #: Retriable, and each time those that were answered are not asked for again.

@@ -17,6 +17,7 @@ from holdfast.daemon.operations import (
     InitializeOperation,
     Metrics,
     PendingRequest,
+    PreviewOperation,
     ReadOperation,
     Respond,
     SummaryOperation,
@@ -30,8 +31,12 @@ from holdfast.runtime.machine import Operation
 _log = structlog.get_logger(__name__)
 
 INITIALIZE, READ, WRITE, DELETE, SUMMARY = 83, 84, 85, 86, 87
+#: No call of the protocol: what one of the others would do.
+PREVIEW = -1
 
-_OperationType = type[InitializeOperation | ReadOperation | WriteOperation | DeleteOperation | SummaryOperation]
+_OperationType = type[
+    InitializeOperation | ReadOperation | WriteOperation | DeleteOperation | SummaryOperation | PreviewOperation
+]
 
 _OPERATIONS: dict[int, _OperationType] = {
     INITIALIZE: InitializeOperation,
@@ -39,6 +44,7 @@ _OPERATIONS: dict[int, _OperationType] = {
     WRITE: WriteOperation,
     DELETE: DeleteOperation,
     SUMMARY: SummaryOperation,
+    PREVIEW: PreviewOperation,
 }
 
 #: What Kafka's record keys can carry; in any codec, so that a log can be moved from one to the other.
@@ -122,7 +128,7 @@ class ShareService:
     # ---- calls -----------------------------------------------------------------------------------------------------
 
     def handle(self, api_key: int, request: StateRequest, respond: Respond, waited_ms: int = 0) -> None:
-        """Carry out a share-state request, API key 83 to 87; `respond` is called exactly once, maybe before this returns.
+        """Carry out a share-state request, API key 83 to 87 or `PREVIEW`; `respond` is called exactly once, maybe before this returns.
 
         What the request has waited before is taken off its time.
         A request that names nothing, or holds a topic without partitions, is answered with nothing at all, as Kafka does.

@@ -219,6 +219,10 @@ class ShardState:
             return len(self._states.current)
         return sum(len(self._topics.get(topic_id, ())) for topic_id in topic_ids)
 
+    def newest_state(self, key: SharePartitionKey) -> ShareState | None:
+        """Return the state of `key` that decisions rest on, committed or not, or None."""
+        return self._states.current.get(key)
+
     def state_at(self, position: int, key: SharePartitionKey) -> ShareState | None:
         """Return the state of `key` as it was at `position`, or None."""
         return self._states.get_at(position, key)

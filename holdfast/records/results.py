@@ -10,6 +10,7 @@ Source: KIP-932, message schemas 83 to 87.
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.records.batches import StateBatch
+from holdfast.records.replay import ShareState
 
 
 class InitializePartition(NamedTuple):
@@ -49,6 +50,13 @@ class SummaryPartition(NamedTuple):
 
     partition: int
     leader_epoch: int  #: ignored, as Kafka does
+
+
+class PreviewPartition(NamedTuple):
+    """What a call would do to one share partition; no call of the protocol."""
+
+    partition: int
+    asked: InitializePartition | ReadPartition | WritePartition | DeletePartition
 
 
 class InitializeResult(NamedTuple):
@@ -93,8 +101,19 @@ class SummaryResult(NamedTuple):
     delivery_complete_count: int = -1
 
 
-PartitionRequest = InitializePartition | ReadPartition | WritePartition | DeletePartition | SummaryPartition
-PartitionResult = InitializeResult | ReadResult | WriteResult | DeleteResult | SummaryResult
+class PreviewResult(NamedTuple):
+    """The answer to a preview for one share partition: the error that the call would get, and the states; None: there is none."""
+
+    error_code: int = 0
+    error_message: str | None = None
+    before: ShareState | None = None
+    after: ShareState | None = None
+
+
+PartitionRequest = (
+    InitializePartition | ReadPartition | WritePartition | DeletePartition | SummaryPartition | PreviewPartition
+)
+PartitionResult = InitializeResult | ReadResult | WriteResult | DeleteResult | SummaryResult | PreviewResult
 
 
 class Caller(Protocol):
