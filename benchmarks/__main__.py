@@ -18,7 +18,7 @@ from benchmarks.folded import CompactedHoldfast, FastHoldfast
 from benchmarks.history import History
 from benchmarks.load import run_loads
 from benchmarks.machine import describe
-from benchmarks.report import load_table, mark_table, request_table
+from benchmarks.report import load_table, mark_table, request_table, speed_table
 from benchmarks.suites import FULL, QUICK, run_requests
 
 #: Writes and reads, over so many brokers.
@@ -34,6 +34,7 @@ LOADERS: Final[dict[str, type[Contender]]] = {
 }
 RESULTS: Final = Path(__file__).with_name("results")
 README: Final = Path(__file__).with_name("README.md")
+FRONT_PAGE: Final = README.parents[1] / "README.md"
 
 _QUICK_UPDATES: Final = 200_000
 _BEGIN, _END = "<!-- results: written by python -m benchmarks -->", "<!-- end of results -->"
@@ -47,7 +48,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--contender", choices={**CONTENDERS, **LOADERS}, action="append", help="these (default: all)")
     parser.add_argument("--repeats", type=int, help="runs of each workload (default: 5, quick: 1)")
     parser.add_argument("--seconds", type=float, help="length of a run (default: 5, quick: 2)")
+    parser.add_argument("--tables", action="store_true", help="measure nothing: write the tables from results/*.json")
     options = parser.parse_args(arguments)
+    if options.tables:
+        write_tables()
+        return 0
     effort = QUICK if options.quick else FULL
     effort = replace(effort, repeats=options.repeats or effort.repeats, seconds=options.seconds or effort.seconds)
     about = describe(shlex.join(["python", "-m", "benchmarks", *arguments]))
@@ -66,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
         else:
             RESULTS.mkdir(exist_ok=True)
             (RESULTS / f"{suite}.json").write_text(json.dumps({"about": about, "runs": runs}, indent=1) + "\n")
-            _update_readme()
+            write_tables()
     return 0
 
 
@@ -78,17 +83,30 @@ def _table(suite: str, runs: Sequence[dict[str, Any]]) -> str:
     return load_table(runs) if suite in LOADS else request_table(runs)
 
 
-def _update_readme() -> None:
-    """Write the tables of all results into the README, between its two markers."""
+def write_tables() -> None:
+    """Write the tables of all results into this directory's README.md and the project's, between their markers."""
+    for page, text in pages().items():
+        page.write_text(text)
+
+
+def pages() -> dict[Path, str]:
+    """Return the pages that show results, as the results are now."""
     results = {suite: json.loads(file.read_text()) for suite in SUITES if (file := RESULTS / f"{suite}.json").exists()}
-    parts = [mark_table({suite: result["runs"] for suite, result in results.items()})]
+    runs = {suite: result["runs"] for suite, result in results.items()}
+    parts = [mark_table(runs)]
     for suite, result in results.items():
         about = ", ".join(f"{name} {value}" for name, value in result["about"].items() if name != "command")
         command = result["about"]["command"]
         parts.append(f"### {suite}\n\n`{command}` ({about})\n\n{_table(suite, result['runs'])}")
-    before, rest = README.read_text().split(_BEGIN)
-    after = rest.split(_END)[1]
-    README.write_text(before + _BEGIN + "\n\n" + "\n".join(parts) + "\n" + _END + after)
+    return {
+        README: _with_results(README, "\n".join(parts)),
+        FRONT_PAGE: _with_results(FRONT_PAGE, speed_table(runs)),
+    }
+
+
+def _with_results(page: Path, tables: str) -> str:
+    before, rest = page.read_text().split(_BEGIN)
+    return f"{before}{_BEGIN}\n\n{tables}\n{_END}{rest.split(_END)[1]}"
 
 
 if __name__ == "__main__":

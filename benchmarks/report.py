@@ -39,6 +39,51 @@ MARKS: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the table for newcomers: one number of a workload."""
+
+    text: str
+    suite: str
+    workload: tuple[str, int, int]
+    column: str
+    unit: str
+    ours: str = OURS
+
+
+_ONE: Final = ("write", 1, 1)
+_MANY: Final = ("write", 1, 64)
+_MANY_KEYS: Final = ("write", 16, 64)
+_LOAD: Final = ("load", 1, 1)
+
+ROWS: Final = (
+    Row("Write, one key, 1 connection, RF 1: p50", "rf1", _ONE, "p50_ms", "ms"),
+    Row("Write, one key, 64 connections, RF 1", "rf1", _MANY, "requests_per_s", "/s"),
+    Row("the same: p99", "rf1", _MANY, "p99_ms", "ms"),
+    Row("Write, 16 keys, 64 connections, RF 1", "rf1", _MANY_KEYS, "keys_per_s", "keys/s"),
+    Row("Write, one key, 1 connection, RF 3: p50", "rf3", _ONE, "p50_ms", "ms"),
+    Row("Write, one key, 64 connections, RF 3", "rf3", _MANY, "requests_per_s", "/s"),
+    Row("the same: p99", "rf3", _MANY, "p99_ms", "ms"),
+    Row("Write, 16 keys, 64 connections, RF 3", "rf3", _MANY_KEYS, "keys_per_s", "keys/s"),
+    Row("Load of 2,000,000 updates of 1,024 share partitions", "load-1024", _LOAD, "seconds", "s"),
+    Row("Load of 2,000,000 updates of 20,000 share partitions", "load", _LOAD, "seconds", "s"),
+    Row("the same after compaction", "load", _LOAD, "seconds", "s", "holdfast-compacted"),
+    Row("the same from snapshots", "load", _LOAD, "seconds", "s", "holdfast-fast"),
+)
+
+
+def speed_table(results: dict[str, Sequence[dict[str, Any]]]) -> str:
+    """Return the medians that newcomers ask for, beside Kafka's; a row for which nothing was measured is left out."""
+    lines = ["| Workload | Holdfast | Apache Kafka | Ratio |", "| --- | --- | --- | --- |"]
+    for row in ROWS:
+        runs = _of_workload(results.get(row.suite, ()), row.workload)
+        own, base = ([run for run in runs if run["contender"] == who] for who in (row.ours, BASE))
+        if own and base:
+            cells = " | ".join(f"{_number(median(run[row.column] for run in of))} {row.unit}" for of in (own, base))
+            lines.append(f"| {row.text} | {cells} | {_ratio(own, base, row.column)} |")
+    return "\n".join(lines) + "\n"
+
+
 def request_table(runs: Sequence[dict[str, Any]]) -> str:
     """Return one row per workload and contender: the median of each number, and its least and greatest value."""
     lines = [
@@ -81,11 +126,7 @@ def mark_table(results: dict[str, Sequence[dict[str, Any]]]) -> str:
     """Return which marks are reached; those for which nothing was measured are left out."""
     lines = []
     for mark in MARKS:
-        chosen = [
-            run
-            for run in results.get(mark.suite, ())
-            if (run["api"], run["keys"], run["connections"]) == (mark.api, mark.keys, mark.connections)
-        ]
+        chosen = _of_workload(results.get(mark.suite, ()), (mark.api, mark.keys, mark.connections))
         values = {who: [run[mark.column] for run in own] for (who,), own in _grouped(chosen, ("contender",))}
         if OURS not in values or BASE not in values:
             continue
@@ -108,6 +149,10 @@ def mark_table(results: dict[str, Sequence[dict[str, Any]]]) -> str:
         )
         + "\n"
     )
+
+
+def _of_workload(runs: Sequence[dict[str, Any]], workload: tuple[str, int, int]) -> list[dict[str, Any]]:
+    return [run for run in runs if (run["api"], run["keys"], run["connections"]) == workload]
 
 
 def _grouped(
