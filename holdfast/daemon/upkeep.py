@@ -261,7 +261,6 @@ class Upkeep:
         assert self._topic is not None
         self.log_problem = find_problem(self._topic.name, self._shards.runtime.config.log, beginnings)
         if self.log_problem is not None:
-            _log.error("the log is not trusted", why=self.log_problem.text)
             self._distrust(self.log_problem.text)
 
     async def _look_again(self) -> None:

@@ -594,9 +594,11 @@ async def test_no_log_partition_serves_where_partitions_were_added_before_the_st
     await ended(before)
     before.topic.partitions.append(MemoryPartition())
     world, _ = await starting(before.topic)
-    await world.upkeep.look_at_beginnings()
-    load_all(world)
+    with capture_logs() as lines:
+        await world.upkeep.look_at_beginnings()
+        load_all(world)
     assert states(world) == [State.FAILED] * 3
+    assert [(line["event"], line["log_level"]) for line in lines] == [("the log is not trusted", "error")]
     assert {row["failure"] for row in world.shards.describe()} == {
         world.upkeep.log_problem and world.upkeep.log_problem.text
     }
