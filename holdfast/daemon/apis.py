@@ -18,7 +18,13 @@ from holdfast.daemon.cluster_view import ClusterView
 from holdfast.daemon.connection import API_VERSIONS, SMALL_FRAME_BYTES, WORK_PER_BYTE, Api, Body, Request, Steps
 from holdfast.daemon.listener_settings import LimitSettings
 from holdfast.records import wire
-from holdfast.records.admin import ADMIN, ADMIN_VERSION, decode_admin_request
+from holdfast.records.admin import (
+    ADMIN,
+    ADMIN_VERSION,
+    AdminResponse,
+    decode_admin_request,
+    encode_admin_response,
+)
 from holdfast.records.body import BodyReader
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.results import StateRequest, StateResponse
@@ -134,9 +140,16 @@ class ApiHandler:
         return self._answer_in_steps(request, respond, pieces)
 
     def answer_admin(self, request: Request, respond: Respond) -> Steps | None:
-        """Answer a command of the command line tool."""
-        asked = decode_admin_request(request.frame, request.body_offset, self._admin_arguments_bytes_max)
-        self._admin.handle(asked, respond, request.peer)
+        """Answer a command of the command line tool; one that is too large is not read, and the connection goes on."""
+        bytes_max, size = self._admin_arguments_bytes_max, len(request.frame) - request.body_offset
+        if size > bytes_max:
+            text = (
+                f"The command has {size} bytes with its arguments, and this node takes {bytes_max}; "
+                f"make the arguments shorter, or raise admin_arguments_bytes_max on the node."
+            )
+            respond(encode_admin_response(AdminResponse(ErrorCode.invalid_request.value, text, None)))
+            return None
+        self._admin.handle(decode_admin_request(request.frame, request.body_offset), respond, request.peer)
         return None
 
     def _answer_in_steps(self, request: Request, respond: Respond, pieces: Iterator[bytes]) -> Steps:

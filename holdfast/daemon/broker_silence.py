@@ -5,9 +5,9 @@ frozen and takes connections. Time in which this process itself did not run says
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import structlog
 
@@ -15,12 +15,20 @@ from holdfast.runtime.metrics import Registry
 
 _log = structlog.get_logger(__name__)
 
-#: While it lasts, a silence is told so often at most, by each of its three events.
+#: While it lasts, a silence is told so often at most, by its three events together.
 _TELL_INTERVAL_S: Final = 60.0
 #: So many brokers and log partitions are named; the rest is counted.
 _NAMED_MAX: Final = 5
 
 _GAUGE: Final = "broker-silence-ms"
+
+#: Tells whether a line about what a silent broker causes, for one log partition or (None) for any, is left to the lines about the silence.
+IsLeftOut: TypeAlias = Callable[[int | None], bool]
+
+
+def none_left_out(_: int | None) -> bool:
+    """Leave no line out, where nobody tells of silences."""
+    return False
 
 
 class _Quiet(NamedTuple):
@@ -28,30 +36,38 @@ class _Quiet(NamedTuple):
 
     heard_s: float | None  #: when the answer came that was seen last
     quiet_s: float  #: how long this process has been awake since
+    since_s: float  #: the time of day of that answer, or at which one was needed first
 
 
 class BrokerSilence:
     """Judges, look by look, whether the log partitions can be served; `look` is called at least every `interval_s`."""
 
-    def __init__(self, max_ms: int, interval_s: float, registry: Registry, wall_s: Callable[[], float]) -> None:
+    def __init__(
+        self, max_ms: int, interval_s: float, doubt_s: float, registry: Registry, wall_s: Callable[[], float]
+    ) -> None:
         """Begin without any broker.
 
         Args:
             max_ms: a leader that is silent for longer keeps its log partitions from being served.
             interval_s: between two looks, when this process has its turns.
+            doubt_s: of a leader that is silent for longer, what others would say of it is left out.
             registry: gets the silence of each broker that leads a log partition.
             wall_s: tells the time of day, in seconds.
         """
         self.problem = ""  #: why the log cannot be served now; empty while it can
         self._max_s = max_ms / 1_000
         self._awake_max_s = 2 * interval_s
+        self._doubt_s = doubt_s
         self._registry = registry
         self._wall_s = wall_s
         self._looked_s: float | None = None
         self._brokers: dict[int, _Quiet] = {}  #: those that the log needs
-        self._leaderless: dict[int, float] = {}  #: for how many seconds log partitions have had no leader
+        self._leaders: Mapping[int, int] = {}  #: at the last look
+        self._leaderless: dict[int, _Quiet] = {}  #: the log partitions without a leader
         self._silent_s = 0.0  #: how long the present silence has lasted; 0: there is none
-        self._told_s: dict[str, float] = {}  #: by event, when the present silence was told last
+        self._since_s = 0.0  #: the time of day of the last answer before it, once it was told
+        self._told_s: float | None = None  #: when the present silence was told last
+        self._left_out = 0  #: lines of others since the last one that was told
 
     def look(
         self,
@@ -74,18 +90,23 @@ class BrokerSilence:
         """
         awake_s = 0.0 if self._looked_s is None else min(now_s - self._looked_s, self._awake_max_s)
         self._looked_s = now_s
+        self._leaders = leaders
+        lacking, no_leader = _Quiet(None, -awake_s, self._wall_s()), set(range(partition_count)) - leaders.keys()
         self._leaderless = {
-            partition: self._leaderless.get(partition, -awake_s) + awake_s
-            for partition in range(partition_count)
-            if partition not in leaders
+            partition: held._replace(quiet_s=held.quiet_s + awake_s)
+            for partition in no_leader
+            for held in (self._leaderless.get(partition, lacking),)
         }
         needed = {*leaders.values(), *brokers} if self._leaderless else set(leaders.values())
         self._take_brokers(needed, now_s, awake_s, heard)
-        silent = {broker: quiet.quiet_s for broker, quiet in self._brokers.items() if quiet.quiet_s > self._max_s}
-        leaderless = {partition: since for partition, since in self._leaderless.items() if since > self._max_s}
+        silent = {broker: quiet for broker, quiet in self._brokers.items() if quiet.quiet_s > self._max_s}
+        leaderless = {partition: quiet for partition, quiet in self._leaderless.items() if quiet.quiet_s > self._max_s}
         led = [partition for partition, broker in leaders.items() if broker in silent]
         leading = {leaders[partition] for partition in led}
-        longest_s = max([*silent.values(), *leaderless.values()], default=0.0)
+        quiets = [*silent.values(), *leaderless.values()]
+        longest_s = max((quiet.quiet_s for quiet in quiets), default=0.0)
+        if quiets and self._told_s is None:
+            self._since_s = min(quiet.since_s for quiet in quiets)
         if silent and len(silent) == len(self._brokers):
             self._tell("no broker answers", now_s, longest_s, next_try_s, brokers=named(silent))
             self.problem = f"no broker answers, for {longest_s:.0f} s; asked {_some('broker', silent)}"
@@ -99,15 +120,36 @@ class BrokerSilence:
             self.problem = f"no broker has led {_some('log partition', leaderless)} for {longest_s:.0f} s"
         else:
             self.problem = ""
-            if self._told_s:
-                _log.info("brokers answer again", silent_ms=round(1_000 * (self._silent_s + awake_s)))
-            self._told_s.clear()
+            if self._told_s is not None:
+                silent_ms = round(1_000 * (self._silent_s + awake_s))
+                _log.info("brokers answer again", silent_ms=silent_ms, **self._count_left_out())
+            elif self._left_out and not self._is_doubted(None):
+                _log.warning("brokers did not answer for a while", **self._count_left_out())
+            self._told_s = None
             self._silent_s = 0.0
 
     def quiet_s(self, broker: int) -> float:
         """Return how long a broker that the log needs has been silent, as of the last look."""
         quiet = self._brokers.get(broker)
         return 0.0 if quiet is None else quiet.quiet_s
+
+    def leaves_out(self, partition: int | None) -> bool:
+        """Tell whether a line about what a silent broker causes is left out and counted; see `IsLeftOut`."""
+        is_left_out = self._is_doubted(partition)
+        self._left_out += is_left_out
+        return is_left_out
+
+    def _is_doubted(self, partition: int | None) -> bool:
+        if partition is None:
+            quiets = [*self._brokers.values(), *self._leaderless.values()]
+        else:
+            quiet = self._leaderless.get(partition) or self._brokers.get(self._leaders.get(partition, -1))
+            quiets = [] if quiet is None else [quiet]
+        return any(quiet.quiet_s > self._doubt_s for quiet in quiets)
+
+    def _count_left_out(self) -> dict[str, int]:
+        left_out, self._left_out = self._left_out, 0
+        return {"left_out": left_out} if left_out else {}
 
     def _quiet_ms(self, broker: int) -> float:
         return round(1_000 * self.quiet_s(broker))
@@ -121,27 +163,26 @@ class BrokerSilence:
         for broker in needed:
             heard_s, before = heard(broker), self._brokers.get(broker)
             if before is None:
-                quiet_s = 0.0
+                self._brokers[broker] = _Quiet(heard_s, 0.0, self._wall_s())
                 watch_broker(self._registry, broker, partial(self._quiet_ms, broker))
             elif heard_s is not None and heard_s != before.heard_s:
-                quiet_s = min(max(0.0, now_s - heard_s), awake_s)
+                ago_s = max(0.0, now_s - heard_s)
+                self._brokers[broker] = _Quiet(heard_s, min(ago_s, awake_s), self._wall_s() - ago_s)
             else:
-                quiet_s = before.quiet_s + awake_s
-            self._brokers[broker] = _Quiet(heard_s, quiet_s)
+                self._brokers[broker] = before._replace(quiet_s=before.quiet_s + awake_s)
 
     def _tell(self, event: str, now_s: float, longest_s: float, next_try_s: float, **fields: str) -> None:
         self._silent_s = max(self._silent_s, longest_s)
-        told_s = self._told_s.get(event)
-        if told_s is not None and now_s - told_s < _TELL_INTERVAL_S:
+        if self._told_s is not None and now_s - self._told_s < _TELL_INTERVAL_S:
             return
-        self._told_s[event] = now_s
-        since = datetime.fromtimestamp(self._wall_s(), UTC) - timedelta(seconds=longest_s)
+        self._told_s = now_s
         _log.error(
             event,
-            since=since.isoformat(timespec="seconds"),
+            since=datetime.fromtimestamp(self._since_s, UTC).isoformat(timespec="seconds"),
             silent_ms=round(1_000 * longest_s),
             again_in_ms=round(1_000 * next_try_s),
             **fields,
+            **self._count_left_out(),
         )
 
 

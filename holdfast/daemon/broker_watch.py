@@ -57,7 +57,8 @@ class BrokerWatch:
         self._partition_count = partition_count
         self._look_s = silence_max_ms / 1_000 / _LOOKS
         self._question_s = silence_max_ms / 1_000 / _QUESTIONS
-        self._silence = BrokerSilence(silence_max_ms, self._look_s, registry, time.time)
+        # Silent for two questions: one was asked, and had its time for an answer.
+        self._silence = BrokerSilence(silence_max_ms, self._look_s, 2 * self._question_s, registry, time.time)
         self._tasks: set[asyncio.Task[None]] = set()
         self._answered_again = answered_again
         self._asking: set[int] = set()  #: brokers with a question on its way
@@ -67,6 +68,10 @@ class BrokerWatch:
     def problem(self) -> str:
         """Why the log cannot be served now; empty while it can."""
         return self._silence.problem
+
+    def leaves_out(self, partition: int | None) -> bool:
+        """See `BrokerSilence.leaves_out`."""
+        return self._silence.leaves_out(partition)
 
     def start(self) -> None:
         """Begin to watch."""

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, Protocol
 
 import structlog
 
+from holdfast.daemon.broker_silence import IsLeftOut, none_left_out
 from holdfast.daemon.log_limits import LineLimit
 from holdfast.daemon.look_ups import LookUp, LookUps, Then
 from holdfast.daemon.metadata_client import QuestionRefused, Topic, TopicAnswers
@@ -76,6 +77,8 @@ class ClusterMetadata:
         topics_in_use: Callable[[], Collection[bytes]],
         on_refresh: Callable[[MetadataImage, Refresh], None],
         random: Random,
+        tell_after_ms: int = 0,
+        is_left_out: IsLeftOut = none_left_out,
     ) -> None:
         """Prepare; `run` does the work.
 
@@ -85,7 +88,11 @@ class ClusterMetadata:
             topics_in_use: the ids of all topics of which this node holds state; asked at each full refresh.
             on_refresh: told of every refresh that succeeded, with the image that it made.
             random: jitter of the back-off.
+            tell_after_ms: a problem is told when it has lasted for so long.
+            is_left_out: see `IsLeftOut`.
         """
+        self._tell_after_s = tell_after_ms / 1_000
+        self._is_left_out = is_left_out
         self._source = source
         self._settings = settings
         self._topics_in_use = topics_in_use
@@ -105,6 +112,8 @@ class ClusterMetadata:
         self.image: MetadataImage | None = None
         #: why the last question failed; empty after one that succeeded
         self.problem = "no broker has answered yet"
+        self._problem_since_s: float | None = None  #: on the loop's clock; None: there is none
+        self._judged = ""  #: the problem for which it was decided last whether to tell it
         self._has_told = False  #: that there is a problem
         self._line_limit = LineLimit(_PROBLEMS_PER_MINUTE_MAX)
 
@@ -259,15 +268,22 @@ class ClusterMetadata:
 
     def _tell_problem(self, problem: str) -> None:
         """Keep the problem, and log it when it is another than before, for brokers fail in as many words as there are brokers."""
-        if problem != self.problem and problem:
+        self.problem = problem
+        now_s = asyncio.get_running_loop().time()
+        if not problem:
+            if self._has_told:
+                _log.info("metadata is refreshed again")
+            self._problem_since_s, self._judged, self._has_told = None, "", False
+            return
+        if self._problem_since_s is None:
+            self._problem_since_s = now_s
+        is_new = problem != self._judged and now_s - self._problem_since_s >= self._tell_after_s
+        if is_new and not self._is_left_out(None):
+            self._judged = problem
             left_out = self._line_limit.admit("problem")
             if left_out is not None:
                 self._has_told = True
                 _log.warning("metadata cannot be refreshed", problem=problem, **left_out)
-        elif self._has_told and not problem:
-            self._has_told = False
-            _log.info("metadata is refreshed again")
-        self.problem = problem
 
 
 class _Round:

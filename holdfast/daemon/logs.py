@@ -12,6 +12,7 @@ from typing import IO, Any, Final
 
 import structlog
 
+from holdfast.daemon.broker_silence import IsLeftOut, none_left_out
 from holdfast.daemon.declarations import REDACTED, is_secret
 from holdfast.daemon.log_limits import LineLimit, TracebackLimit, bound_text
 from holdfast.daemon.settings import LoggingSettings
@@ -91,13 +92,20 @@ class ClientLines:
 class LibraryLines:
     """What librdkafka says: warnings and errors, as warnings, for it calls many things errors that pass by themselves."""
 
-    def __init__(self, per_minute_max: int, clock: Callable[[], float] = monotonic) -> None:
-        """See `LineLimit`."""
+    def __init__(
+        self,
+        per_minute_max: int,
+        clock: Callable[[], float] = monotonic,
+        is_left_out: IsLeftOut = none_left_out,
+    ) -> None:
+        """See `LineLimit` and `IsLeftOut`."""
         self._limit = LineLimit(per_minute_max, clock)
+        self._is_left_out = is_left_out
 
     def __call__(self, level: int, kind: str, client: str, text: str) -> None:
         """Write one line, if it matters and the kind has not had its share."""
-        fields = self._limit.admit(kind) if level >= logging.WARNING else None
+        is_told = level >= logging.WARNING and not self._is_left_out(None)
+        fields = self._limit.admit(kind) if is_told else None
         if fields is not None:
             _log.warning("librdkafka says", kind=kind, client=client, text=text, **fields)
 

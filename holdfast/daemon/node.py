@@ -66,7 +66,14 @@ class Node:
         self.registry = Registry(_now_ms)
         self.port = 0  #: the port it listens on, once it does
         self._metrics = ShareMetrics(self.registry)
-        self._shards = Shards(settings, self._metrics, self.registry, self._set_ready, self._superseded)
+        self._shards = Shards(
+            settings,
+            self._metrics,
+            self.registry,
+            self._set_ready,
+            self._superseded,
+            is_left_out=self._is_left_out,
+        )
         self.view = OwnView(settings.node_id, self._shards.find)
         self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         self._metadata: ClusterMetadata | None = None
@@ -135,7 +142,7 @@ class Node:
                 shards, metrics, lambda: time.monotonic_ns() / 1_000_000, settings.share.cached_keys_max
             )
             gate = TopicGate(service, settings.share.write_timeout_ms, _now_ms)
-            upkeep = Upkeep(settings, shards, metrics, self.registry)
+            upkeep = Upkeep(settings, shards, metrics, self.registry, is_left_out=self._is_left_out)
             commands = AdminCommands(self, shards, upkeep)
             admin = Admin(commands.table(), settings.log.admin_timeout_ms)
             at_exit("admin commands", admin.close)
@@ -162,6 +169,8 @@ class Node:
                 topics_in_use=shards.topics_in_use,
                 on_refresh=upkeep.refreshed,
                 random=Random(),
+                tell_after_ms=settings.log.broker_silence_max_ms,
+                is_left_out=self._is_left_out,
             )
             gate.metadata = self._metadata = metadata
             commands.topic_names = names
@@ -171,7 +180,8 @@ class Node:
             refreshing = asyncio.create_task(metadata.run(), name="holdfast-metadata")
             at_exit("metadata", lambda: _cancelled(refreshing))
             image = await self._unless_stopped(metadata.wait_for_first_image(settings.log.admin_timeout_ms))
-            kafka = KafkaClients(settings.kafka.properties, LibraryLines(settings.logging.library_lines_per_minute_max))
+            lines = LibraryLines(settings.logging.library_lines_per_minute_max, is_left_out=self._is_left_out)
+            kafka = KafkaClients(settings.kafka.properties, lines)
             topic, findings = await self._unless_stopped(_find_topic(kafka, client, settings))
             for finding in findings:
                 _log.warning("the state topic weakens the log", finding=str(finding))
@@ -180,7 +190,8 @@ class Node:
 
             self.view.cluster_id, self.view.state_topic = image.cluster_id, topic
             at_exit("shards", lambda: shards.stop(step_ms), 3 * step_ms)
-            snapshots = Snapshots(settings, options, self.registry) if settings.snapshots.topic else None
+            has_snapshots = bool(settings.snapshots.topic)
+            snapshots = Snapshots(settings, options, self.registry, self._is_left_out) if has_snapshots else None
             await self._unless_stopped(
                 shards.start(
                     topic, image.cluster_id, options, snapshots, advertised_address=self.view.advertised_address
@@ -240,6 +251,10 @@ class Node:
         if outcome is False:
             self._has_failed_step = True
             _log.error("a step of the shutdown did not end in time", step=name)
+
+    def _is_left_out(self, partition: int | None) -> bool:
+        """Leave what a silent broker causes to the watch, once it watches."""
+        return self._watch is not None and self._watch.leaves_out(partition)
 
     def _set_ready(self, is_ready: bool) -> None:
         if is_ready and not self._is_loaded and self._metadata is not None:

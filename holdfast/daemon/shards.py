@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from holdfast.daemon.broker_silence import IsLeftOut, none_left_out
 from holdfast.daemon.log_limits import LineLimit
 from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.pruning import Pruner
@@ -74,6 +75,7 @@ class Shards:
         all_loaded: Callable[[bool], None],
         lost: Callable[[], None],
         make_shell: Callable[..., CoordinatorShell] = CoordinatorShell,
+        is_left_out: IsLeftOut = none_left_out,
     ) -> None:
         self.pruners: dict[int, Pruner] = {}
         self.readers = LogReaders((), 1, lambda: 0, lambda *_: None)
@@ -83,6 +85,7 @@ class Shards:
         self._all_loaded = all_loaded
         self._lost = lost
         self._make_shell = make_shell
+        self._is_left_out = is_left_out
         self._shell: CoordinatorShell | None = None
         self._topic: StateTopicView | None = None
         self._snapshots: Snapshots | None = None
@@ -300,11 +303,14 @@ class Shards:
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
         """Write a log line of the runtime; one that carries an exception tells of a bug.
 
-        What befalls many partitions at once, as an outage does, is told of some of them.
+        What befalls many partitions at once is told of some of them, and what a silent broker causes is left to who tells of that.
         """
         is_bug = "exc_info" in fields
         self._runtime_metrics.internal_errors.value += is_bug
         is_always_told = is_bug or level == "info" or bool(fields.get("is_alarm"))
+        partition = fields.get("partition")
+        if not is_always_told and isinstance(partition, int) and self._is_left_out(partition):
+            return
         left_out = {} if is_always_told else self._line_limit.admit(event)
         if left_out is not None:
             getattr(_log, level)(event, **fields, **left_out)

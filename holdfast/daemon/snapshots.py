@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import structlog
 from confluent_kafka import KafkaException, Producer
 
+from holdfast.daemon.broker_silence import IsLeftOut
 from holdfast.daemon.logs import LibraryLines
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.snapshot_follower import Bounds, SnapshotFollower
@@ -36,7 +37,9 @@ def _note(level: str, event: str, fields: dict[str, object]) -> None:
 class Snapshots:
     """Starts and stops the follower of the snapshot topic, and gives it its turns."""
 
-    def __init__(self, settings: Settings, connection: ConnectionOptions, registry: Registry) -> None:
+    def __init__(
+        self, settings: Settings, connection: ConnectionOptions, registry: Registry, is_left_out: IsLeftOut
+    ) -> None:
         """Prepare; `start` connects. Needs a running event loop."""
         log, snapshots = settings.log, settings.snapshots
         self._runtime: CoordinatorRuntime | None = None
@@ -57,7 +60,7 @@ class Snapshots:
         metrics = SnapshotMetrics(registry)
         duties = Duties(self._remove, snapshots.removals_per_second_max, settings.load.slice_ms, _note)
         self._topic = snapshots.topic
-        lines = LibraryLines(settings.logging.library_lines_per_minute_max)
+        lines = LibraryLines(settings.logging.library_lines_per_minute_max, is_left_out=is_left_out)
         self._clients = KafkaClients(settings.kafka.properties, lines)
         self._producer: Producer | None = None  #: none before the first removal
         self._loop = asyncio.get_running_loop()

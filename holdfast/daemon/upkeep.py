@@ -9,6 +9,7 @@ from typing import Any
 import structlog
 from confluent_kafka import KafkaException
 
+from holdfast.daemon.broker_silence import IsLeftOut, none_left_out
 from holdfast.daemon.cluster import MetadataImage, Refresh
 from holdfast.daemon.deleted_topics import CleanUp, CleanUpStopped, DeletedTopics
 from holdfast.daemon.first_look import (
@@ -75,6 +76,7 @@ class Upkeep:
         metrics: ShareMetrics,
         registry: Registry,
         read_beginnings: Callable[..., list[Beginning]] = read_beginnings,
+        is_left_out: IsLeftOut = none_left_out,
     ) -> None:
         self.deleted: DeletedTopics | None = None
         self.alarm: CleanUpStopped | None = None  #: a clean-up that waits for an admin
@@ -86,6 +88,7 @@ class Upkeep:
         self._metrics = metrics
         self._registry = registry
         self._read_beginnings = read_beginnings
+        self._is_left_out = is_left_out
         self._kafka: KafkaClients | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._reader_problems: dict[str, str] = {}  #: by group; why the last look failed
@@ -165,15 +168,16 @@ class Upkeep:
         retry_ms = min(interval_ms, self._settings.load.retry_backoff_max_ms)
 
         async def repeat() -> None:
-            is_unanswered = False  # that Kafka does not answer is told once, until it does
+            is_unanswered = is_told = False  # that Kafka does not answer is told once, until it does
             while True:
                 await asyncio.sleep((retry_ms if is_unanswered else interval_ms) / 1_000)
                 try:
                     await work()
-                    is_unanswered = False
+                    is_unanswered = is_told = False
                 except (KafkaException, ConnectionFailed) as failure:
-                    if not is_unanswered:
+                    if not is_told and not self._is_left_out(None):
                         _log.warning("upkeep could not ask Kafka", why=str(failure), again_in_ms=retry_ms)
+                        is_told = True
                     is_unanswered = True
                 except Exception:  # a bug in one turn must not be the last of them
                     _log.exception("upkeep failed")
@@ -234,7 +238,7 @@ class Upkeep:
                 f"log partition {numbers} ({unread[0].why_unread})"
             )
             self._shards.hold_all(why)
-            if why != said:
+            if why != said and not self._is_left_out(None):
                 _log.warning("the node waits for log partitions", why=why)
                 said = why
             beginnings = await self._look()
@@ -257,7 +261,6 @@ class Upkeep:
         assert self._topic is not None
         self.log_problem = find_problem(self._topic.name, self._shards.runtime.config.log, beginnings)
         if self.log_problem is not None:
-            _log.error("the log is not trusted", why=self.log_problem.text)
             self._distrust(self.log_problem.text)
 
     async def _look_again(self) -> None:
@@ -332,7 +335,8 @@ class Upkeep:
             except (GroupRefused, ConnectionFailed) as failure:
                 # Brokers that cannot be reached are so in many words.
                 problem = str(failure) if isinstance(failure, GroupRefused) else "Kafka does not answer"
-                if self._reader_problems.get(group) != problem:
+                is_left_out = isinstance(failure, ConnectionFailed) and self._is_left_out(None)
+                if self._reader_problems.get(group) != problem and not is_left_out:
                     self._reader_problems[group] = problem
                     _log.warning("what a log reader has committed cannot be asked", reader=group, why=str(failure))
                 continue

@@ -19,7 +19,6 @@ ADMIN_VERSION: Final = 0
 #: The reason of an admin stands in every later checkpoint of the log, so it is kept short.
 REASON_CHARACTERS_MAX: Final = 1_000
 
-_INT32_MAX: Final = (1 << 31) - 1
 _ERROR_CODE: Final = Struct(">h")
 
 
@@ -59,15 +58,12 @@ def encode_admin_request(request: AdminRequest) -> bytes:
     return encode_string(request.command) + encode_string(json.dumps(request.arguments)) + b"\x00"
 
 
-def decode_admin_request(data: bytes, offset: int = 0, arguments_bytes_max: int = _INT32_MAX) -> AdminRequest:
+def decode_admin_request(data: bytes, offset: int = 0) -> AdminRequest:
     """Return the request whose body reaches from `offset` to the end of `data`.
 
     Raises:
-        MalformedBody: the body is cut off or has bytes behind its end, the arguments are not a JSON object, or command
-            and arguments have more than `arguments_bytes_max` bytes.
+        MalformedBody: the body is cut off or has bytes behind its end, or the arguments are not a JSON object.
     """
-    if len(data) - offset > arguments_bytes_max:
-        raise MalformedBody("Arguments", offset, f"a command may have {arguments_bytes_max} bytes with its arguments")
     command, arguments_offset = read_string(data, offset, "Command")
     text, offset = read_string(data, arguments_offset, "Arguments")
     _end(data, offset)

@@ -117,7 +117,8 @@ class PartitionLife(PartitionData):
     def fail(self, error: Exception, now_ms: int) -> None:
         """Enter FAILED: memory and log may disagree; load again after a back-off, afresh."""
         self.is_alarmed = isinstance(error, Alarm)
-        self._note("error", "partition failed", error=str(error), is_alarm=self.is_alarmed)
+        if error is not self._ports.log_alarm():  # which is told once, and not by each partition
+            self._note("error", "partition failed", error=str(error), is_alarm=self.is_alarmed)
         self._stop(State.FAILED, str(error), NotCoordinator(f"the log partition failed here: {error}"))
         self._retry_later(now_ms)
 

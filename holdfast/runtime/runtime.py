@@ -239,6 +239,7 @@ class CoordinatorRuntime:
     def distrust_log(self, alarm: Alarm) -> None:
         """Fail every partition that loads or serves, and take none until `trust_log`, unless an admin accepts it."""
         self.log_alarm = alarm
+        self._host.note("error", "the log is not trusted", {"why": str(alarm), "is_alarm": True})
         for partition in self.partitions.values():
             if partition.state in (State.LOADING, State.ACTIVE):
                 partition.fail(alarm, self._clock_ms())

@@ -211,7 +211,8 @@ async def test_each_of_three_brokers_is_restarted_in_turn_under_the_same_node(to
 async def test_in_an_outage_the_node_says_so_in_few_lines_and_serves_when_it_is_over(
     sort: str, one_broker: EmbeddedKafka, topic: str, tmp_path: Path
 ) -> None:
-    async with scene(one_broker, topic, tmp_path) as playing:
+    # Batches are given up within the outage, so log partitions fail and load again, and fail.
+    async with scene(one_broker, topic, tmp_path, message_timeout_ms=3_000) as playing:
         playing.new_lines()
         seconds = OUTAGE_S if sort == "gone" else FREEZE_S
         began_s = time.monotonic()
@@ -233,8 +234,8 @@ async def test_in_an_outage_the_node_says_so_in_few_lines_and_serves_when_it_is_
         told = Counter(line["event"] for line in during)
         print(f"\nlines in {lasted_s:.0f} s of outage: {dict(told)}")
         assert 1 <= told["no broker answers"] <= 1 + lasted_s / 60
-        assert max(told.values()) <= 10 * (1 + lasted_s / 60), "no event floods"
-        assert sum(told.values()) <= 40 * (1 + lasted_s / 60)
+        assert sum(line["level"] != "info" for line in during) <= 1 + lasted_s / 60, during
+        assert len({line["since"] for line in during if "since" in line}) == 1
         after = Counter(line["event"] for line in playing.new_lines())
         assert after["brokers answer again"] >= 1
         await playing.check(f"{lasted_s:.0f} s without a broker ({sort})")

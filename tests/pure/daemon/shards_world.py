@@ -54,6 +54,7 @@ class ShardsWorld:
         self.log = topic.open_log()
         self.log_config: KafkaLogConfig | None = None
         self.is_stopped = False
+        self.silent_partitions: set[int] = set()  #: of which a silence is told
         self._tasks: deque[Callable[[], None]] = deque()
         self.advertised_address = f"node-{node_id}.example:9492"
         self.shards = Shards(
@@ -63,6 +64,7 @@ class ShardsWorld:
             self.is_ready.append,
             self._count_lost,
             self._make_shell,  # type: ignore[arg-type]
+            is_left_out=lambda partition: partition in self.silent_partitions,
         )
 
     def _count_lost(self) -> None:

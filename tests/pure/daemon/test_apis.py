@@ -37,9 +37,8 @@ class World:
     def __init__(self, commands: dict[str, AdminCommand] | None = None) -> None:
         self.service = FakeService()
         self.cluster = FakeCluster(nodes=list(NODES))
-        self.handler = ApiHandler(
-            self.service, self.cluster, Admin(commands or {}, 20), LimitSettings(share_partitions_per_request_max=50)
-        )
+        limits = LimitSettings(share_partitions_per_request_max=50, admin_arguments_bytes_max=1_024)
+        self.handler = ApiHandler(self.service, self.cluster, Admin(commands or {}, 20), limits)
 
     def ask_raw(self, api_key: int, version: int, body: bytes) -> bytes:
         answers: list[Body] = []
@@ -379,6 +378,22 @@ def test_a_failed_admin_command_names_its_client_in_the_log() -> None:
     with capture_logs() as lines:
         Admin({"fail": fail}).handle(AdminRequest("fail", {}), lambda _: None, "10.0.0.1:5")
     assert [(line["command"], line["peer"]) for line in lines] == [("fail", "10.0.0.1:5")]
+
+
+def test_an_admin_command_above_its_bound_is_refused_in_few_words_and_not_run() -> None:
+    ran: list[object] = []
+    world = World({"echo": ran.append})
+    answer = world.ask_raw(ADMIN, 0, encode_admin_request(AdminRequest("echo", {"a": "x" * 1_024})))
+    assert len(answer) < 300
+    assert decode_admin_response(answer) == (
+        42,
+        "The command has 1041 bytes with its arguments, and this node takes 1024; "
+        "make the arguments shorter, or raise admin_arguments_bytes_max on the node.",
+        None,
+    )
+    assert ran == []
+    world.ask_raw(ADMIN, 0, encode_admin_request(AdminRequest("echo", {"a": "x" * 900})))
+    assert len(ran) == 1
 
 
 async def test_closing_cancels_admin_commands_under_way() -> None:

@@ -13,6 +13,7 @@ from holdfast.runtime.metrics import Registry
 
 MAX_MS = 15_000
 LOOK_S = 1.0
+DOUBT_S = 6.0
 NEXT_TRY_S = 3.0
 NOON_S = 1_735_732_800.0
 
@@ -27,7 +28,7 @@ class World:
         self.silent: set[int] = set()
         self.heard: dict[int, float] = {}
         self.registry = Registry(lambda: 0)
-        self.silence = BrokerSilence(MAX_MS, LOOK_S, self.registry, lambda: NOON_S + self.now_s)
+        self.silence = BrokerSilence(MAX_MS, LOOK_S, DOUBT_S, self.registry, lambda: NOON_S + self.now_s)
         self.lines: list[EventDict] = []
         self.look()
 
@@ -145,17 +146,59 @@ def test_time_in_which_this_process_did_not_run_says_nothing_about_brokers(world
     assert world.silence.problem.startswith("no broker answers, for 16 s")
 
 
-def test_within_one_silence_each_event_is_told_once_a_minute(world: World) -> None:
+def test_within_one_silence_the_three_events_together_are_told_once_a_minute(world: World) -> None:
     world.silent = {1, 2, 3}
     world.wait(16)
     for answering in ({1}, {2}, {1, 2}):
         world.silent = {1, 2, 3} - answering
         world.wait(5)
         assert world.silence.problem
-    assert world.events() == ["no broker answers", "a broker does not answer"]
+    assert world.events() == ["no broker answers"]
     world.silent = set()
     world.wait(1)
-    assert world.lines[2:] == [{"event": "brokers answer again", "log_level": "info", "silent_ms": 32_000}]
+    assert world.lines[1:] == [{"event": "brokers answer again", "log_level": "info", "silent_ms": 32_000}]
+
+
+def test_the_time_of_the_last_answer_stays_the_same_however_late_the_looks_are(world: World) -> None:
+    world.silent = {1, 2, 3}
+    for late_s in (1.0, 3.5, 2.0) * 60:
+        world.look(late_s)
+    world.silent = {2}  # another broker answers meanwhile, and the outage goes on
+    world.wait(200)
+    assert len(world.lines) > 5
+    assert {line["since"] for line in world.lines} == {"2025-01-01T12:16:40+00:00"}
+
+
+def test_what_others_say_of_a_silent_broker_is_left_out_and_counted(world: World) -> None:
+    silence = world.silence
+    world.silent = {1}
+    world.wait(6)
+    assert not silence.leaves_out(0), "it may answer yet"
+    world.wait(1)
+    assert [silence.leaves_out(partition) for partition in (0, 1, 2, 3, None)] == [True, False, False, True, True]
+    world.wait(9)
+    assert [(line["event"], line["left_out"]) for line in world.lines] == [("a broker does not answer", 3)]
+    assert silence.leaves_out(0)
+    world.silent = set()
+    world.wait(1)
+    assert world.lines[1] == {
+        "event": "brokers answer again",
+        "log_level": "info",
+        "silent_ms": 17_000,
+        "left_out": 1,
+    }
+    assert not silence.leaves_out(0)
+    assert not silence.leaves_out(None)
+
+
+def test_lines_that_were_left_out_for_a_silence_too_short_to_be_told_are_counted_all_the_same(world: World) -> None:
+    world.silent = {1}
+    world.wait(10)
+    assert world.silence.leaves_out(0)
+    assert world.lines == []
+    world.silent = set()
+    world.wait(5)
+    assert world.lines == [{"event": "brokers did not answer for a while", "log_level": "warning", "left_out": 1}]
 
 
 def test_of_many_numbers_the_first_are_named() -> None:

@@ -320,6 +320,23 @@ async def test_one_request_in_64_is_timed_and_so_is_the_loop_at_each_tick() -> N
     assert 0 <= world.series("thread-idle-ratio-avg")["thread-idle-ratio-avg"] <= 1
 
 
+async def test_what_a_silent_broker_causes_is_left_out_and_alarms_and_bugs_are_not() -> None:
+    world = await ShardsWorld(MemoryTopic(1)).serve()
+    world.silent_partitions = {7}
+    with capture_logs() as lines:
+        for index in (7, 8):
+            world.shards.note("error", "partition failed", {"partition": index, "is_alarm": False})
+            world.shards.note("warning", "load stalls", {"partition": index})
+        world.shards.note("error", "partition failed", {"partition": 7, "is_alarm": True})
+        world.shards.note("error", "event failed", {"partition": 7, "exc_info": RuntimeError("a bug")})
+    assert [(line["event"], line["partition"]) for line in lines] == [
+        ("partition failed", 8),
+        ("load stalls", 8),
+        ("partition failed", 7),
+        ("event failed", 7),
+    ]
+
+
 async def test_failures_of_many_partitions_are_told_of_some_and_alarms_and_bugs_of_all() -> None:
     world = await ShardsWorld(MemoryTopic(1), partition_lines_per_minute_max=3).serve()
     with capture_logs() as lines:

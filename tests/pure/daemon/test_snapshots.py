@@ -7,6 +7,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from holdfast import kafka_clients
 from holdfast.daemon import snapshots
+from holdfast.daemon.broker_silence import none_left_out
 from holdfast.daemon.snapshot_tail import RemovalRefused
 from holdfast.daemon.snapshots import Snapshots
 from holdfast.runtime.broker_connection import ConnectionOptions
@@ -33,7 +34,7 @@ async def test_a_producer_that_is_full_is_asked_again_and_one_that_refuses_says_
     monkeypatch.setattr(kafka_clients, "Producer", Producer)
     monkeypatch.setattr(snapshots, "KafkaLog", lambda *_: None)
     options = ConnectionOptions(bootstrap=(("127.0.0.1", 1),))
-    subject = Snapshots(make_settings(**{"snapshots.topic": "snaps"}), options, Registry(lambda: 0))
+    subject = Snapshots(make_settings(**{"snapshots.topic": "snaps"}), options, Registry(lambda: 0), none_left_out)
     for _ in ("made", "asked"):
         failures.append(KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION)))
         with pytest.raises(RemovalRefused, match="_UNKNOWN_PARTITION"):

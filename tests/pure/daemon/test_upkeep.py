@@ -492,6 +492,25 @@ async def test_work_that_kafka_did_not_answer_is_told_once(world: World) -> None
     await stopped(world)
 
 
+async def test_work_that_kafka_did_not_answer_is_told_when_the_silence_that_is_told_is_over(world: World) -> None:
+    attempts, is_over = 0, asyncio.Event()
+
+    async def work() -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 6:
+            is_over.set()
+        raise ConnectionFailed(f"no broker, at attempt {attempts}")
+
+    world.upkeep._is_left_out = lambda _: attempts < 3
+    with capture_logs() as lines:
+        world.upkeep._every(1, work)
+        async with asyncio.timeout(PATIENCE_S):
+            await is_over.wait()
+    assert [line["why"] for line in lines] == ["no broker, at attempt 3"]
+    await stopped(world)
+
+
 async def test_silent_readers_are_told_once_and_compared_with_the_logs_ends(world: World) -> None:
     committed: dict[int, int] = {}
 
@@ -575,9 +594,11 @@ async def test_no_log_partition_serves_where_partitions_were_added_before_the_st
     await ended(before)
     before.topic.partitions.append(MemoryPartition())
     world, _ = await starting(before.topic)
-    await world.upkeep.look_at_beginnings()
-    load_all(world)
+    with capture_logs() as lines:
+        await world.upkeep.look_at_beginnings()
+        load_all(world)
     assert states(world) == [State.FAILED] * 3
+    assert [(line["event"], line["log_level"]) for line in lines] == [("the log is not trusted", "error")]
     assert {row["failure"] for row in world.shards.describe()} == {
         world.upkeep.log_problem and world.upkeep.log_problem.text
     }

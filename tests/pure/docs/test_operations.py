@@ -82,13 +82,16 @@ def test_what_says_that_somebody_should_look_is_worth_an_alert() -> None:
 
 
 def test_what_is_said_about_silent_brokers_is_described() -> None:
-    silence, now_s = BrokerSilence(1_000, 1.0, Registry(lambda: 0), lambda: 0.0), 0.0
+    silence, now_s = BrokerSilence(2_000, 1.0, 0.5, Registry(lambda: 0), lambda: 0.0), 0.0
+    whole = {0: 1, 1: 2}
     with capture_logs() as lines:
-        # (leaders, brokers that answer)
-        for leaders, answering in (({0: 1, 1: 2}, ()), ({0: 1, 1: 2}, (1,)), ({0: 1}, (1,)), ({0: 1, 1: 1}, (1,))):
-            for _ in range(5):
-                now_s += 1.0
-                silence.look(now_s, leaders, 2, {1, 2}, dict.fromkeys(answering, now_s).get, 1.0)
+        # (leaders, brokers that answer, for how many seconds), each followed by the time in which all is well
+        for leaders, answering, seconds in ((whole, (), 5), (whole, (1,), 5), ({0: 1}, (1,), 5), (whole, (1,), 1)):
+            for now_leaders, now_answering, lasting in ((leaders, answering, seconds), (whole, (1, 2), 5)):
+                for _ in range(lasting):
+                    now_s += 1.0
+                    silence.look(now_s, now_leaders, 2, {1, 2}, dict.fromkeys(now_answering, now_s).get, 1.0)
+                silence.leaves_out(1)
     assert {row[0] for row in table(PAGE, "silences")} == {f"`{line['event']}`" for line in lines}
 
 
