@@ -357,8 +357,9 @@ async def test_requests_of_a_client_that_left_are_not_begun() -> None:
 
 
 async def test_a_short_request_is_answered_between_the_steps_of_a_long_one() -> None:
-    steps: list[int] = []
-    is_over = asyncio.Event()
+    """A step takes a millisecond of a clock that only steps move: nobody pauses because the machine was busy."""
+    steps = 0
+    is_over = False
 
     def handler(request: Request, respond: Callable[[Body], None]) -> Iterator[bool] | None:
         if request.correlation_id != 1:
@@ -367,19 +368,23 @@ async def test_a_short_request_is_answered_between_the_steps_of_a_long_one() -> 
         return work(respond)
 
     def work(respond: Callable[[Body], None]) -> Iterator[bool]:
-        while not is_over.is_set():
-            steps.append(1)
+        nonlocal steps
+        while not is_over and steps < 1_000_000:
+            steps += 1
             yield True
         respond(SUCCESS)
 
-    async with serve(handler=handler) as served, connected(served) as (reader, writer):
+    async with (
+        serve(handler=handler, clock=lambda: steps / 1_000) as served,
+        connected(served) as (reader, writer),
+    ):
         writer.write(write_frame(1) + write_frame(2))
-        await wait_until(lambda: len(steps) > 10)
-        before = len(steps)
+        await wait_until(lambda: steps > 10)
         for number in range(3, 20):
+            before = steps
             assert await _ask(served, number) == (number, SUCCESS)
-        assert len(steps) > before
-        is_over.set()
+            assert before < steps < 1_000_000, "the long one goes on meanwhile, and is not what had to end first"
+        is_over = True
         assert [(await read_answer(reader))[0] for _ in range(2)] == [1, 2]
 
 
