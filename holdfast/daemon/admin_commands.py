@@ -11,6 +11,7 @@ from holdfast.daemon.config import describe
 from holdfast.daemon.errors import ErrorCode
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.shards import Shards
+from holdfast.daemon.state_listing import StateListing
 from holdfast.daemon.topic_names import NotATopicName, TooManyNames, TopicNames
 from holdfast.daemon.upkeep import Upkeep
 from holdfast.records.admin import reason_problem
@@ -58,7 +59,11 @@ class AdminCommands:
             "readers": lambda _: self._shards.readers.describe(),
             "readers-drop": self._drop_reader,
             "resolve-topic": self._resolve_topic,
+            "share-partitions": lambda arguments: self._listing().page(arguments),
         }
+
+    def _listing(self) -> StateListing:
+        return StateListing(self._shards, self._node.settings.limits)
 
     def _take(self, arguments: Arguments) -> str:
         partition = self._partition(arguments)

@@ -136,8 +136,16 @@ class ApiHandler:
     def answer_admin(self, request: Request, respond: Respond) -> Steps | None:
         """Answer a command of the command line tool."""
         asked = decode_admin_request(request.frame, request.body_offset, self._admin_arguments_bytes_max)
-        self._admin.handle(asked, respond, request.peer)
-        return None
+        steps = self._admin.handle(asked, respond, request.peer)
+        return None if steps is None else self._while_wanted(request, steps, respond)
+
+    def _while_wanted(self, request: Request, steps: Steps, respond: Respond) -> Steps:
+        """Give up where nobody waits for the answer any more."""
+        for step in steps:
+            if not request.is_wanted:
+                respond(b"")
+                return
+            yield step
 
     def _answer_in_steps(self, request: Request, respond: Respond, pieces: Iterator[bytes]) -> Steps:
         """Make an answer of pieces, one in each step."""
