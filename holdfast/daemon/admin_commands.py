@@ -12,10 +12,12 @@ from holdfast.daemon.errors import ErrorCode
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.shards import Shards
 from holdfast.daemon.state_listing import StateListing
+from holdfast.daemon.topic_ends import TooManyQuestions, TopicEndSource
 from holdfast.daemon.topic_names import NotATopicName, TooManyNames, TopicNames
 from holdfast.daemon.upkeep import Upkeep
 from holdfast.records.admin import reason_problem
-from holdfast.records.keys import format_topic_id
+from holdfast.records.errors import InvalidKey
+from holdfast.records.keys import format_topic_id, parse_topic_id
 from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.metrics import Registry
@@ -42,6 +44,7 @@ class AdminCommands:
 
     def __init__(self, node: NodeView, shards: Shards, upkeep: Upkeep) -> None:
         self.topic_names: TopicNames | None = None  #: None while the node starts
+        self.topic_ends: TopicEndSource | None = None  #: None while the node starts
         self._node = node
         self._shards = shards
         self._upkeep = upkeep
@@ -53,13 +56,14 @@ class AdminCommands:
             "settings": lambda _: describe(self._node.settings),
             "metrics": lambda _: self._node.registry.snapshot(),
             "partitions": lambda _: self._shards.describe(),
+            "share-partitions": lambda arguments: self._listing().page(arguments),
             "partitions-take": self._take,
             "partitions-accept": self._accept,
             "topics-accept-deleted": self._accept_deleted,
             "readers": lambda _: self._shards.readers.describe(),
             "readers-drop": self._drop_reader,
             "resolve-topic": self._resolve_topic,
-            "share-partitions": lambda arguments: self._listing().page(arguments),
+            "topic-ends": self._topic_ends,
         }
 
     def _listing(self) -> StateListing:
@@ -135,6 +139,28 @@ class AdminCommands:
         warning = f"Kafka cannot be reached ({problem}); it resolved {name} {age_ms / 1_000:.0f} s ago to {found['topic_id']}."
         return found | {"warning": warning}
 
+    async def _topic_ends(self, arguments: Arguments) -> dict[str, Any]:
+        if self.topic_ends is None:
+            raise AdminError("topic-ends needs a node that has started.")
+        wanted = _wanted_partitions(arguments.get("topics"), self._node.settings.metadata.topic_ends_partitions_max)
+        try:
+            found = await self.topic_ends.look_up(wanted)
+        except TooManyQuestions:
+            raise AdminError(
+                "Too many others wait for the ends of topics (topic_ends_waiting_max); try again.",
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ) from None
+        return {
+            format_topic_id(topic_id): {
+                "name": ends.name,
+                "partitions": {
+                    str(partition): {"first_offset": first, "end_offset": end, "problem": problem or None}
+                    for partition, (first, end, problem) in ends.partitions.items()
+                },
+            }
+            for topic_id, ends in found.items()
+        }
+
     def _partition(self, arguments: Arguments) -> Partition:
         index = arguments.get("partition")
         held = {partition.index: partition for partition in self._shards.partitions()}
@@ -149,6 +175,26 @@ def _reason(arguments: Arguments) -> str:
     if problem:
         raise AdminError(f"A `reason` is needed, and this is none that can be kept: {problem}.")
     return str(reason)
+
+
+def _wanted_partitions(topics: object, partitions_max: int) -> dict[bytes, list[int]]:
+    if not isinstance(topics, dict) or not topics:
+        raise AdminError("topic-ends needs `topics`: an object of topic ids, each with a list of partitions.")
+    wanted: dict[bytes, list[int]] = {}
+    for text, partitions in topics.items():
+        try:
+            topic_id = parse_topic_id(text)
+        except InvalidKey as error:
+            raise AdminError(str(error)) from None
+        if not isinstance(partitions, list) or not all(
+            type(each) is int and 0 <= each < 1 << 31 for each in partitions
+        ):
+            raise AdminError(f"The partitions of topic {text} are not a list of whole numbers from 0 on.")
+        wanted[topic_id] = partitions
+    count = sum(map(len, wanted.values()))
+    if count > partitions_max:
+        raise AdminError(f"{count} partitions are asked for; topic_ends_partitions_max allows {partitions_max}.")
+    return wanted
 
 
 def _ranges(indexes: list[int]) -> str:

@@ -36,6 +36,7 @@ from holdfast.daemon.settings import Settings
 from holdfast.daemon.shards import Shards
 from holdfast.daemon.snapshots import Snapshots
 from holdfast.daemon.state_topic import Finding, StateTopic, StateTopicError, ensure_state_topic
+from holdfast.daemon.topic_ends import TopicEndSource
 from holdfast.daemon.topic_gate import TopicGate
 from holdfast.daemon.topic_names import TopicNames
 from holdfast.daemon.upkeep import Upkeep
@@ -164,6 +165,7 @@ class Node:
             )
             gate.metadata = self._metadata = metadata
             commands.topic_names = names
+            commands.topic_ends = TopicEndSource(options, settings.metadata, lambda: client.brokers)
             at_exit("topic names", names.close)
             refreshing = asyncio.create_task(metadata.run(), name="holdfast-metadata")
             at_exit("metadata", lambda: _cancelled(refreshing))

@@ -212,6 +212,14 @@ class MetadataSettings(Component):
     topic_names_waiting_max: int = count(
         1_000, "Topic names of admin commands that may wait for Kafka's answer; further ones are refused.", most=100_000
     )
+    topic_ends_waiting_max: int = count(
+        100,
+        "Admin commands that may wait for the first and end offsets of topics; further ones are refused.",
+        most=10_000,
+    )
+    topic_ends_partitions_max: int = count(
+        10_000, "Partitions whose first and end offsets one admin command may ask for.", most=1_000_000
+    )
     topic_names_bytes_max: int = setting(
         MIB,
         "Bytes for topic names that Kafka has resolved before; they serve while Kafka cannot be reached.",

@@ -13,11 +13,12 @@ from holdfast.daemon.admin_commands import AdminCommands
 from holdfast.daemon.errors import ErrorCode
 from holdfast.daemon.metadata_client import Topic
 from holdfast.daemon.settings import MetadataSettings
+from holdfast.daemon.topic_ends import Ends, TopicEnds, TopicEndSource
 from holdfast.daemon.topic_names import TopicNames
 from holdfast.daemon.upkeep import Upkeep
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
-from holdfast.records.keys import SharePartitionKey
-from holdfast.runtime.broker_connection import ConnectionFailed
+from holdfast.records.keys import SharePartitionKey, format_topic_id
+from holdfast.runtime.broker_connection import ConnectionFailed, ConnectionOptions
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.states import State
@@ -211,3 +212,52 @@ async def test_in_an_outage_a_name_known_from_before_serves_and_another_says_tha
     with pytest.raises(AdminError, match=r"Kafka cannot be reached .* or give the topic's id\.") as refused:
         await resolve(world, "payments")
     assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+# ---- ends of topics --------------------------------------------------------------------------------------------------
+
+
+async def topic_ends(world: World, topics: object) -> Any:
+    return await world.commands.table()["topic-ends"]({"topics": topics})  # type: ignore[misc]
+
+
+async def test_where_topics_begin_and_end_is_told_by_topic_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = await serving()
+    with pytest.raises(AdminError, match="a node that has started"):
+        await topic_ends(world, {format_topic_id(TOPIC): [0]})
+    source = TopicEndSource(ConnectionOptions(bootstrap=(("a", 9092),)), world.settings.metadata)
+    world.commands.topic_ends = source
+
+    async def look_up(wanted: Mapping[bytes, list[int]]) -> dict[bytes, TopicEnds]:
+        assert wanted == {TOPIC: [0, 9]}
+        return {TOPIC: TopicEnds("orders", {0: Ends(5, 100), 9: Ends(-1, -1, "the topic has no partition 9")})}
+
+    monkeypatch.setattr(source, "look_up", look_up)
+    assert await topic_ends(world, {format_topic_id(TOPIC): [0, 9]}) == {
+        format_topic_id(TOPIC): {
+            "name": "orders",
+            "partitions": {
+                "0": {"first_offset": 5, "end_offset": 100, "problem": None},
+                "9": {"first_offset": -1, "end_offset": -1, "problem": "the topic has no partition 9"},
+            },
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("topics", "why"),
+    [
+        (None, "topic-ends needs `topics`"),
+        ({}, "topic-ends needs `topics`"),
+        ({"orders": [0]}, "22 characters of base64url"),
+        ({format_topic_id(TOPIC): 0}, "are not a list of whole numbers"),
+        ({format_topic_id(TOPIC): [True]}, "are not a list of whole numbers"),
+        ({format_topic_id(TOPIC): [1 << 31]}, "are not a list of whole numbers"),
+        ({format_topic_id(TOPIC): list(range(10_001))}, "topic_ends_partitions_max allows 10000"),
+    ],
+)
+async def test_a_question_for_the_ends_of_topics_that_says_nothing_is_refused(topics: object, why: str) -> None:
+    world = await serving()
+    world.commands.topic_ends = TopicEndSource(ConnectionOptions(bootstrap=(("a", 9092),)), world.settings.metadata)
+    with pytest.raises(AdminError, match=why):
+        await topic_ends(world, topics)

@@ -1,0 +1,237 @@
+"""Where the logs of users' topics begin and end, asked of their leaders; for people, who compare it with delivery states.
+
+Source: Apache Kafka's message schemas Metadata v12 and ListOffsets v5 (spoken by brokers from 3.1 to 4.x).
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+from kio.schema.list_offsets.v5.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kio.schema.list_offsets.v5.response import ListOffsetsResponse
+from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
+from kio.schema.metadata.v12.response import MetadataResponse
+from kio.schema.types import BrokerId, TopicName
+from kio.static.primitive import i8, i32, i64
+
+from holdfast.daemon.kafka_connection import ask
+from holdfast.daemon.metadata_client import RESERVED_IDS
+from holdfast.daemon.settings import MetadataSettings
+from holdfast.runtime.broker_connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.runtime.brokers import STALE_LEADER, first_answer
+from holdfast.runtime.kafka_frames import EARLIEST, LATEST
+
+_CONSUMER: Final = BrokerId(-1)
+_READ_UNCOMMITTED: Final = i8(0)
+
+#: How often leaders are asked: after an election the second answer is right, and a partition without a leader keeps nobody waiting.
+_TRIES: Final = 3
+_PAUSE_S: Final = 0.1
+
+#: A share partition's topic id and partition.
+Place = tuple[bytes, int]
+
+
+class TooManyQuestions(Exception):
+    """As many others wait as may."""
+
+
+class Ends(NamedTuple):
+    """Where one partition begins and ends."""
+
+    first_offset: int  #: of the oldest record that is there; -1: not known
+    end_offset: int  #: the high watermark, behind the last record; -1: not known
+    problem: str = ""  #: why they are not known; empty when they are
+
+
+class TopicEnds(NamedTuple):
+    """What was found about one topic."""
+
+    name: str | None  #: None: not known
+    partitions: dict[int, Ends]  #: each that was asked for
+
+
+class _Led(NamedTuple):
+    """Who leads a partition, at an epoch."""
+
+    address: Address
+    leader_epoch: int
+    topic: str
+
+
+class TopicEndSource:
+    """Asks brokers over connections that last for one question, one question at a time."""
+
+    def __init__(
+        self,
+        options: ConnectionOptions,
+        settings: MetadataSettings,
+        known_brokers: Callable[[], Iterable[Address]] = tuple,
+    ) -> None:
+        """Describe the cluster; nothing is connected before the first question.
+
+        Args:
+            options: how to connect.
+            settings: bounds; each answer of a broker may take `metadata_timeout_ms`, and a question as long in all.
+            known_brokers: tells brokers beside those to begin with.
+        """
+        self._options = options
+        self._settings = settings
+        self._known_brokers = known_brokers
+        self._turn = asyncio.Lock()
+        self._waiting = 0  #: questions, with the one in flight
+
+    async def look_up(self, wanted: Mapping[bytes, Collection[int]]) -> dict[bytes, TopicEnds]:
+        """Return first and end offsets of partitions by topic id; what cannot be told says why.
+
+        Raises:
+            TooManyQuestions: `topic_ends_waiting_max` others wait.
+        """
+        if self._waiting >= self._settings.topic_ends_waiting_max:
+            raise TooManyQuestions
+        missing = {(topic_id, partition) for topic_id, partitions in wanted.items() for partition in partitions}
+        names: dict[bytes, str] = {}
+        found: dict[Place, Ends] = {}
+        timeout_ms = self._settings.metadata_timeout_ms
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(timeout_ms / 1_000), self._turn:
+                for number in range(_TRIES):
+                    await asyncio.sleep(number * _PAUSE_S)
+                    missing = await self._ask(missing, names, found)
+                    if not missing:
+                        break
+        except TimeoutError:
+            silence = Ends(-1, -1, f"no broker answered within {timeout_ms} ms")
+            found |= dict.fromkeys(missing - found.keys(), silence)
+        finally:
+            self._waiting -= 1
+        return {
+            topic_id: TopicEnds(names.get(topic_id), {each: found[topic_id, each] for each in sorted(set(partitions))})
+            for topic_id, partitions in wanted.items()
+        }
+
+    async def _ask(self, places: set[Place], names: dict[bytes, str], found: dict[Place, Ends]) -> set[Place]:
+        """Ask once about `places`, fill `found`, and return those about which another try may tell more."""
+        try:
+            leaders, problems = await self._find_leaders(sorted({topic_id for topic_id, _ in places}), names)
+        except ConnectionFailed as failure:
+            found |= dict.fromkeys(places, Ends(-1, -1, f"Kafka cannot be reached: {failure}"))
+            return places
+        again: set[Place] = set()
+        by_leader: defaultdict[Address, dict[Place, _Led]] = defaultdict(dict)
+        for place in sorted(places):
+            led = leaders.get(place)
+            if led is not None:
+                by_leader[led.address][place] = led
+                continue
+            problem = problems.get(place[0]) or f"the topic has no partition {place[1]}"
+            if place in leaders:
+                again.add(place)
+                problem = "the partition has no leader"
+            found[place] = Ends(-1, -1, problem)
+        answers = await asyncio.gather(*(self._ask_leader(address, led) for address, led in by_leader.items()))
+        for answer in answers:
+            for place, (ends, is_passing) in answer.items():
+                found[place] = ends
+                if is_passing:
+                    again.add(place)
+        return again
+
+    async def _find_leaders(
+        self, topic_ids: list[bytes], names: dict[bytes, str]
+    ) -> tuple[dict[Place, _Led | None], dict[bytes, str]]:
+        """Return who leads each partition, None for nobody, and by topic id why a topic has none; fill `names`.
+
+        Raises:
+            ConnectionFailed: no broker answered.
+        """
+        leaders: dict[Place, _Led | None] = {}
+        # Kafka refuses a whole question for the sake of one reserved id.
+        asked = [topic_id for topic_id in topic_ids if topic_id not in RESERVED_IDS]
+        problems = dict.fromkeys(topic_ids, "the cluster knows no topic of this id")
+        size = self._settings.metadata_topics_per_request_max
+        for start in range(0, len(asked), size):
+            response = await self._ask_any(asked[start : start + size])
+            addresses = {broker.node_id: (broker.host, int(broker.port)) for broker in response.brokers}
+            for topic in response.topics:
+                topic_id = topic.topic_id.bytes if topic.topic_id else bytes(16)
+                if topic.error_code is not ErrorCode.none or not topic.name:
+                    if topic.error_code is not ErrorCode.unknown_topic_id:
+                        problems[topic_id] = f"Kafka tells nothing about the topic: {topic.error_code.name.upper()}"
+                    continue
+                del problems[topic_id]
+                names[topic_id] = topic.name
+                for each in topic.partitions:
+                    address = addresses.get(each.leader_id)
+                    leaders[topic_id, int(each.partition_index)] = (
+                        _Led(address, int(each.leader_epoch), topic.name) if address else None
+                    )
+        return leaders, problems
+
+    async def _ask_any(self, topic_ids: list[bytes]) -> MetadataResponse:
+        request = MetadataRequest(
+            topics=tuple(MetadataRequestTopic(topic_id=UUID(bytes=topic_id), name=None) for topic_id in topic_ids),
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+
+        async def ask_one(address: Address) -> MetadataResponse:
+            connection = await BrokerConnection.open(address, self._options, self._settings.metadata_timeout_ms)
+            try:
+                return await ask(connection, request, MetadataResponse)
+            finally:
+                connection.close()
+
+        return await first_answer(dict.fromkeys((*self._known_brokers(), *self._options.bootstrap)), ask_one)
+
+    async def _ask_leader(self, address: Address, led: Mapping[Place, _Led]) -> dict[Place, tuple[Ends, bool]]:
+        """Return what one broker tells, and of each partition whether another try may tell more."""
+        try:
+            connection = await BrokerConnection.open(address, self._options, self._settings.metadata_timeout_ms)
+            try:
+                first, end = await asyncio.gather(
+                    *(ask(connection, _request(led, which), ListOffsetsResponse) for which in (EARLIEST, LATEST))
+                )
+            finally:
+                connection.close()
+        except ConnectionFailed as failure:
+            return dict.fromkeys(led, (Ends(-1, -1, f"its leader cannot be reached: {failure}"), True))
+        firsts, ends = _offsets(first), _offsets(end)
+        answers = {}
+        for place, (_, _, topic) in led.items():
+            unanswered = (ErrorCode.unknown_server_error, -1)
+            told = [offsets.get((topic, place[1]), unanswered) for offsets in (firsts, ends)]
+            error = next((code for code, _ in told if code is not ErrorCode.none), None)
+            if error is None:
+                answers[place] = Ends(told[0][1], told[1][1]), False
+            else:
+                problem = f"its leader does not tell its offsets: {error.name.upper()}"
+                answers[place] = Ends(-1, -1, problem), error.value in STALE_LEADER
+        return answers
+
+
+def _request(led: Mapping[Place, _Led], which: int) -> ListOffsetsRequest:
+    topics: defaultdict[str, list[ListOffsetsPartition]] = defaultdict(list)
+    for (_, partition), (_, leader_epoch, topic) in led.items():
+        topics[topic].append(
+            ListOffsetsPartition(
+                partition_index=i32(partition), current_leader_epoch=i32(leader_epoch), timestamp=i64(which)
+            )
+        )
+    return ListOffsetsRequest(
+        replica_id=_CONSUMER,
+        isolation_level=_READ_UNCOMMITTED,
+        topics=tuple(ListOffsetsTopic(name=TopicName(name), partitions=tuple(asked)) for name, asked in topics.items()),
+    )
+
+
+def _offsets(response: ListOffsetsResponse) -> dict[tuple[str, int], tuple[ErrorCode, int]]:
+    return {
+        (topic.name, int(each.partition_index)): (each.error_code, int(each.offset))
+        for topic in response.topics
+        for each in topic.partitions
+    }
