@@ -1,8 +1,9 @@
 """The admin call: runs a command of the command line tool in the node and answers with JSON.
 
 A command is a plain function of its arguments; where it must wait, it is a coroutine function and has
-`admin_timeout_ms`. `AdminError` is for what the person at the tool can mend; anything else it raises is a bug of ours,
-logged here and not shown there.
+`admin_timeout_ms`; where it has much to look at, it is a generator that returns the result, and between its steps others
+have their turns (`daemon.turns`). `AdminError` is for what the person at the tool can mend; anything else it raises is a
+bug of ours, logged here and not shown there.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from typing import Any, Final
 
 import structlog
@@ -20,7 +21,8 @@ from holdfast.records.admin import AdminRequest, AdminResponse, encode_admin_res
 
 _log = structlog.get_logger(__name__)
 
-AdminCommand = Callable[[dict[str, Any]], object | Awaitable[object]]
+AdminSteps = Generator[None, None, object]
+AdminCommand = Callable[[dict[str, Any]], object | Awaitable[object] | AdminSteps]
 
 
 #: An argument may hold anything, and the text of a refusal may repeat it: so much of it is told.
@@ -44,8 +46,14 @@ class Admin:
         #: Commands that wait for something; the loop itself holds tasks only weakly.
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def handle(self, request: AdminRequest, respond: Callable[[bytes], None], peer: str = "unknown") -> None:
-        """Run a command of the client at address `peer`; `respond` takes the body of the answer, once."""
+    def handle(
+        self, request: AdminRequest, respond: Callable[[bytes], None], peer: str = "unknown"
+    ) -> Iterator[bool] | None:
+        """Run a command of the client at address `peer`; `respond` takes the body of the answer, once.
+
+        Returns:
+            the steps that are left of a command that has many, else None; see `connection.Steps`.
+        """
         name = request.command
         command = self._commands.get(name)
         if command is None:
@@ -53,18 +61,21 @@ class Admin:
             hint = f"did you mean {near[0]}" if near else f"known are {', '.join(sorted(self._commands))}"
             text = f"The admin command {name[:100]!r} is unknown to this node; {hint}."
             respond(encode_admin_response(AdminResponse(ErrorCode.INVALID_REQUEST, text, None)))
-            return
+            return None
         try:
             result = command(request.arguments)
         except Exception as error:
             respond(self._refusal(name, error, peer))
-            return
+            return None
+        if isinstance(result, Generator):
+            return self._do_steps(name, result, respond, peer)
         if inspect.isawaitable(result):
             task = asyncio.ensure_future(self._finish(name, result, respond, peer))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
             respond(self._success(name, result, peer))
+        return None
 
     async def close(self) -> None:
         """Cancel the commands under way; nobody hears of them any more."""
@@ -74,6 +85,18 @@ class Admin:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _do_steps(self, name: str, steps: AdminSteps, respond: Callable[[bytes], None], peer: str) -> Iterator[bool]:
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                respond(self._success(name, end.value, peer))
+                return
+            except Exception as error:
+                respond(self._refusal(name, error, peer))
+                return
+            yield True
 
     async def _finish(self, name: str, result: Awaitable[object], respond: Callable[[bytes], None], peer: str) -> None:
         try:

@@ -12,6 +12,7 @@ from holdfast.daemon.errors import ErrorCode
 from holdfast.daemon.previews import ShareCalls, preview
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.shards import Shards
+from holdfast.daemon.state_listing import StateListing
 from holdfast.daemon.topic_ends import TooManyQuestions, TopicEndSource
 from holdfast.daemon.topic_names import NotATopicName, TooManyNames, TopicNames
 from holdfast.daemon.upkeep import Upkeep
@@ -57,6 +58,7 @@ class AdminCommands:
             "settings": lambda _: describe(self._node.settings),
             "metrics": lambda _: self._node.registry.snapshot(),
             "partitions": lambda _: self._shards.describe(),
+            "share-partitions": lambda arguments: self._listing().page(arguments),
             "partitions-take": self._take,
             "partitions-accept": self._accept,
             "topics-accept-deleted": self._accept_deleted,
@@ -66,6 +68,9 @@ class AdminCommands:
             "topic-ends": self._topic_ends,
             "state-preview": self._preview,
         }
+
+    def _listing(self) -> StateListing:
+        return StateListing(self._shards, self._node.settings.limits)
 
     def _take(self, arguments: Arguments) -> str:
         partition = self._partition(arguments)

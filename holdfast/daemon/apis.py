@@ -149,8 +149,16 @@ class ApiHandler:
             )
             respond(encode_admin_response(AdminResponse(ErrorCode.invalid_request.value, text, None)))
             return None
-        self._admin.handle(decode_admin_request(request.frame, request.body_offset), respond, request.peer)
-        return None
+        steps = self._admin.handle(decode_admin_request(request.frame, request.body_offset), respond, request.peer)
+        return None if steps is None else self._while_wanted(request, steps, respond)
+
+    def _while_wanted(self, request: Request, steps: Steps, respond: Respond) -> Steps:
+        """Give up where nobody waits for the answer any more."""
+        for step in steps:
+            if not request.is_wanted:
+                respond(b"")
+                return
+            yield step
 
     def _answer_in_steps(self, request: Request, respond: Respond, pieces: Iterator[bytes]) -> Steps:
         """Make an answer of pieces, one in each step."""

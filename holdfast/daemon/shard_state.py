@@ -205,6 +205,10 @@ class ShardState:
 
     # ---- queries ---------------------------------------------------------------------------------------------------
 
+    def keys(self, topic_id: bytes | None = None) -> list[SharePartitionKey]:
+        """Return all share partitions, or those of a topic, uncommitted ones included, in no order."""
+        return list(self._states.current if topic_id is None else self._topics.get(topic_id, ()))
+
     def topic_ids(self) -> frozenset[bytes]:
         """Return the topics of all share partitions, uncommitted ones included."""
         return frozenset(self._topics)

@@ -358,6 +358,32 @@ async def test_admin_commands(command: str, code: int, message: str | None, resu
     assert decode_admin_response(answer) == (code, message, result)
 
 
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_a_large_admin_command_is_worked_off_in_steps_while_somebody_waits(is_wanted: bool) -> None:
+    done: list[int] = []
+
+    def count(arguments: dict[str, Any]) -> Any:
+        for step in range(3):
+            done.append(step)
+            yield
+        return done
+
+    answers: list[Body] = []
+    body = encode_admin_request(AdminRequest("count", {}))
+    request = Request(ADMIN, 0, 1, b"", body, 0, "peer", Held(), 0)
+    steps = World({"count": count}).handler(request, answers.append)
+    assert steps is not None
+    assert next(steps)
+    assert (done, answers) == ([0], [])
+    request.is_wanted = is_wanted
+    assert len(list(steps)) == (2 if is_wanted else 0)
+    if is_wanted:
+        assert isinstance(answers[0], bytes)
+        assert decode_admin_response(answers[0]).result == [0, 1, 2]
+    else:
+        assert answers == [b""]
+
+
 def test_the_refusal_of_an_admin_command_is_short_and_can_be_sent_whatever_it_repeats() -> None:
     def refuse(arguments: dict[str, Any]) -> object:
         raise AdminError(f"There is no {arguments['what']}.")

@@ -1,0 +1,71 @@
+"""What the state of a share partition says about deliveries, in a few numbers: what is finished, in flight, and how often tried.
+
+Records that were given out for the first time and not answered yet (acquired) are written down by no coordinator.
+To the state they are like records that nobody was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, StateBatch
+
+#: Records of this delivery count and of higher ones are counted together.
+DELIVERY_COUNT_TOP: Final = 10
+
+
+class Deliveries(NamedTuple):
+    """Sum up the state batches of a share partition."""
+
+    #: Offsets from the start offset on that are acknowledged or archived.
+    finished: int
+    #: Offsets from the start offset to the last one that a state batch names, those that are finished excepted.
+    in_flight: int
+    #: The first offset from the start offset on that is not finished; -1 while no start offset is decided.
+    oldest_unfinished_offset: int
+    #: The offset behind the last one that a state batch names, or the start offset where none does.
+    end_offset: int
+    #: Highest delivery count of a record that is not finished; 0 where there is none.
+    delivery_count_max: int
+    #: (delivery count, number of records that are not finished), counts ascending; the last may be `DELIVERY_COUNT_TOP` and more.
+    by_delivery_count: tuple[tuple[int, int], ...]
+
+
+def sum_up_deliveries(start_offset: int, state_batches: Iterable[StateBatch]) -> Deliveries:
+    """Return what a state says about deliveries.
+
+    Args:
+        start_offset: of the state; -1: not decided yet, then what the first batch begins with counts as it.
+        state_batches: ascending and free of overlaps; what lies below the start offset counts for nothing.
+    """
+    begin = next_offset = start_offset
+    oldest = -1
+    finished = delivery_count_max = 0
+    counts: dict[int, int] = {}
+    for first, last, delivery_state, delivery_count in state_batches:
+        if next_offset < 0:
+            begin = next_offset = first
+        if last < next_offset:
+            continue
+        if first > next_offset and oldest < 0:
+            oldest = next_offset
+        first = max(first, next_offset)
+        size = last - first + 1
+        if delivery_state in (ACKNOWLEDGED, ARCHIVED):
+            finished += size
+        else:
+            if oldest < 0:
+                oldest = first
+            delivery_count_max = max(delivery_count_max, delivery_count)
+            shown = min(delivery_count, DELIVERY_COUNT_TOP)
+            counts[shown] = counts.get(shown, 0) + size
+        next_offset = last + 1
+    return Deliveries(
+        finished,
+        next_offset - begin - finished,
+        next_offset if oldest < 0 else oldest,
+        next_offset,
+        delivery_count_max,
+        tuple(sorted(counts.items())),
+    )
