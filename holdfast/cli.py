@@ -3,7 +3,6 @@
 import inspect
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 import click
@@ -16,11 +15,12 @@ from holdfast.console.history import diff, history
 from holdfast.console.options import split_assignment
 from holdfast.console.snapshots import snapshots
 from holdfast.console.state import find, state
+from holdfast.distribution import VERSION
 from holdfast.runtime.build import BUILD
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.version_option(version("holdfast"), message=f"holdfast %(version)s ({BUILD})")
+@click.version_option(VERSION, message=f"holdfast %(version)s ({BUILD})")
 def main() -> None:
     """Keep the delivery state of Kafka share groups outside the broker.
 
@@ -74,6 +74,3 @@ def _keep_examples(command: click.Command) -> None:
 
 
 _keep_examples(main)
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,6 @@
 """What an admin can ask a node to tell or to do; the command line tool calls it by name."""
 
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Any, Protocol
 
 import structlog
@@ -13,6 +12,7 @@ from holdfast.daemon.settings import Settings
 from holdfast.daemon.shards import Shards
 from holdfast.daemon.topic_names import NotATopicName, TooManyNames, TopicNames
 from holdfast.daemon.upkeep import Upkeep
+from holdfast.distribution import VERSION
 from holdfast.records.admin import reason_problem
 from holdfast.records.keys import format_topic_id
 from holdfast.runtime.broker_connection import ConnectionFailed
@@ -48,7 +48,7 @@ class AdminCommands:
     def table(self) -> Mapping[str, AdminCommand]:
         """Return the commands by name."""
         return {
-            "status": lambda _: {"version": version("holdfast"), "build": BUILD} | self._node.status(),
+            "status": lambda _: {"version": VERSION, "build": BUILD} | self._node.status(),
             "settings": lambda _: describe(self._node.settings),
             "metrics": lambda _: self._node.registry.snapshot(),
             "partitions": lambda _: self._shards.describe(),
