@@ -103,8 +103,10 @@ class AdminCommands:
 
     async def _resolve_topic(self, arguments: Arguments) -> dict[str, Any]:
         name = arguments.get("name")
-        if not isinstance(name, str) or self.topic_names is None:
-            raise AdminError("resolve-topic needs a `name`, and a node that has started.")
+        if not isinstance(name, str):
+            raise AdminError("resolve-topic needs a `name`.")
+        if self.topic_names is None:
+            raise AdminError("This node is starting; try again when it is ready.", ErrorCode.COORDINATOR_NOT_AVAILABLE)
         try:
             topic, age_ms, problem = await self.topic_names.resolve(name)
         except NotATopicName:
