@@ -8,13 +8,15 @@ from pathlib import Path
 import click
 
 from holdfast.console import node
-from holdfast.console.broker import broker
 from holdfast.console.compact import compact
 from holdfast.console.dump import dump
 from holdfast.console.history import diff, history
 from holdfast.console.options import split_assignment
 from holdfast.console.snapshots import snapshots
 from holdfast.console.state import find, state
+from holdfast.console.trial.broker import broker
+from holdfast.console.trial.dev import dev
+from holdfast.console.trial.topics import create_topic
 from holdfast.distribution import VERSION
 from holdfast.runtime.build import BUILD
 
@@ -59,10 +61,12 @@ for command in (
     node.readers,
     node.settings,
     node.metrics,
+    dev,
     broker,
     compact,
 ):
     main.add_command(command)
+node.topics.add_command(create_topic)
 
 
 def _keep_examples(command: click.Command) -> None:
