@@ -3,24 +3,26 @@
 import inspect
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 import click
 
 from holdfast.console import node
-from holdfast.console.broker import broker
 from holdfast.console.compact import compact
 from holdfast.console.dump import dump
 from holdfast.console.history import diff, history
 from holdfast.console.options import split_assignment
 from holdfast.console.snapshots import snapshots
 from holdfast.console.state import find, state
+from holdfast.console.trial.broker import broker
+from holdfast.console.trial.dev import dev
+from holdfast.console.trial.topics import create_topic
+from holdfast.distribution import VERSION
 from holdfast.runtime.build import BUILD
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.version_option(version("holdfast"), message=f"holdfast %(version)s ({BUILD})")
+@click.version_option(VERSION, message=f"holdfast %(version)s ({BUILD})")
 def main() -> None:
     """Keep the delivery state of Kafka share groups outside the broker.
 
@@ -59,10 +61,12 @@ for command in (
     node.readers,
     node.settings,
     node.metrics,
+    dev,
     broker,
     compact,
 ):
     main.add_command(command)
+node.topics.add_command(create_topic)
 
 
 def _keep_examples(command: click.Command) -> None:
@@ -74,6 +78,3 @@ def _keep_examples(command: click.Command) -> None:
 
 
 _keep_examples(main)
-
-if __name__ == "__main__":
-    main()

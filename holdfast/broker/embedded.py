@@ -21,7 +21,7 @@ from holdfast.broker.node import BrokerNode, nodes_in
 from holdfast.broker.properties import HOST, NodePorts, choose_ports, is_free, new_kafka_uuid, node_properties
 from holdfast.kafka_clients import KafkaClients
 
-#: Options that make a JVM start sooner and run slower: for tests, never for measurements.
+#: Options that make a JVM start sooner and run slower: for trials and tests, never for measurements.
 FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 _POLL_S = 0.02
@@ -40,6 +40,7 @@ class EmbeddedKafka:
         *,
         brokers: int = 1,
         data_dir: Path | str | None = None,
+        port: int | None = None,
         properties: Mapping[str, str] | None = None,
         jvm_options: Sequence[str] = (),
         heap_mib: int = 512,
@@ -53,6 +54,7 @@ class EmbeddedKafka:
         Args:
             brokers: number of nodes, 1 or more; their ids count from 1.
             data_dir: made if missing; without one, a temporary directory that `close` removes.
+            port: where the only broker listens; without one, a free port is chosen.
             properties: further broker settings by Kafka's names; they win over our defaults.
             jvm_options: for each JVM, after our own; `FAST_START` suits tests.
             heap_mib: most memory for the heap of each JVM.
@@ -62,10 +64,13 @@ class EmbeddedKafka:
             outlives_us: see `BrokerNode.launch`.
 
         Raises:
-            BrokerError: `brokers` is below 1, or `data_dir` holds a cluster of another size.
+            BrokerError: `brokers` is below 1, or more than one is to have the same port, or `data_dir` holds a cluster of another size.
         """
         if brokers < 1:
             raise BrokerError(f"brokers is {brokers}; an embedded cluster needs 1 or more.")
+        if port is not None and brokers > 1:
+            raise BrokerError(f"port is {port} and brokers {brokers}; a port can be chosen for one broker only.")
+        self._port = port
         self._is_temporary = data_dir is None
         self.data_dir = Path(data_dir or tempfile.mkdtemp(prefix="holdfast-kafka-")).absolute()
         self.properties = dict(properties or {})
@@ -74,7 +79,8 @@ class EmbeddedKafka:
         self._stop_timeout_s = stop_timeout_s
         self._start_attempts = start_attempts
         self._outlives_us = outlives_us
-        self.cluster_id, self._ports = self._recall(brokers)
+        self.cluster_id, ports = self._recall(brokers)
+        self._ports = self._with_port(ports)
         self.nodes = tuple(BrokerNode(i, self.data_dir / f"node-{i}") for i in range(1, brokers + 1))
 
     @property
@@ -91,7 +97,11 @@ class EmbeddedKafka:
         for attempt in range(1, self._start_attempts + 1):
             if not all(is_free(port) for ports in self._ports for port in (ports.broker, ports.controller)):
                 self._refuse_if_running()
-                self._ports = choose_ports(len(self.nodes))
+                if self._port is not None and not is_free(self._port):
+                    raise BrokerError(
+                        f"Something listens on {self.bootstrap_servers} already; end it, or choose another port."
+                    )
+                self._ports = self._with_port(choose_ports(len(self.nodes)))
             try:
                 self._launch_and_wait(self.nodes)
                 break
@@ -179,6 +189,10 @@ class EmbeddedKafka:
                 f"{self.data_dir} holds a cluster of {len(ports)} brokers, not {brokers}; choose another directory."
             )
         return told["cluster_id"], ports
+
+    def _with_port(self, ports: list[NodePorts]) -> list[NodePorts]:
+        """Return these ports, with the one that was asked for in its place."""
+        return ports if self._port is None else [NodePorts(broker=self._port, controller=ports[0].controller)]
 
     def _remember(self) -> None:
         ports = [{"broker": ports.broker, "controller": ports.controller} for ports in self._ports]

@@ -23,6 +23,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from holdfast.broker.errors import BrokerError
 from holdfast.broker.locks import file_lock
+from holdfast.distribution import how_to_install
 
 KAFKA_VERSION = "4.3.1"
 LOG4J_VERSION = "2.25.4"
@@ -197,7 +198,7 @@ def _ivy_jar() -> Path:
     found = sorted(jar for place in places or () for jar in Path(place, "jars").glob("ivy-*.jar"))
     if not found:
         raise BrokerError(
-            "Fetching jars needs the Ivy that PySpark carries; install it with: pip install 'holdfast[spark]'."
+            f"Fetching jars needs the Ivy that PySpark carries, not installed here; {how_to_install('broker')}."
         )
     return found[-1]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from holdfast.broker.errors import BrokerError
 from holdfast.broker.jars import BOOTSTRAP_CHECKPOINT, java, kafka_home
+from holdfast.broker.processes import ending_with_us
 from holdfast.broker.properties import new_kafka_uuid, to_properties_text
 
 _POLL_S = 0.02
@@ -80,10 +81,7 @@ class BrokerNode:
             "kafka.Kafka",
             str(self._settings_file),
         ]
-        setpriv = shutil.which("setpriv")
-        if setpriv and not outlives_us:
-            command = [setpriv, "--pdeathsig", "KILL", "--", *command]
-        process = _LAUNCHER.submit(self._spawn, command).result()
+        process = _LAUNCHER.submit(self._spawn, command if outlives_us else ending_with_us(command)).result()
         self._pid_file.write_text(str(process.pid))
         if outlives_us:
             self._wait_recognizable(process)

@@ -7,14 +7,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from holdfast.client.connection import Address, NodeConnection
+from holdfast.client.admin import ask_admin
+from holdfast.client.connection import Address
 from holdfast.client.coordinator import Refusal
-from holdfast.client.errors import AdminRefused, Disconnected, ShareStateError
+from holdfast.client.errors import ShareStateError
 from holdfast.client.nodes import Nodes
 from holdfast.client.persister import Persister
 from holdfast.client.settings import ClientSettings
-from holdfast.records.admin import ADMIN, ADMIN_VERSION, AdminRequest, decode_admin_response, encode_admin_request
-from holdfast.records.compact import MalformedBody
 from holdfast.records.keys import SharePartitionKey
 
 
@@ -28,7 +27,7 @@ class Client(Persister):
             AdminRefused: the node does not know the command, or refused it, or it failed there.
             ClientError: the node could not be reached, or gave no answer.
         """
-        return await self._admin(await self._nodes.any(), command, arguments)
+        return await ask_admin(await self._nodes.any(), command, arguments)
 
     async def admin_of(self, key: SharePartitionKey, command: str, /, **arguments: Any) -> Any:  # noqa: ANN401
         """Run an admin command in the node that coordinates a share partition and return what it gave; one try only.
@@ -43,19 +42,16 @@ class Client(Persister):
             raise ShareStateError(*found)
         # What is remembered may be outdated by the next command; a look-up costs little where a person waits.
         self._coordinators.forget([key])
-        return await self._admin(await self._nodes.to(found), command, arguments)
+        return await ask_admin(await self._nodes.to(found), command, arguments)
 
-    async def _admin(self, connection: NodeConnection, command: str, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
-        version = connection.version_of("HoldfastAdmin", ADMIN, ADMIN_VERSION, ADMIN_VERSION)
-        body = encode_admin_request(AdminRequest(command, arguments))
-        frame, offset = await connection.request(ADMIN, version, body)
-        try:
-            error_code, error_message, result = decode_admin_response(frame, offset)
-        except MalformedBody as error:
-            raise Disconnected(f"The server at {connection.address} breaks the protocol. {error}") from error
-        if error_code:
-            raise AdminRefused(error_code, error_message or f"The node refused the command {command}.")
-        return result
+    async def topic_id(self, name: str) -> bytes:
+        """Return the id of a topic by its name, 16 bytes; remembered for `topic_id_max_age_ms`.
+
+        Raises:
+            AdminRefused: the cluster knows no such topic, or cannot be asked now, which is retriable.
+            ClientError: no node could be reached, or it is not one of Holdfast's: Kafka's brokers look up no names here.
+        """
+        return await self._topic_ids.find(name)
 
     async def find(self, keys: Sequence[SharePartitionKey]) -> list[Address | Refusal]:
         """Return the coordinator of each share partition, or why there is none, in the order of `keys`; one try only.

@@ -10,11 +10,11 @@ import asyncio
 import ssl
 from collections import deque
 from functools import partial
-from importlib.metadata import version as version_of_package
 from typing import Final, NamedTuple, cast
 
 from holdfast.client.errors import ClientError, Disconnected, RequestTimedOut, Unsupported
 from holdfast.client.settings import ClientSettings
+from holdfast.distribution import VERSION
 from holdfast.records.body import BodyReader
 from holdfast.records.compact import MalformedBody, encode_string
 from holdfast.records.frames import LENGTH_SIZE, encode_request, read_length, read_response_header
@@ -22,7 +22,7 @@ from holdfast.records.frames import LENGTH_SIZE, encode_request, read_length, re
 API_VERSIONS: Final = 18
 _API_VERSIONS_VERSION: Final = 3
 _UNSUPPORTED_VERSION: Final = 35
-_CLIENT_SOFTWARE: Final = ("holdfast", version_of_package("holdfast"))
+_CLIENT_SOFTWARE: Final = ("holdfast", VERSION)
 
 
 class Address(NamedTuple):

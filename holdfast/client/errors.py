@@ -74,6 +74,7 @@ class AdminRefused(ClientError):
         super().__init__(message)
         #: Kafka's error code.
         self.code = code
+        self.is_retriable = code in RETRIABLE_CODES
 
 
 def error_name(code: int) -> str:

@@ -7,6 +7,8 @@ a lost answer may have taken effect twice, which these calls bear.
 The forms for many return one result per share partition asked for, in that order, errors included. The single forms
 raise `ShareStateError`.
 
+A topic is given by its name or by its id of 16 bytes. All calls raise `AdminRefused` for a name that the cluster does not know.
+
 Source: KIP-932; what Apache Kafka 4.3.1's persister tries again.
 """
 
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt
@@ -26,12 +28,14 @@ from holdfast.client.errors import (
     REQUEST_TIMED_OUT,
     RETRIABLE_CODES,
     UNKNOWN_SERVER_ERROR,
+    AdminRefused,
     ClientError,
     RequestTimedOut,
     ShareStateError,
 )
 from holdfast.client.nodes import Nodes
 from holdfast.client.settings import ClientSettings
+from holdfast.client.topic_ids import TopicIds
 from holdfast.records import wire
 from holdfast.records.batches import StateBatch
 from holdfast.records.compact import MalformedBody
@@ -85,6 +89,7 @@ class Persister:
         self._nodes = nodes
         self._settings = settings
         self._coordinators = Coordinators(nodes, settings)
+        self._topic_ids = TopicIds(nodes, settings)
         self._sleep = sleep
         self._random = randomness or random.Random()
         #: For the tries after the first.
@@ -99,7 +104,7 @@ class Persister:
     # For one share partition.
 
     async def initialize(
-        self, group_id: str, topic_id: bytes, partition: int, state_epoch: int, start_offset: int
+        self, group_id: str, topic: str | bytes, partition: int, state_epoch: int, start_offset: int
     ) -> InitializeResult:
         """Create the state of a share partition, or raise its state epoch; start offset -1 is "not decided yet".
 
@@ -107,20 +112,20 @@ class Persister:
             ShareStateError: the coordinator refused, or could not be reached.
         """
         asked = InitializePartition(partition, state_epoch, start_offset)
-        return _success(await self.initialize_many(group_id, [(topic_id, asked)]))
+        return _success(await self.initialize_many(group_id, [(topic, asked)]))
 
-    async def read(self, group_id: str, topic_id: bytes, partition: int, leader_epoch: int) -> ReadResult:
+    async def read(self, group_id: str, topic: str | bytes, partition: int, leader_epoch: int) -> ReadResult:
         """Return the state of a share partition and raise its leader epoch; -1 neither checks nor raises it.
 
         Raises:
             ShareStateError: the coordinator refused, or could not be reached.
         """
-        return _success(await self.read_many(group_id, [(topic_id, ReadPartition(partition, leader_epoch))]))
+        return _success(await self.read_many(group_id, [(topic, ReadPartition(partition, leader_epoch))]))
 
     async def write(
         self,
         group_id: str,
-        topic_id: bytes,
+        topic: str | bytes,
         partition: int,
         state_epoch: int,
         leader_epoch: int,
@@ -135,58 +140,62 @@ class Persister:
         """
         batches = tuple(state_batches)
         asked = WritePartition(partition, state_epoch, leader_epoch, start_offset, delivery_complete_count, batches)
-        return _success(await self.write_many(group_id, [(topic_id, asked)]))
+        return _success(await self.write_many(group_id, [(topic, asked)]))
 
-    async def delete(self, group_id: str, topic_id: bytes, partition: int) -> DeleteResult:
+    async def delete(self, group_id: str, topic: str | bytes, partition: int) -> DeleteResult:
         """Delete the state of a share partition.
 
         Raises:
             ShareStateError: the coordinator refused, or could not be reached.
         """
-        return _success(await self.delete_many(group_id, [(topic_id, DeletePartition(partition))]))
+        return _success(await self.delete_many(group_id, [(topic, DeletePartition(partition))]))
 
     async def read_summary(
-        self, group_id: str, topic_id: bytes, partition: int, leader_epoch: int = -1
+        self, group_id: str, topic: str | bytes, partition: int, leader_epoch: int = -1
     ) -> SummaryResult:
         """Return epochs and start offset of a share partition; the leader epoch is ignored, as Kafka does.
 
         Raises:
             ShareStateError: the coordinator refused, or could not be reached.
         """
-        return _success(await self.read_summary_many(group_id, [(topic_id, SummaryPartition(partition, leader_epoch))]))
+        return _success(await self.read_summary_many(group_id, [(topic, SummaryPartition(partition, leader_epoch))]))
 
-    # For many share partitions of one group: (topic id, what is asked) in, results in the same order out.
+    # For many share partitions of one group: (topic, what is asked) in, results in the same order out.
 
     async def initialize_many(
-        self, group_id: str, asked: Sequence[tuple[bytes, InitializePartition]]
+        self, group_id: str, asked: Sequence[tuple[str | bytes, InitializePartition]]
     ) -> list[InitializeResult]:
         """Initialize share partitions."""
         return cast("list[InitializeResult]", await self._call(_INITIALIZE, group_id, asked))
 
-    async def read_many(self, group_id: str, asked: Sequence[tuple[bytes, ReadPartition]]) -> list[ReadResult]:
+    async def read_many(self, group_id: str, asked: Sequence[tuple[str | bytes, ReadPartition]]) -> list[ReadResult]:
         """Read share partitions."""
         return cast("list[ReadResult]", await self._call(_READ, group_id, asked))
 
-    async def write_many(self, group_id: str, asked: Sequence[tuple[bytes, WritePartition]]) -> list[WriteResult]:
+    async def write_many(self, group_id: str, asked: Sequence[tuple[str | bytes, WritePartition]]) -> list[WriteResult]:
         """Write share partitions."""
         return cast("list[WriteResult]", await self._call(_WRITE, group_id, asked))
 
-    async def delete_many(self, group_id: str, asked: Sequence[tuple[bytes, DeletePartition]]) -> list[DeleteResult]:
+    async def delete_many(
+        self, group_id: str, asked: Sequence[tuple[str | bytes, DeletePartition]]
+    ) -> list[DeleteResult]:
         """Delete share partitions."""
         return cast("list[DeleteResult]", await self._call(_DELETE, group_id, asked))
 
     async def read_summary_many(
-        self, group_id: str, asked: Sequence[tuple[bytes, SummaryPartition]]
+        self, group_id: str, asked: Sequence[tuple[str | bytes, SummaryPartition]]
     ) -> list[SummaryResult]:
         """Read the summaries of share partitions."""
         return cast("list[SummaryResult]", await self._call(_SUMMARY, group_id, asked))
 
     # How a call is made.
 
-    async def _call(self, kind: _Kind, group_id: str, asked: Sequence[tuple[bytes, _Request]]) -> list[PartitionResult]:
-        for topic_id, _ in asked:
-            if len(topic_id) != TOPIC_ID_SIZE:
-                raise ValueError(f"A topic id has {TOPIC_ID_SIZE} bytes, not {len(topic_id)}.")
+    async def _call(
+        self, kind: _Kind, group_id: str, asked: Sequence[tuple[str | bytes, _Request]]
+    ) -> list[PartitionResult]:
+        for topic, _ in asked:
+            if isinstance(topic, bytes) and len(topic) != TOPIC_ID_SIZE:
+                raise ValueError(f"A topic id has {TOPIC_ID_SIZE} bytes, not {len(topic)}; a name is a string.")
         call = _Call(kind, group_id, asked)
         # What tenacity does around a call costs more than the call, so only those pay for it that need a second try.
         if await self._try(call) and self._settings.attempts_max > 1:
@@ -196,8 +205,10 @@ class Persister:
     async def _try(self, call: _Call) -> bool:
         """Ask for all that has no final result yet; return whether another try makes sense."""
         open_indexes = call.open_indexes()
-        keys = [call.keys[index] for index in open_indexes]
         try:
+            if call.topic_names:
+                call.set_keys({name: await self._topic_ids.find(name) for name in call.topic_names})
+            keys = [call.keys[index] for index in open_indexes]
             coordinators = await self._coordinators.find(keys)
         except (ClientError, MalformedBody) as error:
             if isinstance(error, ClientError) and not error.is_retriable:
@@ -222,6 +233,10 @@ class Persister:
             await asyncio.gather(*requests)
         still_open = call.open_indexes()
         self._coordinators.forget(call.keys[index] for index in still_open)
+        for index in still_open:
+            topic = call.asked[index][0]
+            if isinstance(topic, str):
+                self._topic_ids.forget(topic)
         return bool(still_open)
 
     async def _ask(self, call: _Call, address: Address, indexes: Sequence[int]) -> None:
@@ -255,13 +270,24 @@ class Persister:
 class _Call:
     """Hold what one call asks for and what it got so far."""
 
-    def __init__(self, kind: _Kind, group_id: str, asked: Sequence[tuple[bytes, Any]]) -> None:
+    def __init__(self, kind: _Kind, group_id: str, asked: Sequence[tuple[str | bytes, Any]]) -> None:
         self.kind = kind
         self.group_id = group_id
         self.asked = asked
-        self.keys = [SharePartitionKey(group_id, topic_id, partition[0]) for topic_id, partition in asked]
+        self.topic_names = {topic for topic, _ in asked if isinstance(topic, str)}
+        #: Of what is asked, in its order; empty until topics given by name have their ids.
+        self.keys: list[SharePartitionKey] = []
+        if not self.topic_names:
+            self.set_keys({})
         #: The latest result of each share partition, None before the first.
         self.results: list[PartitionResult | None] = [None] * len(asked)
+
+    def set_keys(self, topic_ids: Mapping[str, bytes]) -> None:
+        """Take the ids of the topics that are given by name."""
+        self.keys = [
+            SharePartitionKey(self.group_id, topic_ids[topic] if isinstance(topic, str) else topic, partition[0])
+            for topic, partition in self.asked
+        ]
 
     def open_indexes(self) -> list[int]:
         """Return where there is no result yet, or one that may be better next time."""
@@ -275,13 +301,14 @@ class _Call:
         """Return the request for some of the share partitions."""
         topics: dict[bytes, list[PartitionRequest]] = {}
         for index in indexes:
-            topic_id, partition = self.asked[index]
-            topics.setdefault(topic_id, []).append(partition)
+            topics.setdefault(self.keys[index].topic_id, []).append(self.asked[index][1])
         return StateRequest(self.group_id, list(topics.items()))
 
     def fail(self, indexes: Sequence[int], error: Exception) -> None:
         """Note that no answer came for some of the share partitions."""
         error_code = REQUEST_TIMED_OUT if isinstance(error, RequestTimedOut) else NETWORK_EXCEPTION
+        if isinstance(error, AdminRefused):
+            error_code = error.code
         result = self.kind.make_result(error_code, str(error))
         for index in indexes:
             self.results[index] = result

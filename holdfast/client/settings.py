@@ -27,6 +27,10 @@ class ClientSettings:
     share_partitions_per_request_max: int = 1_000
     #: Share partitions whose coordinator is remembered.
     coordinators_cached_max: int = 100_000
+    #: Topics whose ids are remembered by name.
+    topic_ids_cached_max: int = 1_000
+    #: How long; a topic that was deleted and made again has another id.
+    topic_id_max_age_ms: int = 300_000
     #: Largest answer that is taken.
     frame_size_bytes_max: int = 64 * 1024 * 1024
 

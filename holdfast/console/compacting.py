@@ -36,6 +36,7 @@ from holdfast.daemon.logs import LibraryLines, configure_logging
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.snapshot_topic import SnapshotTopicError, ensure_snapshot_topic
 from holdfast.daemon.state_topic import TopicMissing, describe_topic
+from holdfast.distribution import how_to_install
 from holdfast.kafka_clients import KafkaClients
 from holdfast.runtime.broker_connection import ConnectionFailed
 
@@ -164,8 +165,7 @@ def _check_environment() -> None:
     absent = [package for module, package in _PACKAGES.items() if not _is_installed(module)]
     if absent:
         raise Failure(
-            f"The snapshot job needs {', '.join(absent)}, not installed here; "
-            "install what it needs with: pip install 'holdfast[spark]'.",
+            f"The snapshot job needs {', '.join(absent)}, not installed here; {how_to_install('spark')}.",
             Exit.REFUSED_TO_START,
         )
     try:

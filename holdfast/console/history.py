@@ -30,6 +30,7 @@ from holdfast.console.output import (
     state_facts,
     time_text,
 )
+from holdfast.distribution import how_to_install
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import SharePartitionKey, format_key, format_topic_id, parse_topic_id
 
@@ -118,7 +119,9 @@ def _asking_the_past(command: Callable[..., None]) -> Callable[..., None]:
             from holdfast.console.history_files import HistoryFiles
             from holdfast.console.history_log import HistoryLog
         except ImportError:
-            raise Failure("The history is read with pyarrow; install it with: pip install 'holdfast[spark]'") from None
+            raise Failure(
+                f"The history is read with pyarrow, not installed here; {how_to_install('history')}."
+            ) from None
         with ExitStack() as stack:
             log = None
             if no_log:

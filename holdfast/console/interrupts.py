@@ -27,3 +27,23 @@ def set_by(*numbers: Signals) -> Iterator[Event]:
     finally:
         for number, handler in earlier.items():
             signal(number, handler)
+
+
+@contextmanager
+def one_interrupt(*numbers: Signals) -> Iterator[None]:
+    """Raise KeyboardInterrupt at the first of these signals, until the block ends; those after it do nothing.
+
+    So what was begun can be ended in good order, however often somebody presses Ctrl-C. Only the main thread may do so.
+    """
+
+    def interrupt(*_: object) -> None:
+        for number in numbers:
+            signal(number, lambda *_: None)
+        raise KeyboardInterrupt
+
+    earlier = {number: signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal(number, handler)

@@ -155,7 +155,7 @@ def accept(partition: int, reason: str, dry_run: bool, address: str) -> None:
 
 @click.group()
 def topics() -> None:
-    """Decide about topics whose state the node holds.
+    """Make a topic; decide about topics whose state the node holds.
 
     Example: holdfast topics accept-deleted --reason "the shop was closed" --dry-run
     """

@@ -1,7 +1,6 @@
 """What an admin can ask a node to tell or to do; the command line tool calls it by name."""
 
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Any, Protocol
 
 import structlog
@@ -16,6 +15,7 @@ from holdfast.daemon.state_listing import StateListing
 from holdfast.daemon.topic_ends import TooManyQuestions, TopicEndSource
 from holdfast.daemon.topic_names import NotATopicName, TooManyNames, TopicNames
 from holdfast.daemon.upkeep import Upkeep
+from holdfast.distribution import VERSION
 from holdfast.records.admin import reason_problem
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import format_topic_id, parse_topic_id
@@ -54,7 +54,7 @@ class AdminCommands:
     def table(self) -> Mapping[str, AdminCommand]:
         """Return the commands by name."""
         return {
-            "status": lambda _: {"version": version("holdfast"), "build": BUILD} | self._node.status(),
+            "status": lambda _: {"version": VERSION, "build": BUILD} | self._node.status(),
             "settings": lambda _: describe(self._node.settings),
             "metrics": lambda _: self._node.registry.snapshot(),
             "partitions": lambda _: self._shards.describe(),
@@ -115,8 +115,10 @@ class AdminCommands:
 
     async def _resolve_topic(self, arguments: Arguments) -> dict[str, Any]:
         name = arguments.get("name")
-        if not isinstance(name, str) or self.topic_names is None:
-            raise AdminError("resolve-topic needs a `name`, and a node that has started.")
+        if not isinstance(name, str):
+            raise AdminError("resolve-topic needs a `name`.")
+        if self.topic_names is None:
+            raise AdminError("This node is starting; try again when it is ready.", ErrorCode.COORDINATOR_NOT_AVAILABLE)
         try:
             topic, age_ms, problem = await self.topic_names.resolve(name)
         except NotATopicName:

@@ -141,8 +141,9 @@ class LogSettings(Component):
     def _check(self) -> Self:
         if self.state_topic_min_isr > self.state_topic_replication_factor:
             raise ValueError(
-                f"share.coordinator.state.topic.min.isr is {self.state_topic_min_isr} and the replication factor "
-                f"{self.state_topic_replication_factor}; min.isr must be at most the replication factor, or no write would count"
+                f"share.coordinator.state.topic.min.isr is {self.state_topic_min_isr} and share.coordinator.state.topic.replication.factor "
+                f"{self.state_topic_replication_factor}; min.isr must be at most the replication factor, or no write would count: "
+                f"--set share.coordinator.state.topic.min.isr={self.state_topic_replication_factor}"
             )
         silence_least_ms = _FETCHES_PER_SILENCE * self.fetch_wait_ms
         if self.leader_silence_max_ms < silence_least_ms:

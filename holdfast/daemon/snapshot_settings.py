@@ -61,7 +61,7 @@ class SnapshotSettings(Component):
     run: bool = setting(
         False,
         "Whether this node runs the job, as a child process that it starts again when it ends. Needs Java 17 and "
-        "the extra `holdfast[spark]`, and `snapshots.checkpoint.dir`.",
+        "the extra `spark` of `holdfast-kafka`, and `snapshots.checkpoint.dir`.",
     )
     checkpoint_dir: str = setting(
         "",

@@ -103,11 +103,21 @@ def make_state_topic(admin: AdminClient, settings: LogSettings) -> None:
             return
         if cause.code() == KafkaError.INVALID_REPLICATION_FACTOR:
             raise StateTopicError(
-                f"The state topic {settings.state_topic} cannot be made with {settings.state_topic_replication_factor} copies, "
-                "because the cluster has fewer brokers; add brokers, or lower share.coordinator.state.topic.replication.factor "
-                "and share.coordinator.state.topic.min.isr."
+                _too_few_brokers(len(admin.list_topics(timeout=timeout_s).brokers), settings)
             ) from None
         raise StateTopicError(f"The state topic {settings.state_topic} cannot be made: {cause.str()}.") from None
+
+
+def _too_few_brokers(broker_count: int, settings: LogSettings) -> str:
+    lowered = {
+        "share.coordinator.state.topic.replication.factor": settings.state_topic_replication_factor,
+        "share.coordinator.state.topic.min.isr": settings.state_topic_min_isr,
+    }
+    flags = " ".join(f"--set {name}={broker_count}" for name, value in lowered.items() if value > broker_count)
+    return (
+        f"The state topic {settings.state_topic} cannot be made with {settings.state_topic_replication_factor} copies on a cluster of "
+        f"{broker_count} broker{'s' if broker_count > 1 else ''}; add brokers, or lower what they cannot hold: {flags}"
+    )
 
 
 def describe_topic(admin: AdminClient, name: str, timeout_ms: int) -> tuple[StateTopic, Mapping[str, str]]:

@@ -21,7 +21,9 @@ _PIP: Final = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--py
 
 def wheel(build: str) -> Path:
     """Return the wheel of a build, pure or compiled, as `make wheel` leaves it in `dist`."""
-    found = [path for path in sorted((ROOT / "dist").glob("holdfast-*.whl")) if is_pure(path) == (build == "pure")]
+    found = [
+        path for path in sorted((ROOT / "dist").glob("holdfast_kafka-*.whl")) if is_pure(path) == (build == "pure")
+    ]
     assert len(found) == 1, f"dist has {len(found)} {build} wheels; `make wheel` builds one"
     return found[0]
 

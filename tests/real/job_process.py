@@ -22,7 +22,7 @@ class JobProcess:
         self._log_file = directory / "job.log"
         settings = {"snapshots.worker.start.attempts.max": 100} | settings
         flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-        self._command = [sys.executable, "-m", "holdfast.cli", "compact", "--json", *flags]
+        self._command = [sys.executable, "-m", "holdfast", "compact", "--json", *flags]
         self._process: subprocess.Popen[bytes] | None = None
 
     def launch(self, *more: str) -> None:

@@ -75,7 +75,7 @@ class NodeProcess:
     def launch(self) -> None:
         """Start the process."""
         flags = [part for name, value in self._settings.items() for part in ("--set", f"{name}={value}")]
-        command = [sys.executable, "-m", "holdfast.cli", "serve", *flags]
+        command = [sys.executable, "-m", "holdfast", "serve", *flags]
         with self._log_file.open("ab") as said:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
 

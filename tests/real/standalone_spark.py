@@ -94,7 +94,7 @@ def standalone_spark(directory: Path, workers: int) -> Iterator[str]:
 
 def run_holdfast(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command of ours in an environment for Spark, and in a directory without our code."""
-    command = [sys.executable, "-m", "holdfast.cli", *arguments]
+    command = [sys.executable, "-m", "holdfast", *arguments]
     return subprocess.run(
         command, env=environment(), cwd=directory, capture_output=True, text=True, timeout=SPARK_PATIENCE_S, check=False
     )

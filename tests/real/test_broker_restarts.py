@@ -58,7 +58,7 @@ SILENCES: Final = ("no broker answers", "a broker does not answer", "log partiti
 
 def holdfast(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line tool."""
-    return subprocess.run([sys.executable, "-m", "holdfast.cli", *arguments], capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-m", "holdfast", *arguments], capture_output=True, text=True)
 
 
 def threads_of_librdkafka(process: int) -> list[str]:

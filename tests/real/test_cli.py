@@ -116,7 +116,7 @@ def test_following_shows_what_comes_until_it_is_interrupted(
         command = [
             sys.executable,
             "-m",
-            "holdfast.cli",
+            "holdfast",
             "dump",
             topic,
             "--bootstrap-server",

@@ -137,7 +137,7 @@ def test_a_log_that_is_cut_after_its_start_was_asked_is_named(past: Past, monkey
 def test_following_tells_what_comes(past: Past) -> None:
     log, key = past.log, max(past.log.states)
     named = (key.group_id, format_topic_id(key.topic_id), str(key.partition))
-    command = [sys.executable, "-m", "holdfast.cli", *past.arguments("history", *named, "--follow")]
+    command = [sys.executable, "-m", "holdfast", *past.arguments("history", *named, "--follow")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
         try:
             assert following.stdout is not None

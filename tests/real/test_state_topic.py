@@ -74,6 +74,17 @@ async def test_a_missing_topic_is_made_with_what_the_log_needs(
     assert named[made.name].topic_id == made.topic_id, "librdkafka's id and the wire's are the same 16 bytes"
 
 
+async def test_a_cluster_of_one_broker_names_the_two_settings_that_it_needs(
+    admin: AdminClient, metadata: MetadataClient, topic: str, kafka: str
+) -> None:
+    with pytest.raises(StateTopicError) as refused:
+        await ensure_state_topic(admin, metadata, LogSettings(state_topic=topic), kafka)
+    assert str(refused.value) == (
+        f"The state topic {topic} cannot be made with 3 copies on a cluster of 1 broker; add brokers, or lower what they cannot hold: "
+        "--set share.coordinator.state.topic.replication.factor=1 --set share.coordinator.state.topic.min.isr=1"
+    )
+
+
 async def test_two_nodes_that_make_the_topic_at_once_get_the_same_one(
     admin: AdminClient, metadata: MetadataClient, settings: LogSettings, kafka: str
 ) -> None:

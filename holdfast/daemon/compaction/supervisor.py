@@ -26,7 +26,7 @@ from holdfast.daemon.settings import Settings
 
 _log = structlog.get_logger(__name__)
 
-COMMAND: Final = (sys.executable, "-m", "holdfast.cli", "compact", "--supervised")
+COMMAND: Final = (sys.executable, "-m", "holdfast", "compact", "--supervised")
 
 #: A report has some hundred bytes for each log partition; a longer line is cut.
 _LINE_BYTES_MAX: Final = 16 * 1024 * 1024

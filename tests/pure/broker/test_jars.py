@@ -117,5 +117,5 @@ def test_new_java_is_taken(java_home: Path, version: str) -> None:
 def test_missing_pyspark_is_named_with_the_fix(java_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_java(java_home)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(BrokerError, match=r"pip install 'holdfast\[spark\]'"):
+    with pytest.raises(BrokerError, match=r"the extra \[broker\] of holdfast-kafka, from the wheel"):
         jars()

@@ -28,6 +28,7 @@ from holdfast.daemon.compaction.errors import CompactionError
 from holdfast.daemon.compaction.progress import Progress, from_json
 from holdfast.daemon.compaction.report import BatchReport
 from holdfast.daemon.compaction.topics import Topics
+from holdfast.distribution import how_to_install
 from tests.pure.daemon.compaction.reports import batch, partition
 
 SETTINGS = {"kafka.bootstrap.servers": "127.0.0.1:1", "snapshots.checkpoint.dir": "/checkpoint"}
@@ -91,8 +92,7 @@ def test_packages_that_are_missing_are_named_with_what_installs_them(monkeypatch
     result = compact()
     assert result.exit_code == Exit.REFUSED_TO_START
     assert result.stderr == (
-        "Error: The snapshot job needs pyspark, pandas, not installed here; "
-        "install what it needs with: pip install 'holdfast[spark]'.\n"
+        f"Error: The snapshot job needs pyspark, pandas, not installed here; {how_to_install('spark')}.\n"
     )
 
 

@@ -32,7 +32,7 @@ def test_a_setting_without_effect_is_told_in_the_log_and_a_kafka_that_is_not_the
     }
     flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     ended = subprocess.run(
-        [sys.executable, "-m", "holdfast.cli", "serve", *flags],
+        [sys.executable, "-m", "holdfast", "serve", *flags],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,11 +25,13 @@ from holdfast.client import (
 from holdfast.client.client import parse_address
 from holdfast.client.connection import Address, NodeConnection, open_connection
 from holdfast.client.nodes import Nodes
+from holdfast.daemon.admin import AdminCommand, AdminError
 from holdfast.daemon.cluster_view import Node
+from holdfast.daemon.errors import ErrorCode
 from holdfast.records import frames, wire
 from holdfast.records.batches import StateBatch
 from holdfast.records.compact import encode_string
-from holdfast.records.keys import SharePartitionKey, log_partition
+from holdfast.records.keys import SharePartitionKey, format_topic_id, log_partition
 from holdfast.records.results import (
     DeletePartition,
     DeleteResult,
@@ -67,7 +69,12 @@ class World:
 
 
 @asynccontextmanager
-async def world(answer: Answer | None = None, node_count: int = 1, **settings: Any) -> AsyncIterator[World]:
+async def world(
+    answer: Answer | None = None,
+    node_count: int = 1,
+    commands: Mapping[str, AdminCommand] | None = None,
+    **settings: Any,
+) -> AsyncIterator[World]:
     """Give a client of some nodes, which own the log partitions in turn and answer with what `answer` returns."""
     waits: list[float] = []
 
@@ -75,7 +82,7 @@ async def world(answer: Answer | None = None, node_count: int = 1, **settings: A
         waits.append(wait_s)
 
     async with AsyncExitStack() as stack:
-        served = [await stack.enter_async_context(serve(commands={"echo": lambda a: a})) for _ in range(node_count)]
+        served = [await stack.enter_async_context(serve(commands=commands)) for _ in range(node_count)]
         nodes = [Node(index, "127.0.0.1", each.server.port) for index, each in enumerate(served)]
         for each in served:
             each.cluster.nodes = nodes
@@ -217,6 +224,97 @@ async def test_the_coordinator_is_looked_up_once_and_again_when_it_moved() -> No
         assert await w.client.write("g", TOPIC_ID, 1, 1, 1, -1, []) == WriteResult()
         assert len(w.asked(1 - owner)) == before + 1
         assert len(w.waits) == 1
+
+
+async def test_a_topic_is_given_by_its_name_which_is_looked_up_once() -> None:
+    looked_up: list[str] = []
+    async with world(
+        commands={"resolve-topic": resolving({"orders": TOPIC_ID, "bills": OTHER_TOPIC_ID}, looked_up)}
+    ) as w:
+        assert await w.client.topic_id("orders") == TOPIC_ID
+        await w.client.initialize("g", "orders", 0, state_epoch=1, start_offset=0)
+        await asyncio.gather(*(w.client.write("g", "bills", 1, 1, 1, -1, []) for _ in range(5)))
+        asked: list[tuple[str | bytes, ReadPartition]] = [
+            ("bills", ReadPartition(1, -1)),
+            (TOPIC_ID, ReadPartition(2, -1)),
+            ("orders", ReadPartition(3, -1)),
+        ]
+        assert await w.client.read_many("g", asked) == [ReadResult()] * 3
+        await w.client.delete("g", "orders", 4)
+        await w.client.read_summary("g", "orders", 5)
+        assert looked_up == ["orders", "bills"]
+        requests = [request for _, request in w.served[0].service.requests]
+        assert [topic_id for request in requests for topic_id, _ in request.topics] == [
+            *([TOPIC_ID] + [OTHER_TOPIC_ID] * 5),
+            *(OTHER_TOPIC_ID, TOPIC_ID),
+            *([TOPIC_ID] * 2),
+        ]
+
+
+async def test_the_memory_of_topic_ids_is_bounded_and_grows_old() -> None:
+    looked_up: list[str] = []
+    resolve = resolving({"a": TOPIC_ID, "b": TOPIC_ID, "c": TOPIC_ID}, looked_up)
+    async with world(commands={"resolve-topic": resolve}, topic_ids_cached_max=2) as w:
+        for name in ("a", "b", "c", "c", "b", "a"):
+            await w.client.topic_id(name)
+        assert looked_up == ["a", "b", "c", "a"]
+    looked_up.clear()
+    async with world(commands={"resolve-topic": resolve}, topic_id_max_age_ms=1) as w:
+        await w.client.topic_id("a")
+        believed_until = w.client._topic_ids._known["a"][1]
+        await wait_until(lambda: asyncio.get_running_loop().time() > believed_until)
+        await w.client.topic_id("a")
+        assert looked_up == ["a", "a"]
+
+
+async def test_a_topic_that_was_made_again_is_looked_up_again() -> None:
+    ids = {"orders": TOPIC_ID}
+
+    def answer(api_key: int, key: SharePartitionKey, asked: Any) -> PartitionResult:
+        if key.topic_id == TOPIC_ID:
+            ids["orders"] = OTHER_TOPIC_ID
+            return WriteResult(3, "unknown")
+        return WriteResult()
+
+    async with world(answer, commands={"resolve-topic": resolving(ids, [])}) as w:
+        assert await w.client.write("g", "orders", 1, 1, 1, -1, []) == WriteResult()
+        assert len(w.waits) == 1
+
+
+async def test_a_name_that_kafka_does_not_know_is_final_and_a_kafka_that_is_away_is_waited_for() -> None:
+    looked_up: list[str] = []
+    resolve = resolving({"orders": TOPIC_ID}, looked_up)
+
+    def away_at_first(arguments: dict[str, Any]) -> object:
+        if not looked_up:
+            looked_up.append("nobody")
+            raise AdminError("Kafka cannot be reached.", ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return {**resolve(arguments), "warning": "Kafka cannot be reached; this is what it said before."}
+
+    async with world(commands={"resolve-topic": away_at_first}) as w:
+        assert await w.client.write("g", "orders", 1, 1, 1, -1, []) == WriteResult()
+        assert len(w.waits) == 1
+        await w.client.topic_id("orders")
+        assert looked_up == ["nobody", "orders", "orders"], "what Kafka did not say now is not remembered"
+        with pytest.raises(AdminRefused, match="knows no topic 'odrers'"):
+            await w.client.write("g", "odrers", 1, 1, 1, -1, [])
+        assert len(w.waits) == 1
+    async with world(commands={"resolve-topic": lambda _: {"topic_id": "short"}}) as w:
+        with pytest.raises(Disconnected, match="names no topic id for 'orders'"):
+            await w.client.topic_id("orders")
+
+
+def resolving(ids: Mapping[str, bytes], looked_up: list[str]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return the look-up of these topics, which notes what it was asked for."""
+
+    def resolve(arguments: dict[str, Any]) -> dict[str, Any]:
+        name = arguments["name"]
+        looked_up.append(name)
+        if name not in ids:
+            raise AdminError(f"The cluster knows no topic {name!r}.")
+        return {"topic_id": format_topic_id(ids[name])}
+
+    return resolve
 
 
 async def test_the_memory_of_coordinators_is_bounded() -> None:
@@ -364,7 +462,7 @@ async def test_requests_in_flight_are_bounded() -> None:
 
 async def test_bad_arguments_are_one_clear_error() -> None:
     async with world() as w:
-        with pytest.raises(ValueError, match="A topic id has 16 bytes, not 3"):
+        with pytest.raises(ValueError, match="A topic id has 16 bytes, not 3; a name is a string"):
             await w.client.delete("g", b"abc", 1)
         with pytest.raises(ValueError, match="A number does not fit its field"):
             await w.client.read("g", TOPIC_ID, 1, leader_epoch=1 << 40)

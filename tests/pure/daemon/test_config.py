@@ -213,7 +213,7 @@ def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        ({"share.coordinator.state.topic.min.isr": 4}, "min.isr must be at most the replication factor"),
+        ({"share.coordinator.state.topic.min.isr": 4}, "would count: --set share.coordinator.state.topic.min.isr=3"),
         ({"listen": "0.0.0.0:9492"}, "set advertised_listener as well"),
         ({"advertised_listener": "0.0.0.0:9492"}, "advertised_listener must be an address that clients can connect to"),
         ({"load_timeout_ms": 1_000}, "load_stall_ms must be at most load_timeout_ms"),

@@ -30,6 +30,7 @@ from holdfast.daemon.settings import ShutdownSettings
 from holdfast.daemon.snapshot_metrics import SnapshotMetrics
 from holdfast.daemon.snapshot_topic import find_snapshot_problems
 from holdfast.daemon.state_topic import FIXED_CONFIG, StateTopic, find_problems
+from holdfast.distribution import NAME
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
 from holdfast.runtime.follower import _damage_error, _read_error
@@ -296,13 +297,20 @@ def pins(name: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "extra"), [("requirements", ""), ("requirements-spark", "spark"), ("requirements-build", "compile")]
+    ("name", "extra"),
+    [
+        ("requirements", ""),
+        ("requirements-spark", "spark"),
+        ("requirements-spark", "history"),
+        ("requirements-spark", "broker"),
+        ("requirements-build", "compile"),
+    ],
 )
 def test_a_lock_is_a_part_of_the_whole_and_holds_all_that_is_needed(name: str, extra: str) -> None:
     # `uv pip compile --generate-hashes --no-header --no-annotate -c requirements.lock --extra ‹extra› pyproject.toml` makes it.
     lock, whole = pins(f"deploy/{name}.lock"), pins("requirements.lock")
     assert {package: whole.get(package) for package in lock} == lock
-    assert needed_of("holdfast", extra) <= lock.keys()
+    assert needed_of(NAME, extra) <= lock.keys()
 
 
 def needed_of(package: str, extra: str) -> set[str]:

@@ -179,3 +179,25 @@ def names_of_tests(file: Path) -> set[str]:
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
+
+
+def installed_by_name(text: str) -> list[str]:
+    """Return the lines that install something of ours from a package index, where nothing of ours is."""
+    return [
+        line
+        for line in text.splitlines()
+        if re.search(r"\bpip3? install(\s+[\w\-\[\]]+)*\s+['\"]?holdfast", line) or "holdfast[" in line
+    ]
+
+
+def test_what_installs_by_name_is_found() -> None:
+    lines = ["pip install holdfast", "$ bin/pip install 'holdfast[spark]'", "the extra `holdfast[spark]`"]
+    lines += ["pip install -U holdfast-kafka[history]"]
+    assert installed_by_name("\n".join(lines)) == lines
+    assert installed_by_name("pip install 'dist/holdfast_kafka-0.1.0-py3-none-any.whl[history]'") == []
+
+
+def test_nothing_tells_to_install_by_name_what_is_somebody_elses() -> None:
+    texts = [*PAGES, ROOT / "Makefile", ROOT / "Dockerfile", *(ROOT / "holdfast").rglob("*.py")]
+    texts += [path for path in (ROOT / "deploy").rglob("*") if path.suffix in (".py", ".service")]
+    assert {name_of(path): found for path in texts if (found := installed_by_name(path.read_text()))} == {}

@@ -1,0 +1,65 @@
+"""`holdfast dev` and `topics create`, where no Kafka is needed: what they refuse, and what they say."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli import main
+from holdfast.console.interrupts import one_interrupt
+from holdfast.console.outcomes import Exit
+
+
+def run(*arguments: str) -> Result:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exception is None or isinstance(result.exception, SystemExit), "a traceback reached the user"
+    return result
+
+
+def test_a_dry_run_says_what_topic_would_be_made() -> None:
+    dry = run("topics", "create", "orders", "--dry-run", "--bootstrap-server", "127.0.0.1:1")
+    assert (dry.exit_code, dry.stdout) == (Exit.DONE, "")
+    assert dry.stderr == (
+        "The topic orders would be made with 1 partition and as many copies as the cluster is set to, unless it exists.\n"
+        "Nothing was changed (--dry-run).\n"
+    )
+
+
+def test_a_kafka_that_is_not_there_is_named() -> None:
+    result = run("topics", "create", "orders", "--bootstrap-server", "127.0.0.1:1", "--timeout", "0.2")
+    assert result.exit_code == Exit.UNREACHABLE
+    assert "is --bootstrap-server right? `holdfast dev` starts a Kafka" in result.stderr
+
+
+def test_a_property_that_kafka_does_not_know_is_named() -> None:
+    result = run("topics", "create", "orders", "--kafka", "no.such=1")
+    assert result.exit_code == Exit.WRONG_USAGE
+    assert "no.such" in result.stderr
+
+
+def test_dev_looks_at_its_addresses_before_it_starts_anything() -> None:
+    wrong = run("dev", "--listen", "nowhere")
+    assert (wrong.exit_code, "is not host:port" in wrong.stderr) == (Exit.WRONG_USAGE, True)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = run("dev", "--kafka-port", port)
+    assert (result.exit_code, result.stderr) == (
+        Exit.FAILED,
+        f"Error: Something listens on port {port} already; end it, or name another port by --kafka-port.\n",
+    )
+
+
+def test_only_the_first_signal_interrupts() -> None:
+    reached = False
+    with one_interrupt(signal.SIGINT, signal.SIGTERM):
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+        reached = True
+    assert reached
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -1,0 +1,35 @@
+"""What is installed has a name that nobody else has, and its messages name a wheel that can be installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from holdfast.distribution import NAME, VERSION, how_to_install
+from tests.waiting import PATIENCE_S
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+
+
+def test_the_name_and_the_version_are_the_projects() -> None:
+    assert (PROJECT["name"], PROJECT["version"]) == (NAME, VERSION)
+
+
+@pytest.mark.parametrize("extra", ["history", "broker", "spark"])
+def test_an_extra_is_installed_from_a_wheel_that_is_named(extra: str) -> None:
+    told = how_to_install(extra)
+    assert extra in PROJECT["optional-dependencies"]
+    assert told.startswith(f"install the extra [{extra}] of holdfast-kafka, from the wheel that `make wheel` builds: ")
+    assert f"pip install 'dist/holdfast_kafka-{VERSION}-" in told
+    assert told.endswith(f".whl[{extra}]'")
+
+
+def test_the_module_is_the_tool() -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "holdfast", "--version"], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
+    assert told.stdout.startswith(f"holdfast {VERSION} (")
