@@ -12,7 +12,8 @@ from holdfast.broker.embedded import (
     stop_detached,
 )
 from holdfast.broker.errors import BrokerError
-from holdfast.broker.jars import KAFKA_VERSION, cache_dir, classpath, jars, java
+from holdfast.broker.jars import KAFKA_VERSION, cache_dir, classpath, jars
+from holdfast.broker.java import java
 
 __all__ = [
     "FAST_START",

@@ -41,6 +41,7 @@ class EmbeddedKafka:
         brokers: int = 1,
         data_dir: Path | str | None = None,
         port: int | None = None,
+        unpacked_kafka: Path | None = None,
         properties: Mapping[str, str] | None = None,
         jvm_options: Sequence[str] = (),
         heap_mib: int = 512,
@@ -55,6 +56,7 @@ class EmbeddedKafka:
             brokers: number of nodes, 1 or more; their ids count from 1.
             data_dir: made if missing; without one, a temporary directory that `close` removes.
             port: where the only broker listens; without one, a free port is chosen.
+            unpacked_kafka: where a release of Kafka was unpacked; without one, its jars are fetched.
             properties: further broker settings by Kafka's names; they win over our defaults.
             jvm_options: for each JVM, after our own; `FAST_START` suits tests.
             heap_mib: most memory for the heap of each JVM.
@@ -81,7 +83,7 @@ class EmbeddedKafka:
         self._outlives_us = outlives_us
         self.cluster_id, ports = self._recall(brokers)
         self._ports = self._with_port(ports)
-        self.nodes = tuple(BrokerNode(i, self.data_dir / f"node-{i}") for i in range(1, brokers + 1))
+        self.nodes = tuple(BrokerNode(i, self.data_dir / f"node-{i}", unpacked_kafka) for i in range(1, brokers + 1))
 
     @property
     def bootstrap_servers(self) -> str:
@@ -267,13 +269,19 @@ def _check_alive(nodes: Sequence[BrokerNode], deadline: float) -> None:
 
 
 def start_detached(
-    data_dir: Path | str, *, brokers: int = 1, properties: Mapping[str, str] | None = None, heap_mib: int = 512
+    data_dir: Path | str,
+    *,
+    brokers: int = 1,
+    unpacked_kafka: Path | None = None,
+    properties: Mapping[str, str] | None = None,
+    heap_mib: int = 512,
 ) -> str:
     """Start a cluster that outlives this process, and return its bootstrap servers.
 
     Args:
         data_dir: where it lives; `stop_detached` finds it there, and so does a later start.
         brokers: number of nodes.
+        unpacked_kafka: see `EmbeddedKafka`.
         properties: further broker settings by Kafka's names.
         heap_mib: most memory for the heap of each JVM.
 
@@ -281,7 +289,12 @@ def start_detached(
         BrokerError: it runs already or does not start.
     """
     kafka = EmbeddedKafka(
-        brokers=brokers, data_dir=data_dir, properties=properties, heap_mib=heap_mib, outlives_us=True
+        brokers=brokers,
+        data_dir=data_dir,
+        unpacked_kafka=unpacked_kafka,
+        properties=properties,
+        heap_mib=heap_mib,
+        outlives_us=True,
     )
     return kafka.start().bootstrap_servers
 

@@ -12,7 +12,8 @@ from importlib import resources
 from pathlib import Path
 
 from holdfast.broker.errors import BrokerError
-from holdfast.broker.jars import BOOTSTRAP_CHECKPOINT, java, kafka_home
+from holdfast.broker.jars import BOOTSTRAP_CHECKPOINT, kafka_home
+from holdfast.broker.java import java
 from holdfast.broker.processes import ending_with_us
 from holdfast.broker.properties import new_kafka_uuid, to_properties_text
 
@@ -31,8 +32,9 @@ class BrokerNode:
     this run and the one before), `jvm.log`, `kafka.pid` while it runs, and `data/`.
     """
 
-    def __init__(self, node_id: int, directory: Path) -> None:
+    def __init__(self, node_id: int, directory: Path, unpacked_kafka: Path | None = None) -> None:
         self.node_id = node_id
+        self._unpacked_kafka = unpacked_kafka
         self.directory = directory
         self.data_dir = directory / "data"
         self._settings_file = directory / "server.properties"
@@ -44,7 +46,7 @@ class BrokerNode:
         if (self.data_dir / "meta.properties").exists():
             return
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(kafka_home() / BOOTSTRAP_CHECKPOINT, self.data_dir / BOOTSTRAP_CHECKPOINT)
+        shutil.copyfile(kafka_home(self._unpacked_kafka) / BOOTSTRAP_CHECKPOINT, self.data_dir / BOOTSTRAP_CHECKPOINT)
         identity = {
             "version": "1",
             "cluster.id": cluster_id,
@@ -74,7 +76,7 @@ class BrokerNode:
             shutil.copyfile(log_settings, self.directory / log_settings.name)
         command = [
             java(),
-            *("-cp", str(kafka_home() / "*")),
+            *("-cp", str(kafka_home(self._unpacked_kafka) / "*")),
             f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
             f"-Dholdfast.log.dir={self.directory}",
             *jvm_options,

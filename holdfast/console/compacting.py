@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.live import Live
 
 from holdfast.broker import BrokerError
-from holdfast.broker.jars import java
+from holdfast.broker.java import java
 from holdfast.console.compact_view import line_of, view_of
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.daemon.compaction.child_lines import ChildLines

@@ -21,7 +21,14 @@ from holdfast.daemon.settings import Settings
 ENVIRONMENT_PREFIX: Final = "HOLDFAST_"
 #: Variables that are read elsewhere and are no settings.
 RESERVED_VARIABLES: Final = frozenset(
-    {"HOLDFAST_CONFIG", "HOLDFAST_BOOTSTRAP", "HOLDFAST_BROKER", "HOLDFAST_CACHE", "HOLDFAST_DEV_KAFKA_PORT"}
+    {
+        "HOLDFAST_CONFIG",
+        "HOLDFAST_BOOTSTRAP",
+        "HOLDFAST_BROKER",
+        "HOLDFAST_CACHE",
+        "HOLDFAST_DEV_KAFKA_PORT",
+        "HOLDFAST_KAFKA_HOME",
+    }
 )
 
 _KAFKA = "kafka."

@@ -14,6 +14,13 @@ _data_dir_option = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     help="Where it lives; the same directory gives the same cluster again. Default: `broker` in the cache directory.",
 )
+kafka_home_option = click.option(
+    "--kafka-home",
+    envvar="HOLDFAST_KAFKA_HOME",
+    show_envvar=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Where a release of Kafka is unpacked; otherwise its jars (55 MB) are fetched once, by the extra `broker` or by mvn.",
+)
 
 
 @click.group()
@@ -27,8 +34,9 @@ def broker() -> None:
 @broker.command()
 @_data_dir_option
 @click.option("--brokers", type=click.IntRange(1, 9), default=1, show_default=True, help="Number of brokers.")
+@kafka_home_option
 @json_option
-def start(data_dir: Path | None, brokers: int, as_json: bool) -> None:
+def start(data_dir: Path | None, brokers: int, kafka_home: Path | None, as_json: bool) -> None:
     """Start it, and print its bootstrap servers; the first start fetches Kafka's jars (55 MB).
 
     Example: holdfast broker start
@@ -39,7 +47,7 @@ def start(data_dir: Path | None, brokers: int, as_json: bool) -> None:
         _tell(running, as_json)
         return
     try:
-        _tell(start_detached(data_dir, brokers=brokers), as_json)
+        _tell(start_detached(data_dir, brokers=brokers, unpacked_kafka=kafka_home), as_json)
     except BrokerError as error:
         raise Failure(str(error)) from None
 

@@ -19,6 +19,7 @@ from holdfast.console.interrupts import one_interrupt
 from holdfast.console.options import ADDRESS_DEFAULT, json_option
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.output import print_json, say
+from holdfast.console.trial.broker import kafka_home_option
 from holdfast.console.trial.node_process import NodeProcess
 from holdfast.console.trial.topics import CLUSTERS_DEFAULT, make_topic
 from holdfast.kafka_clients import KafkaClients
@@ -55,6 +56,7 @@ _POLL_S: Final = 0.1
     show_default=True,
     help=f"Where Kafka listens, on {HOST}.",
 )
+@kafka_home_option
 @click.option(
     "--start-timeout",
     "start_timeout_s",
@@ -70,6 +72,7 @@ def dev(
     data_dir: Path | None,
     listen: str,
     kafka_port: int,
+    kafka_home: Path | None,
     start_timeout_s: float,
     as_json: bool,
 ) -> None:
@@ -83,7 +86,7 @@ def dev(
     try:
         with one_interrupt(SIGINT, SIGTERM, SIGHUP), ExitStack() as running:
             try:
-                kafka, node = _start(running, data_dir, listen, kafka_port, start_timeout_s)
+                kafka, node = _start(running, data_dir, listen, kafka_port, kafka_home, start_timeout_s)
                 made = [
                     make_topic(_clients(kafka), name, 1, CLUSTERS_DEFAULT, start_timeout_s).topic for name in topics
                 ]
@@ -112,7 +115,12 @@ def _check(listen: str, kafka_port: int) -> None:
 
 
 def _start(
-    running: ExitStack, data_dir: Path | None, listen: str, kafka_port: int, start_timeout_s: float
+    running: ExitStack,
+    data_dir: Path | None,
+    listen: str,
+    kafka_port: int,
+    kafka_home: Path | None,
+    start_timeout_s: float,
 ) -> tuple[EmbeddedKafka, NodeProcess]:
     """Start both, and leave it to `running` to end them."""
     directory = running.enter_context(_directory(data_dir))
@@ -123,7 +131,11 @@ def _start(
             f"Another `holdfast dev` runs in {directory}; end it, or name another directory by --data-dir."
         ) from None
     kafka = EmbeddedKafka(
-        data_dir=directory / "kafka", port=kafka_port, jvm_options=FAST_START, start_timeout_s=start_timeout_s
+        data_dir=directory / "kafka",
+        port=kafka_port,
+        unpacked_kafka=kafka_home,
+        jvm_options=FAST_START,
+        start_timeout_s=start_timeout_s,
     )
     # What a clean stop would save is about to be removed, where the directory is a temporary one.
     running.callback(kafka.stop if data_dir is not None else kafka.kill)

@@ -1,13 +1,17 @@
 """Fetching Kafka's jars: once, whole, and with a plain word when it cannot be done."""
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from holdfast.broker import KAFKA_VERSION, BrokerError, cache_dir, classpath, jars, java
+from holdfast.broker.jars import LOG4J_VERSION, SPARK_KAFKA_VERSION, kafka_home, spark_kafka_jars
+from holdfast.distribution import how_to_install
 from tests.waiting import PATIENCE_S
 
 #: Stands in for Java: says a version, plays Ivy (writes a jar, notes that it ran) and Kafka's storage tool.
@@ -114,8 +118,69 @@ def test_new_java_is_taken(java_home: Path, version: str) -> None:
     assert java() == str(java_home / "bin" / "java")
 
 
-def test_missing_pyspark_is_named_with_the_fix(java_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install_java(java_home)
+@pytest.fixture
+def no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(BrokerError, match=r"the extra \[broker\] of holdfast-kafka, from the wheel"):
+
+
+@pytest.mark.usefixtures("no_pyspark")
+def test_one_line_names_all_ways_where_nothing_can_fetch(java_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_java(java_home)
+    monkeypatch.setenv("PATH", str(java_home / "bin"))
+    with pytest.raises(BrokerError) as refused:
         jars()
+    assert str(refused.value) == (
+        f"The jars of Apache Kafka {KAFKA_VERSION} are fetched by the Ivy that PySpark carries or by mvn, and neither is here: "
+        f"{how_to_install('broker')}; or name an unpacked Kafka by --kafka-home DIR; or do without, any cluster's address will do."
+    )
+
+
+#: Stands in for mvn: notes what it is to fetch, and writes a jar.
+FAKE_MVN = """#!/bin/sh
+for argument; do
+    case "$argument" in
+        *pom.xml) cp "$argument" "$(dirname "$0")/pom.xml" ;;
+        -DoutputDirectory=*) target=${argument#*=} ;;
+    esac
+done
+mkdir -p "$target"
+for name in %s; do echo jar > "$target/$name"; done
+"""
+
+
+@pytest.mark.usefixtures("no_pyspark")
+def test_without_pyspark_mvn_fetches(java_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_java(java_home)
+    mvn = java_home / "bin" / "mvn"
+    main_jars = (f"kafka_2.13-{KAFKA_VERSION}.jar", f"spark-sql-kafka-0-10_2.13-{SPARK_KAFKA_VERSION}.jar")
+    mvn.write_text(FAKE_MVN % " ".join(main_jars))
+    mvn.chmod(0o755)
+    monkeypatch.setenv("PATH", str(mvn.parent), prepend=os.pathsep)
+    assert main_jars[0] in [jar.name for jar in jars()]
+    asked = ElementTree.parse(mvn.parent / "pom.xml").getroot()
+    assert [[part.text for part in dependency][:3] for dependency in asked.iter("dependency")] == [
+        ["org.apache.kafka", "kafka_2.13", KAFKA_VERSION],
+        ["org.apache.kafka", "kafka-tools", KAFKA_VERSION],
+        ["org.apache.logging.log4j", "log4j-slf4j-impl", LOG4J_VERSION],
+    ]
+    assert not list(asked.iter("exclusion"))
+    assert main_jars[1] in [jar.name for jar in spark_kafka_jars()]
+    asked = ElementTree.parse(mvn.parent / "pom.xml").getroot()
+    assert len(list(asked.iter("exclusion"))) == len(list(asked.iter("dependency"))) > 0, "Spark has all else itself"
+
+
+@pytest.mark.usefixtures("no_pyspark")
+def test_the_jars_of_an_unpacked_kafka_are_used_as_they_are(java_home: Path, tmp_path: Path) -> None:
+    install_java(java_home)
+    unpacked = tmp_path / "kafka_2.13-4.9.0"
+    (unpacked / "libs").mkdir(parents=True)
+    with pytest.raises(BrokerError, match=r"kafka_2.13-4.9.0 holds no Kafka, for it has no libs/kafka_….jar; name the"):
+        kafka_home(unpacked)
+    (unpacked / "libs" / "kafka_2.13-4.9.0.jar").write_text("jar")
+    home = kafka_home(unpacked)
+    assert {path.name for path in home.iterdir()} == {"kafka_2.13-4.9.0.jar", "bootstrap.checkpoint"}
+    assert (home / "kafka_2.13-4.9.0.jar").read_text() == "jar"
+    assert kafka_home(unpacked) == home
+    assert not (java_home / "bin" / "ivy-runs").exists()
+    (unpacked / "libs" / "another.jar").write_text("jar")
+    assert kafka_home(unpacked) != home, "another release in the same place has other jars"

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped] # it ships no types
 
-from holdfast.broker.jars import JAVA_VERSION_MIN, SPARK_KAFKA_VERSION
+from holdfast.broker.jars import SPARK_KAFKA_VERSION
+from holdfast.broker.java import JAVA_VERSION_MIN
 from holdfast.console import compacting
 from holdfast.console.outcomes import Exit
 from holdfast.daemon.config import load_settings
