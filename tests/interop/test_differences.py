@@ -1,9 +1,18 @@
 """Where we answer otherwise than Apache Kafka's share coordinator does, on purpose; docs/protocol.md has the reasons."""
 
+import asyncio
+import struct
+
 import pytest
+from kio.schema.api_versions.v0.response import ApiVersionsResponse
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader
 
 from holdfast.client import connect
+from holdfast.daemon.apis import APIS
+from holdfast.records import frames
 from holdfast.records.batches import StateBatch
+from holdfast.records.compact import encode_string
 from holdfast.records.keys import parse_topic_id
 from holdfast.records.results import WritePartition
 from tests.interop.conftest import Coordinator
@@ -11,6 +20,7 @@ from tests.interop.conftest import Coordinator
 pytestmark = [pytest.mark.real, pytest.mark.interop]
 
 NONE, INVALID_REQUEST, FENCED_STATE_EPOCH = 0, 42, 124
+API_VERSIONS = 18
 FINE = StateBatch(10, 15, 2, 1)
 
 
@@ -60,3 +70,34 @@ async def test_of_a_share_partition_named_twice_a_failure_is_told(
     twice = write(StateBatch(0, 5, 2, 1), state_epoch=0), write(FINE)
     assert (await ask(apache_kafka, group_id, share_topic_id, *twice)) == (NONE, (FINE,))
     assert (await ask(holdfast, group_id, share_topic_id, *twice)) == (FENCED_STATE_EPOCH, (FINE,))
+
+
+async def ask_for_versions(coordinator: Coordinator, version: int, body: bytes) -> ApiVersionsResponse:
+    """Ask what is served; of an answer to a known version the error alone is read."""
+    host, _, port = coordinator.address.partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(frames.encode_request(API_VERSIONS, version, 7, b"test", body))
+    answer = await reader.readexactly(frames.read_length(await reader.readexactly(4), 0))
+    writer.close()
+    await writer.wait_closed()
+    (error_code,) = struct.unpack_from(">h", answer, 4)
+    if version in range(5):
+        return ApiVersionsResponse(error_code=ErrorCode(error_code), api_keys=())
+    return entity_reader(ApiVersionsResponse)(answer, 4)[0]
+
+
+async def test_an_unknown_version_of_api_versions_lists_all_calls_here(
+    apache_kafka: Coordinator, holdfast: Coordinator
+) -> None:
+    listed = {}
+    for coordinator in (apache_kafka, holdfast):
+        answer = await ask_for_versions(coordinator, 99, b"whatever a later version holds")
+        assert answer.error_code is ErrorCode.unsupported_version
+        listed[coordinator] = {key.api_key for key in answer.api_keys}
+    assert listed == {apache_kafka: {API_VERSIONS}, holdfast: set(APIS)}
+
+
+async def test_any_name_of_a_client_is_taken_here(apache_kafka: Coordinator, holdfast: Coordinator) -> None:
+    odd = encode_string("-née/") + encode_string("1") + b"\0"
+    assert (await ask_for_versions(apache_kafka, 3, odd)).error_code is ErrorCode.invalid_request
+    assert (await ask_for_versions(holdfast, 3, odd)).error_code is ErrorCode.none
