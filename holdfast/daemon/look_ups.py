@@ -58,8 +58,8 @@ class LookUps:
         self._waiting_count = 0  #: ids over all look-ups
         #: by host, then by connection: the look-ups in the order of their turns
         self._hosts: dict[str, dict[str, dict[LookUp, None]]] = {}
-        #: ids that wait, by connection
-        self._counts: dict[str, int] = {}
+        #: ids that wait, by host, then by connection
+        self._counts: dict[str, dict[str, int]] = {}
         self._by_id: dict[bytes, dict[LookUp, None]] = {}
 
     def __bool__(self) -> bool:
@@ -68,27 +68,41 @@ class LookUps:
     def add(self, caller: str, topic_ids: Collection[bytes], then: Then) -> tuple[LookUp | None, list[LookUp]]:
         """Take a look-up, and drop those for which there is no room any more.
 
-        Where too many ids wait, the connection that waits for the most of them loses its newest look-up.
+        Where too many ids wait, the address that waits for the most of them loses a look-up: the newest of that of its connections
+        that waits for the most.
 
         Returns:
             the look-up, None where it is itself of that connection; and the look-ups that were dropped.
         """
+        host = _host_of(caller)
         look_up = LookUp(caller, topic_ids, self._per_request_max, then)
         size = len(look_up.waiting)
         dropped: list[LookUp] = []
         while self._waiting_count + size > self._waiting_max:
-            greediest = max(self._counts, key=self._counts.__getitem__, default=caller)
-            if self._counts.get(greediest, 0) <= self._counts.get(caller, 0) + size:
+            greediest = self._greediest(host, caller, size)
+            if greediest is None:
                 return None, dropped
-            newest = next(reversed(self._hosts[_host_of(greediest)][greediest]))
-            self.remove(newest)
-            dropped.append(newest)
-        self._hosts.setdefault(_host_of(caller), {}).setdefault(caller, {})[look_up] = None
-        self._counts[caller] = self._counts.get(caller, 0) + size
+            self.remove(greediest)
+            dropped.append(greediest)
+        self._hosts.setdefault(host, {}).setdefault(caller, {})[look_up] = None
+        counts = self._counts.setdefault(host, {})
+        counts[caller] = counts.get(caller, 0) + size
         self._waiting_count += size
         for topic_id in look_up.waiting:
             self._by_id.setdefault(topic_id, {})[look_up] = None
         return look_up, dropped
+
+    def _greediest(self, host: str, caller: str, size: int) -> LookUp | None:
+        """Return the look-up that makes room for `size` ids of a connection of an address; None: no other is greedier."""
+        sums = {each: sum(counts.values()) for each, counts in self._counts.items()}
+        greediest = max(sums, key=sums.__getitem__, default=host)
+        if sums.get(greediest, 0) <= sums.get(host, 0) + size:
+            greediest = host
+        counts = self._counts.get(greediest, {})
+        connection = max(counts, key=counts.__getitem__, default=caller)
+        if greediest == host and counts.get(connection, 0) <= counts.get(caller, 0) + size:
+            return None
+        return next(reversed(self._hosts[greediest][connection]))
 
     def remove(self, look_up: LookUp) -> None:
         """Forget a look-up, whatever it waits for."""
@@ -130,9 +144,13 @@ class LookUps:
         if not look_ups:
             del self._by_id[topic_id]
         self._waiting_count -= 1
-        self._counts[look_up.caller] -= 1
-        if not self._counts[look_up.caller]:
-            del self._counts[look_up.caller]
+        host, caller = _host_of(look_up.caller), look_up.caller
+        counts = self._counts[host]
+        counts[caller] -= 1
+        if not counts[caller]:
+            del counts[caller]
+            if not counts:
+                del self._counts[host]
 
     def _all_turns(self, asked: Collection[bytes]) -> Iterator[bytes]:
         def of_connection(look_ups: dict[LookUp, None]) -> Iterator[bytes]:

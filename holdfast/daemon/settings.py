@@ -197,7 +197,7 @@ class MetadataSettings(Component):
     metadata_topics_max: int = count(
         100_000,
         "Topics without state that are remembered until the next full refresh; and unknown topic ids that may wait for an "
-        "answer of Kafka. Beyond, the connection that waits for the most of them is refused.",
+        "answer of Kafka. Beyond, the address that waits for the most of them is refused.",
         most=10_000_000,
     )
     unknown_topics_per_request_max: int = count(

@@ -6,7 +6,7 @@ So a batch is sent again until its time is up; then it is ambiguous, and the par
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -47,11 +47,15 @@ class AppenderConfig:
     throttle_max_ms: int = 300_000  #: the longest that a broker is sent nothing because it says so
 
 
-class _Batch(NamedTuple):
+@dataclass(slots=True, eq=False)
+class _Batch:
     partition: int
     data: bytes
     sent: SentBatch
     expires_s: float
+    failure: str = ""  #: why it was not taken when it was sent last
+    end: asyncio.Handle | None = None  #: gives it up when its time is over; None while it was sent once only
+    is_over: bool = False  #: it landed or was given up; an answer that comes later says nothing
 
 
 class _Way(NamedTuple):
@@ -265,7 +269,7 @@ class Appender:
                 self._ways[broker_id].gathering.answered(took_s)
         if throttle_ms and (connection := self._brokers.open_connection(broker_id, _purpose(number))) is not None:
             connection.wait_longer(throttle_ms)  # for what was sent behind it already
-        by_partition = {batch.partition: batch for batch in batches}
+        by_partition = {batch.partition: batch for batch in batches if not batch.is_over}
         landed = [
             (by_partition.pop(partition), base_offset)
             for partition, error_code, base_offset, _ in answer
@@ -273,6 +277,7 @@ class Appender:
         ]
         for batch, _ in landed:
             self.lanes.make_ready(batch.partition)
+            _end(batch)
         self._free(broker_id, number)
         # What gathered leaves first, so that the broker is at work while those that wait for this answer are told.
         if self._config.linger_ms > 0:
@@ -304,7 +309,7 @@ class Appender:
         for error_code, refused in again.items():
             self._retry(refused, f"the broker answered error {error_code}")
         if by_partition:
-            self._retry([*by_partition.values()], "the broker's answer leaves it out")
+            self._retry(by_partition.values(), "the broker's answer leaves it out")
 
     async def _send_again(self, batches: list[_Batch]) -> None:
         """Send batches again where they are led now, after a pause."""
@@ -316,6 +321,8 @@ class Appender:
             return
         by_broker: dict[int, list[_Batch]] = {}
         for batch in batches:
+            if batch.is_over:
+                continue
             by_broker.setdefault(self._brokers.leaders.get(batch.partition, (NO_BROKER, -1))[0], []).append(batch)
         for broker_id, led in by_broker.items():
             wait_s = self._throttle.wait_s(broker_id)
@@ -326,22 +333,28 @@ class Appender:
 
     async def _send_later(self, wait_s: float, broker_id: int, batches: list[_Batch]) -> None:
         await asyncio.sleep(wait_s)
-        self._send(broker_id, _AGAIN, batches)
+        left = [batch for batch in batches if not batch.is_over]
+        if left:
+            self._send(broker_id, _AGAIN, left)
 
-    def _retry(self, batches: list[_Batch], why: str) -> None:
+    def _retry(self, batches: Iterable[_Batch], why: str) -> None:
+        """Send batches again, until the time of each is over: then it is given up, whatever it waits for."""
         if self._is_closed:
             return
-        now_s = self._loop.time()
-        again = []
-        for batch in batches:
-            if now_s >= batch.expires_s:
-                self._give_up(batch, f"{why}; tried for {self._config.message_timeout_ms} ms")
-            else:
-                again.append(batch)
+        again = [batch for batch in batches if not batch.is_over]
+        for batch in again:
+            batch.failure = why
+            if batch.end is None:
+                batch.end = self._loop.call_at(batch.expires_s, self._expire, batch)
         if again:
             self._run(self._send_again(again))
 
+    def _expire(self, batch: _Batch) -> None:
+        if not self._is_closed:
+            self._give_up(batch, f"{batch.failure}; tried for {self._config.message_timeout_ms} ms")
+
     def _give_up(self, batch: _Batch, why: str) -> None:
+        _end(batch)
         self._metrics.appends_failed.value += batch.sent.record_count
         self._tell_owner(batch.partition, batch.sent.first_header, why)
         self._go_on(batch.partition)  # its owner has dropped what was gathered; what is left is of a later attempt
@@ -362,6 +375,12 @@ class Appender:
     def _flush_waiting_soon(self) -> None:
         if self.lanes.waiting and not self._is_flush_due:
             self._flush_soon()
+
+
+def _end(batch: _Batch) -> None:
+    batch.is_over = True
+    if batch.end is not None:
+        batch.end.cancel()
 
 
 def _purpose(number: int) -> str:

@@ -106,6 +106,17 @@ def test_where_too_many_wait_the_connection_with_the_most_loses_its_newest() -> 
     assert (refused, dropped) == (None, []), "it would be the one with the most itself"
 
 
+def test_where_too_many_wait_an_address_with_many_small_connections_makes_room_for_others() -> None:
+    look_ups = make(waiting_max=1_000)
+    for connection in range(500):
+        add(look_ups, f"10.0.0.1:{connection}", ids(2, 2 * connection))
+    honest, dropped = look_ups.add("10.0.0.2:1", ids(30, 10**6), ignore)
+    assert honest is not None
+    assert {look_up.caller.partition(":")[0] for look_up in dropped} == {"10.0.0.1"}
+    assert len(dropped) == 15
+    assert look_ups.add("10.0.0.1:999", ids(3, 2 * 10**6), ignore) == (None, []), "it would have the most itself"
+
+
 def test_an_answer_after_the_end_of_a_look_up_changes_nothing() -> None:
     look_ups = make()
     gone, stays = (add(look_ups, f"10.0.0.1:{number}", ids(2)) for number in range(2))

@@ -504,6 +504,43 @@ async def test_a_batch_that_is_sent_again_waits_until_the_pause_of_its_broker_is
     assert await appender.close(5)
 
 
+@pytest.mark.parametrize("message_timeout_ms", [200])
+async def test_a_batch_ends_at_its_own_time_out_however_long_its_broker_asks_for_a_pause(
+    appender: Appender, brokers: FakeBrokers, failures: Failures, landings: Landings
+) -> None:
+    brokers.answers.append(lambda body: throttled(body, 300_000, error_code=7))
+    appender.append(0, b"k", b"1", b"h1")
+    await wait_until(lambda: failures == [(0, b"h1")])
+    assert len(brokers.requests) == 1
+    assert not appender.lanes._lanes[0].is_busy
+    assert appender._metrics.appends_failed.value == 1
+    assert landings == []
+
+
+@pytest.mark.parametrize("message_timeout_ms", [200])
+async def test_a_batch_sent_again_ends_at_its_time_out_and_its_late_answer_says_nothing(
+    appender: Appender, brokers: FakeBrokers, failures: Failures, landings: Landings
+) -> None:
+    def refuse_and_fall_silent(body: bytes) -> bytes:
+        brokers.hold()
+        return produced(body, 7)
+
+    brokers.answers.append(refuse_and_fall_silent)
+    appender.append(0, b"k", b"1", b"h1")
+    await wait_until(lambda: failures == [(0, b"h1")])
+    assert [batches_of(body) for _, _, body in brokers.requests] == [{0: [b"1"]}] * 2
+    appender.lanes.forget(0)  # as its owner does
+    appender.append(0, b"k", b"2", b"h2")
+    await brokers.wait_requests(3)
+    brokers.answer_one()
+    await wait_until(lambda: appender._under_way == 1)
+    assert appender.lanes._lanes[0].is_busy, "the batch of the next attempt is under way"
+    brokers.let_go()
+    await wait_until(lambda: bool(landings))
+    assert [header for _, header, _ in landings] == [b"h2"]
+    assert failures == [(0, b"h1")]
+
+
 async def test_no_broker_is_left_alone_for_longer_than_the_bound(brokers: FakeBrokers) -> None:
     appender = make_appender(brokers, throttle_max_ms=5)
     brokers.answers.append(lambda body: throttled(body, 2**31 - 1))
