@@ -1,11 +1,13 @@
 # Short verbs for everyday work. `make` alone lists them. Python 3.11 or newer and Java 17 or newer is all they need.
 
 PYTHON ?= python3
-SEEDS ?= 500
+SEEDS ?= 300
 KILLS ?= 3
 TIMES ?= 4
 TESTS ?= tests/real
 WORKERS ?= 2
+# Tests on a real broker wait often, for what others do: a third one has the processors then.
+REAL_WORKERS ?= 3
 # A machine that cannot reach the default registry names another with the usual variables of pip.
 BIN := .venv/bin
 READY := .venv/ready
@@ -13,17 +15,20 @@ READY := .venv/ready
 BUILD ?= pure
 SHIPPED ?= $(shell $(or $(wildcard $(BIN)/python),$(PYTHON)) -c 'import os, shutil, subprocess, sysconfig as s; cc = s.get_config_var("CC").split(); print("compiled" if shutil.which(cc[0]) and not subprocess.call([*cc, "-E", "-I", s.get_path("include"), "-include", "Python.h", "-x", "c", os.devnull], stdout=-3, stderr=-3) else "pure")')
 COMPILED := build/compiled
+SOURCES := $(shell find holdfast -type f ! -path '*/__pycache__/*')
 RUN := $(if $(filter compiled,$(BUILD)),BUILD_UNDER_TEST=compiled PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) )$(BIN)/python
 NEEDS := $(READY) $(if $(filter compiled,$(BUILD)),$(COMPILED)/ready)
-# Neighbours share brokers and nodes, so each worker begins with neighbours, and takes over from another when it is done.
+# Each worker begins with neighbours, and takes over from another when it is done.
 SPREAD := --numprocesses $(WORKERS) --dist worksteal
 PYTEST := $(RUN) -m pytest $(SPREAD)
-# These say what they did.
+# The tests of a file share brokers, nodes and Spark; whoever is done takes the next file, and the longest come first (tests/real/conftest.py).
+FILES := --numprocesses $(REAL_WORKERS) --dist loadfile --no-loadscope-reorder
 KILLING := tests/real/test_kill.py tests/real/test_freeze.py tests/real/test_compaction_kill.py
 OUTAGES := tests/real/test_broker_restarts.py
+OF_WHAT_IS_COMPILED := $(addprefix tests/pure/,records runtime daemon client wire) tests/vectors tests/simulated
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt lint type contracts vectors pure sim model real interop installed busy soak endure outages bench measure compiled wheel docs zip clean
+.PHONY: help demo test check fmt lint type contracts vectors pure sim model real interop installed busy soak endure outages hotpath bench measure compiled wheel docs zip clean FORCE
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -36,7 +41,13 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $(READY)
 
-$(COMPILED)/ready: $(READY) setup.py $(shell find holdfast -name __pycache__ -prune -o -print)
+# Their names, so that one which is gone is seen; a directory would tell of Python's caches too.
+build/sources: FORCE
+	@mkdir -p build
+	@printf '%s\n' $(sort $(SOURCES)) > $@.now
+	@cmp --quiet $@.now $@ || cp $@.now $@
+
+$(COMPILED)/ready: $(READY) setup.py build/sources $(SOURCES)
 	@echo "Compiling the hot path"
 	@rm -rf build/lib* build/bdist* build/wheel $(COMPILED)
 	@COMPILE_HOLDFAST=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir build/wheel .
@@ -46,9 +57,12 @@ $(COMPILED)/ready: $(READY) setup.py $(shell find holdfast -name __pycache__ -pr
 demo: $(READY) ## a queue whose daemon and worker are killed midway; then Spark folds the log, and the past is asked
 	@$(BIN)/python -m demo
 
-test: check vectors pure model sim interop installed ## everything that a change must pass
+test: $(READY) ## everything that a change must pass
 	@test $(SHIPPED) = compiled || echo "Without a C compiler and Python's headers, the tests on a real broker run on the pure build."
-	$(MAKE) BUILD=$(SHIPPED) $(if $(filter compiled,$(SHIPPED)),vectors pure sim) real
+	@# Types are checked on one processor while the other compiles.
+	$(MAKE) --jobs 2 $(filter compiled,$(SHIPPED)) check
+	$(MAKE) BUILD=pure vectors pure model sim interop installed
+	$(MAKE) BUILD=$(SHIPPED) $(if $(filter compiled,$(SHIPPED)),vectors hotpath) real
 
 check: fmt lint type contracts
 
@@ -75,11 +89,14 @@ model: $(READY) ## the model of the log protocol, small scopes and all mutants
 
 sim: $(NEEDS) ## whole lives of several nodes over a log in memory (SEEDS=10000 for many)
 	$(PYTEST) tests/simulated
-	$(RUN) -m tests.simulated --seeds $(SEEDS)
+	@# The tests live the first seeds themselves.
+	$(RUN) -m tests.simulated --start 500 --seeds $(SEEDS)
+
+hotpath: $(NEEDS) ## tests of what is compiled where BUILD=compiled; `make pure sim` has the others and more seeds
+	$(PYTEST) $(OF_WHAT_IS_COMPILED)
 
 real: $(NEEDS) ## tests on a real broker, which they start themselves (KILLS=3)
-	$(PYTEST) tests/real $(addprefix --ignore=,$(KILLING) $(OUTAGES))
-	KILLS=$(KILLS) $(PYTEST) -rP $(KILLING) $(OUTAGES)
+	KILLS=$(KILLS) $(RUN) -m pytest $(FILES) tests/real
 
 interop: $(NEEDS) ## Apache Kafka's own Java classes against the daemon
 	$(PYTEST) tests/interop
@@ -100,12 +117,15 @@ soak: $(READY) ## the long forms: many lives, every scope of the model, twenty k
 
 endure: $(NEEDS)
 	$(RUN) -m tests.simulated --seeds 10000
-	KILLS=20 JOB_KILLS=10 DAEMON_KILLS=5 $(RUN) -m pytest --capture=no $(KILLING)
+	$(PYTEST) tests/pure tests/vectors
+	KILLS=20 JOB_KILLS=10 DAEMON_KILLS=5 PAUSE_MS=0 $(RUN) -m pytest --capture=no $(KILLING)
+	MOVES=5 PAUSE_MS=0 $(RUN) -m pytest --capture=no tests/real/test_leader_moves.py
+	SPARK_WORKERS=2 $(RUN) -m pytest tests/real/test_standalone_spark.py
 	HISTORY_LONG=1 $(RUN) -m pytest tests/real/test_job_failures.py
 	$(MAKE) BUILD=$(BUILD) outages
 
 outages: $(NEEDS) ## brokers restarted, frozen and away under one node, and half an hour in which nothing happens
-	RESTARTS=20 ROUNDS=10 OUTAGE_S=480 FREEZE_S=120 IDLE_S=1800 $(RUN) -m pytest --capture=no -o faulthandler_timeout=3600 $(OUTAGES)
+	PAUSE_MS=0 RESTARTS=20 ROUNDS=10 OUTAGE_S=480 FREEZE_S=120 IDLE_S=1800 $(RUN) -m pytest --capture=no -o faulthandler_timeout=3600 $(OUTAGES)
 
 bench: ## Holdfast and Apache Kafka's share coordinator, side by side (OPTIONS="--only rf1")
 	@$(MAKE) --no-print-directory BUILD=$(SHIPPED) measure

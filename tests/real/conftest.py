@@ -1,10 +1,10 @@
-"""Fixtures of the ring that needs a real broker."""
+"""Fixtures of the ring that needs a real broker, and the order of its files."""
 
 import gc
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -12,6 +12,41 @@ from tests.real.shared_kafka import kafka, new_topic, topic
 from tests.waiting import PATIENCE_S
 
 __all__ = ["kafka", "new_topic", "topic"]
+
+#: The files that take longest: whoever begins with one of them last keeps all others waiting in the end.
+LONGEST_FIRST: Final = (
+    "test_compaction",
+    "test_job_failures",
+    "test_broker_restarts",
+    "test_compaction_kill",
+    "test_leader_moves",
+    "test_standalone_spark",
+    "test_broker",
+    "test_examples",
+    "test_snapshot_job",
+    "test_freeze",
+    "test_attacks",
+    "test_damaged_fold",
+    "test_node",
+)
+#: Files whose tests print figures, which are shown in the end.
+TOLD: Final = ("test_kill", "test_freeze", "test_compaction_kill", "test_broker_restarts")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that take longest first; `--dist loadfile` gives each worker that is done the next one."""
+    places = {name: place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what the tests print that kill and freeze: how often, and what was found."""
+    for report in terminalreporter.getreports("passed"):
+        file, _, name = report.nodeid.partition("::")
+        if report.when == "call" and report.capstdout and file.endswith(tuple(f"/{told}.py" for told in TOLD)):
+            terminalreporter.write_sep("-", name)
+            terminalreporter.write(report.capstdout)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -24,6 +59,8 @@ def sockets_of_spark_end_with_their_module() -> Iterator[None]:
     context: Any = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     if context is None or context._gateway is None:
         return
+    if context._active_spark_context is not None:
+        context._active_spark_context.stop()
     gateway = context._gateway
     gateway.shutdown()
     gateway.proc.stdin.close()  # That is how PySpark's Java learns of its end.

@@ -1,11 +1,12 @@
-"""A process that writes state as fast as it is answered, and notes each write and each answer in a file.
+"""A process that writes state, by default as fast as it is answered, and notes each write and each answer in a file.
 
 It outlives the daemon that it writes to, and goes on when there is one again. Each connection has a share partition of
 its own and acknowledges one offset after the other. The journal has one line per event: `s` for a write that leaves,
 `a` for one that was answered, `o` for one that was outstanding when the connection ended, `r` for one that was
 refused; then partition and offset.
 
-Example: python -m tests.real.journal_writer 127.0.0.1:9492 AAECAwQFBgcICQoLDA0ODw 32 journal
+Example: python -m tests.real.journal_writer 127.0.0.1:9492 AAECAwQFBgcICQoLDA0ODw 32 journal 10
+The last number is how long each connection pauses after an answer, in ms.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ GROUP: Final = "kills"
 #: Offsets in a row with the same delivery count, which become one state batch.
 RUN: Final = 50
 _COUNTS: Final = 5
-_PAUSE_S: Final = 0.02
+_RECONNECT_PAUSE_S: Final = 0.1
 
 #: With these the client says that it got no answer.
 NO_ANSWER: Final = (ErrorCode.network_exception, ErrorCode.request_timed_out)
@@ -65,7 +66,9 @@ class Journal:
         return self
 
 
-async def write(address: str, topic_id: bytes, partition: int, journal: int, stop: asyncio.Event) -> None:
+async def write(
+    address: str, topic_id: bytes, partition: int, journal: int, pause_s: float, stop: asyncio.Event
+) -> None:
     """Write one offset after the other until told to stop."""
     offset = 0
     while not stop.is_set():
@@ -82,11 +85,13 @@ async def write(address: str, topic_id: bytes, partition: int, journal: int, sto
                         raise
                     os.write(journal, f"a {note}".encode())
                     offset += 1
+                    if pause_s:
+                        await asyncio.sleep(pause_s)
         except ClientError:
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(_RECONNECT_PAUSE_S)
 
 
-async def main(address: str, topic_id: str, connections: str, path: str) -> None:
+async def main(address: str, topic_id: str, connections: str, path: str, pause_ms: str = "0") -> None:
     """Write over so many connections until SIGTERM."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
@@ -94,7 +99,9 @@ async def main(address: str, topic_id: str, connections: str, path: str) -> None
     journal = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     async with asyncio.TaskGroup() as writers:
         for partition in range(int(connections)):
-            writers.create_task(write(address, parse_topic_id(topic_id), partition, journal, stop))
+            writers.create_task(
+                write(address, parse_topic_id(topic_id), partition, journal, int(pause_ms) / 1_000, stop)
+            )
     os.fsync(journal)
     os.close(journal)
 

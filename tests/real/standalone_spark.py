@@ -16,6 +16,7 @@ from typing import Final
 
 import pyspark
 
+from tests.real.folded_logs import QUICK_JAVA
 from tests.waiting import PATIENCE_S, SPARK_PATIENCE_S
 
 HOST: Final = "127.0.0.1"
@@ -25,7 +26,8 @@ SPARK_HOME: Final = Path(pyspark.__file__).parent
 def environment(**more: str) -> dict[str, str]:
     """Return an environment in which Spark stays on loopback, and which finds the pure build, as workers do that get it in a zip."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK", "SPARK"))}
-    return kept | {"SPARK_LOCAL_IP": HOST, "SPARK_HOME": str(SPARK_HOME), "SPARK_DAEMON_MEMORY": "256m"} | more
+    daemons = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA}
+    return kept | {"SPARK_LOCAL_IP": HOST, "SPARK_HOME": str(SPARK_HOME)} | daemons | more
 
 
 def make_python_without_us(directory: Path) -> Path:

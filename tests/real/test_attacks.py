@@ -19,6 +19,7 @@ from holdfast.records.results import InitializePartition
 from holdfast.records.wire import INITIALIZE, WRITE, decode_response
 from tests.real.nodes import NodeProcess, node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.real
 
@@ -50,7 +51,7 @@ async def be_served(target: Target, caller: Caller, offset: int) -> None:
     """Write a share partition; it must be answered with success."""
     body = share_body(WRITE, "healthy", [(target.topic_id, [write_one(0, [(offset, offset, 2, 1)], offset)])])
     caller.call_share(WRITE, body)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         [(_, [(_, result)])] = decode_response(WRITE, 1, await caller.reader.readexactly(await size(caller)), 5)
     assert result.error_code == 0, result
 

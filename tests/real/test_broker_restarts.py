@@ -44,6 +44,8 @@ QUEUE: Final = "queue"
 WRITERS: Final = 8
 #: Answers between two restarts; a broker's end comes in the midst of writes.
 ANSWERS: Final = 50
+#: Of each writer, after an answer; brokers have to start on the same processors.
+PAUSE_MS: Final = int(os.environ.get("PAUSE_MS", "10"))
 #: Bounds that a test waits for, and no machine is too slow for.
 COME_BACK_S: Final = PATIENCE_S
 SILENCE_MAX_MS: Final = 2_000
@@ -144,7 +146,7 @@ def cluster(brokers: int) -> Iterator[EmbeddedKafka]:
     """Give brokers that the tests may stop, kill and freeze, with a topic to write about."""
     with EmbeddedKafka(brokers=brokers, jvm_options=FAST_START, heap_mib=256) as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
-        admin.create_topics([NewTopic(QUEUE, WRITERS, min(3, brokers))])[QUEUE].result(60)
+        admin.create_topics([NewTopic(QUEUE, WRITERS, min(3, brokers))])[QUEUE].result(PATIENCE_S)
         yield kafka
 
 
@@ -170,7 +172,7 @@ async def scene(kafka: EmbeddedKafka, state_topic: str, directory: Path, **setti
             for partition in range(WRITERS):
                 await client.initialize(GROUP, topic_id, partition, state_epoch=1, start_offset=0)
         journal_file = directory / "journal"
-        with writer_process(node.address, topic_id, journal_file, WRITERS) as writer:
+        with writer_process(node.address, topic_id, journal_file, WRITERS, PAUSE_MS) as writer:
             playing = Scene(kafka, node, topic_id, Journal(journal_file), writer)
             await playing.wait_answers()
             yield playing

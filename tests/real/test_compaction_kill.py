@@ -1,6 +1,7 @@
 """The Spark job and the daemon are killed again and again under load; every account of the state agrees at the end.
 
-JOB_KILLS=10 DAEMON_KILLS=5 kill them so often (once each by default); `pytest -s` shows a line for each.
+JOB_KILLS=10 DAEMON_KILLS=5 kill them so often (once each by default), and PAUSE_MS=0 has the writers pause for nothing;
+`pytest -s` shows a line for each.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ from holdfast.records.codec import decode_record
 from holdfast.records.results import ReadResult
 from holdfast.records.snapshot_set import SnapshotSet
 from holdfast.records.values import Update
+from tests.real.folded_logs import QUICK
 from tests.real.job_process import JobProcess, job_process
 from tests.real.journal_writer import GROUP, Journal, batch_of
 from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of
@@ -39,6 +41,8 @@ pytestmark = pytest.mark.real
 
 JOB_KILLS = int(os.environ.get("JOB_KILLS", "1"))
 DAEMON_KILLS = int(os.environ.get("DAEMON_KILLS", "1"))
+#: Of each writer, after an answer: Spark starts on the same processors.
+PAUSE_MS = int(os.environ.get("PAUSE_MS", "20"))
 LOG_PARTITIONS = 4
 #: A kill comes after this many more answers, at least and at most.
 ANSWERS_BEFORE_KILL = (100, 1_500)
@@ -143,6 +147,7 @@ async def test_every_account_of_the_state_agrees_whatever_was_killed(
         "snapshots.trigger.interval.ms": 500,
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
+        **QUICK,
     }
     with (
         node_processes(kafka, topic, tmp_path) as make_node,
@@ -159,7 +164,7 @@ async def test_every_account_of_the_state_agrees_whatever_was_killed(
         await until_registered(node)
         fast_loads = 0
         async with watched_log_starts(reader, topic) as log_starts:
-            with writer_process(node.address, topic_id, tmp_path / "journal") as writer:
+            with writer_process(node.address, topic_id, tmp_path / "journal", pause_ms=PAUSE_MS) as writer:
                 journal = Journal(tmp_path / "journal")
                 for number, kill in enumerate(kills):
                     await progress(job, journal, moments)

@@ -16,6 +16,7 @@ from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.runtime.states import State
 from tests.real.nodes import topic_id_of
 from tests.real.running_node import RunningNode, make_settings, running
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.real
 
@@ -71,7 +72,7 @@ async def test_one_damaged_batch_on_a_disk_stops_its_own_log_partition_alone(
     with EmbeddedKafka(data_dir=tmp_path / "kafka", jvm_options=FAST_START) as kafka:
         servers = kafka.bootstrap_servers
         admin = AdminClient({"bootstrap.servers": servers})
-        admin.create_topics([NewTopic("queue", SHARE_PARTITIONS, 1)])["queue"].result(30)
+        admin.create_topics([NewTopic("queue", SHARE_PARTITIONS, 1)])["queue"].result(PATIENCE_S)
         settings = make_settings(
             servers, topic, **{"share.coordinator.state.topic.num.partitions": LOG_PARTITIONS, "snapshots.topic": ""}
         )

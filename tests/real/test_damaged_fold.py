@@ -17,6 +17,7 @@ from tests.pure.records.test_folding import load
 from tests.real.folded_logs import FoldedLogs
 from tests.real.test_compaction import assert_as_loaded, assert_history_holds_each_change_once
 from tests.real.test_damage import batches_in, flip_a_bit
+from tests.waiting import PATIENCE_S
 
 pytestmark = [
     pytest.mark.real,
@@ -31,7 +32,7 @@ def test_a_damaged_batch_stops_the_fold_of_its_log_partition_alone_until_it_is_w
             "snapshots", 2, 1, config={"cleanup.policy": "compact", "max.message.bytes": str(64 << 20)}
         )
         for made in admin.create_topics([NewTopic("state", 2, 1), snapshots]).values():
-            made.result(30)
+            made.result(PATIENCE_S)
         logs = FoldedLogs(kafka.bootstrap_servers, "state", "snapshots", tmp_path, 2)
         logs.grow(60)
         logs.fold()

@@ -32,9 +32,10 @@ ANSWERS_BEFORE_KILL = (100, 2_000)
 
 @contextmanager
 def writer_process(
-    address: str, topic_id: bytes, journal: Path, connections: int = CONNECTIONS
+    address: str, topic_id: bytes, journal: Path, connections: int = CONNECTIONS, pause_ms: int = 0
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    arguments = [address, format_topic_id(topic_id), str(connections), str(journal)]
+    """Give a process that writes over so many connections, each of which pauses so long after an answer."""
+    arguments = [address, format_topic_id(topic_id), str(connections), str(journal), str(pause_ms)]
     with subprocess.Popen([sys.executable, "-m", "tests.real.journal_writer", *arguments]) as writer:
         try:
             yield writer

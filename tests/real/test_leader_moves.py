@@ -41,6 +41,8 @@ LOG = {
 WRITE_TIMEOUT_S = 5.0
 #: Answers that each writer must get before and after each move.
 ENOUGH = 10
+#: Of each writer, after an answer: brokers have to start on the same processors.
+PAUSE_S = int(os.environ.get("PAUSE_MS", "10")) / 1_000
 
 #: What a daemon may say while its log cannot be reached; a client tries again.
 RETRIABLE = {
@@ -76,6 +78,7 @@ class Writer:
                 self.silence_s = max(self.silence_s, time.monotonic() - succeeded_s)
                 succeeded_s = time.monotonic()
             self.longest_s = max(self.longest_s, time.monotonic() - asked_s)
+            await asyncio.sleep(PAUSE_S)
 
     async def lost(self) -> set[int]:
         """Return the offsets that were answered and are not in the state."""

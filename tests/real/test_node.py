@@ -340,7 +340,7 @@ async def test_a_node_that_starts_after_partitions_were_added_serves_none_of_the
     async with running(make_settings(kafka, topic)) as node:
         await fill(node, orders)
     admin = AdminClient({"bootstrap.servers": kafka})
-    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(timeout=30)
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(PATIENCE_S)
     settings = make_settings(kafka, topic, **{"share.coordinator.state.topic.num.partitions": 3})
     node = RunningNode(settings)
     try:

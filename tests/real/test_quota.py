@@ -10,6 +10,7 @@ from holdfast.broker import classpath, java
 from tests.real.log_node import LogNode, is_failure, log_config
 from tests.real.running_node import read_log
 from tests.real.shared_kafka import NewTopicFactory
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.real
 
@@ -28,7 +29,7 @@ def set_quota(kafka: str, client_id: str, bytes_per_second: int) -> None:
         [*command, *quota, "--entity-type", "clients", "--entity-name", client_id],
         check=True,
         capture_output=True,
-        timeout=120,
+        timeout=PATIENCE_S,
     )
 
 

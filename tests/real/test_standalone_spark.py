@@ -1,13 +1,18 @@
-"""The job on a Spark cluster: a master and two workers on loopback, which get our code from the job alone."""
+"""The job on a Spark cluster: a master and workers on loopback, which get our code from the job alone.
+
+SPARK_WORKERS=2 has two of them (one by default), each of which must have had work.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
+from tests.real.folded_logs import QUICK, QUICK_JAVA
 from tests.real.nodes import topic_id_of
 from tests.real.running_node import make_settings, running
 from tests.real.shared_kafka import NewTopicFactory
@@ -17,6 +22,7 @@ pytestmark = pytest.mark.real
 
 SHARE_PARTITIONS = 20
 UPDATES = 10
+WORKERS = int(os.environ.get("SPARK_WORKERS", "1"))
 
 
 async def test_the_job_runs_on_a_cluster_whose_workers_have_none_of_our_code(
@@ -41,17 +47,19 @@ async def test_the_job_runs_on_a_cluster_whose_workers_have_none_of_our_code(
         "spark.pyspark.python": python,
         "spark.executor.memory": "512m",
         "spark.executor.cores": 1,
-        "spark.cores.max": 2,
+        "spark.cores.max": WORKERS,
+        "spark.executor.extraJavaOptions": QUICK_JAVA,
+        **QUICK,
     }
     flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-    with standalone_spark(tmp_path / "spark", workers=2) as url:
+    with standalone_spark(tmp_path / "spark", WORKERS) as url:
         ended = run_holdfast(tmp_path, "compact", "--once", "--json", "--master", url, *flags)
         assert ended.returncode == 0, ended.stderr[-5_000:]
     reports = [json.loads(line) for line in ended.stdout.splitlines()]
     assert sum(report["entries"] for report in reports) == SHARE_PARTITIONS
     assert sum(report["records"] for report in reports) > SHARE_PARTITIONS * UPDATES
     assert set(reports[-1]["lag"].values()) == {0}
-    for number in range(2):
+    for number in range(WORKERS):
         assert list((tmp_path / "spark" / f"worker-{number}").glob("app-*/*/holdfast.zip")), (
             f"worker {number} had no work"
         )
