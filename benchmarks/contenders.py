@@ -232,6 +232,7 @@ class HoldfastNode:
         settings = {
             "kafka.bootstrap.servers": self._kafka.bootstrap_servers,
             "listen": f"127.0.0.1:{self._port}",
+            "log_level": "debug",  # which tells of each load
             "share.coordinator.state.topic.replication.factor": str(copies),
             "share.coordinator.state.topic.min.isr": str(min(2, copies)),
             **self.settings,

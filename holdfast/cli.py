@@ -33,7 +33,8 @@ def main() -> None:
 @main.command()
 @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file of settings.")
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="One setting; wins over all others.")
-def serve(config: Path | None, assignments: Sequence[str]) -> None:
+@click.option("--take-over", is_flag=True, help="Replace a node that serves this log; else that node keeps it.")
+def serve(config: Path | None, assignments: Sequence[str], take_over: bool) -> None:
     """Run a node until it is told to stop.
 
     SIGTERM and Ctrl-C let requests in flight finish; a second one stops at once.
@@ -42,6 +43,8 @@ def serve(config: Path | None, assignments: Sequence[str]) -> None:
     Example: holdfast serve --set kafka.bootstrap.servers=127.0.0.1:9092
     """
     flags = dict(split_assignment(text, "--set") for text in assignments)
+    if take_over:
+        flags["take_over"] = "true"
     # The daemon takes a second to import, which no other command should wait for.
     from holdfast.console.serving import serve_until_stopped
 

@@ -22,7 +22,7 @@ class Exit(IntEnum):
     FAILED = 1, "The node or the cluster refused, or something did not end in time."
     WRONG_USAGE = 2, "An argument or a setting is wrong."
     REFUSED_TO_START = 3, "The state topic or the cluster is not fit to be used."
-    SUPERSEDED = 4, "Another node took over what this daemon owned."
+    SUPERSEDED = 4, "Another node took over what this daemon owned, or serves it and was not to be replaced."
     UNREACHABLE = 5, "Nobody answers at the address."
     NOT_FOUND = 6, "There is no such topic, partition or share partition."
     DIFFERENT = 7, "What was compared differs."

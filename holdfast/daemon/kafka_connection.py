@@ -4,16 +4,19 @@ kio makes and reads the bytes of requests; `runtime.broker_connection` carries t
 The same `kafka.*` properties serve librdkafka and this: what cannot be said to both is refused with a clear error.
 """
 
+import re
 import ssl
 from collections.abc import Mapping
 from io import BytesIO
 from typing import Final, TypeVar
 
+from confluent_kafka import KafkaException
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 from kio.static.protocol import Entity, Payload, RequestPayload
 
 from holdfast.daemon.config import ConfigError
+from holdfast.kafka_clients import KafkaClients
 from holdfast.runtime.broker_connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -65,6 +68,19 @@ def connection_options(properties: Mapping[str, str]) -> ConnectionOptions:
     )
 
 
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Check librdkafka's properties by its own rules and by ours, without a word to any broker.
+
+    Raises:
+        ConfigError: one is unknown, or a value is wrong.
+    """
+    connection_options(properties)
+    try:
+        KafkaClients(properties).consumer("holdfast-check", {}).close()
+    except KafkaException as refused:
+        raise ConfigError([f"The Kafka client refuses a `kafka.` property: {refused.args[0].str()}."]) from None
+
+
 async def ask(connection: BrokerConnection, request: RequestPayload, response_type: type[R]) -> R:
     """Send one of kio's requests and wait for its answer.
 
@@ -97,7 +113,7 @@ def _parse_servers(text: str) -> tuple[Address, ...]:
         address = part.rpartition("://")[2]
         bare = ":" not in address or address.endswith("]")
         host, _, port = (address, "", str(_DEFAULT_PORT)) if bare else address.rpartition(":")
-        if not (host and port.isdecimal() and int(port) <= 65_535):
+        if not (host and not re.search(r"\s", host) and port.isdecimal() and int(port) <= 65_535):
             raise _wrong("bootstrap.servers", text, "host:port,host:port")
         servers.append((host.strip("[]"), int(port)))
     if not servers:
@@ -106,10 +122,12 @@ def _parse_servers(text: str) -> tuple[Address, ...]:
 
 
 def _sasl(properties: Mapping[str, str]) -> dict[str, str]:
-    # GSSAPI is librdkafka's own default, so silence means GSSAPI to it and must not mean another mechanism to us.
-    mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or "GSSAPI"
+    mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms")
+    right = f"{', '.join(_MECHANISMS[:-1])} or {_MECHANISMS[-1]}"
+    if mechanism is None:  # which means GSSAPI to librdkafka, and must not mean another one to us
+        raise ConfigError([f"kafka.sasl.mechanism is not set; it must be {right}."])
     if mechanism not in _MECHANISMS:
-        raise _wrong("sasl.mechanism", mechanism, "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
+        raise _wrong("sasl.mechanism", mechanism, right)
     if "sasl.username" not in properties or "sasl.password" not in properties:
         raise ConfigError([f"sasl.mechanism {mechanism} needs kafka.sasl.username and kafka.sasl.password."])
     return {

@@ -4,10 +4,12 @@ The wire server comes first and goes last but one: whoever connects early or lat
 """
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from enum import IntEnum
+from importlib.metadata import version
 from random import Random
 from typing import Any, TypeVar
 
@@ -23,11 +25,12 @@ from holdfast.daemon.compaction.metrics import JobMetrics
 from holdfast.daemon.compaction.supervisor import Supervisor
 from holdfast.daemon.config import ConfigError
 from holdfast.daemon.group_offsets import GroupOffsets
-from holdfast.daemon.kafka_connection import connection_options
+from holdfast.daemon.kafka_connection import check_properties, connection_options
 from holdfast.daemon.logs import ClientLines, LibraryLines
 from holdfast.daemon.metadata_client import MetadataClient
 from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.own_view import OwnView
+from holdfast.daemon.owners import Owners
 from holdfast.daemon.peers import Peers
 from holdfast.daemon.server import CannotListen, Server
 from holdfast.daemon.server_metrics import ServerMetrics
@@ -41,7 +44,10 @@ from holdfast.daemon.topic_gate import TopicGate
 from holdfast.daemon.topic_names import TopicNames
 from holdfast.daemon.upkeep import Upkeep
 from holdfast.kafka_clients import KafkaClients
+from holdfast.records.checkpoint import Checkpoint
+from holdfast.records.keys import format_topic_id
 from holdfast.runtime.broker_connection import ConnectionFailed, ConnectionOptions
+from holdfast.runtime.build import BUILD
 from holdfast.runtime.metrics import Registry
 
 _log = structlog.get_logger(__name__)
@@ -54,8 +60,9 @@ class Exit(IntEnum):
 
     STOPPED = 0  #: asked to stop, and did so cleanly
     FAILED_TO_STOP = 1  #: asked to stop, and some step did not end in time or failed
+    WRONG_USAGE = 2  #: a setting is wrong: a property of the Kafka client, or a node id that another node has
     REFUSED = 3  #: the state topic or the cluster is not fit to be used; the line above says what mends it
-    SUPERSEDED = 4  #: another node took over what this one owned
+    SUPERSEDED = 4  #: another node took over what this one owned, or serves it and was not to be replaced
 
 
 class Node:
@@ -65,6 +72,7 @@ class Node:
         self.settings = settings
         self.registry = Registry(_now_ms)
         self.port = 0  #: the port it listens on, once it does
+        self.run_id = os.urandom(8).hex()  #: by which this process knows itself under any address
         self._metrics = ShareMetrics(self.registry)
         self._shards = Shards(
             settings,
@@ -77,28 +85,49 @@ class Node:
         self.view = OwnView(settings.node_id, self._shards.find)
         self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         self._metadata: ClusterMetadata | None = None
+        self._why_stopped = ""  #: beside how it ended
         self._has_failed_step = False
         self._is_loaded = False  #: every log partition serves, as far as this node knows
         self._server_metrics: ServerMetrics | None = None  #: None until it listens
         self._watch: BrokerWatch | None = None  #: None while the node starts
         self._began_s = time.monotonic()
 
-    def stop(self, reason: Exit = Exit.STOPPED) -> None:
+    def stop(self, reason: Exit = Exit.STOPPED, why: str = "it was asked to") -> None:
         """Begin to stop; the first reason given is the one that counts."""
         if not self._exit.done():
+            self._why_stopped = why
             self._exit.set_result(reason)
 
     async def run(self) -> Exit:
-        """Start, serve until `stop`, and stop again; returns how it ended."""
+        """Start, serve until `stop`, and stop again; returns how it ended, which its last line tells as well."""
+        settings = self.settings
+        _log.info(
+            "starting",
+            version=version("holdfast"),
+            build=BUILD,
+            node_id=settings.node_id,
+            brokers=settings.kafka.properties["bootstrap.servers"],
+            state_topic=settings.log.state_topic,
+        )
+        outcome = await self._run()
+        _log.info("stopped", reason=self._why_stopped, exit_code=int(outcome))
+        return outcome
+
+    async def _run(self) -> Exit:
         try:
+            check_properties(self.settings.kafka.properties)
             async with self._started():
                 outcome = await self._exit
         except (StateTopicError, ConnectionFailed, CannotListen, ConfigError, KafkaException) as refusal:
-            _log.error("the node cannot start", why=_explain(refusal))
-            return Exit.REFUSED
+            self._why_stopped = _explain(refusal)
+            _log.error("the node cannot start", why=self._why_stopped)
+            return Exit.WRONG_USAGE if isinstance(refusal, ConfigError) else Exit.REFUSED
         except _Stopped:
             outcome = self._exit.result()
-        return Exit.FAILED_TO_STOP if outcome is Exit.STOPPED and self._has_failed_step else outcome
+        if outcome is Exit.STOPPED and self._has_failed_step:
+            self._why_stopped = "it was asked to, and a step of the shutdown failed or did not end in time"
+            return Exit.FAILED_TO_STOP
+        return outcome
 
     @property
     def is_ready(self) -> bool:
@@ -119,11 +148,14 @@ class Node:
         topic, why = self.view.state_topic, self.why_not_ready()
         return {
             "node_id": self.settings.node_id,
+            "run_id": self.run_id,
             "is_ready": not why,
             "why_not_ready": why or None,
             "cluster_id": self.view.cluster_id,
             "state_topic": None if topic is None else topic.name,
+            "topic_id": None if topic is None else format_topic_id(topic.topic_id),
             "log_partitions": None if topic is None else topic.partition_count,
+            "log_partitions_held": 0 if self._exit.done() else self._shards.held_count(),
             "port": self.port,
             "longest_turn_ms": None if metrics is None else round(metrics.longest_turn_ms, 1),
         }
@@ -192,11 +224,18 @@ class Node:
             at_exit("shards", lambda: shards.stop(step_ms), 3 * step_ms)
             has_snapshots = bool(settings.snapshots.topic)
             snapshots = Snapshots(settings, options, self.registry, self._is_left_out) if has_snapshots else None
+            owners = Owners(settings.load, self.run_id, self._refused)
             await self._unless_stopped(
                 shards.start(
-                    topic, image.cluster_id, options, snapshots, advertised_address=self.view.advertised_address
+                    topic,
+                    image.cluster_id,
+                    options,
+                    snapshots,
+                    advertised_address=self.view.advertised_address,
+                    owners=owners,
                 )
             )
+            at_exit("owners", owners.close)
             self._watch = BrokerWatch(
                 options,
                 topic.name,
@@ -266,8 +305,15 @@ class Node:
     def _log_renewed(self, topic: StateTopic) -> None:
         self.view.state_topic = topic
 
-    def _superseded(self) -> None:
-        self.stop(Exit.SUPERSEDED)
+    def _superseded(self, winner: Checkpoint) -> None:
+        address = f" at {winner.advertised_address}" if winner.advertised_address else ""
+        self.stop(Exit.SUPERSEDED, f"node {winner.node_id}{address} took over")
+
+    def _refused(self, why: str, is_setting_wrong: bool) -> None:
+        """Stop, because another node serves this log and is not to be replaced."""
+        if not self._exit.done():
+            _log.error("the node does not take over", why=why)
+        self.stop(Exit.WRONG_USAGE if is_setting_wrong else Exit.SUPERSEDED, why)
 
 
 def _now_ms() -> int:

@@ -111,7 +111,21 @@ class LoadSettings(Component):
     )
     when_superseded: Literal["exit", "wait"] = setting(
         "exit",
-        "What a static node does when another took over its partitions: end with an error, or stay and not be ready.",
+        "What a static node does when another took over its partitions, or serves them when it starts: end with an error, or "
+        "stay and not be ready.",
+    )
+
+    take_over: bool = setting(
+        False, "Take log partitions although their owner still serves them; `holdfast serve --take-over` sets it."
+    )
+    owner_answer_timeout_ms: int = time_ms(
+        2_000,
+        "How long a node that starts waits for the owner of a log partition to say that it still serves; a node that waits "
+        "for an owner asks so often.",
+    )
+    owner_silence_max_ms: int = time_ms(
+        10_000,
+        "How long an owner may be silent before a node that waits for it loads its log partitions, with when_superseded=wait.",
     )
 
     @model_validator(mode="after")

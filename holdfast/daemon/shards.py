@@ -10,6 +10,8 @@ import structlog
 from holdfast.daemon.broker_silence import IsLeftOut, none_left_out
 from holdfast.daemon.log_limits import LineLimit
 from holdfast.daemon.metrics import ShareMetrics
+from holdfast.daemon.owners import Owners
+from holdfast.daemon.partition_sums import PartitionSums
 from holdfast.daemon.pruning import Pruner
 from holdfast.daemon.readers import LogReaders
 from holdfast.daemon.settings import Settings
@@ -34,6 +36,8 @@ from holdfast.runtime.states import State
 
 _log = structlog.get_logger(__name__)
 
+#: What the runtime tells of each log partition, and what is said of all that it told it of within moments.
+_SUMMED: Final = {"load accepted": "log partitions begin to load", "unload accepted": "log partitions are given up"}
 #: Taking the time of each request would cost more than it tells.
 _REQUESTS_PER_TIMING: Final = 64
 #: What a snapshot takes beside its state batches, with the longest group id; then each batch, for offsets that are not
@@ -73,7 +77,7 @@ class Shards:
         metrics: ShareMetrics,
         registry: Registry,
         all_loaded: Callable[[bool], None],
-        lost: Callable[[], None],
+        lost: Callable[[Checkpoint], None],
         make_shell: Callable[..., CoordinatorShell] = CoordinatorShell,
         is_left_out: IsLeftOut = none_left_out,
     ) -> None:
@@ -103,6 +107,7 @@ class Shards:
         self._state_watch = StateWatch(self._totals, metrics)
         self._to_load: deque[int] = deque()
         self._until_timed = _REQUESTS_PER_TIMING
+        self._sums = PartitionSums(lambda: self.runtime.now_ms())
         self._ticked_s = 0.0  #: when the last tick ended
         self._worked_before_s = thread_time()
 
@@ -116,10 +121,12 @@ class Shards:
         snapshots: Snapshots | None = None,
         *,
         advertised_address: str = "",
+        owners: Owners | None = None,
     ) -> None:
         """Connect to the log, and to the snapshots that loads may begin with; nothing is loaded yet.
 
         The address (`host:port`) is where clients reach this node; its checkpoints name it.
+        Without `owners` nobody is asked before a log partition is taken.
 
         Raises:
             ConnectionFailed: no broker answered.
@@ -172,7 +179,10 @@ class Shards:
             slice_ms=settings.load.slice_ms,
             metrics=self._runtime_metrics,
             bases=None if snapshots is None else snapshots.follower,
+            owners=owners,
         )
+        if owners is not None:
+            owners.start(self.runtime, self.load)
         self.runtime.new_metadata_image(self._image)
         await self._shell.start()
         if snapshots is not None:
@@ -187,7 +197,11 @@ class Shards:
     def load_all(self) -> None:
         """Take every log partition, a bounded number at a time."""
         assert self._topic is not None
-        self._to_load.extend(range(self._topic.partition_count))
+        self.load(range(self._topic.partition_count))
+
+    def load(self, partitions: Iterable[int]) -> None:
+        """Take log partitions, a bounded number at a time."""
+        self._to_load.extend(partitions)
         self._load_next()
 
     def load_again_soon(self) -> None:
@@ -199,6 +213,7 @@ class Shards:
     async def stop(self, timeout_ms: int) -> bool:
         """Give every partition up and let go of the log; returns whether all of it ended in time."""
         is_stopped = self._shell is None or await self._shell.stop(timeout_ms / 1_000)
+        self._sums.tell()
         return (self._snapshots is None or await self._snapshots.stop(timeout_ms / 1_000)) and is_stopped
 
     @property
@@ -263,11 +278,21 @@ class Shards:
         """Return the ids of all topics of which this node holds state."""
         return {topic_id for _, machine in self.active() for topic_id in machine.topic_ids()}
 
-    def describe(self) -> list[dict[str, Any]]:
-        """Return every partition for people: owner, epoch, state, offsets, keys and what holds pruning up."""
-        return [self._describe(partition) for partition in self.partitions()]
+    def held_count(self) -> int:
+        """Return how many log partitions this node serves, or is about to: it has not left them to another one."""
+        return sum(held.state is not State.CLOSED or held.retry_at_ms is not None for held in self.partitions())
 
-    def _describe(self, partition: Partition) -> dict[str, Any]:
+    def describe(self) -> list[dict[str, Any]]:
+        """Return every partition for people: owner, epoch, state, offsets, keys and what holds pruning up.
+
+        The state of those that wait for their turn to load, because `loads_max` others do, is `waiting`.
+        """
+        waiting = set(self._to_load)
+        return [
+            self._describe(held, "waiting" if held.index in waiting else held.state.value) for held in self.partitions()
+        ]
+
+    def _describe(self, partition: Partition, state: str) -> dict[str, Any]:
         ownership, machine = partition.ownership, partition.machine
         winner = ownership.winner
         shard = machine if partition.state is State.ACTIVE and isinstance(machine, ShareShard) else None
@@ -276,7 +301,7 @@ class Shards:
         dead, total = pruner.bytes_dead() if pruner is not None else (0, 0)
         return {
             "partition": partition.index,
-            "state": partition.state.value,
+            "state": state,
             "owner": None if winner is None else winner.node_id,
             "owner_address": None if winner is None else winner.advertised_address,
             "owner_epoch": None if winner is None else winner.owner_epoch,
@@ -307,10 +332,13 @@ class Shards:
         """
         is_bug = "exc_info" in fields
         self._runtime_metrics.internal_errors.value += is_bug
-        is_always_told = is_bug or level == "info" or bool(fields.get("is_alarm"))
+        is_always_told = is_bug or level in ("debug", "info") or bool(fields.get("is_alarm"))
         partition = fields.get("partition")
         if not is_always_told and isinstance(partition, int) and self._is_left_out(partition):
             return
+        if (summed := _SUMMED.get(event)) is not None:
+            assert isinstance(partition, int)
+            self._sums.add("info", summed, partition)
         left_out = {} if is_always_told else self._line_limit.admit(event)
         if left_out is not None:
             getattr(_log, level)(event, **fields, **left_out)
@@ -323,6 +351,11 @@ class Shards:
         metrics.partitions_active.value = states.count(State.ACTIVE)
         metrics.partitions_failed.value = states.count(State.FAILED)
         if state is State.ACTIVE:
+            numbers = {
+                "records": partition.records_met,
+                "longest_load_ms": partition.load_ended_ms - partition.load_began_ms,
+            }
+            self._sums.add("info", "log partitions loaded", index, numbers)
             metrics.partition_load_time.record(partition.load_ended_ms - partition.load_began_ms)
             self._serve(partition)
         else:
@@ -334,7 +367,10 @@ class Shards:
         if state is not State.LOADING:
             self._load_next()
         assert self._topic is not None
-        self._all_loaded(states.count(State.ACTIVE) == self._topic.partition_count)
+        is_all_loaded = states.count(State.ACTIVE) == self._topic.partition_count
+        if is_all_loaded:
+            self._sums.tell()
+        self._all_loaded(is_all_loaded)
 
     def _serve(self, partition: Partition) -> None:
         assert self._topic is not None
@@ -351,17 +387,16 @@ class Shards:
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
         """Say who took over; a static node may end because of it."""
         self._runtime_metrics.ownerships_lost.value += 1
-        _log.error(
-            "another node owns this partition now",
-            partition=partition.index,
+        self._sums.add(
+            "error",
+            "another node owns log partitions of this one now",
+            partition.index,
             node=winner.node_id,
-            owner_epoch=winner.owner_epoch,
-            generation=winner.generation,
-            offset=offset,
-            next_step=f"`holdfast partitions take {partition.index}` takes it back",
+            address=winner.advertised_address,
+            next_step="`holdfast partitions take` takes one back",
         )
         if self._settings.load.when_superseded == "exit":
-            self._lost()
+            self._lost(winner)
 
     def ticked(self) -> None:
         """Let the snapshots and every pruner do their next step; a bug in one is not another's."""
@@ -377,6 +412,7 @@ class Shards:
             except Exception as bug:
                 self.note("error", "pruning failed", {"partition": index, "error": repr(bug), "exc_info": bug})
         self._time_the_loop()
+        self._sums.tick()
         self._state_watch.tick()
         self._metrics.compaction_snapshots.value = sum(pruner.snapshots_written for pruner in self.pruners.values())
         self._runtime_metrics.parked_writes.value = sum(len(held.parking) for held in self.runtime.partitions.values())

@@ -81,7 +81,7 @@ class DeleteRecords(NamedTuple):
 
 
 class Note(NamedTuple):
-    """A log line: level (`info`, `warning`, `error`), event and fields."""
+    """A log line: level (`debug`, `info`, `warning`, `error`), event and fields."""
 
     level: str
     event: str

@@ -52,6 +52,7 @@ class PartitionLife(PartitionData):
 
         An equal or older generation is ignored; a newer one while LOADING or ACTIVE is only remembered.
         """
+        before = self.generation
         if generation is not None:
             if self.generation is not None and not self.is_static and generation <= self.generation:
                 self._note("info", "load ignored", event_generation=generation)
@@ -61,6 +62,7 @@ class PartitionLife(PartitionData):
         if self.state in (State.LOADING, State.ACTIVE):
             self._note("info", "load remembered", event_generation=generation)
             return False
+        self._note("debug", "load accepted", generation_before=before, owner_epoch=self.ownership.position.owner_epoch)
         self._start_load(now_ms)
         return True
 
@@ -69,6 +71,7 @@ class PartitionLife(PartitionData):
         if generation is not None and self.generation is not None and generation <= self.generation:
             self._note("info", "unload ignored", event_generation=generation)
             return False
+        before = self.generation
         if generation is not None:
             self.generation = generation  # a load of an older one that comes late is ignored
         self.retry_at_ms = None
@@ -76,6 +79,8 @@ class PartitionLife(PartitionData):
         if self.state is State.CLOSED:
             return False
         self.is_alarmed = False
+        owner_epoch = self.ownership.position.owner_epoch
+        self._note("debug", "unload accepted", generation_before=before, owner_epoch=owner_epoch)
         self._stop(State.CLOSED, "unloaded", NotCoordinator("the log partition was unloaded here"))
         return True
 
@@ -432,7 +437,7 @@ class PartitionLife(PartitionData):
             self._effects.append(BaseJudged(self.index, self.base_offset, ""))
         self._backoff_ms = self.config.retry_backoff_ms
         self._note(
-            "info",
+            "debug",
             "partition loaded",
             owner_epoch=self.ownership.epoch,
             records=self.records_met,
@@ -490,7 +495,9 @@ class PartitionLife(PartitionData):
         if is_ours_to_take and winner.generation == self.generation and self.is_static:
             # A twin under our node id would do the same for ever; a higher generation decides between the two.
             self.generation += 1
-        self._note("warning", "ownership lost", winner=winner.node_id, owner_epoch=winner.owner_epoch, offset=offset)
+        # Who is superseded for good tells it of all its log partitions together.
+        level = "warning" if is_ours_to_take else "debug"
+        self._note(level, "ownership lost", winner=winner.node_id, owner_epoch=winner.owner_epoch, offset=offset)
         self.is_alarmed = False
         self._stop(State.CLOSED, text, NotCoordinator(text))
         if is_ours_to_take:

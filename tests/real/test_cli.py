@@ -159,7 +159,7 @@ def test_a_daemon_refuses_a_topic_that_would_lose_state_and_says_what_mends_it(
         node = make_node()
         node.launch()
         assert asyncio.run(node.wait_exit()) == Exit.REFUSED_TO_START
-        assert "--add-config cleanup.policy=delete" in node.events()[-1]["why"]
+        assert "--add-config cleanup.policy=delete" in node.events()[-1]["reason"]
 
 
 def test_a_broker_is_started_found_and_stopped(tmp_path: Path) -> None:

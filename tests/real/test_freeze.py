@@ -129,7 +129,9 @@ async def test_a_frozen_node_that_wakes_up_answers_no_write_that_its_successor_d
             assert sleeper.exit_code() is None
             assert not (await sleeper.status())["is_ready"]
             assert {row["owner"] for row in await sleeper.ask("partitions")} == {"2"}
-        told = [event for event in sleeper.events() if event["event"] == "another node owns this partition now"]
+        told = [
+            event for event in sleeper.events() if event["event"] == "another node owns log partitions of this one now"
+        ]
         assert {event["node"] for event in told} == {"2"}
 
         async with connect(successor.address, ONE_TRY) as client:

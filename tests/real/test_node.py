@@ -135,7 +135,7 @@ async def test_without_kafka_a_node_ends_with_one_clear_line(topic: str) -> None
 async def test_a_property_that_the_kafka_client_does_not_know_is_named(kafka: str, topic: str) -> None:
     with capture_logs() as lines:
         node = RunningNode(make_settings(kafka, topic, **{"kafka.no.such.property": "7"}))
-        assert await in_patience(node.exit) is Exit.REFUSED
+        assert await in_patience(node.exit) is Exit.WRONG_USAGE
     [why] = [line["why"] for line in lines if line["log_level"] == "error"]
     assert "no.such.property" in why
 
@@ -155,7 +155,8 @@ async def test_an_unsafe_state_topic_is_refused_with_the_command_that_mends_it(
         node = RunningNode(make_settings(kafka, name))
         assert await in_patience(node.exit) is Exit.REFUSED
     assert [line["event"] for line in lines if line["log_level"] == "error"] == ["the node cannot start"]
-    assert why in lines[-1]["why"]
+    assert why in lines[-2]["why"]
+    assert (lines[-1]["event"], lines[-1]["exit_code"]) == ("stopped", Exit.REFUSED)
 
 
 async def test_a_topic_that_another_program_writes_is_refused_and_stays_as_it_is(
@@ -168,7 +169,7 @@ async def test_a_topic_that_another_program_writes_is_refused_and_stays_as_it_is
     with capture_logs() as lines:
         node = RunningNode(make_settings(kafka, name))
         assert await in_patience(node.exit) is Exit.REFUSED
-    assert lines[-1]["why"].startswith(f"Another program writes topic {name}")
+    assert lines[-1]["reason"].startswith(f"Another program writes topic {name}")
     assert [len(read_log(kafka, name, partition)) for partition in (0, 1)] == [0, 1]
 
 

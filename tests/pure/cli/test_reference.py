@@ -72,5 +72,5 @@ def test_every_option_and_every_exit_code_says_what_it_means(path: str) -> None:
 
 
 def test_the_daemons_exit_codes_are_among_those_of_the_tool() -> None:
-    assert {code.value for code in NodeExit} == {0, 1, Exit.REFUSED_TO_START, Exit.SUPERSEDED}
+    assert {code.value for code in NodeExit} == {0, 1, Exit.WRONG_USAGE, Exit.REFUSED_TO_START, Exit.SUPERSEDED}
     assert len({code.value for code in Exit}) == len(Exit)

@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.daemon.config import load_settings
 from holdfast.daemon.metrics import ShareMetrics
+from holdfast.daemon.owners import Owners
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.shard import ShareShard
 from holdfast.daemon.shards import Shards
@@ -50,7 +51,8 @@ class ShardsWorld:
         self.registry = Registry(lambda: self.now_ms)
         self.metrics = ShareMetrics(self.registry)
         self.is_ready: list[bool] = []
-        self.lost = 0
+        self.lost_to: list[str] = []  #: the winner of each log partition that was lost
+        self.asks_owners: Owners | None = None  #: who asks owners, if anybody does
         self.log = topic.open_log()
         self.log_config: KafkaLogConfig | None = None
         self.is_stopped = False
@@ -62,13 +64,10 @@ class ShardsWorld:
             self.metrics,
             self.registry,
             self.is_ready.append,
-            self._count_lost,
+            lambda winner: self.lost_to.append(winner.node_id),
             self._make_shell,  # type: ignore[arg-type]
             is_left_out=lambda partition: partition in self.silent_partitions,
         )
-
-    def _count_lost(self) -> None:
-        self.lost += 1
 
     # ---- the shell: CoordinatorShell without asyncio and Kafka -----------------------------------------------------
 
@@ -82,6 +81,7 @@ class ShardsWorld:
         write_timeout_ms: int,
         slice_ms: int,
         metrics: RuntimeMetrics,
+        owners: Owners | None,
         **_: object,
     ) -> ShardsWorld:
         self.log_config = log_config
@@ -99,6 +99,7 @@ class ShardsWorld:
             write_timeout_ms=write_timeout_ms,
             slice_ms=slice_ms,
             metrics=metrics,
+            owners=owners,
         )
         return self
 
@@ -123,6 +124,7 @@ class ShardsWorld:
             self.cluster_id,
             ConnectionOptions(bootstrap=(("127.0.0.1", 1),)),
             advertised_address=self.advertised_address,
+            owners=self.asks_owners,
         )
         self.shards.load_all()
         self.settle()

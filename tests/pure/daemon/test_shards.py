@@ -55,6 +55,45 @@ async def test_only_so_many_partitions_load_at_a_time() -> None:
     assert world.is_ready[-1]
 
 
+async def test_partitions_that_wait_for_their_turn_to_load_are_described_as_waiting() -> None:
+    world = ShardsWorld(MemoryTopic(3), loads_max=1)
+    await world.shards.start(state_topic(world.topic), "memory", OPTIONS)
+    world.shards.hold_all(None)
+    world.shards.load_all()
+    assert [row["state"] for row in world.shards.describe()] == ["loading", "waiting", "waiting"]
+    world.settle()
+    assert [row["state"] for row in world.shards.describe()] == ["active"] * 3
+
+
+async def test_loads_and_unloads_are_told_in_one_line_and_each_of_them_at_level_debug() -> None:
+    world = ShardsWorld(MemoryTopic(50))
+    with capture_logs() as lines:
+        await world.serve()
+        world.runtime.unload(7, 5)
+        await world.shards.stop(1_000)
+    each = [line for line in lines if line["log_level"] == "debug"]
+    assert Counter(line["event"] for line in each) == {
+        "load accepted": 50,
+        "partition loaded": 50,
+        "unload accepted": 50,
+    }
+    accepted = {"partition": 7, "state": "initial", "generation_before": None, "generation": None, "owner_epoch": 0}
+    given_up = {"partition": 7, "state": "active", "generation_before": 1, "generation": 5, "owner_epoch": 1}
+    assert [line for line in each if line["partition"] == 7 and line["event"] != "partition loaded"] == [
+        {"event": "load accepted", "log_level": "debug"} | accepted,
+        {"event": "unload accepted", "log_level": "debug"} | given_up,
+    ]
+    first = "0, 1, 2, 3, 4, 5, 6, 7 and 42 more"
+    assert [line for line in lines if line["log_level"] != "debug"] == [
+        {"event": event, "log_level": "info", "log_partitions": 50, "which": first} | numbers
+        for event, numbers in (
+            ("log partitions begin to load", {}),
+            ("log partitions loaded", {"records": 50, "longest_load_ms": 0}),
+            ("log partitions are given up", {}),
+        )
+    ]
+
+
 async def test_before_the_start_operations_are_refused_and_nothing_is_held() -> None:
     world = ShardsWorld(MemoryTopic(1))
     call = Call(lambda shard, _: shard.decide_summary(KEY))
@@ -125,22 +164,31 @@ async def test_the_newest_image_reaches_shards_that_did_not_exist_when_it_came()
 # ---- losing ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("policy", "times_lost"), [("exit", 2), ("wait", 0)])
-async def test_a_superseded_node_says_who_took_over_and_ends_or_stays(policy: str, times_lost: int) -> None:
+@pytest.mark.parametrize(("policy", "lost_to"), [("exit", ["2", "2"]), ("wait", [])])
+async def test_a_superseded_node_says_once_who_took_over_and_ends_or_stays(policy: str, lost_to: list[str]) -> None:
     topic = MemoryTopic(2)
     world = await ShardsWorld(topic, when_superseded=policy).serve()
     with capture_logs() as lines:
         await ShardsWorld(topic, node_id=2).serve()
-    assert world.lost == times_lost
-    said = [line for line in lines if line["event"] == "another node owns this partition now"]
-    assert [(line["partition"], line["node"], line["owner_epoch"], line["offset"]) for line in said] == [
-        (0, "2", 2, 1),
-        (1, "2", 2, 1),
+        world.tick(9)
+        assert [line["event"] for line in lines if line["log_level"] == "error"] == [], "more may follow"
+        world.tick()
+    assert world.lost_to == lost_to
+    assert [line for line in lines if line["log_level"] in ("warning", "error")] == [
+        {
+            "event": "another node owns log partitions of this one now",
+            "log_level": "error",
+            "log_partitions": 2,
+            "which": "0, 1",
+            "node": "2",
+            "address": "node-2.example:9492",
+            "next_step": "`holdfast partitions take` takes one back",
+        }
     ]
-    assert said[0]["next_step"] == "`holdfast partitions take 0` takes it back"
     assert world.series("ownerships-lost") == {"ownerships-lost-total": 2}
     assert world.is_ready[-1] is False
     assert [line["owner_address"] for line in world.shards.describe()] == ["node-2.example:9492"] * 2
+    assert world.shards.held_count() == 0
 
 
 # ---- metrics ---------------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ import yaml  # type: ignore[import-untyped] # it ships no types
 from packaging.requirements import Requirement
 from structlog.testing import capture_logs
 
-from holdfast.console.outcomes import Exit
 from holdfast.daemon.broker_silence import BrokerSilence, watch_broker
 from holdfast.daemon.compaction.metrics import JobMetrics
 from holdfast.daemon.compaction.progress import Progress
@@ -102,7 +101,7 @@ def test_every_reason_to_read_the_whole_log_is_described() -> None:
 
 def test_the_exit_codes_are_those_of_the_node() -> None:
     described = {name: int(code) for code, name, *_ in table(PAGE, "exit codes")}
-    assert described == {code.name: code.value for code in NodeExit} | {"WRONG_USAGE": Exit.WRONG_USAGE}
+    assert described == {code.name: code.value for code in NodeExit}
 
 
 def found_by(check: LogCheck) -> str:
@@ -227,7 +226,7 @@ def unit() -> dict[str, str]:
 
 def test_the_unit_never_restarts_what_must_not_start_by_itself() -> None:
     assert unit()["Restart"] == "on-failure"
-    assert unit()["RestartPreventExitStatus"].split() == [str(int(Exit.WRONG_USAGE)), str(int(NodeExit.SUPERSEDED))]
+    assert unit()["RestartPreventExitStatus"].split() == [str(int(NodeExit.WRONG_USAGE)), str(int(NodeExit.SUPERSEDED))]
 
 
 def test_the_unit_hands_the_node_a_copy_of_its_settings() -> None:
