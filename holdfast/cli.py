@@ -12,6 +12,7 @@ from holdfast.console import node
 from holdfast.console.broker import broker
 from holdfast.console.compact import compact
 from holdfast.console.dump import dump
+from holdfast.console.groups.commands import groups, list_states
 from holdfast.console.history import diff, history
 from holdfast.console.options import split_assignment
 from holdfast.console.snapshots import snapshots
@@ -46,7 +47,9 @@ def serve(config: Path | None, assignments: Sequence[str]) -> None:
     sys.exit(serve_until_stopped(config, flags))
 
 
+state.add_command(list_states)
 for command in (
+    groups,
     state,
     find,
     dump,

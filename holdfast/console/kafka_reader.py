@@ -139,6 +139,18 @@ class KafkaReader:
         except ConnectionFailed as failure:
             raise Failure(f"Kafka cannot be read ({failure}); see --bootstrap-server.", Exit.UNREACHABLE) from None
 
+    def leaders(self, topic: str) -> dict[int, int]:
+        """Return the id of the broker that leads each partition of a topic; -1: none does.
+
+        Raises:
+            Failure: no broker answers.
+        """
+        try:
+            found = self._consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic]
+        except KafkaException as error:
+            raise _unreachable(error) from None
+        return {index: partition.leader for index, partition in found.partitions.items()}
+
     def bounds(self, topic: str, partition: int) -> Bounds:
         """Return from where to where a partition goes.
 

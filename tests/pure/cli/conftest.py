@@ -28,6 +28,8 @@ class Node:
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.readiness: dict[str, Any] = {"is_ready": True, "why_not_ready": None}
+        #: What a test has it answer to further commands.
+        self.answers: dict[str, Callable[[dict[str, Any]], object]] = {}
 
     def commands(self, partitions: list[dict[str, Any]]) -> Mapping[str, AdminCommand]:
         """Return the admin commands; each notes that it was asked."""
@@ -44,6 +46,8 @@ class Node:
             ],
             "readers-drop": lambda _: "the log is pruned past audit until it commits again",
             "resolve-topic": _resolve,
+            "share-partitions": lambda arguments: self.answers["share-partitions"](arguments),
+            "topic-ends": lambda arguments: self.answers["topic-ends"](arguments),
         }
 
         def noting(name: str) -> AdminCommand:
