@@ -10,6 +10,7 @@ import click
 from holdfast.console import node
 from holdfast.console.compact import compact
 from holdfast.console.dump import dump
+from holdfast.console.groups.commands import groups, list_states
 from holdfast.console.history import diff, history
 from holdfast.console.options import split_assignment
 from holdfast.console.snapshots import snapshots
@@ -51,7 +52,9 @@ def serve(config: Path | None, assignments: Sequence[str], take_over: bool) -> N
     sys.exit(serve_until_stopped(config, flags))
 
 
+state.add_command(list_states)
 for command in (
+    groups,
     state,
     find,
     dump,

@@ -14,10 +14,9 @@ from holdfast.daemon.errors import ErrorCode
 from holdfast.daemon.listener_settings import LimitSettings
 from holdfast.daemon.shard import ShareShard
 from holdfast.daemon.shards import Shards
-from holdfast.records.deliveries import DELIVERY_COUNT_TOP, sum_up_deliveries
+from holdfast.records.deliveries import describe_state
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
-from holdfast.records.replay import ShareState
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.states import State
 
@@ -38,32 +37,6 @@ class _Wanted(NamedTuple):
     topic_id: bytes | None  #: None: all
     after: SharePartitionKey | None  #: the last one of the page before; None: this is the first page
     limit: int
-
-
-def describe_state(key: SharePartitionKey, state: ShareState, log_partition: int, owner: str | None) -> dict[str, Any]:
-    """Return a share partition and its state for JSON, without its state batches: those are summed up."""
-    deliveries = sum_up_deliveries(state.start_offset, state.state_batches)
-    return {
-        "group": key.group_id,
-        "topic_id": format_topic_id(key.topic_id),
-        "partition": key.partition,
-        "state_epoch": state.state_epoch,
-        "leader_epoch": state.leader_epoch,
-        "start_offset": state.start_offset,
-        "oldest_unfinished_offset": deliveries.oldest_unfinished_offset,
-        "state_end_offset": deliveries.end_offset,
-        "finished": deliveries.finished,
-        "delivery_complete_count": state.delivery_complete_count,
-        "in_flight": deliveries.in_flight,
-        "delivery_count_max": deliveries.delivery_count_max,
-        "delivery_counts": {
-            f"{count}+" if count == DELIVERY_COUNT_TOP else str(count): records
-            for count, records in deliveries.by_delivery_count
-        },
-        "state_batches": len(state.state_batches),
-        "log_partition": log_partition,
-        "owner": owner,
-    }
 
 
 class StateListing:

@@ -7,9 +7,11 @@ To the state they are like records that nobody was given.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, StateBatch
+from holdfast.records.keys import SharePartitionKey, format_topic_id
+from holdfast.records.replay import ShareState
 
 #: Records of this delivery count and of higher ones are counted together.
 DELIVERY_COUNT_TOP: Final = 10
@@ -69,3 +71,40 @@ def sum_up_deliveries(start_offset: int, state_batches: Iterable[StateBatch]) ->
         delivery_count_max,
         tuple(sorted(counts.items())),
     )
+
+
+def describe_state(key: SharePartitionKey, state: ShareState, log_partition: int, owner: str | None) -> dict[str, Any]:
+    """Return a share partition and its state for JSON, the state batches summed up; None stands for what is not known.
+
+    Args:
+        key: the share partition.
+        state: what is known of it.
+        log_partition: where its records lie.
+        owner: who serves that, a node of ours or a broker; None: nobody is known.
+    """
+    deliveries = sum_up_deliveries(state.start_offset, state.state_batches)
+    return {
+        "group": key.group_id,
+        "topic_id": format_topic_id(key.topic_id),
+        "partition": key.partition,
+        "state_epoch": state.state_epoch,
+        "leader_epoch": state.leader_epoch,
+        "start_offset": _known(state.start_offset),
+        "state_end_offset": _known(deliveries.end_offset),
+        "oldest_unfinished_offset": _known(deliveries.oldest_unfinished_offset),
+        "finished": deliveries.finished,
+        "delivery_complete_count": _known(state.delivery_complete_count),
+        "in_flight": deliveries.in_flight,
+        "delivery_count_max": deliveries.delivery_count_max,
+        "delivery_counts": {
+            f"{count}+" if count == DELIVERY_COUNT_TOP else str(count): records
+            for count, records in deliveries.by_delivery_count
+        },
+        "state_batches": len(state.state_batches),
+        "log_partition": log_partition,
+        "owner": owner,
+    }
+
+
+def _known(number: int) -> int | None:
+    return None if number == -1 else number
