@@ -1,6 +1,5 @@
 """`holdfast dump`: the microscope for state topics."""
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
@@ -14,16 +13,29 @@ import click
 from holdfast.console.interrupts import set_by
 from holdfast.console.log_reader import LogEntry, LogReader, Wanted
 from holdfast.console.options import json_option, kafka_options, kafka_properties
-from holdfast.console.output import batch_data, batch_text, print_table, say, time_text
+from holdfast.console.output import batch_data, batch_text, print_json, print_table, say, time_text
+from holdfast.console.tables import Column
+from holdfast.console.topic_names import TopicNames
 from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.records.keys import format_key, format_topic_id
+from holdfast.records.keys import format_topic_id
 from holdfast.records.values import Snapshot, Update
 
 _KINDS: Final = ("snapshot", "update", "tombstone", "checkpoint", "noop", "unknown", "undecodable")
-_COLUMNS: Final = ("partition", "offset", "time", "counts", "epoch", "sequence", "kind", "share partition", "value")
-_NUMBERS: Final = ("partition", "offset", "epoch", "sequence")
-_ROWS_PER_TABLE: Final = 1_000
+#: Their widths hold what is usual, for those who follow a log, of which no row is known when the titles are printed.
+_COLUMNS: Final = (
+    Column("partition", is_number=True),
+    Column("offset", is_number=True),
+    Column("time", width=24),
+    Column("counts"),
+    Column("epoch", is_number=True, dropped_as=2),
+    Column("sequence", is_number=True, dropped_as=1),
+    Column("kind", width=10),
+    Column("share partition", width=20, is_detail=True),
+    Column("value", width=60, is_detail=True),
+)
+#: Records from which the widths are taken, where nobody waits for the next one.
+_ROWS_MEASURED: Final = 100
 _BATCHES_SHOWN: Final = 8
 _FOLLOW_EVERY_S: Final = 0.2
 
@@ -69,20 +81,24 @@ def dump(
     """Show the records of a state topic: ours, or a broker's own `__share_group_state`, in either codec.
 
     It says of each record whether it counts, and under which owner epoch and sequence it was written.
-    Nothing is changed. With --json each record is a line.
+    Nothing is changed. With --json each record is a line. Ctrl-C ends --follow, with exit code 0.
 
     Example: holdfast dump __holdfast_share_state --bootstrap-server 127.0.0.1:9092 --kind update --limit 20
     """
-    reader = LogReader(kafka_properties(bootstrap_server, properties), topic)
     wanted = Wanted(partitions, from_offset, from_time)
-    with closing(reader), set_by(*([SIGINT] if follow else [])) as is_interrupted:
+    with (
+        set_by(*([SIGINT] if follow else [])) as is_interrupted,
+        closing(LogReader(kafka_properties(bootstrap_server, properties), topic, is_interrupted)) as reader,
+    ):
         read = _entries(reader, wanted, is_interrupted if follow else None)
         counted = _Counted(islice((entry for entry in read if not kinds or entry.kind in kinds), limit))
         if as_json:
             for entry in counted:
-                click.echo(json.dumps(entry_data(entry), ensure_ascii=False))
+                print_json(entry_data(entry), is_line=True)
         else:
-            _print_tables(counted, 1 if follow else _ROWS_PER_TABLE)
+            names = TopicNames(reader.kafka)
+            rows = (_row(entry, names) for entry in counted)
+            print_table(_COLUMNS, rows, rows_measured=0 if follow else _ROWS_MEASURED)
         void = f", of which {counted.void} do not count" if counted.void else ""
         say(f"{counted.total} records{void}.")
 
@@ -151,13 +167,7 @@ def _entries(reader: LogReader, wanted: Wanted, until: Event | None) -> Iterator
         yield from reader.read(wanted)
 
 
-def _print_tables(entries: Iterable[LogEntry], rows_per_table: int) -> None:
-    remaining = iter(entries)
-    while rows := [_row(entry) for entry in islice(remaining, rows_per_table)]:
-        print_table(_COLUMNS, rows, numbers=_NUMBERS)
-
-
-def _row(entry: LogEntry) -> tuple[object, ...]:
+def _row(entry: LogEntry, names: TopicNames) -> tuple[object, ...]:
     return (
         entry.partition,
         entry.offset,
@@ -166,7 +176,7 @@ def _row(entry: LogEntry) -> tuple[object, ...]:
         entry.owner_epoch,
         entry.sequence,
         entry.kind,
-        entry.key and format_key(entry.key),
+        entry.key and names.shown(entry.key),
         entry_text(entry),
     )
 

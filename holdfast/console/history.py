@@ -1,9 +1,9 @@
 """`holdfast history` and `holdfast diff`: the past of share partitions, from the history and the log behind it."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import wraps
+from itertools import chain
 from signal import SIGINT
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -22,6 +22,8 @@ from holdfast.console.options import (
 )
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.output import (
+    batch_texts,
+    known_number,
     print_facts,
     print_json,
     print_table,
@@ -30,27 +32,41 @@ from holdfast.console.output import (
     state_facts,
     time_text,
 )
+from holdfast.console.tables import Column, cell_text
+from holdfast.console.topic_names import TopicNames
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import SharePartitionKey, format_key, format_topic_id, parse_topic_id
 
 if TYPE_CHECKING:
     from holdfast.console.history_log import HistoryLog
 
-_STATE_COLUMNS = (
-    "share partition",
-    "changed",
-    "log offset",
-    "status",
-    "state epoch",
-    "leader epoch",
-    "start",
-    "complete",
-    "batches",
+_STATE_COLUMNS: Final = (
+    Column("share partition"),
+    Column("changed", width=24),
+    Column("log offset", is_number=True, dropped_as=3),
+    Column("status", width=7),
+    Column("state epoch", is_number=True, dropped_as=1),
+    Column("leader epoch", is_number=True, dropped_as=2),
+    Column("start", is_number=True),
+    Column("complete", is_number=True),
+    Column("batches", is_detail=True),
 )
-_STATE_NUMBERS = ("log offset", "state epoch", "leader epoch", "start", "complete")
-_STEP_COLUMNS = ("time", "log partition", "log offset", "what became of it", "deliveries")
-_STEP_NUMBERS = ("log partition", "log offset", "deliveries")
-_DIFF_COLUMNS = ("share partition", "what", "start", "complete", "state epoch", "leader epoch", "changes")
+_STEP_COLUMNS: Final = (
+    Column("time", width=24),
+    Column("log partition", is_number=True, dropped_as=2),
+    Column("log offset", is_number=True, dropped_as=1),
+    Column("what became of it", width=21),
+    Column("deliveries", is_number=True),
+)
+_DIFF_COLUMNS: Final = (
+    Column("share partition"),
+    Column("what"),
+    Column("start"),
+    Column("complete"),
+    Column("state epoch", dropped_as=1),
+    Column("leader epoch", dropped_as=2),
+    Column("changes", is_number=True),
+)
 _BATCHES_SHOWN: Final = 8
 _FOLLOW_EVERY_S: Final = 0.2
 
@@ -62,6 +78,7 @@ class Past(NamedTuple):
     wanted: Wanted
     begin_ms: int | None  #: time of the first change in the history
     has_tail: bool  #: whether the log is read as well
+    names: TopicNames
 
     def warn_before_begin(self, time_ms: int | None) -> None:
         """Say that a time lies before all that is known."""
@@ -136,7 +153,8 @@ def _asking_the_past(command: Callable[..., None]) -> Callable[..., None]:
                 )
             wanted = Wanted(group, topic_id, partition)
             changes = HistoryLog(HistoryFiles(history_dir, state_topic_id), log, job_group, wanted)
-            command(past=Past(changes, wanted, changes.begin_ms(), log is not None), **arguments)
+            names = TopicNames(None if log is None else log.kafka)
+            command(past=Past(changes, wanted, changes.begin_ms(), log is not None, names), **arguments)
 
     return with_past
 
@@ -192,24 +210,23 @@ def diff(from_ms: int, to_ms: int | None, as_json: bool, past: Past) -> None:
         earlier.meet(change)
         later.meet(change)
     was_there = set(earlier.unknown())
-    rows = []
+    rows: list[tuple[SharePartitionKey, dict[str, Any]]] = []
     for key, known in sorted(later.known.items()):
         before = earlier.known.get(key)
         if before is not None and (before.status, before.state) == (known.status, known.state):
             continue
-        rows.append(
-            {
-                **_key_data(key),
-                "what": _what(before, known, key in was_there),
-                "changes": later.change_counts[key] - earlier.change_counts[key],
-                "from": _known_data(before),
-                "to": _known_data(known),
-            }
-        )
+        row = {
+            **_key_data(key),
+            "what": _what(before, known, key in was_there),
+            "changes": later.change_counts[key] - earlier.change_counts[key],
+            "from": _known_data(before),
+            "to": _known_data(known),
+        }
+        rows.append((key, row))
     if as_json:
-        print_json(rows)
+        print_json([row for _, row in rows])
     else:
-        print_table(_DIFF_COLUMNS, map(_diff_row, rows), numbers=("changes",))
+        print_table(_DIFF_COLUMNS, [_diff_row(past.names.shown(key), row) for key, row in rows])
     say(f"{len(rows)} share partitions differ.")
 
 
@@ -220,32 +237,42 @@ def _tell_states(past: Past, at_ms: int | None, follow: bool, as_json: bool) -> 
     states = StatesAt(at_ms)
     for change in past.log.changes(at_ms):
         states.meet(change)
-    found = [_key_data(key) | _known_data(known) for key, known in sorted(states.known.items())]
-    found += [_key_data(key) | _known_data(None) for key in sorted(states.unknown())]
+    found: list[tuple[SharePartitionKey, Known | None]] = [*sorted(states.known.items())]
+    found += [(key, None) for key in sorted(states.unknown())]
     if not found:
         raise Failure("Nothing is known of such a share partition at that time.", Exit.NOT_FOUND)
-    _print_states(found, past.wanted.partition is not None, follow, as_json)
     if follow:
-        _print_changes(past, states.known, as_json)
-
-
-def _print_states(found: Sequence[dict[str, Any]], is_one: bool, as_lines: bool, as_json: bool) -> None:
-    if as_json:
-        _print_lines(found) if as_lines else print_json(found)
-    elif is_one and not as_lines:
-        (data,) = found
-        place = {name: data[name] for name in ("share_partition", "status", "log_partition", "log_offset")}
-        print_facts({name.replace("_", " "): value for name, value in place.items()} | {"changed": _time(data)})
-        if data["state"] is not None:
-            print_facts(state_facts(data["state"]))
+        _print_states(past, chain(found, _changed(past, states.known)), as_json, len(found))
+    elif as_json:
+        print_json([_state_data(key, known) for key, known in found])
+    elif past.wanted.partition is not None:
+        ((key, state),) = found
+        _print_state(past.names.shown(key), _known_data(state))
     else:
-        print_table(_STATE_COLUMNS, map(_state_row, found), numbers=_STATE_NUMBERS)
+        _print_states(past, found, False, len(found))
 
 
-def _print_changes(past: Past, known: dict[SharePartitionKey, Known], as_json: bool) -> None:
+def _changed(past: Past, known: dict[SharePartitionKey, Known]) -> Iterator[tuple[SharePartitionKey, Known]]:
     for change in _coming(past):
         known[change.key] = after(known.get(change.key), change)
-        _print_states([_key_data(change.key) | _known_data(known[change.key])], False, True, as_json)
+        yield change.key, known[change.key]
+
+
+def _print_states(
+    past: Past, states: Iterable[tuple[SharePartitionKey, Known | None]], as_lines: bool, rows_measured: int
+) -> None:
+    if as_lines:
+        for key, known in states:
+            print_json(_state_data(key, known), is_line=True)
+    else:
+        rows = (_state_row(past.names.shown(key), _known_data(known)) for key, known in states)
+        print_table(_STATE_COLUMNS, rows, rows_measured=rows_measured)
+
+
+def _print_state(share_partition: str, data: dict[str, Any]) -> None:
+    facts = {name.replace("_", " "): data[name] for name in ("status", "log_partition", "log_offset")}
+    state = {} if data["state"] is None else state_facts(data["state"])
+    print_facts({"share partition": share_partition, **facts, "changed": _time(data), **state})
 
 
 # ---- the story of an offset ------------------------------------------------------------------------------------------
@@ -260,33 +287,31 @@ def _tell_story(past: Past, story: OffsetStory, at_ms: int | None, follow: bool,
         if at_ms is None or (isinstance(change, Change) and change.timestamp_ms <= at_ms):
             steps += later
             later.clear()
-    _print_steps(steps, follow, as_json)
-    if follow:
-        for change in _coming(past):
-            _print_steps(list(story.meet(change)), True, as_json)
-    elif not steps:
+    told = chain(steps, (step for change in _coming(past) for step in story.meet(change))) if follow else steps
+    if as_json and follow:
+        for step in told:
+            print_json(_step_data(step), is_line=True)
+    elif as_json:
+        print_json(list(map(_step_data, steps)))
+    elif steps or follow:
+        print_table(_STEP_COLUMNS, map(_step_row, told), rows_measured=len(steps))
+    if not (steps or follow):
         raise Failure("Nothing is known of such a share partition at that time.", Exit.NOT_FOUND)
 
 
-def _print_steps(steps: Sequence[Step], as_lines: bool, as_json: bool) -> None:
-    if as_json:
-        data = [
-            {
-                "timestamp_ms": change.timestamp_ms,
-                "log_partition": change.log_partition,
-                "log_offset": change.offset,
-                "became": text,
-                "delivery_count": count,
-            }
-            for change, text, count in steps
-        ]
-        _print_lines(data) if as_lines else print_json(data)
-    elif steps:
-        rows = [
-            (time_text(change.timestamp_ms), change.log_partition, change.offset, text, count)
-            for change, text, count in steps
-        ]
-        print_table(_STEP_COLUMNS, rows, numbers=_STEP_NUMBERS)
+def _step_data(step: Step) -> dict[str, Any]:
+    return {
+        "timestamp_ms": step.change.timestamp_ms,
+        "log_partition": step.change.log_partition,
+        "log_offset": step.change.offset,
+        "became": step.text,
+        "delivery_count": step.delivery_count,
+    }
+
+
+def _step_row(step: Step) -> tuple[object, ...]:
+    change = step.change
+    return time_text(change.timestamp_ms), change.log_partition, change.offset, step.text, step.delivery_count
 
 
 # ---- what both need --------------------------------------------------------------------------------------------------
@@ -297,11 +322,6 @@ def _coming(past: Past) -> Iterator[Change]:
     with set_by(SIGINT) as is_interrupted:
         while not is_interrupted.wait(_FOLLOW_EVERY_S):
             yield from past.log.new_changes()
-
-
-def _print_lines(data: Iterable[dict[str, Any]]) -> None:
-    for line in data:
-        click.echo(json.dumps(line, ensure_ascii=False))
 
 
 def _id_of(text: str | None) -> bytes | None:
@@ -318,6 +338,10 @@ def _key_data(key: SharePartitionKey) -> dict[str, Any]:
         "topic_id": format_topic_id(key.topic_id),
         "partition": key.partition,
     }
+
+
+def _state_data(key: SharePartitionKey, known: Known | None) -> dict[str, Any]:
+    return _key_data(key) | _known_data(known)
 
 
 def _known_data(known: Known | None) -> dict[str, Any]:
@@ -338,17 +362,16 @@ def _time(data: dict[str, Any]) -> str | None:
     return None if data["timestamp_ms"] is None else time_text(data["timestamp_ms"])
 
 
-def _state_row(data: dict[str, Any]) -> tuple[object, ...]:
+def _state_row(share_partition: str, data: dict[str, Any]) -> tuple[object, ...]:
     state = data["state"]
     fields: tuple[object, ...] = (None,) * 5
     if state is not None:
-        texts = state_facts(state)["state batches"]
-        batches = str(texts).split("\n") if texts else []
+        batches = batch_texts(state)
         more = len(batches) - _BATCHES_SHOWN
         text = ", ".join(batches[:_BATCHES_SHOWN]) + (f", and {more} batches more" if more > 0 else "")
         numbers = ("state_epoch", "leader_epoch", "start_offset", "delivery_complete_count")
-        fields = (*(state[name] for name in numbers), text or None)
-    return data["share_partition"], _time(data), data["log_offset"], data["status"], *fields
+        fields = (*(known_number(state[name]) for name in numbers), text or None)
+    return share_partition, _time(data), data["log_offset"], data["status"], *fields
 
 
 def _what(before: Known | None, known: Known, was_there: bool) -> str:
@@ -361,13 +384,14 @@ def _what(before: Known | None, known: Known, was_there: bool) -> str:
     return "changed"
 
 
-def _diff_row(row: dict[str, Any]) -> tuple[object, ...]:
+def _diff_row(share_partition: str, row: dict[str, Any]) -> tuple[object, ...]:
     names = ("start_offset", "delivery_complete_count", "state_epoch", "leader_epoch")
 
     def values(name: str) -> str:
         earlier, later = (
-            "-" if state is None else str(state[name]) for state in (row["from"]["state"], row["to"]["state"])
+            cell_text(None if state is None else known_number(state[name]))
+            for state in (row["from"]["state"], row["to"]["state"])
         )
         return earlier if earlier == later else f"{earlier} → {later}"
 
-    return row["share_partition"], row["what"], *map(values, names), row["changes"]
+    return share_partition, row["what"], *map(values, names), row["changes"]

@@ -1,6 +1,8 @@
 """Topics read partition by partition as they are now, by a consumer that joins no group and commits nothing."""
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import wait as wait_futures
+from threading import Event
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -43,12 +45,14 @@ class Bounds(NamedTuple):
 class KafkaReader:
     """Reads topics of one cluster; a context manager that lets go of the brokers at its end."""
 
-    def __init__(self, properties: Mapping[str, Any]) -> None:
+    def __init__(self, properties: Mapping[str, Any], is_stopped: Event | None = None) -> None:
         """Connect lazily.
 
         Args:
             properties: librdkafka's; `bootstrap.servers` at least.
+            is_stopped: when it is set, reading ends where it is.
         """
+        self._is_stopped = is_stopped or Event()
         self._properties = dict(properties)
         self._clients = KafkaClients(properties)
         wait = {} if "fetch.wait.max.ms" in properties else {"fetch.wait.max.ms": 20}
@@ -92,6 +96,22 @@ class KafkaReader:
                 Exit.NOT_FOUND,
             )
         return sorted(found.partitions)
+
+    def topic_names(self) -> dict[bytes, str]:
+        """Return the names of all topics that Kafka tells us about, by their ids.
+
+        Raises:
+            Failure: no broker answers.
+        """
+        try:
+            names = list(self._consumer.list_topics(timeout=READ_TIMEOUT_S).topics)
+            with self._clients.admin() as admin:
+                asked = admin.describe_topics(TopicCollection(names)) if names else {}
+                wait_futures(asked.values(), READ_TIMEOUT_S)
+        except KafkaException as error:
+            raise _unreachable(error) from None
+        answered = {name: future for name, future in asked.items() if future.done() and future.exception() is None}
+        return {topic_id_bytes(future.result().topic_id): name for name, future in answered.items()}
 
     def topic_id(self, topic: str) -> bytes:
         """Return the 16 bytes of a topic's id.
@@ -162,8 +182,10 @@ class KafkaReader:
         """
         self._consumer.assign([TopicPartition(topic, partition, from_offset)])
         silent_since_s = monotonic()
-        while True:
-            messages = self._consumer.consume(_MESSAGES_PER_POLL, timeout=_POLL_S)
+        missing = end - max(from_offset, 0)
+        while not self._is_stopped.is_set():
+            # It waits until there are as many, so it is not asked for more than there can be.
+            messages = self._consumer.consume(min(missing, _MESSAGES_PER_POLL), timeout=_POLL_S)
             if messages:
                 silent_since_s = monotonic()
             elif monotonic() - silent_since_s > READ_TIMEOUT_S:
@@ -176,6 +198,9 @@ class KafkaReader:
                 problem, offset = message.error(), message.offset()
                 if problem is None:
                     assert offset is not None, "a record met by a consumer has its place"
+                    if self._is_stopped.is_set():
+                        return
+                    missing = end - 1 - offset
                     if offset < end:
                         yield offset, message
                     if offset >= end - 1:

@@ -7,6 +7,7 @@ Where the first record has no `hf` header, the topic is a broker's own, and ever
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from threading import Event
 from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Message
@@ -105,15 +106,16 @@ class Reading:
 class LogReader:
     """Reads a state topic, one partition after the other; `close` it in the end."""
 
-    def __init__(self, properties: Mapping[str, Any], topic: str) -> None:
+    def __init__(self, properties: Mapping[str, Any], topic: str, is_stopped: Event | None = None) -> None:
         """Connect lazily.
 
         Args:
             properties: librdkafka's; `bootstrap.servers` at least.
             topic: any state topic, in either codec.
+            is_stopped: when it is set, reading ends where it is.
         """
         self.topic = topic
-        self.kafka = KafkaReader(properties)
+        self.kafka = KafkaReader(properties, is_stopped)
         self._readings: dict[int, Reading] = {}
 
     def close(self) -> None:

@@ -1,17 +1,52 @@
 """What a running node tells and takes: status, settings, metrics, its log partitions, and an admin's decisions."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Final
 
 import click
 
 from holdfast.console.options import address_option, admin, dry_run_option, json_option
-from holdfast.console.outcomes import Failure
-from holdfast.console.output import print_facts, print_json, print_table, say
+from holdfast.console.outcomes import Exit, Failure
+from holdfast.console.output import print_facts, print_json, print_rows, print_table, rounded, say
+from holdfast.console.tables import Column
 from holdfast.records.admin import reason_problem
 
-_PARTITION_COLUMNS = ("partition", "state", "owner", "owner_epoch", "written", "committed", "log_start", "keys")
-_NUMBERS = ("partition", "owner epoch", "written", "committed", "log start", "keys")
+_PARTITION_COLUMNS: Final = {
+    "partition": Column("partition", is_number=True),
+    "state": Column("state"),
+    "owner": Column("owner"),
+    "owner_epoch": Column("owner epoch", is_number=True, dropped_as=2),
+    "written": Column("written", is_number=True),
+    "committed": Column("committed", is_number=True),
+    "log_start": Column("log start", is_number=True, dropped_as=1),
+    "keys": Column("keys", is_number=True),
+}
+_PRUNING_COLUMNS: Final = {
+    "partition": Column("partition", is_number=True),
+    "log_start": Column("log start", is_number=True),
+    "log_bytes": Column("log bytes", is_number=True),
+    "dead_bytes": Column("dead bytes", is_number=True),
+    "why_not_pruned": Column("why not pruned", is_detail=True),
+}
+_READER_COLUMNS: Final = {
+    "group": Column("group"),
+    "state": Column("state"),
+    "behind": Column("records behind", is_number=True),
+    "still_ms": Column("not moved for ms", is_number=True),
+}
+_WORD: Final = re.compile(r"[a-z0-9]+")
+
+#: What the state of a reader means, where it is more than that it reads.
+_READER_NOTES: Final = {
+    "not started": "{group} is the job of `holdfast compact`, which a node can do without; it has not run yet, and holds nothing.",
+    "never committed": "{group} has never committed an offset, and holds the whole log until it does.",
+    "not looked up": "How far {group} is has not been found out yet, so it holds the whole log.",
+    "lost its offsets": "Kafka has forgotten the offsets of {group}, which may begin again, so it holds the whole log.",
+    "silent": "{group} has records to read and does not move; it holds the log until it does, or `holdfast readers drop` drops it.",
+    "dropped": "{group} was dropped, and holds nothing until it commits again.",
+}
 
 _partition_argument = click.argument("partition", type=click.IntRange(min=0))
 
@@ -55,11 +90,17 @@ def settings(part: str, as_json: bool, address: str) -> None:
 
     Example: holdfast settings timeout
     """
-    told = {name: value for name, value in admin(address, "settings").items() if part in name}
+    everything = admin(address, "settings")
+    told = {name: value for name, value in everything.items() if part in name}
+    if not told:
+        raise _no_name("setting", part, everything)
     if as_json:
         print_json(told)
-    else:
-        print_table(("setting", "value"), told.items())
+        return
+    texts = {name: _value_text(value) for name, value in told.items()}
+    width = max((len(texts[name]) for name, value in told.items() if _is_number(value)), default=0)
+    rows = [(name, f"{texts[name]:>{width}}" if _is_number(value) else texts[name]) for name, value in told.items()]
+    print_table(("setting", Column("value", is_detail=True)), rows)
 
 
 @click.command()
@@ -71,11 +112,14 @@ def metrics(part: str, as_json: bool, address: str) -> None:
 
     Example: holdfast metrics latency
     """
-    told = {name: value for name, value in sorted(admin(address, "metrics").items()) if part in name}
+    everything = admin(address, "metrics")
+    told = {name: rounded(value) for name, value in sorted(everything.items()) if part in name}
+    if not told:
+        raise _no_name("metric", part, everything)
     if as_json:
         print_json(told)
     else:
-        print_table(("metric", "value"), [(name, f"{value:,.10g}") for name, value in told.items()], numbers=("value",))
+        print_table(("metric", "value"), told.items(), numbers=("value",))
 
 
 @click.group(invoke_without_command=True)
@@ -99,11 +143,7 @@ def partitions(context: click.Context, why_not_pruned: bool, as_json: bool, addr
     if as_json:
         print_json(told)
         return
-    print_table(
-        [name.replace("_", " ") for name in _PARTITION_COLUMNS],
-        [[row[name] for name in _PARTITION_COLUMNS] for row in told],
-        numbers=_NUMBERS,
-    )
+    print_rows(_PARTITION_COLUMNS, told)
     for row in told:
         if row["failure"]:
             alarm = (
@@ -115,15 +155,11 @@ def partitions(context: click.Context, why_not_pruned: bool, as_json: bool, addr
 
 
 def _print_why_not_pruned(told: Sequence[Mapping[str, Any]], as_json: bool) -> None:
-    columns = ("partition", "log_start", "log_bytes", "dead_bytes", "why_not_pruned")
     if as_json:
-        print_json([{name: row[name] for name in (*columns, "oldest_key", "oldest_snapshot_offset")} for row in told])
+        names = (*_PRUNING_COLUMNS, "oldest_key", "oldest_snapshot_offset")
+        print_json([{name: row[name] for name in names} for row in told])
     else:
-        print_table(
-            [name.replace("_", " ") for name in columns],
-            [[row[name] for name in columns] for row in told],
-            numbers=("partition", "log start", "log bytes", "dead bytes"),
-        )
+        print_rows(_PRUNING_COLUMNS, told)
 
 
 @partitions.command()
@@ -189,12 +225,11 @@ def readers(context: click.Context, as_json: bool, address: str) -> None:
     if as_json:
         print_json(told)
         return
-    columns = ("group", "state", "behind", "still_ms")
-    print_table(
-        [name.replace("_", " ") for name in columns],
-        [[row[name] for name in columns] for row in told],
-        numbers=("behind", "still ms"),
-    )
+    # The end of the log is no aim of one that has never begun.
+    print_rows(_READER_COLUMNS, [row | {"behind": None} if row["state"] == "not started" else row for row in told])
+    for row in told:
+        if row["state"] in _READER_NOTES:
+            say(_READER_NOTES[row["state"]].format(group=row["group"]))
 
 
 @readers.command("drop")
@@ -209,6 +244,25 @@ def drop_reader(group: str, reason: str, dry_run: bool, address: str) -> None:
     """
     plan = f"prune the log past the offsets that {group} has committed, so that it may miss records when it comes back"
     _decide(address, plan, dry_run, "readers-drop", group=group, reason=reason)
+
+
+def _value_text(value: object) -> str:
+    """Return a setting as it is given in the environment."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _no_name(kind: str, part: str, names: Iterable[str]) -> Failure:
+    """Return the failure that says that no setting or metric has such a name, and which are like it."""
+    words = {word for name in names for word in (name.partition("{")[0], *_WORD.findall(name))}
+    like = get_close_matches(part, sorted(words), n=3)
+    meant = f"; did you mean {' or '.join(like)}?" if like else f"; `holdfast {kind}s` shows all of them."
+    return Failure(f"No {kind} has {part!r} in its name{meant}", Exit.NOT_FOUND)
 
 
 def _decide(address: str, plan: str, is_dry_run: bool, command: str, **arguments: object) -> None:

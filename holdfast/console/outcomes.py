@@ -5,6 +5,8 @@ from typing import IO, Any, Self
 
 import click
 
+from holdfast.console.tables import printable
+
 
 class Exit(IntEnum):
     """The exit codes of all commands; those of `holdfast serve` are among them."""
@@ -24,7 +26,7 @@ class Exit(IntEnum):
     REFUSED_TO_START = 3, "The state topic or the cluster is not fit to be used."
     SUPERSEDED = 4, "Another node took over what this daemon owned."
     UNREACHABLE = 5, "Nobody answers at the address."
-    NOT_FOUND = 6, "There is no such topic, partition or share partition."
+    NOT_FOUND = 6, "There is no such topic, partition, share partition, setting or metric."
     DIFFERENT = 7, "What was compared differs."
 
 
@@ -37,4 +39,4 @@ class Failure(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Write the sentence to standard error."""
-        click.echo(f"Error: {self.message}", err=True, file=file)
+        click.echo(printable(f"Error: {self.message}"), err=True, file=file)

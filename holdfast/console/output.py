@@ -1,15 +1,18 @@
 """Printing: data goes to standard output, as a table for people or as JSON for scripts, and the rest to standard error."""
 
 import json
+import os
+import re
+import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import click
-from rich.console import Console
-from rich.table import Table
 
+from holdfast.console.tables import Column, facts_lines, printable, table_lines
 from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
 from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot
@@ -19,45 +22,59 @@ STATE_NAMES = {AVAILABLE: "available", ACKNOWLEDGED: "acknowledged", ARCHIVED: "
 
 _BATCH_TEXT = "{first_offset}-{last_offset}:{delivery_state}:{delivery_count}"
 
-#: Width of a table that no terminal bounds.
-_FILE_WIDTH = 400
+#: Characters that JSON lets stand and that act on a terminal: control characters, line ends, and the direction of writing.
+_UNPRINTABLE: Final = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def say(text: str) -> None:
     """Tell the person something that is not data."""
-    click.echo(text, err=True)
+    click.echo(printable(text), err=True)
 
 
-def print_json(data: Any) -> None:  # noqa: ANN401
-    """Print one JSON document."""
-    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+def print_json(data: Any, *, is_line: bool = False) -> None:  # noqa: ANN401
+    """Print one JSON document, over several lines or on one."""
+    text = json.dumps(data, indent=None if is_line else 2, ensure_ascii=False)
+    click.echo(text if text.isprintable() else _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: Iterable[str] = ()) -> None:
-    """Print rows under their columns.
+def print_table(
+    columns: Sequence[str | Column],
+    rows: Iterable[Sequence[object]],
+    *,
+    numbers: Collection[str] = (),
+    rows_measured: int | None = None,
+) -> None:
+    """Print rows under their columns; on a terminal as `tables` says, elsewhere each as one line, whole.
 
     Args:
-        columns: their names.
+        columns: what stands above, and how.
         rows: a cell for each; None is shown as a dash.
-        numbers: columns to be aligned right.
+        numbers: columns to be aligned right, of those that are given by their titles alone.
+        rows_measured: from so many rows the widths are taken, so that the others can be printed as they come; without it,
+            from all.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    right = set(numbers)
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row))
-    _console().print(table)
+    shown = [each if isinstance(each, Column) else Column(each, is_number=each in numbers) for each in columns]
+    for line in table_lines(shown, rows, _width(), rows_measured=rows_measured, emphasize=_emphasize()):
+        click.echo(line)
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
     """Print names and their values, one a line."""
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for name, value in facts.items():
-        table.add_row(name, _cell(value))
-    _console().print(table)
+    for line in facts_lines(facts, _width(), emphasize=_emphasize()):
+        click.echo(line)
+
+
+def print_rows(columns: Mapping[str, Column], rows: Iterable[Mapping[str, object]]) -> None:
+    """Print rows of data as a table; `columns` says under which names of theirs its cells are found."""
+    print_table(list(columns.values()), ([row[name] for name in columns] for row in rows))
+
+
+def rounded(number: float) -> float:
+    """Return a measured number without digits that say nothing: to thousandths, or where it is below 1 to three digits."""
+    if isinstance(number, int):
+        return number
+    found = round(number, 3) if abs(number) >= 1 else float(f"{number:.3g}")
+    return int(found) if found.is_integer() else found
 
 
 def batch_data(batch: StateBatch) -> dict[str, object]:
@@ -82,13 +99,22 @@ def state_data(state: Snapshot | ShareState) -> dict[str, object]:
 
 
 def state_facts(data: Mapping[str, Any]) -> dict[str, object]:
-    """Return what `state_data` gives as facts for people: times as text, batches in the form of `batch_text`."""
-    facts = {name: value for name, value in data.items() if name != "state_batches"}
-    facts |= {name: time_text(value) for name, value in facts.items() if name.endswith("_ms")}
-    batches = "\n".join(_BATCH_TEXT.format(**batch) for batch in data["state_batches"])
+    """Return what `state_data` gives as facts for people: times as text, batches in the form of `batch_text`, -1 as unknown."""
+    facts: dict[str, object] = {name: known_number(data[name]) for name in data if name != "state_batches"}
+    facts |= {name: time_text(data[name]) for name in facts if name.endswith("_ms")}
     return {name.removesuffix("_ms").replace("_", " "): value for name, value in facts.items()} | {
-        "state batches": batches or None
+        "state batches": batch_texts(data) or None
     }
+
+
+def batch_texts(data: Mapping[str, Any]) -> list[str]:
+    """Return the state batches of what `state_data` gives, each in the form of `batch_text`."""
+    return [_BATCH_TEXT.format(**batch) for batch in data["state_batches"]]
+
+
+def known_number(number: int) -> int | None:
+    """Return a number of the protocol, in which -1 stands for one that is not known or not decided."""
+    return None if number == -1 else number
 
 
 def time_text(timestamp_ms: int) -> str:
@@ -96,15 +122,12 @@ def time_text(timestamp_ms: int) -> str:
     return datetime.fromtimestamp(timestamp_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
+def _width() -> int | None:
+    """Return how much a line of the terminal holds, or None where standard output is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def _console() -> Console:
-    # With `emoji` a group id such as team:100 would become a picture. A table in a file or a pipe is cut nowhere.
-    width = None if sys.stdout.isatty() else _FILE_WIDTH
-    return Console(highlight=False, markup=False, emoji=False, soft_wrap=False, width=width)
+def _emphasize() -> Callable[[str], str]:
+    """Return what makes a text stand out, where that is wanted (see no-color.org) and can be seen."""
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty()
+    return str if is_plain else partial(click.style, bold=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -17,16 +17,30 @@ from holdfast.console.options import (
     state_topic_option,
 )
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.console.output import print_facts, print_json, print_table, state_data, state_facts
+from holdfast.console.output import print_facts, print_json, print_rows, state_data, state_facts
 from holdfast.console.snapshot_reader import PartitionSnapshots, SnapshotReader
+from holdfast.console.tables import Column
 from holdfast.records.errors import RecordError
 from holdfast.records.keys import SharePartitionKey, format_key, log_partition
 from holdfast.records.snapshot_topic import decode_entry
 
-_LIST_COLUMNS = ("partition", "manifest", "lag", "live_keys", "entries", "bytes", "verified", "why_not")
-_LIST_NUMBERS = ("partition", "manifest", "lag", "live keys", "entries", "bytes")
-_VERIFY_COLUMNS = ("partition", "manifest", "compared", "differences", "open_question")
-_VERIFY_NUMBERS = ("partition", "manifest", "compared", "differences")
+_LIST_COLUMNS: Final = {
+    "partition": Column("partition", is_number=True),
+    "manifest": Column("manifest", is_number=True),
+    "lag": Column("lag", is_number=True),
+    "live_keys": Column("live keys", is_number=True),
+    "entries": Column("entries", is_number=True),
+    "bytes": Column("bytes", is_number=True),
+    "verified": Column("verified"),
+    "why_not": Column("why not", is_detail=True),
+}
+_VERIFY_COLUMNS: Final = {
+    "partition": Column("partition", is_number=True),
+    "manifest": Column("manifest", is_number=True),
+    "compared": Column("compared", is_number=True),
+    "differences": Column("differences", is_number=True),
+    "open_question": Column("open question", is_detail=True),
+}
 
 _partitions_argument = click.argument("only", nargs=-1, type=click.IntRange(min=0), metavar="[PARTITION]...")
 
@@ -124,7 +138,10 @@ def list_snapshots(only: Sequence[int], as_json: bool, topics: Topics) -> None:
                 "why_not": why_not or None,
             }
         )
-    _print_rows(rows, _LIST_COLUMNS, _LIST_NUMBERS, as_json)
+    if as_json:
+        print_json(rows)
+    else:
+        print_rows(_LIST_COLUMNS, rows)
 
 
 @snapshots.command()
@@ -181,7 +198,7 @@ def verify(only: Sequence[int], as_json: bool, topics: Topics) -> None:
     if as_json:
         print_json({"partitions": rows, "differences": differences})
     else:
-        _print_rows(rows, _VERIFY_COLUMNS, _VERIFY_NUMBERS, as_json)
+        print_rows(_VERIFY_COLUMNS, rows)
         for difference in differences:
             click.echo(f"\nPartition {difference['partition']}, {difference['subject']}:")
             click.echo(f"  in the topic: {difference['in_topic']}\n  from the log: {difference['from_log']}")
@@ -217,11 +234,3 @@ def _entry_data(key: SharePartitionKey, at_offset: int | None, reader: SnapshotR
 def _parse_key(kafka: KafkaReader, text: str) -> SharePartitionKey:
     group, topic, partition = split_key(text)
     return SharePartitionKey(group, kafka.find_topic_id(topic), partition)
-
-
-def _print_rows(rows: Sequence[dict[str, Any]], columns: Sequence[str], numbers: Sequence[str], as_json: bool) -> None:
-    if as_json:
-        print_json(rows)
-    else:
-        titles = [name.replace("_", " ") for name in columns]
-        print_table(titles, [[row[name] for name in columns] for row in rows], numbers=numbers)

@@ -19,6 +19,7 @@ from holdfast.console.options import (
 )
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.output import STATE_NAMES, batch_data, batch_text, print_facts, print_json, print_table, say
+from holdfast.console.tables import Column
 from holdfast.records.batches import StateBatch
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import SharePartitionKey, format_key, log_partition
@@ -202,10 +203,15 @@ def find(keys: Sequence[str], as_json: bool, address: str) -> None:
     if as_json:
         print_json(rows)
     else:
+        # As they were asked for: with the names of their topics.
         print_table(
-            ("share partition", "coordinator", "log partition", "error"),
-            [tuple(row.values()) for row in rows],
-            numbers=("log partition",),
+            (
+                "share partition",
+                "coordinator",
+                Column("log partition", is_number=True),
+                Column("error", is_detail=True),
+            ),
+            [(key, *list(row.values())[1:]) for key, row in zip(keys, rows, strict=True)],
         )
     if any(row["error"] for row in rows):
         raise Failure("Not every share partition has a coordinator; `holdfast partitions` shows why.")

@@ -33,14 +33,20 @@ class Node:
         """Return the admin commands; each notes that it was asked."""
         answers: dict[str, Callable[[dict[str, Any]], object]] = {
             "status": lambda _: {"version": "0.1.0", **self.readiness, "log_partitions": 3},
-            "settings": lambda _: {"load_timeout_ms": 600_000, "codec": "avro"},
-            "metrics": lambda _: {"write-total": 12, "parked-writes": 0},
+            "settings": lambda _: {"load_timeout_ms": 600_000, "codec": "avro", "node_id": 1, "snapshots.run": False},
+            "metrics": lambda _: {
+                "write-total": 5_015,
+                "parked-writes": 0,
+                "write-rate": 0.1800468122,
+                "write-time-ms-max": 6.00000000008,
+            },
             "partitions": lambda _: partitions,
             "partitions-take": lambda _: "it is being taken",
             "partitions-accept": lambda _: "it goes on",
             "topics-accept-deleted": lambda _: "they may go",
             "readers": lambda _: [
-                {"group": "audit", "state": "silent", "behind": 7, "still_ms": 3_600_000, "committed": {"0": 5}}
+                {"group": "audit", "state": "silent", "behind": 7, "still_ms": 3_600_000, "committed": {"0": 5}},
+                {"group": "job", "state": "not started", "behind": 24, "still_ms": 10, "committed": {}},
             ],
             "readers-drop": lambda _: "the log is pruned past audit until it commits again",
             "resolve-topic": _resolve,

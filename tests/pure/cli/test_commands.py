@@ -152,9 +152,20 @@ def test_coordinators_are_found_for_many_keys_at_once(node: Node, run: Run) -> N
     assert "COORDINATOR_NOT_AVAILABLE" in nobody.stdout
 
 
-def test_a_group_id_is_shown_as_it_is_whatever_stands_between_its_colons(run: Run) -> None:
-    for group in ("team:100", "jobs:two", "a:b:x"):
-        assert f"{group}:{format_topic_id(TOPIC_ID)}:0" in run("find", f"{group}:orders:0").stdout
+@pytest.mark.parametrize(
+    ("group", "shown"),
+    [
+        ("team:100", "team:100"),
+        ("jobs:x:", "jobs:x:"),
+        ("[red]x[/red]:100:", "[red]x[/red]:100:"),
+        ("clear\x1b[2Jscreen", "clear\\x1b[2Jscreen"),
+    ],
+)
+def test_a_group_id_is_shown_as_it_is_but_for_what_would_act_on_a_terminal(run: Run, group: str, shown: str) -> None:
+    assert run("find", f"{group}:orders:0").stdout.splitlines()[1].startswith(f"{shown}:orders:0 ")
+    deleted = run("state", "delete", "--group", group, "--topic", "orders", "--partition", "0")
+    assert deleted.stderr.startswith(f"Share partition {shown}:")
+    assert not any(ord(each) < 32 and each != "\n" for each in deleted.stderr)
 
 
 def test_partitions_are_listed_and_an_alarm_names_its_way_out(run: Run) -> None:
@@ -190,9 +201,44 @@ def test_a_decision_is_announced_then_sent_and_with_dry_run_only_announced(
 
 def test_settings_and_metrics_can_be_narrowed_down(run: Run) -> None:
     assert json.loads(run("settings", "timeout", "--json").stdout) == {"load_timeout_ms": 600_000}
-    assert json.loads(run("metrics", "write", "--json").stdout) == {"write-total": 12, "parked-writes": 0}
-    assert run("metrics", "total").stdout.split() == ["metric", "value", "write-total", "12"]
+    assert json.loads(run("metrics", "total", "--json").stdout) == {"write-total": 5_015}
+    assert run("metrics", "total").stdout.split() == ["metric", "value", "write-total", "5015"]
     assert json.loads(run("status", "--json").stdout)["is_ready"] is True
+
+
+def test_numbers_are_numbers_and_measured_ones_have_no_digits_that_say_nothing(run: Run) -> None:
+    assert run("metrics").stdout.splitlines() == [
+        "metric             value",
+        "parked-writes          0",
+        "write-rate          0.18",
+        "write-time-ms-max      6",
+        "write-total         5015",
+    ]
+    told = run("metrics", "--json").stdout
+    assert '"write-rate": 0.18,' in told
+    assert '"write-time-ms-max": 6,' in told
+    assert run("settings").stdout.splitlines() == [
+        "setting          value",
+        "load_timeout_ms  600000",
+        "codec            avro",
+        "node_id               1",
+        "snapshots.run    false",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("metrics", "wirte"), "No metric has 'wirte' in its name; did you mean write or writes or rate?"),
+        (("metrics", "nosuch", "--json"), "No metric has 'nosuch' in its name; `holdfast metrics` shows all of them."),
+        (("settings", "tiemout"), "No setting has 'tiemout' in its name; did you mean timeout?"),
+    ],
+)
+def test_a_name_that_no_setting_or_metric_has_is_an_error_that_names_those_like_it(
+    run: Run, arguments: tuple[str, ...], told: str
+) -> None:
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout, result.stderr) == (Exit.NOT_FOUND, "", f"Error: {told}\n")
 
 
 def test_the_status_of_a_node_that_is_not_ready_is_exit_code_1_and_the_reason(run: Run, node: Node) -> None:
@@ -208,8 +254,16 @@ def test_the_status_of_a_node_that_is_not_ready_is_exit_code_1_and_the_reason(ru
     assert "no broker answers" in alive.stdout
 
 
-def test_the_readers_of_the_log_are_listed(run: Run) -> None:
-    assert run("readers").stdout.splitlines()[1].split() == ["audit", "silent", "7", "3600000"]
+def test_the_readers_of_the_log_are_listed_and_what_their_states_mean(run: Run) -> None:
+    told = run("readers")
+    assert [line.split() for line in told.stdout.splitlines()[1:]] == [
+        ["audit", "silent", "7", "3600000"],
+        ["job", "not", "started", "-", "10"],
+    ]
+    assert told.stderr.splitlines() == [
+        "audit has records to read and does not move; it holds the log until it does, or `holdfast readers drop` drops it.",
+        "job is the job of `holdfast compact`, which a node can do without; it has not run yet, and holds nothing.",
+    ]
     assert json.loads(run("readers", "--json").stdout)[0]["committed"] == {"0": 5}
 
 

@@ -317,8 +317,8 @@ def test_what_changed_between_two_times(directory: Path) -> None:
     assert told[0]["from"]["state"]["start_offset"] == 100
     assert told[0]["to"]["state"]["start_offset"] == 105
     table = run(directory, "diff", KEY.group_id, "--from", at(2)).stdout.splitlines()
-    assert table[1].split() == [format_key(KEY), "changed", "100", "→", "105", "-1", "→", "0", "1", "0", "1"]
-    assert table[2].split()[1:] == ["deleted", "0", "→", "-", "-1", "→", "-", "1", "→", "-", "0", "→", "-", "1"]
+    assert table[1].split() == [format_key(KEY), "changed", "100", "→", "105", "-", "→", "0", "1", "0", "1"]
+    assert table[2].split()[1:] == ["deleted", "0", "→", "-", "-", "1", "→", "-", "0", "→", "-", "1"]
 
 
 def test_state_story_and_difference_hold_one_rule_where_the_clock_was_set_back(tmp_path: Path) -> None:

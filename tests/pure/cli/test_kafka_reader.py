@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Event
 from typing import Any
 
 import pytest
@@ -109,3 +110,38 @@ def test_a_broker_that_falls_silent_before_the_end_is_no_end(monkeypatch: pytest
         with pytest.raises(Failure, match="No broker gave the rest of t partition 2") as caught:
             next(records)
     assert caught.value.exit_code == Exit.UNREACHABLE
+
+
+class EndlessConsumer(FakeConsumer):
+    """Has more records than anybody wants to read."""
+
+    offset = 0
+
+    def consume(self, count: int, timeout: float) -> list[Message]:
+        self.offset += 2
+        return [Message("t", 2, self.offset - 2, b"key", b"value"), Message("t", 2, self.offset - 1, b"key", b"value")]
+
+
+def test_reading_ends_where_it_is_when_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.kafka_clients.Consumer", EndlessConsumer)
+    is_stopped = Event()
+    with KafkaReader({"bootstrap.servers": "b:1"}, is_stopped) as reader:
+        records = reader.read("t", 2, end=1_000_000)
+        assert [next(records)[0] for _ in range(3)] == [0, 1, 2]
+        is_stopped.set()
+        assert list(records) == []
+
+
+def test_a_consumer_is_not_asked_for_more_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would wait for it until its time is up, at the end of every partition."""
+    asked = []
+
+    class CountingConsumer(EndlessConsumer):
+        def consume(self, count: int, timeout: float) -> list[Message]:
+            asked.append(count)
+            return super().consume(count, timeout)
+
+    monkeypatch.setattr("holdfast.kafka_clients.Consumer", CountingConsumer)
+    with KafkaReader({"bootstrap.servers": "b:1"}) as reader:
+        assert len(list(reader.read("t", 2, end=6))) == 6
+    assert asked == [6, 4, 2]
