@@ -6,6 +6,8 @@ For development, tests, benchmarks and the demo. Nothing of the daemon needs thi
 from holdfast.broker.embedded import (
     FAST_START,
     EmbeddedKafka,
+    OnStep,
+    StartStep,
     detached_bootstrap_servers,
     development_kafka,
     start_detached,
@@ -20,6 +22,8 @@ __all__ = [
     "KAFKA_VERSION",
     "BrokerError",
     "EmbeddedKafka",
+    "OnStep",
+    "StartStep",
     "cache_dir",
     "classpath",
     "detached_bootstrap_servers",

@@ -7,11 +7,12 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -26,6 +27,18 @@ FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 _POLL_S = 0.02
 _METADATA_TIMEOUT_S = 1.0
+
+
+class StartStep(Enum):
+    """What a broker has done of its start, in this order."""
+
+    LAUNCHED = "runs"
+    LISTENING = "listens"
+    READY = "knows the cluster"
+
+
+#: Takes the id of a broker, and the step that it has done.
+OnStep: TypeAlias = Callable[[int, StartStep], None]
 
 
 class EmbeddedKafka:
@@ -90,8 +103,11 @@ class EmbeddedKafka:
         """The addresses of all brokers, separated by commas."""
         return ",".join(f"{HOST}:{ports.broker}" for ports in self._ports)
 
-    def start(self) -> Self:
+    def start(self, on_step: OnStep = lambda *_: None) -> Self:
         """Start all brokers and wait until each of them knows all of them.
+
+        Args:
+            on_step: is told of each step of each broker.
 
         Raises:
             BrokerError: they run already, a broker ended while starting, or the time is over.
@@ -105,7 +121,7 @@ class EmbeddedKafka:
                     )
                 self._ports = self._with_port(choose_ports(len(self.nodes)))
             try:
-                self._launch_and_wait(self.nodes)
+                self._launch_and_wait(self.nodes, on_step)
                 break
             except BrokerError as error:
                 if "already in use" not in str(error) or attempt == self._start_attempts:
@@ -208,7 +224,7 @@ class EmbeddedKafka:
             if pid := node.pid():
                 raise BrokerError(f"A broker runs in {node.directory} already (process {pid}); stop it first.")
 
-    def _launch_and_wait(self, nodes: Sequence[BrokerNode]) -> None:
+    def _launch_and_wait(self, nodes: Sequence[BrokerNode], on_step: OnStep = lambda *_: None) -> None:
         self._remember()
         launched: list[BrokerNode] = []
         try:
@@ -217,27 +233,42 @@ class EmbeddedKafka:
                 node.format(self.cluster_id)
                 node.launch(settings, self._jvm_options, outlives_us=self._outlives_us)
                 launched.append(node)
-            self._wait_ready(nodes)
+                on_step(node.node_id, StartStep.LAUNCHED)
+            self._wait_ready(nodes, on_step)
         except BaseException:
             for node in launched:  # Not one that somebody else has started in this directory.
                 node.kill()
             raise
 
-    def _wait_ready(self, nodes: Sequence[BrokerNode]) -> None:
+    def _wait_ready(self, nodes: Sequence[BrokerNode], on_step: OnStep) -> None:
         """Wait until each of these nodes names every running node, which it knows from an elected controller."""
         deadline = time.monotonic() + self._start_timeout_s
         expected = {node.node_id for node in self.nodes if node.pid() is not None}
         for node in nodes:
             address = (HOST, self._ports[node.node_id - 1].broker)
             while not _accepts(address):
-                _check_alive(nodes, deadline)
+                self._check_alive(nodes, deadline)
                 time.sleep(_POLL_S)
+            on_step(node.node_id, StartStep.LISTENING)
             servers = f"{address[0]}:{address[1]}"
             clients = KafkaClients({"bootstrap.servers": servers, "reconnect.backoff.max.ms": "200"})
             with clients.admin() as admin:
                 while not expected <= _known_brokers(admin):
-                    _check_alive(nodes, deadline)
+                    self._check_alive(nodes, deadline)
                     time.sleep(_POLL_S)
+            on_step(node.node_id, StartStep.READY)
+
+    def _check_alive(self, nodes: Sequence[BrokerNode], deadline: float) -> None:
+        for node in nodes:
+            if node.pid() is None:
+                raise BrokerError(
+                    f"Broker {node.node_id} ended while starting ({node.last_words()}); more is in {node.directory}."
+                )
+        if time.monotonic() > deadline:
+            raise BrokerError(
+                f"The embedded Kafka was not ready in {self._start_timeout_s:g} s; free the machine, or give it longer with "
+                f"--start-timeout (in Python start_timeout_s). What it says is in {nodes[0].directory}."
+            )
 
 
 def _accepts(address: tuple[str, int]) -> bool:
@@ -255,19 +286,6 @@ def _known_brokers(admin: AdminClient) -> set[int]:
         return set()
 
 
-def _check_alive(nodes: Sequence[BrokerNode], deadline: float) -> None:
-    for node in nodes:
-        if node.pid() is None:
-            raise BrokerError(
-                f"Broker {node.node_id} ended while starting ({node.last_words()}); more is in {node.directory}."
-            )
-    if time.monotonic() > deadline:
-        told = "; ".join(node.last_words() for node in nodes)
-        raise BrokerError(
-            f"The embedded Kafka was not ready in time ({told}); raise start_timeout_s or free the machine."
-        )
-
-
 def start_detached(
     data_dir: Path | str,
     *,
@@ -275,6 +293,8 @@ def start_detached(
     unpacked_kafka: Path | None = None,
     properties: Mapping[str, str] | None = None,
     heap_mib: int = 512,
+    start_timeout_s: float = 60.0,
+    on_step: OnStep = lambda *_: None,
 ) -> str:
     """Start a cluster that outlives this process, and return its bootstrap servers.
 
@@ -284,6 +304,8 @@ def start_detached(
         unpacked_kafka: see `EmbeddedKafka`.
         properties: further broker settings by Kafka's names.
         heap_mib: most memory for the heap of each JVM.
+        start_timeout_s: bound until all brokers answer.
+        on_step: is told of each step of each broker.
 
     Raises:
         BrokerError: it runs already or does not start.
@@ -294,9 +316,10 @@ def start_detached(
         unpacked_kafka=unpacked_kafka,
         properties=properties,
         heap_mib=heap_mib,
+        start_timeout_s=start_timeout_s,
         outlives_us=True,
     )
-    return kafka.start().bootstrap_servers
+    return kafka.start(on_step).bootstrap_servers
 
 
 def stop_detached(data_dir: Path | str, *, stop_timeout_s: float = 20.0) -> bool:

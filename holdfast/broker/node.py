@@ -1,6 +1,7 @@
 """One broker of an embedded cluster: a directory, two ports and, while it runs, one JVM."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,9 @@ from holdfast.broker.properties import new_kafka_uuid, to_properties_text
 _POLL_S = 0.02
 _RECOGNIZABLE_TIMEOUT_S = 5.0
 _LOG_TAIL_BYTES = 64 * 1024
+
+#: What stands before the text of a line of `kafka.log`: time, level and logger, and before the text of an exception: its class.
+_LOG_PREFIX = re.compile(r"^(\S+ (ERROR|WARN|FATAL) \S+ )?(.*?[\w.$]+Exception: )?")
 
 #: Linux ties a child's life to the *thread* that started it. This one lives as long as the interpreter does.
 _LAUNCHER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-broker-launcher")
@@ -183,7 +187,7 @@ class BrokerNode:
     def last_words(self) -> str:
         """Return the most telling line that the JVM left: Kafka's last error, else what the JVM said first."""
         errors = [line for line in self._tail("kafka.log") if "Exception: " in line or " ERROR " in line]
-        return (errors[-1:] or self._tail("jvm.log")[:1] or ["it said nothing"])[0]
+        return _LOG_PREFIX.sub("", (errors[-1:] or self._tail("jvm.log")[:1] or ["it said nothing"])[0])
 
     def _tail(self, name: str) -> list[str]:
         try:

@@ -99,6 +99,9 @@ class NodeConnection(asyncio.Protocol):
             RequestTimedOut: no answer came in time; the connection is closed.
         """
         async with self._room:
+            if self._ended is None and self._transport is not None and self._transport.is_closing():
+                # A write before this one failed, and asyncio has not told us so far; it would complain of each that follows.
+                self._end_lost()
             if self._ended is not None or self._transport is None:
                 raise Disconnected(str(self._ended))
             self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
@@ -156,6 +159,9 @@ class NodeConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail whoever waits."""
         self._transport = None
+        self._end_lost()
+
+    def _end_lost(self) -> None:
         self.close(Disconnected(f"The server at {self.address} closed the connection."))
 
     def _check_time(self) -> None:

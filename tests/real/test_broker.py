@@ -22,6 +22,7 @@ from holdfast.broker import (
     start_detached,
     stop_detached,
 )
+from holdfast.console.broker import start
 from tests.real.container_kafka import needs_processes
 from tests.waiting import PATIENCE_S, Lines, block_until
 
@@ -118,6 +119,17 @@ def test_failed_start_tells_kafkas_reason(tmp_path: Path) -> None:
     kafka = EmbeddedKafka(data_dir=tmp_path, properties={"log.segment.bytes": "many"})
     with pytest.raises(BrokerError, match=r"ended while starting \(.*Invalid value many for .*log\.segment\.bytes"):
         kafka.start()
+
+
+def test_a_start_that_takes_too_long_names_the_bound_and_what_raises_it(tmp_path: Path) -> None:
+    with pytest.raises(BrokerError) as refused:
+        EmbeddedKafka(data_dir=tmp_path, start_timeout_s=0).start()
+    assert str(refused.value) == (
+        "The embedded Kafka was not ready in 0 s; free the machine, or give it longer with --start-timeout "
+        f"(in Python start_timeout_s). What it says is in {tmp_path / 'node-1'}."
+    )
+    options = {option for each in start.params for option in each.opts}
+    assert "--start-timeout" in options
 
 
 def test_wrong_jvm_option_is_named(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from holdfast.broker import BrokerError, cache_dir, detached_bootstrap_servers, 
 from holdfast.console.options import json_option
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.output import print_json, say
+from holdfast.console.start_view import showing_start
 
 _data_dir_option = click.option(
     "--data-dir",
@@ -35,9 +36,20 @@ def broker() -> None:
 @_data_dir_option
 @click.option("--brokers", type=click.IntRange(1, 9), default=1, show_default=True, help="Number of brokers.")
 @kafka_home_option
+@click.option(
+    "--start-timeout",
+    "start_timeout_s",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long it may take to start.",
+)
 @json_option
-def start(data_dir: Path | None, brokers: int, kafka_home: Path | None, as_json: bool) -> None:
+def start(data_dir: Path | None, brokers: int, kafka_home: Path | None, start_timeout_s: float, as_json: bool) -> None:
     """Start it, and print its bootstrap servers; the first start fetches Kafka's jars (55 MB).
+
+    How far it is goes to standard error.
 
     Example: holdfast broker start
     """
@@ -47,9 +59,17 @@ def start(data_dir: Path | None, brokers: int, kafka_home: Path | None, as_json:
         _tell(running, as_json)
         return
     try:
-        _tell(start_detached(data_dir, brokers=brokers, unpacked_kafka=kafka_home), as_json)
+        with showing_start(brokers) as on_step:
+            servers = start_detached(
+                data_dir,
+                brokers=brokers,
+                unpacked_kafka=kafka_home,
+                start_timeout_s=start_timeout_s,
+                on_step=on_step,
+            )
     except BrokerError as error:
         raise Failure(str(error)) from None
+    _tell(servers, as_json)
 
 
 @broker.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -624,6 +625,21 @@ def test_errors_tell_whether_to_try_again() -> None:
     assert [kind.is_retriable for kind in (ClientError, Unsupported, AdminRefused)] == [False] * 3
     assert Disconnected.is_retriable
     assert RequestTimedOut.is_retriable
+
+
+async def test_requests_to_a_node_that_went_away_fail_without_a_word_of_asyncios(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A write that fails closes the transport, of which its protocol is told only in the next turn of the loop."""
+    async with serve() as served:
+        connection = await open_connection(Address("127.0.0.1", served.server.port), ClientSettings())
+        assert connection._transport is not None
+        connection._transport.get_extra_info("socket").shutdown(socket.SHUT_WR)
+        requests = (connection.request(18, 3, b"") for _ in range(32))
+        outcomes = await asyncio.gather(*requests, return_exceptions=True)
+        assert {type(outcome) for outcome in outcomes} == {Disconnected}
+        assert not connection.is_open
+        assert caplog.messages == []
 
 
 async def test_ids_of_requests_begin_again_behind_the_largest() -> None:
