@@ -57,7 +57,9 @@ async def test_a_log_gets_short_under_load_and_loads_to_the_same_state(kafka: st
         before = await states(node, orders)
         found = await node.client.admin("metrics")
         labels = f"{{partition=0,topic={topic}}}"
-        assert found[f"last-pruned-offset{labels}"] == row["log_start"]
+        # Pruning goes on, so what the metric tells lies between two looks at the log.
+        [later] = await node.client.admin("partitions")
+        assert row["log_start"] <= found[f"last-pruned-offset{labels}"] <= later["log_start"]
         assert found["compaction-snapshots-total"] >= SHARE_PARTITIONS - 2
     records = read_log(kafka, topic, 0)
     assert records[0].key == CHECKPOINT_KEY
