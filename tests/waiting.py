@@ -24,6 +24,14 @@ SPARK_PATIENCE_S: Final = 3 * PATIENCE_S
 PATIENCE_MS: Final = int(PATIENCE_S * 1_000) // 2
 
 _POLL_S: Final = 0.001
+_POLL_MAX_S: Final = 0.1
+#: Looks are this part of the time that was waited apart, so that long waits leave the processors to what they wait for.
+_POLL_SHARE: Final = 0.02
+
+
+def poll_pause_s(began_s: float) -> float:
+    """Return how long to pause before the next look, of a wait that began when `time.monotonic` said so."""
+    return min(_POLL_MAX_S, max(_POLL_S, _POLL_SHARE * (time.monotonic() - began_s)))
 
 
 async def wait_until(
@@ -34,10 +42,10 @@ async def wait_until(
     Raises:
         AssertionError: it did not come about in time.
     """
-    deadline = time.monotonic() + timeout_s
+    began_s = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come about in {timeout_s:.0f} s"
-        await asyncio.sleep(_POLL_S)
+        assert time.monotonic() < began_s + timeout_s, f"{what} did not come about in {timeout_s:.0f} s"
+        await asyncio.sleep(poll_pause_s(began_s))
 
 
 def block_until(
@@ -48,10 +56,10 @@ def block_until(
     Raises:
         AssertionError: it did not come about in time.
     """
-    deadline = time.monotonic() + timeout_s
+    began_s = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come about in {timeout_s:.0f} s"
-        time.sleep(_POLL_S)
+        assert time.monotonic() < began_s + timeout_s, f"{what} did not come about in {timeout_s:.0f} s"
+        time.sleep(poll_pause_s(began_s))
 
 
 async def in_patience(work: Awaitable[Result]) -> Result:

@@ -58,7 +58,7 @@ class EmbeddedKafka:
         properties: Mapping[str, str] | None = None,
         jvm_options: Sequence[str] = (),
         heap_mib: int = 512,
-        start_timeout_s: float = 60.0,
+        start_timeout_s: float = 180.0,
         stop_timeout_s: float = 20.0,
         start_attempts: int = 5,
         outlives_us: bool = False,
@@ -73,7 +73,7 @@ class EmbeddedKafka:
             properties: further broker settings by Kafka's names; they win over our defaults.
             jvm_options: for each JVM, after our own; `FAST_START` suits tests.
             heap_mib: most memory for the heap of each JVM.
-            start_timeout_s: bound until all brokers answer.
+            start_timeout_s: bound until all brokers answer; one that ends sooner is told at once.
             stop_timeout_s: how long a broker may take to end by itself before it is killed.
             start_attempts: how often to choose other ports when another process was quicker to take them.
             outlives_us: see `BrokerNode.launch`.

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.broker import classpath, java
+from holdfast.broker import FAST_START, classpath, java
 from tests.pure.daemon.serving import serve
 from tests.waiting import PATIENCE_S
 
@@ -18,6 +18,7 @@ async def run(tool: str, *arguments: str) -> str:
     path = await asyncio.to_thread(classpath)
     process = await asyncio.create_subprocess_exec(
         java(),
+        *FAST_START,
         "-cp",
         path,
         f"org.apache.kafka.tools.{tool}",

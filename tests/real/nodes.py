@@ -18,9 +18,7 @@ from confluent_kafka.admin import AdminClient
 from holdfast.broker.properties import HOST, choose_ports
 from holdfast.client import ClientError, ClientSettings, connect
 from holdfast.daemon.messages import topic_id_bytes
-from tests.waiting import PATIENCE_MS, PATIENCE_S
-
-_POLL_S: Final = 0.005
+from tests.waiting import PATIENCE_MS, PATIENCE_S, poll_pause_s
 
 #: A client that no busy machine keeps from its answer.
 PATIENT_CLIENT: Final = ClientSettings(connect_timeout_ms=PATIENCE_MS, request_timeout_ms=PATIENCE_MS)
@@ -81,11 +79,11 @@ class NodeProcess:
 
     async def wait_ready(self) -> None:
         """Wait until it serves every log partition."""
-        deadline = time.monotonic() + PATIENCE_S
+        began_s = time.monotonic()
         while not (await self.status()).get("is_ready"):
             assert self.exit_code() is None, f"the node ended:\n{self.last_words()}"
-            assert time.monotonic() < deadline, f"the node is not ready:\n{self.last_words()}"
-            await asyncio.sleep(_POLL_S)
+            assert time.monotonic() < began_s + PATIENCE_S, f"the node is not ready:\n{self.last_words()}"
+            await asyncio.sleep(poll_pause_s(began_s))
 
     async def status(self) -> dict[str, Any]:
         """Return what it says of itself; nothing while it does not listen."""

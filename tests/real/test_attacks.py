@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.attacks import attacks
+from benchmarks.attacks import attacks, caller
 from benchmarks.attacks.attacks import Attack, Target
 from benchmarks.attacks.caller import Caller, share_body, write_one
 from benchmarks.client import Address
@@ -83,7 +83,7 @@ def suffer_offset() -> int:
 
 
 async def test_what_a_node_holds_has_a_bound_whatever_clients_send_and_others_are_served_meanwhile(
-    kafka: str, topic: str, new_topic: NewTopicFactory, tmp_path: Path
+    kafka: str, topic: str, new_topic: NewTopicFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders = topic_id_of(kafka, new_topic(attacks.BIG_PARTITIONS + 1))
     with node_processes(kafka, topic, tmp_path) as make:
@@ -92,10 +92,13 @@ async def test_what_a_node_holds_has_a_bound_whatever_clients_send_and_others_ar
         assert node._process is not None
         host, _, port = node.address.rpartition(":")
         target = Target(Address(host, int(port)), orders, node._process.pid)
-        healthy = await target.open()
-        healthy.call_share(INITIALIZE, share_body(INITIALIZE, "healthy", [(orders, [InitializePartition(0, -1, 0)])]))
-        await healthy.receive()
-        await attacks.big_states(target)  # its states stay, and are not part of the bound
+        with monkeypatch.context() as patch:
+            patch.setattr(caller, "_TIMEOUT_S", PATIENCE_S)
+            healthy = await target.open()
+            body = share_body(INITIALIZE, "healthy", [(orders, [InitializePartition(0, -1, 0)])])
+            healthy.call_share(INITIALIZE, body)
+            await healthy.receive()
+            await attacks.big_states(target)  # its states stay, and are not part of the bound
         for attack in KINDS:
             above_mib, served = await suffer(attack, target, healthy, node)
             print(f"{attack.__name__}: {above_mib:.0f} MiB above idle, a healthy client served {served} times")

@@ -30,7 +30,7 @@ from holdfast.client import connect
 from tests.real.journal_writer import GROUP, Journal
 from tests.real.nodes import DEFAULT_TIMES, NodeProcess, node_processes, topic_id_of
 from tests.real.test_kill import find_lost, writer_process
-from tests.waiting import PATIENCE_S, wait_until
+from tests.waiting import PATIENCE_S, poll_pause_s, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -72,9 +72,10 @@ def threads_of_librdkafka(process: int) -> list[str]:
 async def wait_not_ready(node: NodeProcess) -> None:
     """Wait until a node says that it is not ready because no broker answers."""
     status: dict[str, Any] = {}
-    deadline = time.monotonic() + COME_BACK_S
+    began_s = time.monotonic()
     while not str(status.get("why_not_ready")).startswith("no broker answers, for "):
-        assert time.monotonic() < deadline, status
+        assert time.monotonic() < began_s + COME_BACK_S, status
+        await asyncio.sleep(poll_pause_s(began_s))
         status = await node.status()
     assert not status["is_ready"]
 
@@ -116,6 +117,7 @@ class Scene:
         while not (await self.node.status()).get("is_ready"):
             assert self.node.exit_code() is None, f"the node ended: {self.node.last_words()}"
             assert time.monotonic() < began_s + COME_BACK_S, f"{await self.node.status()} {self.node.last_words()}"
+            await asyncio.sleep(poll_pause_s(began_s))
         await self.wait_answers()
         self.recoveries_s.append(time.monotonic() - began_s)
 

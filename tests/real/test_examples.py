@@ -25,6 +25,7 @@ from holdfast.records.snapshot_topic import EntryKey, decode_key, encode_entry_k
 from tests.pure.cli.history_writer import Stamped, gap_row, rows_of, write_batch
 from tests.pure.docs.pages import code_behind
 from tests.pure.records.logs import DictStore, write_log
+from tests.real.folded_logs import QUICK
 from tests.real.nodes import NodeProcess, node_processes, topic_id_of
 from tests.real.running_node import read_log
 from tests.real.shared_kafka import NewTopicFactory
@@ -214,6 +215,7 @@ def spark_submit(script: Path, packages: str = "") -> list[str]:
     """Return the command that the head of an example gives; small, quiet and on loopback."""
     packages = packages or re.findall(r"--packages (\S+)", script.read_text())[0]
     settings = {
+        **QUICK,
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.log.level": "ERROR",

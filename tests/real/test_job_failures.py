@@ -127,7 +127,10 @@ async def test_a_killed_process_of_spark_is_one_line_and_the_next_run_makes_up_f
     with job_process(tmp_path, settings_of(logs)) as job:
         job.launch("--once")
         await begun(job, 0)
+        # On a busy machine a Python that PySpark gave up has told so: the job tried again, and that is not what this is about.
+        said_before = len(job.said().splitlines())
         code, lines = await end_of(job, is_wanted)
+        lines = lines[said_before:]
         assert code == 1
         assert lines[-1].startswith(f"Error: {said}"), "\n".join(lines[-20:])
         assert not [line for line in lines if "Traceback" in line], "\n".join(lines)

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.client import connect
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
+from tests.real.folded_logs import QUICK
 from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import SPARK_PATIENCE_S, wait_until
@@ -67,6 +68,7 @@ async def test_a_node_runs_the_job_and_takes_it_along_when_it_ends(
         "snapshots.state.partitions": 1,
         "snapshots.worker.start.attempts.max": 100,
         "snapshots.trigger.interval.ms": 500,
+        **QUICK,
     }
     with node_processes(kafka, topic, tmp_path) as make:
         node = make(**settings)
