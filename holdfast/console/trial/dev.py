@@ -21,7 +21,8 @@ from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.output import print_json, say
 from holdfast.console.trial.broker import kafka_home_option
 from holdfast.console.trial.node_process import NodeProcess
-from holdfast.console.trial.topics import CLUSTERS_DEFAULT, make_topic
+from holdfast.console.trial.topics import CLUSTERS_DEFAULT, TOPIC_NAMES, make_topic
+from holdfast.daemon.metadata_client import is_topic_name
 from holdfast.kafka_clients import KafkaClients
 
 KAFKA_PORT_DEFAULT: Final = 9092
@@ -82,7 +83,7 @@ def dev(
 
     Example: holdfast dev
     """
-    _check(listen, kafka_port)
+    _check(topics, listen, kafka_port)
     try:
         with one_interrupt(SIGINT, SIGTERM, SIGHUP), ExitStack() as running:
             try:
@@ -99,12 +100,15 @@ def dev(
         raise Failure(str(error)) from None
 
 
-def _check(listen: str, kafka_port: int) -> None:
+def _check(topics: Sequence[str], listen: str, kafka_port: int) -> None:
     """Look before anything is started.
 
     Raises:
-        Failure: an address is wrong, or taken.
+        Failure: a name or an address is wrong, or an address is taken.
     """
+    for name in topics:
+        if not is_topic_name(name):
+            raise Failure(f"{name!r} is no topic's name; {TOPIC_NAMES}.", Exit.WRONG_USAGE)
     try:
         address = parse_address(listen)
     except ValueError as error:

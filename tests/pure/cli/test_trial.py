@@ -44,6 +44,8 @@ def test_a_property_that_kafka_does_not_know_is_named() -> None:
 def test_dev_looks_at_its_addresses_before_it_starts_anything() -> None:
     wrong = run("dev", "--listen", "nowhere")
     assert (wrong.exit_code, "is not host:port" in wrong.stderr) == (Exit.WRONG_USAGE, True)
+    named = run("dev", "--topic", "no name")
+    assert (named.exit_code, "'no name' is no topic's name; a name has" in named.stderr) == (Exit.WRONG_USAGE, True)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         result = run("dev", "--kafka-port", port)
