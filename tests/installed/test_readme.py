@@ -12,6 +12,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from shlex import quote
 
 import pytest
@@ -19,9 +20,9 @@ import pytest
 from holdfast.console.outcomes import Exit
 from holdfast.records.keys import format_key
 from tests.installed.environment import ROOT, Environment, names_in, wheel
-from tests.pure.cli.history_writer import BEGIN_MS, SNAPSHOT, Stamped, record, rows_of, write_batch
+from tests.pure.cli.history_writer import BEGIN_MS, Stamped, rows_of, write_batch
 from tests.pure.docs.pages import code_blocks
-from tests.pure.records.logs import KEYS, STATE_TOPIC_ID
+from tests.pure.records.logs import STATE_TOPIC_ID, LogWriter
 from tests.waiting import PATIENCE_S, block_until
 
 pytestmark = pytest.mark.real
@@ -101,9 +102,10 @@ def test_without_extras_one_line_says_what_brings_a_kafka(environment: Environme
 
 
 def test_a_history_is_asked_without_spark(environment: Environment, tmp_path: Path) -> None:
-    key = KEYS[0]
-    records = [Stamped(record(0, SNAPSHOT, key), BEGIN_MS)]
-    write_batch(tmp_path, STATE_TOPIC_ID, "a", rows_of(0, records))
+    log = LogWriter(Random(1))
+    log.do("write")
+    write_batch(tmp_path, STATE_TOPIC_ID, "a", rows_of(0, [Stamped(each, BEGIN_MS) for each in log.records]))
+    (key,) = log.states
     ask = f"holdfast history {quote(key.group_id)} --no-log --history-dir {tmp_path} --json"
     code, said = refusal(environment, ask)
     assert (code, "The history is read with pyarrow, not installed here; install the extra [history] of" in said) == (
