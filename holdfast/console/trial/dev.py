@@ -11,7 +11,8 @@ from typing import Final
 
 import click
 
-from holdfast.broker import FAST_START, KAFKA_VERSION, BrokerError, EmbeddedKafka
+from holdfast.broker import FAST_START, BrokerError, EmbeddedKafka, java
+from holdfast.broker.jars import kafka_home as cached_kafka
 from holdfast.broker.locks import file_lock
 from holdfast.broker.properties import HOST, is_free
 from holdfast.client.client import parse_address
@@ -127,6 +128,8 @@ def _start(
     start_timeout_s: float,
 ) -> tuple[EmbeddedKafka, NodeProcess]:
     """Start both, and leave it to `running` to end them."""
+    java()
+    cached_kafka(kafka_home)  # what is fetched now is not waited for below
     directory = running.enter_context(_directory(data_dir))
     try:
         running.enter_context(file_lock(directory / "dev.lock", timeout_s=0))
@@ -143,7 +146,7 @@ def _start(
     )
     # What a clean stop would save is about to be removed, where the directory is a temporary one.
     running.callback(kafka.stop if data_dir is not None else kafka.kill)
-    say(f"Starting Kafka {KAFKA_VERSION} …")
+    say("Starting Kafka …")
     kafka.start()
     say("Starting the node …")
     node = NodeProcess(listen, kafka.bootstrap_servers, directory / "node.log")
@@ -192,7 +195,7 @@ def _tell(kafka: EmbeddedKafka, node: NodeProcess, topics: Sequence[str], is_kep
 
 
 def _wait_for_an_end(kafka: EmbeddedKafka, node: NodeProcess) -> None:
-    """Return never.
+    """Wait until one of them is not there any more.
 
     Raises:
         Failure: Kafka or the node ended by itself.

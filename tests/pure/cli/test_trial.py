@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import tempfile
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from holdfast.broker.properties import choose_ports
 from holdfast.cli import main
 from holdfast.console.interrupts import one_interrupt
 from holdfast.console.outcomes import Exit
@@ -65,3 +68,14 @@ def test_only_the_first_signal_interrupts() -> None:
         reached = True
     assert reached
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_dev_makes_nothing_where_there_is_no_kafka_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "kafka").mkdir()
+    ports = choose_ports(1)[0]
+    where = ("--kafka-port", str(ports.broker), "--listen", f"127.0.0.1:{ports.controller}")
+    result = run("dev", "--kafka-home", str(tmp_path / "kafka"), *where)
+    assert (result.exit_code, "holds no Kafka" in result.stderr) == (Exit.FAILED, True)
+    assert list((tmp_path / "temporary").iterdir()) == []
