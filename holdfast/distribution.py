@@ -4,6 +4,7 @@ The name `holdfast` belongs to somebody else on the Python package index, and no
 is a wheel that `make wheel` has built.
 """
 
+from email import message_from_string
 from importlib.metadata import distribution
 from typing import Final
 
@@ -15,7 +16,6 @@ VERSION: Final = _INSTALLED.version
 def how_to_install(extra: str) -> str:
     """Return the end of a sentence about something that is not installed: the extra that brings it, and the command."""
     # The wheel that this one was installed from, for one of another build would take its place.
-    tags = [line.removeprefix("Tag: ") for line in (_INSTALLED.read_text("WHEEL") or "").splitlines()]
-    tag = next((tag for tag in tags if tag.count("-") == 2), "py3-none-any")
+    tag = message_from_string(_INSTALLED.read_text("WHEEL") or "").get("Tag", "py3-none-any")
     wheel = f"dist/{NAME.replace('-', '_')}-{VERSION}-{tag}.whl"
     return f"install the extra [{extra}] of {NAME}, from the wheel that `make wheel` builds: pip install '{wheel}[{extra}]'"

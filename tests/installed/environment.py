@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -57,11 +58,19 @@ class Environment:
         for home in (kafka_home(), spark_kafka_jars()[0].parent):
             assert home.parent == cache_dir()
             (self._cache / home.name).symlink_to(home)
-        self.address = f"{HOST}:{choose_ports(1)[0].broker}"
+        ports = choose_ports(2)
+        self.address, self.kafka = f"{HOST}:{ports[0].broker}", f"{HOST}:{ports[1].broker}"
 
     def check(self) -> None:
         """Check that what is installed is what the wheel declares."""
         self._pip("check")
+
+    def install(self, package: str, lock: str) -> None:
+        """Install a package alone, as a lock has it."""
+        (block,) = re.findall(rf"^{package}==.*(?:\n    .*)*", (ROOT / "deploy" / lock).read_text(), re.MULTILINE)
+        pin = self.place / f"{package}.lock"
+        pin.write_text(block)
+        self._pip("install", "--quiet", "--no-deps", "--require-hashes", "--requirement", str(pin))
 
     def lend_spark(self) -> None:
         """Give it the extra `spark`, as this environment has it; our own code is not found that way."""
@@ -78,6 +87,7 @@ class Environment:
             # Other nodes may have the usual port of this machine.
             "HOLDFAST_LISTEN": self.address,
             "HOLDFAST_ADDRESS": self.address,
+            "HOLDFAST_DEV_KAFKA_PORT": self.kafka.rpartition(":")[2],
         }
 
     def start(self, script: str, log: Path) -> subprocess.Popen[bytes]:

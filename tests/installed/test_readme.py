@@ -9,28 +9,26 @@ import json
 import os
 import re
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from textwrap import indent
-from typing import Any
+from random import Random
+from shlex import quote
 
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
+from holdfast.console.outcomes import Exit
+from holdfast.records.keys import format_key
 from tests.installed.environment import ROOT, Environment, names_in, wheel
+from tests.pure.cli.history_writer import BEGIN_MS, Stamped, rows_of, write_batch
 from tests.pure.docs.pages import code_blocks
-from tests.real.nodes import topic_id_of
+from tests.pure.records.logs import STATE_TOPIC_ID, LogWriter
 from tests.waiting import PATIENCE_S, block_until
 
 pytestmark = pytest.mark.real
 
 BUILDS = os.environ.get("WHEELS", "pure").split()
 TEXT = (ROOT / "README.md").read_text()
-#: Where README.md lets the job write.
-PLACE_OF_THE_JOB = "/tmp/holdfast"
 
 
 @pytest.fixture(scope="module", params=BUILDS)
@@ -81,51 +79,75 @@ def test_the_commands_are_the_installed_ones(environment: Environment, build: st
     assert "No module named" in environment.run("python -c 'import pyspark' 2>&1 || true")
 
 
+def refusal(environment: Environment, script: str) -> tuple[int, str]:
+    """Return the exit code of a script that must fail, and what it said."""
+    told = environment.run(f"code=0; {{ {script}; }} 2>&1 >/dev/null || code=$?; echo $code")
+    *said, code = told.splitlines()
+    return int(code), "\n".join(said)
+
+
+def test_without_extras_one_line_says_what_brings_a_kafka(environment: Environment, build: str) -> None:
+    # Where there is a mvn on the path, it would fetch.
+    tools = 'tools=$(dirname "$(command -v holdfast)"); mkdir -p none'
+    code, said = refusal(
+        environment, f"{tools}; HOLDFAST_CACHE=$PWD/none PATH=$tools holdfast broker start --data-dir none"
+    )
+    (tag,) = re.findall(r"holdfast_kafka-(.*)", wheel(build).stem)
+    assert (code, said) == (
+        Exit.FAILED,
+        "Error: The jars of Apache Kafka 4.3.1 are fetched by the Ivy that PySpark carries or by mvn, and neither is here: install the "
+        f"extra [broker] of holdfast-kafka, from the wheel that `make wheel` builds: pip install 'dist/holdfast_kafka-{tag}.whl[broker]'; "
+        "or name an unpacked Kafka by --kafka-home DIR; or do without, any cluster's address will do.",
+    )
+
+
+def test_a_history_is_asked_without_spark(environment: Environment, tmp_path: Path) -> None:
+    log = LogWriter(Random(1))
+    log.do("write")
+    write_batch(tmp_path, STATE_TOPIC_ID, "a", rows_of(0, [Stamped(each, BEGIN_MS) for each in log.records]))
+    (key,) = log.states
+    ask = f"holdfast history {quote(key.group_id)} --no-log --history-dir {tmp_path} --json"
+    code, said = refusal(environment, ask)
+    assert (code, "The history is read with pyarrow, not installed here; install the extra [history] of" in said) == (
+        1,
+        True,
+    )
+    environment.install("pyarrow", "requirements-spark.lock")
+    (found,) = json.loads(environment.run(ask))
+    assert found["share_partition"] == format_key(key)
+    assert "No module named" in environment.run("python -c 'import pyspark' 2>&1 || true")
+
+
 @contextmanager
-def a_node(environment: Environment, terminal: list[str]) -> Iterator[str]:
-    """Run the terminal of the broker and the node, and give the broker's address."""
-    log = environment.place / "node.log"
-    *before, serve = terminal
-    running = environment.start("\n".join([*before, f"exec {serve}"]), log)
+def what_runs(environment: Environment, terminal: list[str]) -> Iterator[None]:
+    """Type the lines of the first terminal, the last of which stays in the foreground until Ctrl-C."""
+    log = environment.place / "dev.log"
+    activate, dev = terminal
+    assert activate == ". .venv/bin/activate", "this environment has no .venv"
+    running = environment.start(f"exec {dev}", log)
 
     def is_ready() -> bool:
         assert running.poll() is None, log.read_text()
-        asked = subprocess.run(
-            ["bash", "-c", "holdfast status --json"], env=environment.variables(), capture_output=True, check=False
-        )
-        return asked.returncode == 0 and json.loads(asked.stdout)["is_ready"]
+        return "Ctrl-C here ends all of it." in log.read_text()
 
     try:
-        block_until(is_ready, "the node is ready")
-        yield environment.run("holdfast broker status").strip()
-        running.send_signal(signal.SIGTERM)
+        block_until(is_ready, "all runs")
+        assert f"export HOLDFAST_KAFKA_BOOTSTRAP_SERVERS={environment.kafka}\n" in log.read_text()
+        yield
+        running.send_signal(signal.SIGINT)
         assert running.wait(PATIENCE_S) == 0, log.read_text()
     finally:
         running.kill()
         running.wait()
-        environment.run("holdfast broker stop")
 
 
-def snippet(topic_id: bytes, address: str) -> str:
-    """Return the Python of README.md as a program."""
-    (block,) = code_blocks(TEXT, "python")
-    imports, _, rest = block.partition("\n\n")
-    assert "127.0.0.1:9492" in rest
-    body = indent(rest.replace("127.0.0.1:9492", address), "    ")
-    return f"import asyncio\n{imports}\ntopic_id = {topic_id!r}\nasync def main():\n{body}\nasyncio.run(main())\n"
-
-
-def test_what_the_readme_tells_to_do_works_with_the_wheel_alone(
-    environment: Environment, build: str, tmp_path: Path
-) -> None:
-    first = console("export HOLDFAST_KAFKA_BOOTSTRAP_SERVERS=$(holdfast broker start)", "holdfast serve ")
+def test_what_the_readme_tells_to_do_works_with_the_wheel_alone(environment: Environment, build: str) -> None:
+    first = console(". ", "holdfast dev")
     calls = ("holdfast state " + call for call in ("init", "write", "read"))
     export, *second = console("export ", *calls, "holdfast partitions", "holdfast dump ")
-    job = console("holdfast compact --once ", "holdfast snapshots list", "holdfast history ")
-    with a_node(environment, first) as bootstrap_servers:
-        admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-        (orders,) = re.findall(r"With a topic `(\w+)` in that Kafka", TEXT)
-        admin.create_topics([NewTopic(orders, 1, 1)])[orders].result(PATIENCE_S)
+    places, *job = console("export ", "holdfast compact --once", "holdfast snapshots list", "holdfast history ")
+    export = export.replace("127.0.0.1:9092", environment.kafka)
+    with what_runs(environment, first):
         printed = [environment.run(f"{export}\n{line}") for line in second]
         rows = [line.split() for line in printed[2].splitlines()]
         assert [row for row in rows if len(row) == 4] == [
@@ -134,16 +156,13 @@ def test_what_the_readme_tells_to_do_works_with_the_wheel_alone(
         ]
         assert {"checkpoint", "snapshot", "update"} <= set(printed[4].split())
 
-        (environment.place / "snippet.py").write_text(
-            snippet(topic_id_of(bootstrap_servers, orders), environment.address)
-        )
-        environment.run("holdfast state delete --group workers --topic orders --partition 0; python snippet.py")
+        (program,) = code_blocks(TEXT, "python")
+        (environment.place / "snippet.py").write_text(program.replace("127.0.0.1:9492", environment.address))
+        assert "StateBatch(first_offset=0, last_offset=9" in environment.run("python snippet.py")
 
         if build != BUILDS[-1]:
             return  # The job has no compiled part, so one wheel tells of both.
         environment.lend_spark()
-        told: list[Any] = [
-            environment.run(f"{export}\n{line}".replace(PLACE_OF_THE_JOB, str(tmp_path))) for line in job
-        ]
-        assert "yes" in told[1]
-        assert "live" in told[2]
+        told = environment.run("\n".join((export, places, *job)))
+        assert "yes" in told
+        assert "live" in told

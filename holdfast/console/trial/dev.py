@@ -11,7 +11,8 @@ from typing import Final
 
 import click
 
-from holdfast.broker import FAST_START, KAFKA_VERSION, BrokerError, EmbeddedKafka
+from holdfast.broker import FAST_START, BrokerError, EmbeddedKafka, java
+from holdfast.broker.jars import kafka_home as cached_kafka
 from holdfast.broker.locks import file_lock
 from holdfast.broker.properties import HOST, is_free
 from holdfast.client.client import parse_address
@@ -21,7 +22,8 @@ from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.output import print_json, say
 from holdfast.console.trial.broker import kafka_home_option
 from holdfast.console.trial.node_process import NodeProcess
-from holdfast.console.trial.topics import CLUSTERS_DEFAULT, make_topic
+from holdfast.console.trial.topics import CLUSTERS_DEFAULT, TOPIC_NAMES, make_topic
+from holdfast.daemon.metadata_client import is_topic_name
 from holdfast.kafka_clients import KafkaClients
 
 KAFKA_PORT_DEFAULT: Final = 9092
@@ -82,7 +84,7 @@ def dev(
 
     Example: holdfast dev
     """
-    _check(listen, kafka_port)
+    _check(topics, listen, kafka_port)
     try:
         with one_interrupt(SIGINT, SIGTERM, SIGHUP), ExitStack() as running:
             try:
@@ -99,12 +101,15 @@ def dev(
         raise Failure(str(error)) from None
 
 
-def _check(listen: str, kafka_port: int) -> None:
+def _check(topics: Sequence[str], listen: str, kafka_port: int) -> None:
     """Look before anything is started.
 
     Raises:
-        Failure: an address is wrong, or taken.
+        Failure: a name or an address is wrong, or an address is taken.
     """
+    for name in topics:
+        if not is_topic_name(name):
+            raise Failure(f"{name!r} is no topic's name; {TOPIC_NAMES}.", Exit.WRONG_USAGE)
     try:
         address = parse_address(listen)
     except ValueError as error:
@@ -123,6 +128,8 @@ def _start(
     start_timeout_s: float,
 ) -> tuple[EmbeddedKafka, NodeProcess]:
     """Start both, and leave it to `running` to end them."""
+    java()
+    cached_kafka(kafka_home)  # what is fetched now is not waited for below
     directory = running.enter_context(_directory(data_dir))
     try:
         running.enter_context(file_lock(directory / "dev.lock", timeout_s=0))
@@ -139,7 +146,7 @@ def _start(
     )
     # What a clean stop would save is about to be removed, where the directory is a temporary one.
     running.callback(kafka.stop if data_dir is not None else kafka.kill)
-    say(f"Starting Kafka {KAFKA_VERSION} …")
+    say("Starting Kafka …")
     kafka.start()
     say("Starting the node …")
     node = NodeProcess(listen, kafka.bootstrap_servers, directory / "node.log")
@@ -188,7 +195,7 @@ def _tell(kafka: EmbeddedKafka, node: NodeProcess, topics: Sequence[str], is_kep
 
 
 def _wait_for_an_end(kafka: EmbeddedKafka, node: NodeProcess) -> None:
-    """Return never.
+    """Wait until one of them is not there any more.
 
     Raises:
         Failure: Kafka or the node ended by itself.

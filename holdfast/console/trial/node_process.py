@@ -16,8 +16,9 @@ from holdfast.console.outcomes import Exit, Failure
 _POLL_S: Final = 0.05
 _CLIENT: Final = ClientSettings(connect_timeout_ms=1_000, request_timeout_ms=5_000)
 _LAST_LINES: Final = 5
-#: What one broker can hold.
+#: What one broker can hold, and few enough log partitions to look at.
 _SETTINGS: Final = {
+    "share.coordinator.state.topic.num.partitions": 4,
     "share.coordinator.state.topic.replication.factor": 1,
     "share.coordinator.state.topic.min.isr": 1,
 }

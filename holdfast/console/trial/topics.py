@@ -20,12 +20,10 @@ from holdfast.runtime.broker_connection import ConnectionFailed
 #: What lets the cluster decide.
 CLUSTERS_DEFAULT: Final = -1
 
+TOPIC_NAMES: Final = "a name has 1 to 249 letters, digits, dots, underscores and hyphens"
 _ENDINGS: Final = {
     KafkaError.INVALID_REPLICATION_FACTOR: ("the cluster has fewer brokers than copies are asked for", Exit.FAILED),
-    KafkaError.TOPIC_EXCEPTION: (
-        "a name has 1 to 249 letters, digits, dots, underscores and hyphens",
-        Exit.WRONG_USAGE,
-    ),
+    KafkaError.TOPIC_EXCEPTION: (TOPIC_NAMES, Exit.WRONG_USAGE),
 }
 
 

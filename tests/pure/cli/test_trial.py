@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import tempfile
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from holdfast.broker.properties import choose_ports
 from holdfast.cli import main
 from holdfast.console.interrupts import one_interrupt
 from holdfast.console.outcomes import Exit
@@ -44,6 +47,8 @@ def test_a_property_that_kafka_does_not_know_is_named() -> None:
 def test_dev_looks_at_its_addresses_before_it_starts_anything() -> None:
     wrong = run("dev", "--listen", "nowhere")
     assert (wrong.exit_code, "is not host:port" in wrong.stderr) == (Exit.WRONG_USAGE, True)
+    named = run("dev", "--topic", "no name")
+    assert (named.exit_code, "'no name' is no topic's name; a name has" in named.stderr) == (Exit.WRONG_USAGE, True)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         result = run("dev", "--kafka-port", port)
@@ -63,3 +68,14 @@ def test_only_the_first_signal_interrupts() -> None:
         reached = True
     assert reached
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_dev_makes_nothing_where_there_is_no_kafka_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "kafka").mkdir()
+    ports = choose_ports(1)[0]
+    where = ("--kafka-port", str(ports.broker), "--listen", f"127.0.0.1:{ports.controller}")
+    result = run("dev", "--kafka-home", str(tmp_path / "kafka"), *where)
+    assert (result.exit_code, "holds no Kafka" in result.stderr) == (Exit.FAILED, True)
+    assert list((tmp_path / "temporary").iterdir()) == []

@@ -133,8 +133,8 @@ def test_settings_in_files_load(page: Path, tmp_path: Path) -> None:
 @every_guide
 def test_python_compiles_and_imports_what_exists(page: Path) -> None:
     for block in code_blocks(page.read_text(), "python"):
-        compile(block, name_of(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        for statement in ast.parse(block.partition("async with")[0]).body:
+        parsed = compile(block, name_of(page), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST)
+        for statement in parsed.body:
             if isinstance(statement, ast.ImportFrom):
                 assert statement.module is not None
                 module = import_module(statement.module)
