@@ -120,6 +120,7 @@ class Node:
             "node_id": self.settings.node_id,
             "is_ready": not why,
             "why_not_ready": why or None,
+            "superseded_by": self._shards.superseded_by(),
             "cluster_id": self.view.cluster_id,
             "state_topic": None if topic is None else topic.name,
             "log_partitions": None if topic is None else topic.partition_count,
