@@ -133,12 +133,13 @@ def _asking_the_past(command: Callable[..., None]) -> Callable[..., None]:
         **arguments: Any,  # noqa: ANN401
     ) -> None:
         try:
-            from holdfast.console.history_files import HistoryFiles
+            from holdfast.console.history_files import HistoryDirectory, HistoryFiles
             from holdfast.console.history_log import HistoryLog
         except ImportError:
             raise Failure(
                 f"The history is read with pyarrow, not installed here; {how_to_install('history')}."
             ) from None
+        directory = HistoryDirectory(history_dir)  # before Kafka is asked: what is wrong with it, Kafka does not know
         with ExitStack() as stack:
             log = None
             if no_log:
@@ -155,7 +156,7 @@ def _asking_the_past(command: Callable[..., None]) -> Callable[..., None]:
                     f"{topic!r} is no topic id, and only Kafka knows names: leave --no-log out.", Exit.WRONG_USAGE
                 )
             wanted = Wanted(group, topic_id, partition)
-            changes = HistoryLog(HistoryFiles(history_dir, state_topic_id), log, job_group, wanted)
+            changes = HistoryLog(HistoryFiles(directory, state_topic_id), log, job_group, wanted)
             names = TopicNames(None if log is None else log.kafka)
             command(past=Past(changes, wanted, changes.begin_ms(), log is not None, names), **arguments)
 

@@ -55,38 +55,55 @@ _Row = tuple[Any, ...]
 _parse_topic_id = lru_cache(maxsize=10_000)(parse_topic_id)
 
 
-class HistoryFiles:
-    """The history of one state topic, in a directory or under a URI of one of `SCHEMES`."""
+class HistoryDirectory:
+    """Where the job writes histories: a directory, or what lies under a URI of one of `SCHEMES`."""
 
-    def __init__(self, uri: str, state_topic_id: bytes | None) -> None:
-        """Look for the history.
+    def __init__(self, uri: str) -> None:
+        """Look what is there.
+
+        Raises:
+            Failure: there is no history, or it cannot be read.
+        """
+        self.uri = uri
+        try:
+            self.files, path = _file_system(uri)
+            found = self.files.get_file_info(fs.FileSelector(path))
+        except FileNotFoundError:
+            raise _no_history(uri, "nothing is there") from None
+        except NotADirectoryError:
+            raise _no_history(uri, "it is a file") from None
+        except (OSError, pa.ArrowException) as error:
+            raise Failure(
+                f"What lies at --history-dir {uri} cannot be read: {error}; make it readable, or name another place."
+            ) from None
+        #: directory of each state topic, by its id as text
+        self.topics: dict[str, str] = {
+            info.base_name.removeprefix(_ID_NAME): info.path for info in found if info.base_name.startswith(_ID_NAME)
+        }
+        if not self.topics:
+            raise _no_history(uri, f"it holds no directory {_ID_NAME}…")
+
+
+class HistoryFiles:
+    """The history of one state topic."""
+
+    def __init__(self, directory: HistoryDirectory, state_topic_id: bytes | None) -> None:
+        """Find the history.
 
         Args:
-            uri: where it lies.
+            directory: where it lies.
             state_topic_id: 16 bytes; None: the only one that there is.
 
         Raises:
-            Failure: there is none, or it cannot be read.
+            Failure: it is not there, or there are several.
         """
-        self._uri = uri
-        try:
-            self._files, path = _file_system(uri)
-            found = self._files.get_file_info(fs.FileSelector(path))
-        except FileNotFoundError:
-            raise Failure(
-                f"There is no history at {uri}; --history-dir must be the job's `snapshots.history.dir`.",
-                Exit.NOT_FOUND,
-            ) from None
-        except (OSError, pa.ArrowException) as error:
-            raise Failure(
-                f"The history at {uri} cannot be read: {error}; --history-dir takes a path, or a URI of the schemes "
-                f"{', '.join(SCHEMES)}."
-            ) from None
-        topics = {info.base_name.removeprefix(_ID_NAME): info.path for info in found if _ID_NAME in info.base_name}
-        name = format_topic_id(state_topic_id) if state_topic_id is not None else next(iter(topics), "")
+        self._uri = uri = directory.uri
+        self._files, topics = directory.files, directory.topics
+        name = format_topic_id(state_topic_id) if state_topic_id is not None else next(iter(topics))
         if name not in topics:
             raise Failure(
-                f"The history at {uri} has nothing about this state topic, whose id is {name or 'unknown'}.",
+                f"The history at {uri} has nothing about this state topic, whose id is {name}, but about "
+                f"{', '.join(sorted(topics))}; name the history of this one with --history-dir, or another topic with --state-topic.",
                 Exit.NOT_FOUND,
             )
         if state_topic_id is None and len(topics) > 1:
@@ -255,13 +272,30 @@ class HistoryFiles:
 
 
 def _file_system(uri: str) -> tuple[Any, str]:
-    """Return the file system behind a path, or a URI as Hadoop takes it, and the path in it."""
+    """Return the file system behind a path, or a URI as Hadoop takes it, and the path in it.
+
+    Raises:
+        Failure: it is no URI that can be read, because of its scheme or its form.
+    """
     found = _SCHEME.match(uri)
     if found is None:
         return fs.LocalFileSystem(), uri
     scheme = found[1].lower()
-    file_system, path = fs.FileSystem.from_uri(f"{SCHEMES.get(scheme, scheme)}{uri[found.end(1) :]}")
+    try:
+        file_system, path = fs.FileSystem.from_uri(f"{SCHEMES.get(scheme, scheme)}{uri[found.end(1) :]}")
+    except pa.ArrowInvalid as error:
+        raise Failure(
+            f"--history-dir {uri} cannot be used ({error}); give a path, or a URI of one of the schemes {', '.join(SCHEMES)}.",
+            Exit.WRONG_USAGE,
+        ) from None
     return file_system, path
+
+
+def _no_history(uri: str, why: str) -> Failure:
+    return Failure(
+        f"There is no history at --history-dir {uri}, for {why}; it must be the job's `snapshots.history.dir` itself.",
+        Exit.NOT_FOUND,
+    )
 
 
 def _each_once(days: Iterator[pa.Table]) -> Iterator[_Row]:

@@ -76,7 +76,9 @@ def status(alive: bool, as_json: bool, address: str) -> None:
     if as_json:
         print_json(told)
     else:
-        print_facts({name.replace("_", " "): value for name, value in told.items()})
+        winners = [f"node {by['node_id']} at {by['advertised_address'] or '?'}" for by in told.get("superseded_by", ())]
+        facts = told | {"superseded_by": ", ".join(winners) or None}
+        print_facts({name.replace("_", " "): value for name, value in facts.items()})
     if not (told["is_ready"] or alive):
         raise Failure(f"The node is not ready: {told.get('why_not_ready') or 'it does not say why'}.")
 

@@ -151,6 +151,7 @@ class Node:
             "run_id": self.run_id,
             "is_ready": not why,
             "why_not_ready": why or None,
+            "superseded_by": self._shards.superseded_by(),
             "cluster_id": self.view.cluster_id,
             "state_topic": None if topic is None else topic.name,
             "topic_id": None if topic is None else format_topic_id(topic.topic_id),

@@ -68,10 +68,16 @@ class OwnView:
             return self._self
         if held.state is State.FAILED or held.retry_at_ms is not None:
             return None if held.is_alarmed else self._self
-        winner = held.ownership.winner
-        if winner is None or winner.attempt_id == held.ownership.attempt_id:
-            return None
-        return _node_of(winner)
+        winner = find_winner(held)
+        return None if winner is None else _node_of(winner)
+
+
+def find_winner(partition: Partition) -> Checkpoint | None:
+    """Return the checkpoint of the node that took a log partition over from this one for good; None where nobody did."""
+    ownership, winner = partition.ownership, partition.ownership.winner
+    if partition.state is not State.CLOSED or partition.retry_at_ms is not None:
+        return None
+    return None if winner is None or winner.attempt_id == ownership.attempt_id else winner
 
 
 @lru_cache(maxsize=256)

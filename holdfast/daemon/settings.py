@@ -26,6 +26,9 @@ from holdfast.daemon.listener_settings import LimitSettings, ListenerSettings
 from holdfast.daemon.log_settings import LogSettings
 from holdfast.daemon.snapshot_settings import SnapshotSettings, SparkSettings
 
+#: Two answers of a broker that holds fetches lie two waits apart, and that must fit twice into what counts as silence.
+_SNAPSHOT_FETCHES_PER_SILENCE = 4
+
 #: Properties of the client that the log protocol fixes, and what to say instead.
 OWNED_PROPERTIES = {
     "acks": "it is always all",
@@ -319,4 +322,11 @@ class Settings(Component):
             )
         if self.snapshots.topic == self.log.state_topic:
             raise ValueError("snapshots.topic is the state topic; the job needs a topic of its own to write to")
+        silence_max_ms, wait_ms = self.log.leader_silence_max_ms, self.snapshots.fetch_wait_ms
+        if self.snapshots.topic and silence_max_ms < _SNAPSHOT_FETCHES_PER_SILENCE * wait_ms:
+            raise ValueError(
+                f"snapshots.fetch.wait.ms is {wait_ms} and leader_silence_max_ms {silence_max_ms}; snapshots.fetch.wait.ms must be "
+                f"at most {silence_max_ms // _SNAPSHOT_FETCHES_PER_SILENCE}, a quarter of it, or brokers that only hold a fetch "
+                f"would pass for silent"
+            )
         return self

@@ -7,9 +7,10 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from holdfast.daemon.broker_silence import IsLeftOut, none_left_out
+from holdfast.daemon.broker_silence import IsLeftOut, named, none_left_out
 from holdfast.daemon.log_limits import LineLimit
 from holdfast.daemon.metrics import ShareMetrics
+from holdfast.daemon.own_view import find_winner
 from holdfast.daemon.owners import Owners
 from holdfast.daemon.partition_sums import PartitionSums
 from holdfast.daemon.pruning import Pruner
@@ -266,12 +267,26 @@ class Shards:
             if partition.state is State.ACTIVE and isinstance(machine, ShareShard):
                 yield partition, machine
 
+    def superseded_by(self) -> list[dict[str, Any]]:
+        """Return the nodes that took log partitions over from this one for good: node id, advertised address, log partitions."""
+        taken: dict[tuple[str, str], list[int]] = {}
+        for partition in self.partitions():
+            if (winner := find_winner(partition)) is not None:
+                taken.setdefault((winner.node_id, winner.advertised_address), []).append(partition.index)
+        return [
+            {"node_id": node_id, "advertised_address": address or None, "log_partitions": indexes}
+            for (node_id, address), indexes in sorted(taken.items())
+        ]
+
     def why_not_loaded(self) -> str:
-        """Return how many log partitions do not serve, in which states, and what the first failure says."""
+        """Return how many log partitions do not serve, in which states, what the first failure says, and who took some over."""
         counts = Counter(partition.state for partition in self.partitions() if partition.state is not State.ACTIVE)
         states = ", ".join(f"{count} {state.value}" for state, count in counts.items())
         failed = next((held for held in self.partitions() if held.state is State.FAILED and held.failure), None)
         why = "" if failed is None else f"; log partition {failed.index}: {failed.failure}"
+        for winner in self.superseded_by():
+            where = f" at {winner['advertised_address']}" if winner["advertised_address"] else ""
+            why += f"; node {winner['node_id']}{where} took log partitions {named(winner['log_partitions'])} over"
         return f"not every log partition serves ({states or 'none is held'}){why}"
 
     def topics_in_use(self) -> set[bytes]:

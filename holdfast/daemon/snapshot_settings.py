@@ -56,7 +56,9 @@ class SnapshotSettings(Component):
         most=1_000_000,
     )
     fetch_wait_ms: int = time_ms(
-        500, "How long a broker may hold a fetch of the snapshot topic that finds nothing new."
+        500,
+        "How long a broker may hold a fetch of the snapshot topic that finds nothing new. At most a quarter of leader_silence_max_ms, "
+        "or a broker that only holds fetches would pass for silent.",
     )
     run: bool = setting(
         False,

@@ -42,7 +42,9 @@ class Followed:
         "fed_by",
         "instance",
         "is_checked",
+        "landed_header",
         "last_epoch",
+        "leader_epoch",
         "offset",
     )
 
@@ -52,10 +54,23 @@ class Followed:
         self.end_offset = end_offset  #: behind the last record to be told; None: never
         self.last_epoch = last_epoch  #: leader epoch of the batch below `offset`; -1: not known
         self.is_checked = last_epoch < 0  #: no fetch has to tell any more whether that batch was truncated
+        #: of the record below `offset`, if it is ours and landed, so that no fetch has told its leader epoch; else None
+        self.landed_header: bytes | None = None
+        self.leader_epoch = -1  #: under which the last fetch was sent; -1: there was none
         self.asked_offset = -1  #: what the broker's session knows; -1: nothing
         self.batch_end_offset = -1  #: behind the last batch; a fetch from there brings none that begins before
         self.damaged_offset = -1  #: where a damaged batch was found first
         self.fed_by = -1  #: number of the fetch that last brought something
+
+    def fetch_offset(self, leader_epoch: int) -> int:
+        """Return where the next fetch begins, from a leader of this epoch.
+
+        A leader that was elected since may have lost what landed; so that is fetched again and looked at, before anything counts.
+        """
+        if self.leader_epoch not in (-1, leader_epoch):
+            self.is_checked, self.asked_offset = False, -1
+        self.leader_epoch = leader_epoch
+        return self.offset if self.is_checked or self.landed_header is None else self.offset - 1
 
 
 class SessionOwner(Protocol):
@@ -167,10 +182,11 @@ class FetchSession:
             wanted.sort(key=lambda each: each[1].fed_by)
         self._fetches += 1
         for partition, followed in wanted:
-            if self._known.get(partition) is not followed or followed.asked_offset != followed.offset:
-                leader_epoch = self._brokers.leaders.get(partition, (-1, -1))[1]
-                targets.append(FetchTarget(partition, leader_epoch, followed.offset, followed.last_epoch))
-                followed.asked_offset = followed.offset
+            leader_epoch = self._brokers.leaders.get(partition, (-1, -1))[1]
+            offset = followed.fetch_offset(leader_epoch)
+            if self._known.get(partition) is not followed or followed.asked_offset != offset:
+                targets.append(FetchTarget(partition, leader_epoch, offset, followed.last_epoch))
+                followed.asked_offset = offset
         asked = self._known = dict(self.wanted)
         api, version = frames.FETCH
         body = frames.encode_fetch(

@@ -95,7 +95,8 @@ class Follower:
         if (
             waiting
             and waiting[0] is batch
-            and followed.is_checked  # else the log may have lost what a load told, and have grown to this offset again
+            and followed.is_checked  # else the log may have lost what was told, and have grown to this offset again
+            and followed.leader_epoch in (-1, self._brokers.leaders.get(partition, (-1, -1))[1])
             and base_offset == followed.offset
             and self._listener().own_records_read(
                 partition, followed.instance, base_offset, batch.record_count, batch.first_header
@@ -103,7 +104,7 @@ class Follower:
         ):
             self._meet(batch, waiting)
             followed.offset = followed.batch_end_offset = base_offset + batch.record_count
-            followed.last_epoch = -1
+            followed.last_epoch, followed.landed_header = -1, batch.last_header
             self.landings += 1
         elif not any(sent is batch for sent in waiting):
             return  # a fetch was faster
@@ -190,7 +191,7 @@ class Follower:
         if fetched.error_code or fetched.is_diverging:
             self._fail(partition, followed, _read_error(fetched, followed.offset))
             return
-        followed.is_checked = True
+        followed.is_checked |= followed.asked_offset == followed.offset
         data, at, end, told, slice_max = fetched.records, 0, len(fetched.records), 0, self._config.slice_records_max
         next_offset = followed.asked_offset
         is_behind_batch = next_offset == followed.batch_end_offset  # else the first one may begin below
@@ -209,9 +210,16 @@ class Follower:
                     f"its head says {size} bytes and offsets {base_offset} to {last_offset}, behind offset {next_offset}"
                 )
             next_offset, is_behind_batch = last_offset + 1, True
-            if last_offset < followed.offset:  # met when it landed, while this fetch was under way
+            landed_header = followed.landed_header if followed.asked_offset < followed.offset else None
+            if landed_header is not None and next_offset >= followed.offset:
+                if next_offset > followed.offset or not _ends_with(data[at:stop], last_offset, landed_header):
+                    self._fail(partition, followed, _truncated(followed.offset))
+                    return
+                followed.is_checked, followed.last_epoch, followed.landed_header = True, head[2], None
+            if last_offset < followed.offset:  # met when it landed, while this fetch was under way or before it
                 at = stop
                 continue
+            followed.landed_header = None
             sent = self._sent(partition)
             own = sent[0] if sent else None
             if (
@@ -244,8 +252,8 @@ class Follower:
                     followed.offset, followed.last_epoch = few[-1].offset + 1, head[2]
                     listener.records_read(partition, followed.instance, few)
                     told += len(few)
-                if followed.offset <= last_offset:
-                    followed.offset, followed.last_epoch = last_offset + 1, head[2]
+                if followed.offset <= last_offset + 1:  # or it landed meanwhile, and more of ours behind it
+                    followed.offset, followed.last_epoch, followed.landed_header = last_offset + 1, head[2], None
                 followed.batch_end_offset = followed.offset
                 listener.position_reached(partition, followed.instance, followed.offset)
             if self._followed.get(partition) is not followed:
@@ -275,6 +283,11 @@ class Follower:
         self._listener().read_failed(partition, followed.instance, error)
 
 
+def _ends_with(batch: bytes, last_offset: int, header: bytes) -> bool:
+    """Tell whether the last record of a batch is ours of this header, which no two records of a log share."""
+    return [record.header for record in take(decode(batch, last_offset), 1, last_offset)] == [header]
+
+
 def _drop_met(sent: deque[SentBatch], records: list[LogRecord]) -> None:
     """Forget sent batches that were met record by record, because the broker compressed them again."""
     headers = {record.header for record in records} if sent else ()
@@ -284,11 +297,15 @@ def _drop_met(sent: deque[SentBatch], records: list[LogRecord]) -> None:
 
 def _read_error(fetched: Fetched, offset: int) -> ReadError:
     if fetched.is_diverging:
-        return ReadError(f"the log was truncated below offset {offset}", is_alarm=True)
+        return _truncated(offset)
     if fetched.error_code == _OFFSET_OUT_OF_RANGE:
         # Cut or lost: the next load compares the log's bounds with what was committed, and knows.
         return ReadError(f"offset {offset} is out of range", is_alarm=False)
     return ReadError(f"the broker answered error {fetched.error_code}", is_alarm=False)
+
+
+def _truncated(offset: int) -> ReadError:
+    return ReadError(f"the log was truncated below offset {offset}", is_alarm=True)
 
 
 def _damage_error(offset: int, why: str) -> ReadError:

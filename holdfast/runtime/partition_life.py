@@ -490,7 +490,8 @@ class PartitionLife(PartitionData):
         winner, offset = self.ownership.winner, self.ownership.winner_offset
         assert winner is not None
         assert self.generation is not None
-        text = f"node {winner.node_id} took it with owner epoch {winner.owner_epoch} at offset {offset}"
+        where = f" at {winner.advertised_address}" if winner.advertised_address else ""
+        text = f"node {winner.node_id}{where} took it with owner epoch {winner.owner_epoch} at offset {offset}"
         is_ours_to_take = may_take(winner, self.generation, self.config.node_id)
         if is_ours_to_take and winner.generation == self.generation and self.is_static:
             # A twin under our node id would do the same for ever; a higher generation decides between the two.

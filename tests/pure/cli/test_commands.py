@@ -254,6 +254,14 @@ def test_the_status_of_a_node_that_is_not_ready_is_exit_code_1_and_the_reason(ru
     assert "no broker answers" in alive.stdout
 
 
+def test_the_status_names_the_node_that_took_over(run: Run, node: Node) -> None:
+    winner = {"node_id": "2", "advertised_address": "node-2.example:9492", "log_partitions": [0, 1]}
+    node.readiness = {"is_ready": False, "why_not_ready": "it was superseded", "superseded_by": [winner]}
+    facts = [line.split(maxsplit=2) for line in run("status").stdout.splitlines()]
+    assert ["superseded", "by", "node 2 at node-2.example:9492"] in facts
+    assert json.loads(run("status", "--json").stdout)["superseded_by"] == [winner]
+
+
 def test_the_readers_of_the_log_are_listed_and_what_their_states_mean(run: Run) -> None:
     told = run("readers")
     assert [line.split() for line in told.stdout.splitlines()[1:]] == [

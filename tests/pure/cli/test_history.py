@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.cli import main
-from holdfast.console.history_files import HistoryFiles
+from holdfast.console.history_files import HistoryDirectory, HistoryFiles
 from holdfast.console.history_log import HistoryLog
 from holdfast.console.history_states import DAY_MS, Change, Gap, Known, OffsetStory, StatesAt, Status, Wanted
 from holdfast.console.outcomes import Exit
@@ -112,7 +112,7 @@ def test_the_answer_about_a_share_partition_is_the_same_whatever_else_is_asked_f
         def answer(wanted: Wanted) -> tuple[dict[SharePartitionKey, Known], set[SharePartitionKey]]:
             states = StatesAt(time_ms)
             if keys:
-                log = HistoryLog(HistoryFiles(directory, STATE_TOPIC_ID), None, "job", wanted)
+                log = HistoryLog(HistoryFiles(HistoryDirectory(directory), STATE_TOPIC_ID), None, "job", wanted)
                 with redirect_stderr(StringIO()):
                     for each in log.changes(time_ms):
                         states.meet(each)
@@ -249,6 +249,26 @@ def run(directory: Path, *arguments: str) -> Result:
     result = CliRunner().invoke(main, [*arguments, "--no-log", "--history-dir", str(directory)])
     assert result.exception is None or isinstance(result.exception, SystemExit), "a traceback reached the user"
     return result
+
+
+@pytest.mark.parametrize(
+    ("place", "code", "problem"),
+    [
+        (
+            "gopher://host/history",
+            2,
+            "give a path, or a URI of one of the schemes file",
+        ),
+        ("/nowhere/at/all", 6, "There is no history at --history-dir /nowhere/at/all, for nothing is there"),
+    ],
+)
+@pytest.mark.parametrize("command", [("history", "g"), ("diff", "g", "--from", "1")])
+def test_a_wrong_place_of_the_history_is_found_before_kafka_is_asked(
+    monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], place: str, code: int, problem: str
+) -> None:
+    monkeypatch.setattr("holdfast.console.history.LogReader", lambda *_: pytest.fail("Kafka is asked"))
+    result = CliRunner().invoke(main, [*command, "--history-dir", place, "--bootstrap-server", "127.0.0.1:1"])
+    assert (result.exit_code, problem in result.stderr) == (code, True), result.stderr
 
 
 TOPIC = format_topic_id(KEY.topic_id)

@@ -16,7 +16,7 @@ from pyarrow import fs  # type: ignore[import-untyped]
 
 from holdfast.cli import main
 from holdfast.console import history_files
-from holdfast.console.history_files import SCHEMES, HistoryFiles
+from holdfast.console.history_files import SCHEMES, HistoryDirectory, HistoryFiles
 from holdfast.console.history_states import DAY_MS, Gap, Wanted
 from holdfast.console.outcomes import Failure
 from holdfast.daemon.compaction.coverage import encode_covered
@@ -59,7 +59,7 @@ def test_each_change_is_told_once_and_in_order_however_the_files_were_written(
         write_history(Path(directory), rows, random)
         if rows:
             wanted = Wanted() if key is None else Wanted(*key)
-            found = list(HistoryFiles(directory, STATE_TOPIC_ID).changes(wanted))
+            found = list(HistoryFiles(HistoryDirectory(directory), STATE_TOPIC_ID).changes(wanted))
             assert found == [change for change in changes_of(rows) if wanted.includes(change.key)]
 
 
@@ -74,7 +74,7 @@ def test_a_repeated_batch_replaces_itself_and_what_is_being_written_is_not_seen(
     root = tmp_path / f"state_topic_id={format_topic_id(STATE_TOPIC_ID)}"
     (root / "_a-1" / "day=2026-02-01").mkdir(parents=True)
     (root / "_a-1" / "day=2026-02-01" / "part-0.parquet").write_bytes(b"half a file")
-    files = HistoryFiles(str(tmp_path), None)
+    files = HistoryFiles(HistoryDirectory(str(tmp_path)), None)
     assert list(files.changes(Wanted())) == changes_of(rows)
     assert files.begin_ms() == min(row["timestamp_ms"] for row in rows)
 
@@ -90,7 +90,7 @@ def test_days_that_are_much_later_are_not_read(tmp_path: Path) -> None:
     later = tmp_path / f"state_topic_id={format_topic_id(STATE_TOPIC_ID)}" / "day=2026-02-03" / "batch_id=a-2"
     later.mkdir(parents=True)
     (later / "part-0.parquet").write_bytes(b"no file that can be read")
-    files = HistoryFiles(str(tmp_path), STATE_TOPIC_ID)
+    files = HistoryFiles(HistoryDirectory(str(tmp_path)), STATE_TOPIC_ID)
     assert list(files.changes(Wanted(), rows[-1]["timestamp_ms"])) == changes_of(rows)
     with pytest.raises(Failure, match="cannot be read"):
         list(files.changes(Wanted()))
@@ -110,7 +110,7 @@ def day_rows(day: int, *offsets: int, key: SharePartitionKey = KEYS[0]) -> list[
 
 def told_of(directory: Path, wanted: Wanted, until_ms: int | None = None) -> list[int | Gap]:
     """Return the offsets of changes, and gaps."""
-    changes = HistoryFiles(str(directory), STATE_TOPIC_ID).changes(wanted, until_ms)
+    changes = HistoryFiles(HistoryDirectory(str(directory)), STATE_TOPIC_ID).changes(wanted, until_ms)
     return [each if isinstance(each, Gap) else each.offset for each in changes]
 
 
@@ -141,17 +141,23 @@ def test_a_gap_is_told_however_long_it_is(tmp_path: Path) -> None:
 
 
 def test_a_history_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Failure, match=r"snapshots\.history\.dir"):
-        HistoryFiles(str(tmp_path / "nowhere"), STATE_TOPIC_ID)
-    with pytest.raises(Failure, match="has nothing about this state topic"):
-        HistoryFiles(str(tmp_path), STATE_TOPIC_ID)
-    with pytest.raises(Failure, match="cannot be read"):
-        HistoryFiles("gopher://host/path", STATE_TOPIC_ID)
-    for topic_id in (bytes(16), STATE_TOPIC_ID):
-        (tmp_path / f"state_topic_id={format_topic_id(topic_id)}").mkdir()
-    assert HistoryFiles(tmp_path.as_uri(), STATE_TOPIC_ID).begin_ms() is None
+    (tmp_path / "file").touch()
+    must_be = "; it must be the job's `snapshots.history.dir` itself."
+    for place, why in (
+        (tmp_path / "nowhere", "nothing is there"),
+        (tmp_path / "file", "it is a file"),
+        (tmp_path, "it holds no directory state_topic_id=…"),
+    ):
+        with pytest.raises(Failure) as refused:
+            HistoryDirectory(str(place))
+        assert refused.value.message == f"There is no history at --history-dir {place}, for {why}{must_be}"
+    (tmp_path / f"state_topic_id={format_topic_id(bytes(16))}").mkdir()
+    with pytest.raises(Failure, match=r"has nothing about this state topic, whose id is \S+, but about AAAA\S+; name"):
+        HistoryFiles(HistoryDirectory(str(tmp_path)), STATE_TOPIC_ID)
+    (tmp_path / f"state_topic_id={format_topic_id(STATE_TOPIC_ID)}").mkdir()
+    assert HistoryFiles(HistoryDirectory(tmp_path.as_uri()), STATE_TOPIC_ID).begin_ms() is None
     with pytest.raises(Failure, match="is of 2 state topics"):
-        HistoryFiles(str(tmp_path), None)
+        HistoryFiles(HistoryDirectory(str(tmp_path)), None)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +188,7 @@ def test_the_history_is_read_from_where_the_job_is_told_to_write_it(
         "fs",
         SimpleNamespace(FileSystem=SimpleNamespace(from_uri=from_uri), FileSelector=fs.FileSelector),
     )
-    files = HistoryFiles(uri, STATE_TOPIC_ID)
+    files = HistoryFiles(HistoryDirectory(uri), STATE_TOPIC_ID)
     assert len(list(files.changes(Wanted()))) == 2
     assert files.covered() == {}
 
@@ -195,13 +201,13 @@ def test_a_local_history_is_named_by_a_path_or_a_uri(
     write_batch(directory, STATE_TOPIC_ID, "a-0", day_rows(0, 1, 2))
     monkeypatch.chdir(tmp_path)
     for place in (str(directory), f"file://{directory}", f"file:{directory}", f"./{name}"):
-        assert len(list(HistoryFiles(place, STATE_TOPIC_ID).changes(Wanted()))) == 2
+        assert len(list(HistoryFiles(HistoryDirectory(place), STATE_TOPIC_ID).changes(Wanted()))) == 2
 
 
 def test_what_says_how_far_the_history_goes_and_cannot_be_read_is_named(tmp_path: Path) -> None:
     write_batch(tmp_path, STATE_TOPIC_ID, "a-0", day_rows(0, 1, 2))
     write_covered(tmp_path, STATE_TOPIC_ID, "a-0", {0: 3})
-    files = HistoryFiles(str(tmp_path), STATE_TOPIC_ID)
+    files = HistoryFiles(HistoryDirectory(str(tmp_path)), STATE_TOPIC_ID)
     assert files.covered() == {0: 3}
     place = next(tmp_path.glob("state_topic_id=*/_covered"))
     for damaged in (b"", b"half a fi", encode_covered({0: 4}).encode()[:-1], b"\xff"):
@@ -227,7 +233,7 @@ def test_what_says_how_far_the_history_goes_and_cannot_be_read_is_named(tmp_path
 
 def test_a_scheme_that_cannot_be_read_is_named_with_those_that_can() -> None:
     with pytest.raises(Failure, match="schemes file, s3a, s3n, s3, abfs, abfss, gs, hdfs"):
-        HistoryFiles("viewfs-x://cluster/history", STATE_TOPIC_ID)
+        HistoryDirectory("viewfs-x://cluster/history")
     help_text = CliRunner().invoke(main, ["history", "--help"]).stdout
     for scheme in SCHEMES:
         assert scheme in help_text

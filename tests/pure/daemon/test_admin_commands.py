@@ -138,7 +138,9 @@ async def test_nothing_is_accepted_where_nothing_is_wrong() -> None:
     await World(world.topic, node_id=2).serve()
     world.settle()
     refusal = world.refusal("partitions-accept", partition=0, reason="so")
-    assert refusal.startswith("Log partition 0 is closed (node 2 took it with owner epoch 2 at offset 1) and raised no")
+    assert refusal.startswith(
+        "Log partition 0 is closed (node 2 at node-2.example:9492 took it with owner epoch 2 at offset 1) and raised no"
+    )
 
 
 @pytest.mark.parametrize("reason", [None, "", "  ", 7, "x" * 1_001, "a lone \ud83d surrogate"])

@@ -218,6 +218,10 @@ def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
         ({"advertised_listener": "0.0.0.0:9492"}, "advertised_listener must be an address that clients can connect to"),
         ({"load_timeout_ms": 1_000}, "load_stall_ms must be at most load_timeout_ms"),
         ({"fetch_wait_ms": 301}, "leader_silence_max_ms must be at least 10 times fetch_wait_ms, which is 3010"),
+        (
+            {"snapshots.fetch.wait.ms": 751},
+            "snapshots.fetch.wait.ms must be at most 750, a quarter of it, or brokers that only hold a fetch would pass for silent",
+        ),
         ({"retry_backoff_ms": 40_000}, "retry_backoff_ms must be at most retry_backoff_max_ms"),
         ({"deleted_topic_grace_ms": 1_000}, "deleted_topic_grace_ms must be at least metadata_refresh_interval_ms"),
         ({"state_topic": "__share_group_state"}, "which a broker writes itself"),
@@ -238,6 +242,13 @@ def test_relations_are_checked(flags: dict[str, object], problem: str) -> None:
 def test_a_leader_may_be_silent_for_as_long_as_ten_fetches_are_held() -> None:
     log = load_settings(flags=BROKERS | {"fetch_wait_ms": 300}).settings.log
     assert log.leader_silence_max_ms == 10 * log.fetch_wait_ms
+
+
+def test_fetches_of_the_snapshot_topic_may_be_held_for_a_quarter_of_the_silence_and_where_there_is_none_for_ever() -> (
+    None
+):
+    load_settings(flags=BROKERS | {"snapshots.fetch.wait.ms": 750})
+    load_settings(flags=BROKERS | {"snapshots.fetch.wait.ms": 5_000, "snapshots.topic": ""})
 
 
 @pytest.mark.parametrize("name", OWNED_PROPERTIES)

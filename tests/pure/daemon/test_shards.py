@@ -189,6 +189,15 @@ async def test_a_superseded_node_says_once_who_took_over_and_ends_or_stays(polic
     assert world.is_ready[-1] is False
     assert [line["owner_address"] for line in world.shards.describe()] == ["node-2.example:9492"] * 2
     assert world.shards.held_count() == 0
+    assert {line["failure"] for line in world.shards.describe()} == {
+        "node 2 at node-2.example:9492 took it with owner epoch 2 at offset 1"
+    }
+    assert world.shards.superseded_by() == [
+        {"node_id": "2", "advertised_address": "node-2.example:9492", "log_partitions": [0, 1]}
+    ]
+    assert world.shards.why_not_loaded() == (
+        "not every log partition serves (2 closed); node 2 at node-2.example:9492 took log partitions 0, 1 over"
+    )
 
 
 # ---- metrics ---------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from holdfast.runtime.kafka_frames import Fetched
 from holdfast.runtime.lanes import SentBatch
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.record_batches import BATCH_HEAD_BYTES
-from tests.pure.runtime.fake_brokers import FakeBrokers, batch, fetched, targets_of, wait_ms_of
+from tests.pure.runtime.fake_brokers import FakeBrokers, batch, fetched, last_epochs_of, targets_of, wait_ms_of
 from tests.pure.runtime.follower_world import Told, answer, found
 from tests.waiting import wait_until
 
@@ -151,6 +151,51 @@ async def test_batch_that_landed_and_is_not_taken_is_told_record_by_record(
     tail.landed(0, sent[0], 5)
     await answer(brokers, fetched([found(ours)]))
     assert told.lines == ["0 instance 3: 5 a", "0 instance 3: stands at 6"]
+
+
+async def land_and_move(tail: Follower, brokers: FakeBrokers, sent: deque[SentBatch]) -> bytes:
+    """Let a batch of offsets 5 and 6 land, and then another broker be elected; returns the batch as the log holds it."""
+    ours = batch(5, [b"a", b"b"])
+    sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 2, b"h0", b"h1", None))
+    tail.follow(0, 3, 5)
+    await brokers.wait_requests(1)
+    tail.landed(0, sent[0], 5)
+    brokers.elected[1] = {0: (2, 4)}
+    await brokers.refresh()
+    await brokers.wait_requests(2)
+    return ours[:12] + (3).to_bytes(4, "big") + ours[16:]  # with the epoch of its leader, which the checksum leaves out
+
+
+async def test_what_landed_is_looked_at_when_another_leader_was_elected_and_then_its_leader_epoch_is_known(
+    tail: Follower, brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
+) -> None:
+    ours = await land_and_move(tail, brokers, sent)
+    assert (targets_of(brokers.requests[1][2])[1], last_epochs_of(brokers.requests[1][2])) == ({0: 6}, {0: -1})
+    sent.append(SentBatch(b"next", 1, b"h2", b"h2", None))
+    tail.landed(0, sent[0], 7)
+    assert told.lines == ["0 instance 3: 2 own from 5"], "the log may have lost the batch before"
+    brokers.answers += [lambda _: fetched([]), lambda _: fetched([found(ours)])]
+    brokers.answer_one()
+    brokers.answer_one()
+    await brokers.wait_requests(3)
+    assert (targets_of(brokers.requests[2][2])[1], last_epochs_of(brokers.requests[2][2])) == ({0: 7}, {0: 3})
+    assert told.lines == ["0 instance 3: 2 own from 5"]
+    tail.landed(0, sent[0], 7)
+    assert told.lines[1:] == ["0 instance 3: 1 own from 7"]
+
+
+@pytest.mark.parametrize(
+    "grown", [batch(5, [b"a", b"b"], header=b"other"), batch(6, [b"c", b"d"]), batch(7, [b"c"]), batch(6, [b"c"])]
+)
+async def test_a_log_that_lost_what_landed_and_grew_again_is_an_alarm(
+    tail: Follower, brokers: FakeBrokers, told: Told, sent: deque[SentBatch], grown: bytes
+) -> None:
+    await land_and_move(tail, brokers, sent)
+    brokers.answers += [lambda _: fetched([]), lambda _: fetched([found(grown)])]
+    brokers.answer_one()
+    brokers.answer_one()
+    await wait_until(lambda: len(told.lines) == 2)
+    assert told.lines[1] == "0 instance 3: alarm, the log was truncated below offset 7"
 
 
 async def test_batch_that_a_fetch_met_first_or_that_was_forgotten_lands_unheard(
