@@ -23,6 +23,8 @@ from tests.waiting import PATIENCE_S, block_until
 
 _RUNS_A_NODE = re.compile(r"\bholdfast (serve|dev)\b")
 _NEVER_ENDS = re.compile(r"\bholdfast (serve|dev)\b|--follow\b")
+#: What `holdfast dev` makes unless told otherwise.
+_TOPIC_OF_DEV: Final = "orders"
 #: A node for pages that begin where another page left one, but that stopped.
 _NODE: Final = (
     "export HOLDFAST_KAFKA_BOOTSTRAP_SERVERS=$(holdfast broker start)",
@@ -92,7 +94,7 @@ class Desk:
             try:
                 self._prepare(block)
                 self._try(block)
-            except AssertionError as problem:
+            except (AssertionError, ClientError) as problem:
                 self.tally.problems.append(f"{block.name}: {problem}")
             self.tally.tried += 1
 
@@ -152,7 +154,7 @@ class Desk:
 
         def is_at_work() -> bool:
             assert terminal.is_busy(), f"{command} ended:\n{terminal.said()}"
-            is_ready = self._is_ready() if _RUNS_A_NODE.search(command) else terminal.said().strip() != ""
+            is_ready = self._is_ready(command) if _RUNS_A_NODE.search(command) else terminal.said().strip() != ""
             return is_ready and (not shown or is_like(f"{shown.strip()}…", terminal.said()))
 
         try:
@@ -170,8 +172,11 @@ class Desk:
             text = text.replace(named, here)
         return text
 
-    def _is_ready(self) -> bool:
+    def _is_ready(self, command: str) -> bool:
+        """Tell whether the node serves; where the command makes a topic as well, whether that is there."""
         try:
+            if "holdfast dev" in command:
+                self._ask("resolve-topic", name=_TOPIC_OF_DEV)
             return bool(self._ask("status")["is_ready"])
         except ClientError:
             return False
@@ -180,11 +185,11 @@ class Desk:
         """Return the brokers of the node that runs."""
         return str(self._ask("settings")["kafka.bootstrap.servers"])
 
-    def _ask(self, command: str) -> dict[str, Any]:
+    def _ask(self, command: str, **arguments: str) -> dict[str, Any]:
         """Give the node an admin command, at less cost than by the tool."""
 
         async def ask() -> dict[str, Any]:
             async with connect(self._environment.address, ONE_TRY) as client:
-                return dict(await client.admin(command))
+                return dict(await client.admin(command, **arguments))
 
         return asyncio.run(ask())
