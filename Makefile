@@ -101,9 +101,9 @@ real: $(NEEDS) ## tests on a real broker, which they start themselves (KILLS=3)
 interop: $(NEEDS) ## Apache Kafka's own Java classes against the daemon
 	$(PYTEST) tests/interop
 
-installed: wheel ## README's commands with the wheels, each in an environment of its own
+installed: wheel ## what the pages tell to type, with the wheels, each in an environment of its own
 	@# In their order: the last ones lend PySpark to the environment that the first ones look at without it.
-	WHEELS="pure $(filter compiled,$(SHIPPED))" $(BIN)/python -m pytest -p no:randomly $(SPREAD) tests/installed
+	WHEELS="pure $(filter compiled,$(SHIPPED))" $(BIN)/python -m pytest -rP -p no:randomly $(SPREAD) tests/installed
 
 busy: $(NEEDS) ## TESTS beside a busy loop on every processor, so many TIMES, and the tally
 	KILLS=$(KILLS) $(RUN) -m tests.busy --times $(TIMES) $(SPREAD) $(TESTS)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from configparser import ConfigParser
 from importlib.metadata import requires
+from pathlib import Path
+from shutil import which
+from subprocess import run
 from typing import Any, Final
 
 import pytest
@@ -239,6 +243,22 @@ def test_the_unit_waits_for_all_steps_of_a_stop() -> None:
     # Five steps, the shards' of three times the length, and the drain before one of them.
     longest_ms = shutdown.drain_timeout_ms + 8 * shutdown.shutdown_step_timeout_ms
     assert longest_ms < int(unit()["TimeoutStopSec"].removesuffix("s")) * 1_000
+
+
+@pytest.mark.skipif(which("systemd-analyze") is None, reason="there is no systemd here to ask")
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    """With the job's part or without; only the program that they start lies elsewhere here."""
+    for name in ("holdfast.service", "holdfast.service.d/spark.conf"):
+        text = (ROOT / "deploy" / "systemd" / name).read_text()
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text.replace("/opt/holdfast/bin/holdfast", sys.executable))
+        verified = run(
+            ["systemd-analyze", "verify", str(tmp_path / "holdfast.service")],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (verified.returncode, verified.stderr) == (0, "")
 
 
 # ---- docker ----------------------------------------------------------------------------------------------------------
