@@ -146,14 +146,16 @@ def partitions(context: click.Context, why_not_pruned: bool, as_json: bool, addr
         print_json(told)
         return
     print_rows(_PARTITION_COLUMNS, told)
+    same: dict[tuple[str, str], list[int]] = {}  # the log partitions of which one thing is to be said
     for row in told:
-        if row["failure"]:
-            alarm = (
-                f"; `holdfast partitions accept {row['partition']} --reason …` ends the alarm"
-                if row["is_alarmed"]
-                else ""
-            )
-            say(f"Partition {row['partition']} is {row['state']}: {row['failure']}{alarm}.")
+        if row["is_alarmed"]:
+            way_out = f"`holdfast partitions accept {row['partition']} --reason …` ends the alarm"
+            say(f"Partition {row['partition']} is {row['state']}: {row['failure']}; {way_out}.")
+        elif row["failure"]:
+            same.setdefault((row["state"], row["failure"]), []).append(row["partition"])
+    for (state, failure), numbers in same.items():
+        which = f"{numbers[0]} is" if len(numbers) == 1 else f"{', '.join(map(str, numbers))} are"
+        say(f"Partition {which} {state}: {failure}.")
 
 
 def _print_why_not_pruned(told: Sequence[Mapping[str, Any]], as_json: bool) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -12,11 +12,16 @@ import structlog
 import uvloop
 
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.daemon.config import ConfigError, load_settings
-from holdfast.daemon.logs import configure_logging
+from holdfast.daemon.config import ConfigError, load_settings, to_flags
+from holdfast.daemon.logs import configure_logging, set_level
 from holdfast.daemon.node import Exit as NodeExit
 from holdfast.daemon.node import Node
 from holdfast.daemon.settings import Settings
+
+_log = structlog.get_logger(__name__)
+
+#: What can be changed while a node runs.
+_RELOADED: Final = frozenset({"log_level"})
 
 #: When Python looks for garbage in cycles, which a node hardly makes: after so many new containers, in every fifth look among
 #: those that survived one, and hardly ever in the whole state. With its usual 700 it would look several times in each turn of
@@ -34,16 +39,43 @@ def serve_until_stopped(config: Path | None, flags: Mapping[str, object]) -> Nod
         loaded = load_settings(config, os.environ, flags)
     except ConfigError as error:
         raise Failure(str(error), Exit.WRONG_USAGE) from None
-    configure_logging(loaded.settings.logging)
+    configure_logging(loaded.settings.logging, may_be_coloured=not os.environ.get("NO_COLOR"))
     for warning in loaded.warnings:
-        structlog.get_logger(__name__).warning("a setting needs a look", what=warning)
+        _log.warning("a setting needs a look", what=warning)
     gc.set_threshold(*_COLLECTOR_THRESHOLDS)
-    return uvloop.run(_serve(loaded.settings))
+    return uvloop.run(_serve(loaded.settings, lambda: load_settings(config, os.environ, flags).settings))
 
 
-async def _serve(settings: Settings) -> NodeExit:
+def reload(current: Settings, load: Callable[[], Settings]) -> Settings:
+    """Read the settings again, put those to work that can be changed while a node runs, and say in one line what became of them.
+
+    Returns:
+        The settings that hold now: the current ones, but for `log_level`.
+    """
+    try:
+        found = load()
+    except ConfigError as error:
+        _log.error("the settings are not reloaded, and nothing was changed", why=str(error))
+        return current
+    before, after = to_flags(current), to_flags(found)
+    changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    set_level(found.logging.log_level)
+    # A warning, so that it is written whatever the level is.
+    _log.warning(
+        "the settings are reloaded",
+        reloaded=[f"{name}={after[name]}" for name in changed if name in _RELOADED],
+        need_a_restart=[name for name in changed if name not in _RELOADED],
+    )
+    logging_settings = current.logging.model_copy(update={"log_level": found.logging.log_level})
+    return current.model_copy(update={"logging": logging_settings})
+
+
+async def _serve(settings: Settings, load: Callable[[], Settings]) -> NodeExit:
     node = Node(settings)
     loop = asyncio.get_running_loop()
+
+    def reload_settings() -> None:
+        node.settings = reload(node.settings, load)
 
     def stop() -> None:
         # The second signal finds the default action restored and ends the process at once.
@@ -53,4 +85,5 @@ async def _serve(settings: Settings) -> NodeExit:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(signal.SIGHUP, reload_settings)
     return await node.run()

@@ -39,8 +39,8 @@ _PRUNING = "compaction decides when to prune; see compaction_dead_share"
 #: Settings of Kafka's that mean nothing here, and why.
 MEANINGLESS: Final = {
     "share.coordinator.threads": "one event loop owns all shards of a node",
-    "share.coordinator.load.buffer.size": "the Kafka client reads for a load, with kafka.fetch.max.bytes",
-    "share.coordinator.cached.buffer.max.bytes": "the Kafka client builds the batches",
+    "share.coordinator.load.buffer.size": "a load reads with fetches of fetch_partition_bytes_max",
+    "share.coordinator.cached.buffer.max.bytes": "batches are built as large as the state topic takes them",
     "share.coordinator.state.topic.prune.interval.ms": _PRUNING,
     "share.coordinator.cold.partition.snapshot.interval.ms": _PRUNING,
 }

@@ -1,4 +1,4 @@
-"""What the node says: one line an event, JSON for machines or text for people, on stderr.
+"""What the node says: one line an event, JSON for machines or text for people on a terminal, on stderr.
 
 Events are short sentences; what varies stands in named fields. Lines of libraries come out in the same form.
 Fields whose names say that they hold a secret are hidden, wherever they come from.
@@ -26,14 +26,19 @@ _CLIENT_TEXT_MAX: Final = 300
 _ROOT_LEVEL: Final = logging.WARNING
 
 
-def configure_logging(settings: LoggingSettings, stream: IO[str] | None = None) -> None:
-    """Send all lines of this process to `stream` (by default stderr), in the form that the settings name."""
+def configure_logging(
+    settings: LoggingSettings, stream: IO[str] | None = None, *, may_be_coloured: bool = True
+) -> None:
+    """Send all lines of this process to `stream` (by default stderr), in the form that the settings name.
+
+    Text for people has colours where they may be and `stream` is a terminal.
+    """
     stream = stream or sys.stderr
-    is_json = settings.log_format == "json"
-    render: Any = (
+    is_json = settings.log_format == "json" or (settings.log_format == "auto" and not stream.isatty())
+    form: Any = (
         structlog.processors.JSONRenderer(ensure_ascii=False)
         if is_json
-        else structlog.dev.ConsoleRenderer(colors=stream.isatty())
+        else LineForPeople(is_coloured=may_be_coloured and stream.isatty())
     )
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -60,7 +65,7 @@ def configure_logging(settings: LoggingSettings, stream: IO[str] | None = None) 
     handler.addFilter(TracebackLimit(settings.client_lines_per_minute_max))
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, render],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _put_first, form],
             foreign_pre_chain=shared,
         )
     )
@@ -68,11 +73,55 @@ def configure_logging(settings: LoggingSettings, stream: IO[str] | None = None) 
     for earlier in root.handlers[:]:
         root.removeHandler(earlier)
     root.addHandler(handler)
-    level = settings.log_level.upper()
-    # Ours at the level asked for; libraries only when something is wrong, or when everything is wanted.
-    root.setLevel(level if level == "DEBUG" else max(_ROOT_LEVEL, logging.getLevelNamesMapping()[level]))
-    logging.getLogger("holdfast").setLevel(level)
+    set_level(settings.log_level)
     logging.captureWarnings(True)
+
+
+def set_level(log_level: str) -> None:
+    """Write lines from a level on: ours, and of libraries only what is wrong, or all where everything is wanted."""
+    level = log_level.upper()
+    logging.getLogger().setLevel(level if level == "DEBUG" else max(_ROOT_LEVEL, logging.getLevelNamesMapping()[level]))
+    logging.getLogger("holdfast").setLevel(level)
+
+
+class LineForPeople:
+    """Renders a line as text: time of day, level, event, then the fields; a traceback follows on lines of its own."""
+
+    def __init__(self, *, is_coloured: bool) -> None:
+        """Write warnings and errors in colours, or nothing."""
+        self._is_coloured = is_coloured
+
+    def __call__(self, _: Any, __: str, event: MutableMapping[str, Any]) -> str:  # noqa: ANN401
+        """Return the line; for structlog's chain."""
+        fields = dict(event)
+        text, level = str(fields.pop("event", "")), str(fields.pop("level", ""))
+        moment, traceback = str(fields.pop("timestamp", "")), fields.pop("exception", None)
+        fields.pop("logger", None)
+        told = " ".join(f"{name}={_show(value)}" for name, value in fields.items())
+        time_of_day = moment.partition("T")[2].partition(".")[0]
+        line = (
+            f"{time_of_day} {self._paint(level, f'{level:<7}')} {self._paint(level, text)}{'  ' if told else ''}{told}"
+        )
+        return f"{line}\n{traceback}" if traceback else line
+
+    def _paint(self, level: str, text: str) -> str:
+        colour = _COLOURS.get(level) if self._is_coloured else None
+        return f"{colour}{text}\x1b[0m" if colour else text
+
+
+#: Of terminals.
+_COLOURS: Final = {"warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
+
+
+def _show(value: object) -> str:
+    """Write a value so that one sees where it ends."""
+    text = str(value)
+    return repr(text) if not text or any(character.isspace() for character in text) else text
+
+
+def _put_first(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ANN401
+    """Let a line begin with what it is about."""
+    return {name: event[name] for name in ("event", "level", "timestamp") if name in event} | dict(event)
 
 
 class ClientLines:

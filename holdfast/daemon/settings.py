@@ -33,7 +33,7 @@ _SNAPSHOT_FETCHES_PER_SILENCE = 4
 OWNED_PROPERTIES = {
     "acks": "it is always all",
     "request.required.acks": "it is always all",
-    "enable.idempotence": "it is always true",
+    "enable.idempotence": "the log is appended to without it, and no record counts twice: each has a sequence of its own",
     "enable.gapless.guarantee": "it is always false",
     "transactional.id": "the log uses no transactions",
     "isolation.level": "it is always read_uncommitted",
@@ -100,7 +100,10 @@ class LoadSettings(Component):
         30_000, "A load that has read nothing new for so long says where it stands and why. At most load_timeout_ms."
     )
     slice_ms: int = time_ms(
-        5, "How long loads, clean-ups and compaction may hold the event loop before other shards get their turn."
+        5,
+        "How long folding what a load has read, or the snapshot topic, may hold the event loop before others get their turn. "
+        "Reading is bounded by read_batch_records_max, compaction by compaction_records_per_slice_max, clean-ups by "
+        "deleted_topic_keys_per_slice_max.",
     )
     tick_ms: int = time_ms(50, "How often deadlines and pauses are looked at.")
     retry_backoff_ms: int = time_ms(
@@ -259,9 +262,13 @@ class ShutdownSettings(Component):
 class LoggingSettings(Component):
     """What the node says about itself."""
 
-    log_format: Literal["json", "console"] = setting("json", "One JSON object a line for machines, or text for people.")
+    log_format: Literal["auto", "json", "console"] = setting(
+        "auto",
+        "One JSON object a line for machines, or text for people; `auto` is text on a terminal, and JSON anywhere else. Text has "
+        "colours on a terminal, unless the variable NO_COLOR is set.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = setting(
-        "info", "The least important lines that are written."
+        "info", "The least important lines that are written; SIGHUP reads it again from the config file."
     )
     client_lines_per_minute_max: int = count(
         10,

@@ -282,7 +282,8 @@ class Shards:
         """Return how many log partitions do not serve, in which states, what the first failure says, and who took some over."""
         counts = Counter(partition.state for partition in self.partitions() if partition.state is not State.ACTIVE)
         states = ", ".join(f"{count} {state.value}" for state, count in counts.items())
-        failed = next((held for held in self.partitions() if held.state is State.FAILED and held.failure), None)
+        untold = [held for held in self.partitions() if held.state is not State.ACTIVE and held.failure]
+        failed = min(untold, key=lambda held: held.state is not State.FAILED, default=None)
         why = "" if failed is None else f"; log partition {failed.index}: {failed.failure}"
         for winner in self.superseded_by():
             where = f" at {winner['advertised_address']}" if winner["advertised_address"] else ""

@@ -302,6 +302,33 @@ async def test_a_static_node_takes_back_what_a_second_one_took_over(kafka: str, 
         assert await start_offsets(first, orders) == [100, *range(1, 8)]
 
 
+async def test_a_node_asks_who_serves_before_it_takes_a_log(kafka: str, topic: str, orders: bytes) -> None:
+    asking = {"take_over": False, "when_superseded": "exit", "owner_silence_max_ms": 1}
+    with capture_logs() as lines:
+        async with running(make_settings(kafka, topic, **asking)) as first:
+            await fill(first, orders)
+            second = RunningNode(make_settings(kafka, topic, node_id=2, **asking))
+            assert await in_patience(second.exit) is Exit.SUPERSEDED
+            twin = RunningNode(make_settings(kafka, topic, **asking | {"take_over": True}))
+            assert await in_patience(twin.exit) is Exit.WRONG_USAGE
+            assert (await first.client.admin("metrics"))["checkpoints-appended-total"] == 2
+            standby = RunningNode(make_settings(kafka, topic, node_id=3, **asking | {"when_superseded": "wait"}))
+            await standby.until_states(State.CLOSED)
+            assert first.node.is_ready
+            assert await start_offsets(first, orders) == list(range(8))
+        await standby.ready()
+        async with connect(standby.address, ONE_TRY) as standby.client:
+            assert await start_offsets(standby, orders) == list(range(8))
+        assert await standby.stop() is Exit.STOPPED
+    refused = [line["why"] for line in lines if line["event"] == "the node does not take over"]
+    serves = f"node 1 serves this log and answers at {first.address}"
+    assert refused == [
+        f"{serves}: stop it first, or let this node take its place with --take-over",
+        f"{serves}, and this node has the same id: give this one another `node_id`, or stop that one first",
+    ]
+    assert [line["reason"] for line in lines if line["event"] == "stopped" and line["exit_code"]] == refused
+
+
 async def test_a_state_topic_made_again_stops_the_shards_until_an_admin_accepts_it(
     kafka: str, topic: str, orders: bytes
 ) -> None:

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from holdfast.daemon.config import ConfigError
-from holdfast.daemon.kafka_connection import connection_options
+from holdfast.daemon.kafka_connection import check_properties, connection_options
 from holdfast.daemon.metadata_client import MetadataClient
 from holdfast.runtime.broker_connection import ConnectionFailed, ConnectionOptions
 from tests.pure.daemon.metadata_brokers import METADATA, WITHOUT_METADATA, Broker, listening
@@ -34,7 +34,7 @@ def test_servers_are_written_as_librdkafka_allows(text: str, servers: tuple[tupl
     assert options_of(bootstrap_servers=text).bootstrap == servers
 
 
-@pytest.mark.parametrize("text", ["", ",", "a:b", "a:70000", ":1"])
+@pytest.mark.parametrize("text", ["", ",", "a:b", "a:70000", ":1", "a b:c", "a b:9092"])
 def test_servers_that_make_no_sense_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers is .*; it must be host:port,host:port\."):
         options_of(bootstrap_servers=text)
@@ -96,9 +96,17 @@ def test_verification_of_the_broker_is_on_unless_switched_off() -> None:
     ],
 )
 def test_what_cannot_be_carried_over_is_refused_by_name(properties: dict[str, str], problem: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        connection_options(BROKERS | properties)
-    assert problem in str(refused.value)
+    for check in (connection_options, check_properties):
+        with pytest.raises(ConfigError) as refused:
+            check(BROKERS | properties)
+        assert problem in str(refused.value)
+
+
+def test_what_librdkafka_refuses_is_a_wrong_setting_before_any_broker_is_asked() -> None:
+    check_properties(BROKERS)
+    for properties in ({"foo.bar": "1"}, {"socket.timeout.ms": "soon"}):
+        with pytest.raises(ConfigError, match=next(iter(properties))):
+            check_properties(BROKERS | properties)
 
 
 async def ask(port: int, **properties: str) -> str:

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import re
 import warnings
 from collections.abc import Iterator
 
@@ -111,12 +112,45 @@ def test_nothing_secret_is_written(log_format: str) -> None:
     assert "Traceback" in text
 
 
-def test_text_for_people_is_one_line_an_event() -> None:
+def test_a_line_for_machines_begins_with_what_it_is_about() -> None:
+    stream = configured()
+    structlog.get_logger("holdfast").warning("partition is lost", alpha=1, partition=3)
+    assert list(lines_of(stream)[0]) == ["event", "level", "timestamp", "alpha", "partition", "logger"]
+
+
+TIME = r"\d\d:\d\d:\d\d"
+
+
+def test_text_for_people_is_one_line_an_event_which_comes_before_its_fields() -> None:
     stream = configured(log_format="console")
-    structlog.get_logger("holdfast").warning("partition is lost", partition=3)
+    structlog.get_logger("holdfast").warning("partition is lost", partition=3, why="it was taken", text="")
     (line,) = stream.getvalue().splitlines()
-    assert "partition is lost" in line
-    assert "partition=3" in line
+    assert re.fullmatch(TIME + " warning partition is lost  partition=3 why='it was taken' text=''", line)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "log_format", "may_be_coloured", "form"),
+    [
+        (Terminal(), "auto", True, TIME + " \x1b\\[33mwarning\x1b\\[0m \x1b\\[33mit is late\x1b\\[0m  by_ms=5\n"),
+        (Terminal(), "auto", False, TIME + " warning it is late  by_ms=5\n"),
+        (Terminal(), "json", True, r'\{"event": "it is late", .*\}\n'),
+        (io.StringIO(), "console", True, TIME + " warning it is late  by_ms=5\n"),
+        (io.StringIO(), "auto", True, r'\{"event": "it is late", .*\}\n'),
+    ],
+    ids=["terminal", "NO_COLOR", "json on a terminal", "console in a pipe", "pipe"],
+)
+def test_text_is_for_terminals_and_json_for_everything_else(
+    stream: io.StringIO, log_format: str, may_be_coloured: bool, form: str
+) -> None:
+    settings = LoggingSettings.model_validate({"log_format": log_format})
+    configure_logging(settings, stream, may_be_coloured=may_be_coloured)
+    structlog.get_logger("holdfast").warning("it is late", by_ms=5)
+    assert re.fullmatch(form, stream.getvalue())
 
 
 class Clock:

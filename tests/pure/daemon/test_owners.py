@@ -127,6 +127,9 @@ async def test_a_node_that_waits_leaves_the_log_to_its_owner_until_that_one_is_s
         await world.serve()
         await world.until(lambda: len(world.asked) > 10)
         assert (world.refused, world.states(), world.shards.held_count()) == ([], {State.CLOSED}, 0)
+        assert world.shards.why_not_loaded() == (
+            f"not every log partition serves (3 closed); log partition 0: node 1 at {ADDRESS} serves it"
+        )
         assert {row["failure"] for row in world.shards.describe()} == {f"node 1 at {ADDRESS} serves it"}
         del world.told[ADDRESS]
         await world.until(lambda: world.states() == {State.ACTIVE})

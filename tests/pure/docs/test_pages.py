@@ -128,12 +128,8 @@ FILE_ENDINGS = {"avsc", "lock", "md", "py", "service", "sh", "toml", "yml", "cli
 @every_guide
 def test_python_compiles_and_imports_what_exists(page: Path) -> None:
     for block in code_blocks(page.read_text(), "python"):
-<<<<<<< HEAD
         parsed = compile(block, name_of(page), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST)
         for statement in parsed.body:
-=======
-        for statement in ast.parse(block).body:
->>>>>>> pages
             if isinstance(statement, ast.ImportFrom):
                 assert statement.module is not None
                 module = import_module(statement.module)
