@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from holdfast.client.connection import Address
+from holdfast.client.connection import Address, NodeConnection
 from holdfast.client.coordinator import Refusal
-from holdfast.client.errors import AdminRefused, Disconnected
+from holdfast.client.errors import AdminRefused, Disconnected, ShareStateError
 from holdfast.client.nodes import Nodes
 from holdfast.client.persister import Persister
 from holdfast.client.settings import ClientSettings
@@ -28,7 +28,24 @@ class Client(Persister):
             AdminRefused: the node does not know the command, or refused it, or it failed there.
             ClientError: the node could not be reached, or gave no answer.
         """
-        connection = await self._nodes.any()
+        return await self._admin(await self._nodes.any(), command, arguments)
+
+    async def admin_of(self, key: SharePartitionKey, command: str, /, **arguments: Any) -> Any:  # noqa: ANN401
+        """Run an admin command in the node that coordinates a share partition and return what it gave; one try only.
+
+        Raises:
+            ShareStateError: nobody coordinates it now.
+            AdminRefused: the node does not know the command, or refused it, or it failed there.
+            ClientError: the node could not be reached, or gave no answer.
+        """
+        [found] = await self.find([key])
+        if isinstance(found, Refusal):
+            raise ShareStateError(*found)
+        # What is remembered may be outdated by the next command; a look-up costs little where a person waits.
+        self._coordinators.forget([key])
+        return await self._admin(await self._nodes.to(found), command, arguments)
+
+    async def _admin(self, connection: NodeConnection, command: str, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
         version = connection.version_of("HoldfastAdmin", ADMIN, ADMIN_VERSION, ADMIN_VERSION)
         body = encode_admin_request(AdminRequest(command, arguments))
         frame, offset = await connection.request(ADMIN, version, body)

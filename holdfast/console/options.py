@@ -32,6 +32,17 @@ STATE_TOPIC_DEFAULT: Final = "__holdfast_share_state"
 SNAPSHOT_TOPIC_DEFAULT: Final = "holdfast-share-snapshots"
 _SETTINGS: Final = ClientSettings(connect_timeout_ms=5_000, request_timeout_ms=60_000, attempts_max=3)
 
+#: The largest numbers of Kafka's fields.
+INT16_MAX: Final = (1 << 15) - 1
+INT32_MAX: Final = (1 << 31) - 1
+INT64_MAX: Final = (1 << 63) - 1
+
+#: An epoch or a count, and an offset; -1 stands for none.
+EPOCH_OR_NONE: Final = click.IntRange(-1, INT32_MAX)
+OFFSET_OR_NONE: Final = click.IntRange(-1, INT64_MAX)
+PARTITION: Final = click.IntRange(0, INT32_MAX)
+OFFSET: Final = click.IntRange(0, INT64_MAX)
+
 _BATCH = re.compile(r"(\d+)(?:-(\d+))?:(\w+):(\d+)")
 _STATES = {name: state for state, name in STATE_NAMES.items()}
 
@@ -39,7 +50,7 @@ _STATES = {name: state for state, name in STATE_NAMES.items()}
 _NEXT_STEPS: Final = {
     "FENCED_STATE_EPOCH": "`holdfast state summary` shows the state epoch that is current",
     "FENCED_LEADER_EPOCH": "`holdfast state summary` shows the leader epoch that is current",
-    "UNKNOWN_TOPIC_OR_PARTITION": "see whether the topic has this partition, and whether `holdfast state init` was called for it",
+    "UNKNOWN_TOPIC_OR_PARTITION": "see whether the topic has this partition",
     "NOT_COORDINATOR": "`holdfast partitions` shows who owns its log partition",
     "COORDINATOR_LOAD_IN_PROGRESS": "try again when `holdfast partitions` shows that its log partition is active",
     "COORDINATOR_NOT_AVAILABLE": "`holdfast status` and `holdfast partitions` show what the node waits for",
@@ -103,7 +114,7 @@ def share_partition_options(command: F) -> F:
     """Add the options that name a share partition."""
     group = click.option("--group", required=True, help="Id of the share group.")
     topic = click.option("--topic", required=True, metavar="NAME_OR_ID", help="Topic, by its name or its id.")
-    partition = click.option("--partition", type=click.IntRange(min=0), required=True, help="Partition of the topic.")
+    partition = click.option("--partition", type=PARTITION, required=True, help="Partition of the topic.")
     return group(topic(partition(command)))
 
 
@@ -126,8 +137,10 @@ def split_key(text: str) -> tuple[str, str, int]:
         Failure: it is anything else.
     """
     pieces = text.rsplit(":", 2)
-    if len(pieces) < 3 or not pieces[0] or not pieces[2].isdecimal():
+    if len(pieces) < 3 or not pieces[0] or not (pieces[2].isascii() and pieces[2].isdecimal()):
         raise Failure(f"{text!r} is not GROUP:TOPIC:PARTITION, as in orders-workers:orders:0.", Exit.WRONG_USAGE)
+    if int(pieces[2]) > INT32_MAX:
+        raise Failure(f"{text!r} names partition {pieces[2]}; the largest is {INT32_MAX}.", Exit.WRONG_USAGE)
     return pieces[0], pieces[1], int(pieces[2])
 
 
@@ -146,9 +159,27 @@ class BatchType(click.ParamType[StateBatch]):
         first, last, state, count = match.groups()
         if state not in _STATES and not state.isdecimal():
             self.fail(f"{value!r} has the state {state!r}; it is one of {', '.join(_STATES)} or a number", param, ctx)
-        return StateBatch(
-            int(first), int(last or first), _STATES.get(state) or int(_STATES.get(state, state)), int(count)
-        )
+        batch = StateBatch(int(first), int(last or first), _STATES.get(state, -1), int(count))
+        if batch.delivery_state < 0:
+            batch = batch._replace(delivery_state=int(state))
+        if problem := _batch_problem(batch):
+            self.fail(f"{value!r}: {problem}", param, ctx)
+        return batch
+
+
+def _batch_problem(batch: StateBatch) -> str:
+    """Return why no coordinator takes a batch; empty where one may."""
+    first_offset, last_offset, delivery_state, delivery_count = batch
+    if last_offset > INT64_MAX:
+        return f"the largest offset is {INT64_MAX}"
+    if last_offset < first_offset:
+        return "its last offset is below its first"
+    if delivery_state not in STATE_NAMES:
+        known = ", ".join(f"{number} ({name})" for number, name in STATE_NAMES.items())
+        return f"its state is {delivery_state}; it is one of {known}"
+    if delivery_count > INT16_MAX:
+        return f"its delivery count is {delivery_count}; the largest is {INT16_MAX}"
+    return ""
 
 
 def ask(address: str, question: Callable[[Client], Awaitable[T]]) -> T:

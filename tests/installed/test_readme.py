@@ -137,7 +137,7 @@ def test_what_the_readme_tells_to_do_works_with_the_wheel_alone(
         (environment.place / "snippet.py").write_text(
             snippet(topic_id_of(bootstrap_servers, orders), environment.address)
         )
-        environment.run("holdfast state delete --group workers --topic orders --partition 0; python snippet.py")
+        environment.run("holdfast state delete --group workers --topic orders --partition 0 --force; python snippet.py")
 
         if build != BUILDS[-1]:
             return  # The job has no compiled part, so one wheel tells of both.
