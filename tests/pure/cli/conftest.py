@@ -27,6 +27,10 @@ class Node:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict[str, Any]]] = []
+        #: what a decision would change
+        self.before: dict[str, Any] = {"state": "failed", "owner": "2"}
+        self.after: dict[str, Any] = {"state": "active", "owner": "1"}
+        self.data_lost: list[str] = []
         self.readiness: dict[str, Any] = {"is_ready": True, "why_not_ready": None}
 
     def commands(self, partitions: list[dict[str, Any]]) -> Mapping[str, AdminCommand]:
@@ -44,6 +48,7 @@ class Node:
             ],
             "readers-drop": lambda _: "the log is pruned past audit until it commits again",
             "resolve-topic": _resolve,
+            "decision-preview": lambda _: {"before": self.before, "after": self.after, "data_lost": self.data_lost},
         }
 
         def noting(name: str) -> AdminCommand:

@@ -179,13 +179,40 @@ def test_partitions_are_listed_and_an_alarm_names_its_way_out(run: Run) -> None:
         (("readers", "drop", "audit", "--reason", "gone"), ("readers-drop", {"group": "audit", "reason": "gone"})),
     ],
 )
-def test_a_decision_is_announced_then_sent_and_with_dry_run_only_announced(
+def test_a_decision_is_shown_then_sent_and_with_dry_run_only_shown(
     node: Node, run: Run, arguments: tuple[str, ...], asked: tuple[str, dict[str, Any]]
 ) -> None:
-    assert "Nothing was changed" in run(*arguments, "--dry-run").stderr
-    assert node.asked == []
-    assert run(*arguments).stderr.startswith(f"The node at {node.address} will ")
-    assert node.asked == [asked]
+    command, decided = asked
+    if command == "readers-drop":
+        node.before, node.after = {"state": "silent"}, {"state": "dropped"}
+    preview = ("decision-preview", {"decision": command, **decided})
+    dry = run(*arguments, "--dry-run", "--json")
+    assert node.asked == [preview]
+    assert dry.stderr.startswith(f"The node at {node.address} will ")
+    assert dry.stderr.splitlines()[1] == f"  state: {node.before['state']} → {node.after['state']}"
+    assert dry.stderr.splitlines()[-1] == "Nothing was changed (--dry-run)."
+    told = {"before": node.before, "after": node.after, "changed": False, "dry_run": True, "data_lost": []}
+    assert json.loads(dry.stdout) == told
+    done = run(*arguments)
+    assert node.asked[1:3] == [preview, asked]
+    assert done.stderr.splitlines()[-1].startswith("Done: ")
+    assert done.exit_code == Exit.DONE
+    node.data_lost = ["what it holds"]
+    refused = run(*arguments)
+    assert (refused.exit_code, node.asked[-1]) == (Exit.WRONG_USAGE, preview)
+    assert "Data goes: what it holds.\n" in refused.stderr
+    assert run(*arguments, "--force").exit_code == Exit.DONE
+    assert asked in node.asked[-2:]
+
+
+def test_after_a_decision_what_is_there_is_told(node: Node, run: Run) -> None:
+    taken = run("partitions", "take", "1", "--json")
+    assert taken.stderr.splitlines()[-1] == "Done: it is being taken. Now: state failed, owner 1."
+    assert json.loads(taken.stdout)["after"] == {"state": "failed", "owner": "1"}
+    node.before = node.after
+    same = run("partitions", "take", "1")
+    assert (same.exit_code, same.stderr.splitlines()[-1]) == (Exit.DONE, "Nothing changed: it is so already.")
+    assert node.asked[-1][0] == "decision-preview"
 
 
 def test_settings_and_metrics_can_be_narrowed_down(run: Run) -> None:

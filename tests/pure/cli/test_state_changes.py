@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+import click
 import pytest
 
 from holdfast.console import confirming
@@ -227,11 +228,11 @@ def test_where_data_goes_somebody_agrees_or_nothing_is_changed(
     dry = state(*arguments, "--dry-run")
     assert (dry.exit_code, holder.state, "which wants --force" in dry.stderr) == (Exit.DONE, before, True)
     monkeypatch.setattr(confirming, "is_terminal", lambda: True)
-    monkeypatch.setattr(confirming.click, "confirm", lambda *_, **__: False)
+    monkeypatch.setattr(click, "confirm", lambda *_, **__: False)
     declined = state(*arguments)
     assert (declined.exit_code, holder.state) == (Exit.FAILED, before)
     assert declined.stderr.splitlines()[-1] == "Error: Nothing was changed."
-    monkeypatch.setattr(confirming.click, "confirm", lambda *_, **__: True)
+    monkeypatch.setattr(click, "confirm", lambda *_, **__: True)
     assert state(*arguments, "--dry-run").exit_code == Exit.DONE
     assert holder.state == before
     assert state(*arguments).exit_code == Exit.DONE
