@@ -15,10 +15,26 @@ This page is written by `python -m holdfast.cli_reference` from the help of each
 
 Data goes to standard output and everything else to standard error, so output can be piped as it is.
 With `--json` it is JSON (`holdfast dump` prints one object a line).
-Commands that change something say first what they will do, and `--dry-run` ends there.
 `HOLDFAST_ADDRESS` names the node for all commands that ask one.
 Commands that read Kafka or the history themselves learn of brokers, topics and places from the variables of a node's settings,
 as in `HOLDFAST_KAFKA_BOOTSTRAP_SERVERS`. Of two variables the first that is set counts, and an option counts more than either.
+
+## Commands that change something
+
+They look first and show what the change makes of it, before → after, as the node decides it; `--dry-run` ends there.
+Where data goes they say what goes, and ask at a terminal; elsewhere they change nothing and end with 2, unless `--force` is given.
+Afterwards they look again and say what happened; with `--json` it is `before`, `after`, `changed`, `dry_run` and `data_lost`.
+A change that changes nothing is not made: it says `Nothing changed`, and ends with 0.
+What does not exist ends with 6, also where it was to be deleted.
+`holdfast state init` and `write` decide about records that the topic does not have yet only with `--beyond-the-end`.
+Where Kafka cannot tell the end of the topic, they want it as well.
+
+Somebody else may change the state between the look and the change.
+`holdfast state write` sends the epochs that it saw, so a new leader or a new state epoch that came meanwhile refuses it.
+Writes under the same epochs are combined with it.
+`init` and `delete` have no epoch of what was seen to send: what they replace may be newer than what was shown.
+Afterwards they tell what is there then, and say so where it is not what was shown before.
+The protocol refuses only epochs that are too low, as Apache Kafka does; that `write` refuses higher ones is the tool's own.
 """
 
 

@@ -1,13 +1,15 @@
 """What a running node tells and takes: status, settings, metrics, its log partitions, and an admin's decisions."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, Final
 
 import click
 
-from holdfast.console.options import address_option, admin, dry_run_option, json_option
+from holdfast.console.confirming import Manner, change_options, confirm, say_losses
+from holdfast.console.options import PARTITION, address_option, admin, json_option
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.output import print_facts, print_json, print_rows, print_table, rounded, say
 from holdfast.console.tables import Column
@@ -48,7 +50,9 @@ _READER_NOTES: Final = {
     "dropped": "{group} was dropped, and holds nothing until it commits again.",
 }
 
-_partition_argument = click.argument("partition", type=click.IntRange(min=0))
+_partition_argument = click.argument("partition", type=PARTITION)
+
+Facts = dict[str, Any]
 
 
 def _check_reason(context: click.Context, parameter: click.Parameter, reason: str) -> str:
@@ -168,29 +172,29 @@ def _print_why_not_pruned(told: Sequence[Mapping[str, Any]], as_json: bool) -> N
 
 @partitions.command()
 @_partition_argument
-@dry_run_option
-@address_option
-def take(partition: int, dry_run: bool, address: str) -> None:
+@change_options
+def take(partition: int, manner: Manner) -> None:
     """Let this node take a log partition, whoever has it now.
 
     Example: holdfast partitions take 7 --dry-run
     """
     plan = f"take log partition {partition} with the next owner epoch; its owner, if there is one, stops serving it"
-    _decide(address, plan, dry_run, "partitions-take", partition=partition)
+    look = partial(_look_at, manner.address, "partitions", "partition", partition)
+    _decide(manner, plan, "partitions-take", look, partition=partition)
 
 
 @partitions.command()
 @_partition_argument
 @_reason_option
-@dry_run_option
-@address_option
-def accept(partition: int, reason: str, dry_run: bool, address: str) -> None:
+@change_options
+def accept(partition: int, reason: str, manner: Manner) -> None:
     """End the alarm of a log partition: go on with the log as it is, and with what it has lost.
 
     Example: holdfast partitions accept 7 --reason "restored from last night's backup" --dry-run
     """
     plan = f"take log partition {partition} with a checkpoint that accepts its log as it is, because: {reason}"
-    _decide(address, plan, dry_run, "partitions-accept", partition=partition, reason=reason)
+    look = partial(_look_at, manner.address, "partitions", "partition", partition)
+    _decide(manner, plan, "partitions-accept", look, partition=partition, reason=reason)
 
 
 @click.group()
@@ -203,15 +207,16 @@ def topics() -> None:
 
 @topics.command("accept-deleted")
 @_reason_option
-@dry_run_option
-@address_option
-def accept_deleted(reason: str, dry_run: bool, address: str) -> None:
+@change_options
+def accept_deleted(reason: str, manner: Manner) -> None:
     """Let the state of deleted topics go, where the node has stopped because there are so many of them.
+
+    It goes when the node looks for deleted topics the next time.
 
     Example: holdfast topics accept-deleted --reason "the shop was closed" --dry-run
     """
     plan = "write tombstones for all share partitions of the topics that the cluster does not know any more"
-    _decide(address, plan, dry_run, "topics-accept-deleted", reason=reason)
+    _decide(manner, plan, "topics-accept-deleted", None, reason=reason)
 
 
 @click.group(invoke_without_command=True)
@@ -239,15 +244,15 @@ def readers(context: click.Context, as_json: bool, address: str) -> None:
 @readers.command("drop")
 @click.argument("group")
 @click.option("--reason", required=True, callback=_check_reason, help="Why; it stands in a log line of the node.")
-@dry_run_option
-@address_option
-def drop_reader(group: str, reason: str, dry_run: bool, address: str) -> None:
+@change_options
+def drop_reader(group: str, reason: str, manner: Manner) -> None:
     """Prune the log past a reader that is gone; it is one again when it commits, or when the node restarts.
 
     Example: holdfast readers drop audit --reason "it was switched off in May" --dry-run
     """
     plan = f"prune the log past the offsets that {group} has committed, so that it may miss records when it comes back"
-    _decide(address, plan, dry_run, "readers-drop", group=group, reason=reason)
+    look = partial(_look_at, manner.address, "readers", "group", group)
+    _decide(manner, plan, "readers-drop", look, group=group, reason=reason)
 
 
 def _value_text(value: object) -> str:
@@ -269,9 +274,43 @@ def _no_name(kind: str, part: str, names: Iterable[str]) -> Failure:
     return Failure(f"No {kind} has {part!r} in its name{meant}", Exit.NOT_FOUND)
 
 
-def _decide(address: str, plan: str, is_dry_run: bool, command: str, **arguments: object) -> None:
-    say(f"The node at {address} will {plan}.")
-    if is_dry_run:
+def _decide(
+    manner: Manner, plan: str, command: str, look: Callable[[Sequence[str]], Facts | None] | None, **arguments: object
+) -> None:
+    """Show what a decision changes, ask where data goes, send it, and say what is there then.
+
+    Args:
+        manner: how.
+        plan: what the node will do, in words.
+        command: of the node.
+        look: returns the fields named as they are; None where they change only later.
+        arguments: of the command.
+    """
+    told = admin(manner.address, "decision-preview", decision=command, **arguments)
+    before, after, lost = told["before"], told["after"], told["data_lost"]
+    say(f"The node at {manner.address} will {plan}:")
+    for name, value in after.items():
+        if value != before[name]:
+            say(f"  {name.replace('_', ' ')}: {_text(before[name])} → {_text(value)}")
+    if before == after:
+        say("Nothing changed: it is so already.")
+    elif manner.is_dry_run:
+        say_losses(lost)
         say("Nothing was changed (--dry-run).")
     else:
-        say(f"Done: {admin(address, command, **arguments)}.")
+        confirm(lost, is_forced=manner.is_forced)
+        done = admin(manner.address, command, **arguments)
+        found = None if look is None else look(list(after))
+        now = "" if found is None else ", ".join(f"{name.replace('_', ' ')} {_text(found[name])}" for name in found)
+        say(f"Done: {done}." + (f" Now: {now}." if now else ""))
+        after = found or after
+    manner.tell(before, after, lost)
+
+
+def _look_at(address: str, command: str, name: str, value: object, fields: Sequence[str]) -> Facts | None:
+    row = next((row for row in admin(address, command) if row[name] == value), None)
+    return None if row is None else {field: row[field] for field in fields}
+
+
+def _text(value: object) -> str:
+    return "none" if value is None else str(value)

@@ -202,7 +202,8 @@ def ask(address: str, question: Callable[[Client], Awaitable[T]]) -> T:
     except ShareStateError as error:
         raise failure_of(error) from None
     except (AdminRefused, ClientError) as error:
-        raise Failure(str(error)) from None
+        is_missing = isinstance(error, AdminRefused) and error_name(error.code) == "UNKNOWN_TOPIC_OR_PARTITION"
+        raise Failure(str(error), Exit.NOT_FOUND if is_missing else Exit.FAILED) from None
 
 
 def admin(address: str, command: str, **arguments: Any) -> Any:  # noqa: ANN401

@@ -1,7 +1,8 @@
 """What an admin can ask a node to tell or to do; the command line tool calls it by name."""
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
@@ -28,6 +29,19 @@ from holdfast.runtime.states import State
 _log = structlog.get_logger(__name__)
 
 Arguments = dict[str, Any]
+Facts = dict[str, Any]
+
+#: Topic ids that are named where state goes; the log line has all of them.
+_TOPICS_SHOWN_MAX: Final = 10
+
+
+class Plan(NamedTuple):
+    """What a decision of an admin would change."""
+
+    carry_out: Callable[[], str]  #: does it, and tells what was done
+    before: Facts
+    after: Facts
+    data_lost: tuple[str, ...] = ()  #: a sentence each without its full stop
 
 
 class NodeView(Protocol):
@@ -50,6 +64,12 @@ class AdminCommands:
         self._node = node
         self._shards = shards
         self._upkeep = upkeep
+        self._decisions: dict[str, Callable[[Arguments], Plan]] = {
+            "partitions-take": self._take,
+            "partitions-accept": self._accept,
+            "topics-accept-deleted": self._accept_deleted,
+            "readers-drop": self._drop_reader,
+        }
 
     def table(self) -> Mapping[str, AdminCommand]:
         """Return the commands by name."""
@@ -59,11 +79,9 @@ class AdminCommands:
             "metrics": lambda _: self._node.registry.snapshot(),
             "partitions": lambda _: self._shards.describe(),
             "share-partitions": lambda arguments: self._listing().page(arguments),
-            "partitions-take": self._take,
-            "partitions-accept": self._accept,
-            "topics-accept-deleted": self._accept_deleted,
             "readers": lambda _: self._shards.readers.describe(),
-            "readers-drop": self._drop_reader,
+            **{name: partial(_carry_out, decide) for name, decide in self._decisions.items()},
+            "decision-preview": self._preview_decision,
             "resolve-topic": self._resolve_topic,
             "topic-ends": self._topic_ends,
             "state-preview": self._preview,
@@ -72,15 +90,19 @@ class AdminCommands:
     def _listing(self) -> StateListing:
         return StateListing(self._shards, self._node.settings.limits)
 
-    def _take(self, arguments: Arguments) -> str:
+    def _take(self, arguments: Arguments) -> Plan:
         partition = self._partition(arguments)
         if partition.state in (State.LOADING, State.ACTIVE):
             raise AdminError(f"This node has log partition {partition.index} already: it is {partition.state.value}.")
-        self._shards.runtime.take(partition.index)
-        return f"log partition {partition.index} is being taken"
 
-    def _accept(self, arguments: Arguments) -> str:
-        partition = self._partition(arguments)
+        def carry_out() -> str:
+            self._shards.runtime.take(partition.index)
+            return f"log partition {partition.index} is being taken"
+
+        return Plan(carry_out, *self._taking(partition))
+
+    def _accept(self, arguments: Arguments) -> Plan:
+        reason, partition = _reason(arguments), self._partition(arguments)
         if partition.state is State.ACTIVE or not (partition.is_alarmed or partition.state is State.FAILED):
             why = f" ({partition.failure})" if partition.failure else ""
             raise AdminError(
@@ -89,29 +111,71 @@ class AdminCommands:
         problem = self._upkeep.log_problem
         if problem is not None and not problem.is_acceptable:
             raise AdminError(f"This cannot be accepted: {problem.text}.")
-        self._shards.runtime.accept(partition.index, _reason(arguments))
-        return f"log partition {partition.index} goes on with the log as it is"
 
-    def _accept_deleted(self, arguments: Arguments) -> str:
+        def carry_out() -> str:
+            self._shards.runtime.accept(partition.index, reason)
+            return f"log partition {partition.index} goes on with the log as it is"
+
+        loss = f"what the log of partition {partition.index} has lost stays lost ({partition.failure})"
+        return Plan(carry_out, *self._taking(partition), (loss,) if partition.is_alarmed else ())
+
+    def _taking(self, partition: Partition) -> tuple[Facts, Facts]:
+        winner = partition.ownership.winner
+        before = {
+            "state": partition.state.value,
+            "owner": None if winner is None else winner.node_id,
+            "owner_epoch": None if winner is None else winner.owner_epoch,
+            "failure": partition.failure,
+        }
+        # Somebody else may have taken it since, and then the epoch is higher.
+        owner_epoch = None if winner is None else winner.owner_epoch + 1
+        owner = str(self._node.settings.node_id)
+        return before, {"state": State.ACTIVE.value, "owner": owner, "owner_epoch": owner_epoch, "failure": None}
+
+    def _accept_deleted(self, arguments: Arguments) -> Plan:
         reason = _reason(arguments)
         alarm, deleted = self._upkeep.alarm, self._upkeep.deleted
         if alarm is None or deleted is None:
             raise AdminError("No clean-up of deleted topics waits for an admin.")
-        deleted.accept(alarm.topic_ids)
-        _log.warning(
-            "an admin lets the state of deleted topics go",
-            reason=reason,
-            topics=[format_topic_id(topic_id) for topic_id in sorted(alarm.topic_ids)],
-            keys=alarm.key_count,
-        )
-        return f"the state of {len(alarm.topic_ids)} deleted topics ({alarm.key_count} share partitions) may go"
+        topic_ids = [format_topic_id(topic_id) for topic_id in sorted(alarm.topic_ids)]
 
-    def _drop_reader(self, arguments: Arguments) -> str:
+        def carry_out() -> str:
+            deleted.accept(alarm.topic_ids)
+            _log.warning(
+                "an admin lets the state of deleted topics go", reason=reason, topics=topic_ids, keys=alarm.key_count
+            )
+            return f"the state of {len(topic_ids)} deleted topics ({alarm.key_count} share partitions) may go"
+
+        shown = ", ".join(topic_ids[:_TOPICS_SHOWN_MAX]) + (", …" if len(topic_ids) > _TOPICS_SHOWN_MAX else "")
+        return Plan(
+            carry_out,
+            {"deleted_topics": len(topic_ids), "share_partitions": alarm.key_count},
+            {"deleted_topics": 0, "share_partitions": 0},
+            (f"the state of {alarm.key_count} share partitions of {len(topic_ids)} topics ({shown})",),
+        )
+
+    def _drop_reader(self, arguments: Arguments) -> Plan:
         reason, group, readers = _reason(arguments), arguments.get("group"), self._shards.readers
-        if group not in readers.groups:
+        told = next((row for row in readers.describe() if row["group"] == group), None)
+        if told is None:
             raise AdminError(f"No group {group!r} is registered; registered are {', '.join(readers.groups) or 'none'}.")
-        self._upkeep.drop_reader(str(group), reason)
-        return f"the log is pruned past {group} until it commits again"
+
+        def carry_out() -> str:
+            self._upkeep.drop_reader(str(group), reason)
+            return f"the log is pruned past {group} until it commits again"
+
+        behind = told["behind"]
+        loss = f"{'what' if behind is None else f'{behind} offsets that'} {group} has not read yet may be pruned"
+        is_loss = told["state"] != "dropped" and behind != 0
+        return Plan(carry_out, {"state": told["state"]}, {"state": "dropped"}, (loss,) if is_loss else ())
+
+    def _preview_decision(self, arguments: Arguments) -> dict[str, Any]:
+        """Tell what a decision would change, by the code that would carry it out."""
+        decide = self._decisions.get(str(arguments.get("decision")))
+        if decide is None:
+            raise AdminError(f"decision-preview needs a `decision`, one of {', '.join(self._decisions)}.")
+        plan = decide(arguments)
+        return {"before": plan.before, "after": plan.after, "data_lost": list(plan.data_lost)}
 
     async def _resolve_topic(self, arguments: Arguments) -> dict[str, Any]:
         name = arguments.get("name")
@@ -175,8 +239,15 @@ class AdminCommands:
         index = arguments.get("partition")
         held = {partition.index: partition for partition in self._shards.partitions()}
         if type(index) is not int or index not in held:
-            raise AdminError(f"This node holds no log partition {index!r}; it holds {_ranges(sorted(held))}.")
+            raise AdminError(
+                f"This node holds no log partition {index!r}; it holds {_ranges(sorted(held))}.",
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            )
         return held[index]
+
+
+def _carry_out(decide: Callable[[Arguments], Plan], arguments: Arguments) -> str:
+    return decide(arguments).carry_out()
 
 
 def _reason(arguments: Arguments) -> str:

@@ -52,10 +52,14 @@ def test_what_is_written_by_hand_is_read_back_and_found_in_the_log(
             return run("state", *arguments, *named)
 
         never = state("read")
-        assert (never.exit_code, "never initialized" in never.stderr) == (Exit.FAILED, True)
-        begun = state("init", "--state-epoch", "3", "--start-offset", "100")
+        assert (never.exit_code, "has no state" in never.stderr) == (Exit.NOT_FOUND, True)
+        beyond = state("init", "--state-epoch", "3", "--start-offset", "100")
+        assert (beyond.exit_code, "the next record of" in beyond.stderr) == (Exit.WRONG_USAGE, True)
+        begun = state("init", "--state-epoch", "3", "--start-offset", "100", "--beyond-the-end")
         assert begun.exit_code == Exit.DONE, begun.stderr
-        assert state("write", "--batch", "100-109:acknowledged:1").exit_code == Exit.DONE
+        written = state("write", "--batch", "100-109:acknowledged:1", "--beyond-the-end")
+        assert written.exit_code == Exit.DONE, written.stderr
+        assert "  offsets 100-109: none → acknowledged:1\nDone" in written.stderr
         assert json.loads(state("read", "--json").stdout)["state_batches"] == [
             {"first_offset": 100, "last_offset": 109, "delivery_state": "acknowledged", "delivery_count": 1}
         ]
@@ -65,7 +69,9 @@ def test_what_is_written_by_hand_is_read_back_and_found_in_the_log(
         partitions = json.loads(run("partitions", "--address", node.address, "--json").stdout)
         assert [row["state"] for row in partitions] == ["active"] * 4
         assert partitions[found[0]["log_partition"]]["keys"] == 1
-        assert state("delete").exit_code == Exit.DONE
+        assert state("delete").exit_code == Exit.WRONG_USAGE
+        assert json.loads(state("delete", "--force", "--json").stdout)["changed"] is True
+        assert state("delete").exit_code == Exit.NOT_FOUND
 
         records = dump(kafka, topic, "--partition", str(found[0]["log_partition"]))
         assert [

@@ -1,37 +1,27 @@
 """The commands that change the state of a share partition."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 import click
 
 from holdfast.client import Client
-from holdfast.console.confirming import force_option
+from holdfast.console.confirming import Manner, change_options
 from holdfast.console.options import (
     EPOCH_OR_NONE,
     INT32_MAX,
     OFFSET_OR_NONE,
     BatchType,
-    address_option,
-    dry_run_option,
-    json_option,
     share_partition_options,
 )
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.console.state.changing import Change, Manner, Named, change
+from holdfast.console.state.changing import Change, Named, change
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 _beyond_option = click.option(
     "--beyond-the-end", is_flag=True, help="Also decide about records that the topic does not have yet."
 )
-
-
-def _change_options(command: F) -> F:
-    return dry_run_option(force_option(json_option(address_option(command))))
 
 
 @click.command()
@@ -43,7 +33,7 @@ def _change_options(command: F) -> F:
     "--start-offset", type=OFFSET_OR_NONE, default=-1, show_default=True, help="First offset; -1: not decided yet."
 )
 @_beyond_option
-@_change_options
+@change_options
 def init(
     group: str,
     topic: str,
@@ -51,10 +41,7 @@ def init(
     state_epoch: int,
     start_offset: int,
     beyond_the_end: bool,
-    dry_run: bool,
-    force: bool,
-    as_json: bool,
-    address: str,
+    manner: Manner,
 ) -> None:
     """Create the state of a share partition, or begin a new state epoch of it, which forgets the state that is there.
 
@@ -65,8 +52,8 @@ def init(
         return await client.initialize(group, key.topic_id, partition, state_epoch, start_offset)
 
     fields = {"state_epoch": state_epoch, "start_offset": start_offset}
-    manner = Manner(address, dry_run, force, as_json, beyond_the_end)
-    change(Named(group, topic, partition), manner, Change("initialize", fields, make, start_offset))
+    wanted = Change("initialize", fields, make, start_offset)
+    change(Named(group, topic, partition), manner, wanted, may_pass_end=beyond_the_end)
 
 
 @click.command()
@@ -89,7 +76,7 @@ def init(
 )
 @click.option("--batch", "batches", type=BatchType(), multiple=True, help="What became of a range of offsets.")
 @_beyond_option
-@_change_options
+@change_options
 def write(
     group: str,
     topic: str,
@@ -100,10 +87,7 @@ def write(
     delivery_complete_count: int,
     batches: Sequence[StateBatch],
     beyond_the_end: bool,
-    dry_run: bool,
-    force: bool,
-    as_json: bool,
-    address: str,
+    manner: Manner,
 ) -> None:
     """Record what became of ranges of offsets. States are available, acknowledged and archived.
 
@@ -130,14 +114,14 @@ def write(
         "state_batches": [list(batch) for batch in batches],
     }
     behind_offset = max(start_offset, *(batch.last_offset + 1 for batch in batches), 0)
-    manner = Manner(address, dry_run, force, as_json, beyond_the_end)
-    change(Named(group, topic, partition), manner, Change("write", fields, make, behind_offset))
+    wanted = Change("write", fields, make, behind_offset)
+    change(Named(group, topic, partition), manner, wanted, may_pass_end=beyond_the_end)
 
 
 @click.command()
 @share_partition_options
-@_change_options
-def delete(group: str, topic: str, partition: int, dry_run: bool, force: bool, as_json: bool, address: str) -> None:
+@change_options
+def delete(group: str, topic: str, partition: int, manner: Manner) -> None:
     """Delete the state of a share partition.
 
     Example: holdfast state delete --group orders-workers --topic orders --partition 0 --dry-run
@@ -146,7 +130,7 @@ def delete(group: str, topic: str, partition: int, dry_run: bool, force: bool, a
     async def make(client: Client, key: SharePartitionKey, seen: ShareState | None) -> object:
         return await client.delete(group, key.topic_id, partition)
 
-    change(Named(group, topic, partition), Manner(address, dry_run, force, as_json), Change("delete", {}, make))
+    change(Named(group, topic, partition), manner, Change("delete", {}, make))
 
 
 def raise_leader_epoch(named: Named, leader_epoch: int, address: str, *, is_dry_run: bool) -> None:

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from holdfast.client import Client, ShareStateError
-from holdfast.console.confirming import confirm
+from holdfast.console.confirming import Manner, confirm, say_losses
 from holdfast.console.options import ask, find_topic_id
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.console.output import print_json, say
+from holdfast.console.output import say
 from holdfast.console.state.differences import Range, describe, is_same, losses, state_data, state_of
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import SharePartitionKey, format_key, format_topic_id
@@ -26,16 +26,6 @@ class Named(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.group}:{self.topic}:{self.partition}"
-
-
-class Manner(NamedTuple):
-    """How a change is to be made, as the options say."""
-
-    address: str
-    is_dry_run: bool
-    is_forced: bool
-    is_json: bool
-    may_pass_end: bool = False
 
 
 class Change(NamedTuple):
@@ -57,14 +47,14 @@ class _Look(NamedTuple):
     problem: str  #: why the topic's end is not known; empty when it is, or was not asked for
 
 
-def change(named: Named, manner: Manner, wanted: Change) -> None:
+def change(named: Named, manner: Manner, wanted: Change, *, may_pass_end: bool = False) -> None:
     """Make a change of a share partition's state, and say what it does before and what it did afterwards.
 
     Raises:
         Failure: it was refused, or there is no such share partition, or data would go and nobody agreed.
     """
     try:
-        look = ask(manner.address, lambda client: _look(client, named, wanted, manner.may_pass_end))
+        look = ask(manner.address, lambda client: _look(client, named, wanted, may_pass_end))
     except InvalidKey as error:
         raise Failure(str(error), Exit.WRONG_USAGE) from None
     lost = losses(look.before, look.after, look.topic)
@@ -77,10 +67,10 @@ def change(named: Named, manner: Manner, wanted: Change) -> None:
         return
     for line in describe(look.before, look.after):
         say(f"  {line}")
-    _check_end(look, named, wanted, manner)
+    if not may_pass_end:
+        _check_end(look, named, wanted)
     if manner.is_dry_run:
-        for loss in lost:
-            say(f"Data would go, which wants --force or an answer at a terminal: {loss}.")
+        say_losses(lost)
         _tell(manner, look.before, look.after, lost)
         say("Nothing was changed (--dry-run).")
         return
@@ -164,8 +154,8 @@ def _check_epochs(fields: Mapping[str, Any], before: ShareState) -> None:
             )
 
 
-def _check_end(look: _Look, named: Named, wanted: Change, manner: Manner) -> None:
-    if manner.may_pass_end or wanted.behind_offset <= 0:
+def _check_end(look: _Look, named: Named, wanted: Change) -> None:
+    if wanted.behind_offset <= 0:
         return
     if look.topic is None:
         raise Failure(
@@ -182,13 +172,4 @@ def _check_end(look: _Look, named: Named, wanted: Change, manner: Manner) -> Non
 
 
 def _tell(manner: Manner, before: ShareState | None, after: ShareState | None, lost: Sequence[str]) -> None:
-    if manner.is_json:
-        print_json(
-            {
-                "before": state_data(before),
-                "after": state_data(after),
-                "changed": not manner.is_dry_run and not is_same(before, after),
-                "dry_run": manner.is_dry_run,
-                "data_lost": list(lost),
-            }
-        )
+    manner.tell(state_data(before), state_data(after), lost)

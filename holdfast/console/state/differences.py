@@ -176,7 +176,12 @@ def _range_text(offsets: Range) -> str:
 
 
 def _ranges_text(ranges: Sequence[Range]) -> str:
-    count = sum(last - first + 1 for first, last in ranges)
-    if len(ranges) == 1:
-        return _range_text(ranges[0])
-    return f"{count} offsets ({ranges[0][0]} to {ranges[-1][1]})"
+    joined: list[Range] = []
+    for first, last in ranges:
+        if joined and joined[-1][1] == first - 1:
+            first = joined.pop()[0]
+        joined.append((first, last))
+    if len(joined) == 1:
+        return _range_text(joined[0])
+    count = sum(last - first + 1 for first, last in joined)
+    return f"{count} offsets ({joined[0][0]} to {joined[-1][1]})"

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from holdfast.cli import main
 from holdfast.daemon.admin import AdminCommand, AdminError
 from holdfast.records.keys import format_topic_id
-from tests.pure.daemon.serving import FakeService, serve
+from tests.pure.daemon.serving import FakeService, Served, serve
 from tests.waiting import PATIENCE_S
 
 TOPIC_ID = bytes(range(16))
@@ -27,6 +27,10 @@ class Node:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict[str, Any]]] = []
+        #: what a decision would change
+        self.before: dict[str, Any] = {"state": "failed", "owner": "2"}
+        self.after: dict[str, Any] = {"state": "active", "owner": "1"}
+        self.data_lost: list[str] = []
         self.readiness: dict[str, Any] = {"is_ready": True, "why_not_ready": None}
         #: What a test has it answer to further commands.
         self.answers: dict[str, Callable[[dict[str, Any]], object]] = {}
@@ -54,6 +58,7 @@ class Node:
             "resolve-topic": _resolve,
             "share-partitions": lambda arguments: self.answers["share-partitions"](arguments),
             "topic-ends": lambda arguments: self.answers["topic-ends"](arguments),
+            "decision-preview": lambda _: {"before": self.before, "after": self.after, "data_lost": self.data_lost},
         }
 
         def noting(name: str) -> AdminCommand:
@@ -94,21 +99,27 @@ PARTITION = {
 @contextmanager
 def running_node() -> Iterator[Node]:
     """Give a node that listens on loopback."""
+    node = Node()
+    alarmed = PARTITION | {"partition": 1, "state": "failed", "failure": "records are missing", "is_alarmed": True}
+    with served_in_thread(serve(commands=node.commands([PARTITION, alarmed]))) as served:
+        node.address, node.service = served.address, served.service
+        yield node
+
+
+@contextmanager
+def served_in_thread(serving: AbstractAsyncContextManager[Served]) -> Iterator[Served]:
+    """Run a server in a thread of its own."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="fake-node")
     thread.start()
-    node = Node()
-    alarmed = PARTITION | {"partition": 1, "state": "failed", "failure": "records are missing", "is_alarmed": True}
-    serving = serve(commands=node.commands([PARTITION, alarmed]))
 
     def in_loop(awaitable: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(awaitable, loop).result(PATIENCE_S)
 
     try:
         served = in_loop(serving.__aenter__())
-        node.address, node.service = served.address, served.service
         try:
-            yield node
+            yield served
         finally:
             in_loop(serving.__aexit__(None, None, None))
     finally:
@@ -128,8 +139,14 @@ def node() -> Iterator[Node]:
 def run(node: Node) -> Run:
     """Give a function that runs a command against the node."""
 
+    return runner_for(node.address)
+
+
+def runner_for(address: str) -> Run:
+    """Return a function that runs a command against a node."""
+
     def invoke(*arguments: str) -> Result:
-        result = CliRunner(env={"HOLDFAST_ADDRESS": node.address}).invoke(main, arguments)
+        result = CliRunner(env={"HOLDFAST_ADDRESS": address}).invoke(main, arguments)
         assert result.exception is None or isinstance(result.exception, SystemExit), "a traceback reached the user"
         return result
 

@@ -12,15 +12,11 @@ from holdfast.records import wire
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.records.results import (
-    DeletePartition,
-    InitializePartition,
     PartitionResult,
     ReadPartition,
     ReadResult,
     StateRequest,
     SummaryResult,
-    WritePartition,
-    WriteResult,
 )
 from tests.pure.cli.conftest import PARTITION, TOPIC_ID, Node, Run
 
@@ -67,33 +63,6 @@ def test_a_summary_shows_epochs_offset_and_count(node: Node, run: Run) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("arguments", "api_key", "asked"),
-    [
-        (("init", "--state-epoch", "2", "--start-offset", "7"), wire.INITIALIZE, InitializePartition(0, 2, 7)),
-        (
-            ("write", "--batch", "100-109:acknowledged:1", "--batch", "110:0:2", "--leader-epoch", "4"),
-            wire.WRITE,
-            WritePartition(0, -1, 4, -1, -1, BATCHES),
-        ),
-        (("write", "--start-offset", "9"), wire.WRITE, WritePartition(0, -1, -1, 9, -1, ())),
-        (("delete",), wire.DELETE, DeletePartition(0)),
-    ],
-)
-def test_a_change_is_announced_then_made_and_with_dry_run_only_announced(
-    node: Node, run: Run, arguments: tuple[str, ...], api_key: int, asked: Any
-) -> None:
-    dry = run("state", *arguments, *NAMED, "--dry-run")
-    assert (dry.exit_code, dry.stdout, node.service.requests) == (0, "", [])
-    assert "Nothing was changed" in dry.stderr
-    done = run("state", *arguments, *NAMED)
-    assert node.service.requests == [(api_key, StateRequest("g:1", [(TOPIC_ID, [asked])]))]
-    announced = f"Share partition g:1:{format_topic_id(TOPIC_ID)}:0 (orders): "
-    assert done.stderr.startswith(announced)
-    assert done.stderr.endswith("Done.\n")
-    assert done.exit_code == Exit.DONE
-
-
 def test_a_topic_is_given_by_its_name_or_its_id(node: Node, run: Run) -> None:
     by_id = ("--group", "g", "--topic", format_topic_id(b"\xff" * 16), "--partition", "1")
     assert run("state", "read", *by_id).exit_code == Exit.DONE
@@ -106,12 +75,12 @@ def test_a_topic_is_given_by_its_name_or_its_id(node: Node, run: Run) -> None:
 
 
 def test_an_error_of_the_coordinator_is_one_sentence_with_the_next_step(node: Node, run: Run) -> None:
-    node.service.answer = lambda *_: WriteResult(74, "The leader epoch 1 is below 5.")
-    refused = run("state", "write", *NAMED, "--batch", "1:archived:1")
+    node.service.answer = lambda *_: ReadResult(74, "The leader epoch 1 is below 5.")
+    refused = run("state", "read", *NAMED)
     assert refused.exit_code == Exit.FAILED
-    assert refused.stderr.splitlines()[-1] == (
+    assert refused.stderr == (
         "Error: FENCED_LEADER_EPOCH (74): The leader epoch 1 is below 5; `holdfast state summary` shows the leader epoch "
-        "that is current."
+        "that is current.\n"
     )
 
 
@@ -122,7 +91,38 @@ def test_an_error_of_the_coordinator_is_one_sentence_with_the_next_step(node: No
         (("state", "write", *NAMED, "--batch", "1-2"), "is not FIRST-LAST:STATE:COUNT"),
         (("state", "write", *NAMED, "--batch", "1-2:lost:1"), "available, acknowledged, archived"),
         (("state", "read", *NAMED, "--address", "nowhere"), "is not host:port"),
+        (
+            ("state", "write", *NAMED, "--batch", "0-9:acknowledged:99999"),
+            "'--batch': '0-9:acknowledged:99999': its delivery",
+        ),
+        (("state", "write", *NAMED, "--batch", f"0-{1 << 63}:archived:1"), f"the largest offset is {(1 << 63) - 1}"),
+        (("state", "write", *NAMED, "--batch", "9-0:archived:1"), "its last offset is below its first"),
+        (
+            ("state", "write", *NAMED, "--batch", "0-9:3:1"),
+            "it is one of 0 (available), 2 (acknowledged), 4 (archived)",
+        ),
+        (("state", "write", *NAMED, "--state-epoch", str(1 << 31)), "'--state-epoch': 2147483648 is not in the range"),
+        (
+            ("state", "write", *NAMED, "--leader-epoch", str(1 << 31)),
+            "'--leader-epoch': 2147483648 is not in the range",
+        ),
+        (
+            ("state", "write", *NAMED, "--start-offset", str(1 << 63)),
+            "'--start-offset': 9223372036854775808 is not in the",
+        ),
+        (
+            ("state", "write", *NAMED, "--delivery-complete-count", str(1 << 31)),
+            "'--delivery-complete-count': 2147483648",
+        ),
+        (("state", "init", *NAMED, "--state-epoch", str(1 << 31)), "'--state-epoch': 2147483648 is not in the range"),
+        (
+            ("state", "init", *NAMED, "--start-offset", str(1 << 63)),
+            "'--start-offset': 9223372036854775808 is not in the",
+        ),
+        (("state", "read", *NAMED, "--leader-epoch", str(1 << 31)), "'--leader-epoch': 2147483648 is not in the range"),
+        (("state", "read", *NAMED, "--partition", str(1 << 31)), "'--partition': 2147483648 is not in the range"),
         (("find", "orders:0"), "is not GROUP:TOPIC:PARTITION"),
+        (("find", f"g:orders:{1 << 31}"), "names partition 2147483648; the largest is 2147483647"),
         (("serve", "--set", "listen"), "is not NAME=VALUE"),
         (("serve", "--set", "no_such_setting=1", "--set", "kafka.bootstrap.servers=x:1"), "is no setting"),
         (("dump", "t", "--from-time", "yesterday"), "is no time"),
@@ -190,13 +190,40 @@ def test_partitions_are_listed_and_an_alarm_names_its_way_out(run: Run) -> None:
         (("readers", "drop", "audit", "--reason", "gone"), ("readers-drop", {"group": "audit", "reason": "gone"})),
     ],
 )
-def test_a_decision_is_announced_then_sent_and_with_dry_run_only_announced(
+def test_a_decision_is_shown_then_sent_and_with_dry_run_only_shown(
     node: Node, run: Run, arguments: tuple[str, ...], asked: tuple[str, dict[str, Any]]
 ) -> None:
-    assert "Nothing was changed" in run(*arguments, "--dry-run").stderr
-    assert node.asked == []
-    assert run(*arguments).stderr.startswith(f"The node at {node.address} will ")
-    assert node.asked == [asked]
+    command, decided = asked
+    if command == "readers-drop":
+        node.before, node.after = {"state": "silent"}, {"state": "dropped"}
+    preview = ("decision-preview", {"decision": command, **decided})
+    dry = run(*arguments, "--dry-run", "--json")
+    assert node.asked == [preview]
+    assert dry.stderr.startswith(f"The node at {node.address} will ")
+    assert dry.stderr.splitlines()[1] == f"  state: {node.before['state']} → {node.after['state']}"
+    assert dry.stderr.splitlines()[-1] == "Nothing was changed (--dry-run)."
+    told = {"before": node.before, "after": node.after, "changed": False, "dry_run": True, "data_lost": []}
+    assert json.loads(dry.stdout) == told
+    done = run(*arguments)
+    assert node.asked[1:3] == [preview, asked]
+    assert done.stderr.splitlines()[-1].startswith("Done: ")
+    assert done.exit_code == Exit.DONE
+    node.data_lost = ["what it holds"]
+    refused = run(*arguments)
+    assert (refused.exit_code, node.asked[-1]) == (Exit.WRONG_USAGE, preview)
+    assert "Data goes: what it holds.\n" in refused.stderr
+    assert run(*arguments, "--force").exit_code == Exit.DONE
+    assert asked in node.asked[-2:]
+
+
+def test_after_a_decision_what_is_there_is_told(node: Node, run: Run) -> None:
+    taken = run("partitions", "take", "1", "--json")
+    assert taken.stderr.splitlines()[-1] == "Done: it is being taken. Now: state failed, owner 1."
+    assert json.loads(taken.stdout)["after"] == {"state": "failed", "owner": "1"}
+    node.before = node.after
+    same = run("partitions", "take", "1")
+    assert (same.exit_code, same.stderr.splitlines()[-1]) == (Exit.DONE, "Nothing changed: it is so already.")
+    assert node.asked[-1][0] == "decision-preview"
 
 
 def test_settings_and_metrics_can_be_narrowed_down(run: Run) -> None:

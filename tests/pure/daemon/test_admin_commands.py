@@ -89,8 +89,15 @@ async def test_a_static_node_takes_back_what_another_took_over() -> None:
     await other.serve()
     world.settle()
     assert (world.partition(0).state, other.partition(0).state) == (State.CLOSED, State.ACTIVE)
+    before = {"state": "closed", "owner": "2", "owner_epoch": 2, "failure": world.partition(0).failure}
+    after = {"state": "active", "owner": "1", "owner_epoch": 3, "failure": None}
+    told = world.ask("decision-preview", decision="partitions-take", partition=0)
+    assert told == {"before": before, "after": after, "data_lost": []}
+    assert world.partition(0).state is State.CLOSED
     assert world.ask("partitions-take", partition=0) == "log partition 0 is being taken"
     other.settle()
+    [row] = world.ask("partitions")
+    assert {name: row[name] for name in after} == after
     assert (world.partition(0).state, other.partition(0).state) == (State.ACTIVE, State.CLOSED)
     assert (world.partition(0).ownership.epoch, world.keys()) == (3, {KEY})
 
@@ -122,6 +129,10 @@ async def test_a_log_that_was_cut_by_hand_serves_again_when_it_is_accepted_and_t
     [row] = world.ask("partitions")
     assert (row["state"], row["is_alarmed"]) == ("failed", True)
     assert "`holdfast partitions accept 0 --reason …`" in row["failure"]
+    told = world.ask("decision-preview", decision="partitions-accept", partition=0, reason="cut by mistake")
+    assert (told["before"]["state"], told["after"]["state"]) == ("failed", "active")
+    assert told["data_lost"] == [f"what the log of partition 0 has lost stays lost ({row['failure']})"]
+    assert world.partition(0).state is State.FAILED
     told = world.ask("partitions-accept", partition=0, reason="cut by mistake")
     assert told == "log partition 0 goes on with the log as it is"
     assert world.partition(0).state is State.ACTIVE
@@ -149,6 +160,19 @@ async def test_whoever_accepts_says_why(reason: object) -> None:
     world.runtime.partitions[0].fail(RuntimeError("a bug"), world.now_ms)
     assert world.refusal("partitions-accept", partition=0, reason=reason).startswith("A `reason` is needed")
     assert world.refusal("topics-accept-deleted", reason=reason).startswith("A `reason` is needed")
+
+
+async def test_a_preview_of_a_decision_refuses_what_the_decision_refuses() -> None:
+    world = await serving()
+    for decision, arguments in (
+        ("partitions-take", {"partition": 0}),
+        ("partitions-accept", {"partition": 0, "reason": "so"}),
+        ("topics-accept-deleted", {"reason": "so"}),
+        ("readers-drop", {"group": "audit", "reason": "so"}),
+    ):
+        refusal = world.refusal(decision, **arguments)
+        assert world.refusal("decision-preview", decision=decision, **arguments) == refusal
+    assert "one of partitions-take" in world.refusal("decision-preview", decision="status")
 
 
 async def test_no_deleted_topics_are_accepted_where_none_wait() -> None:
