@@ -1,7 +1,7 @@
 """Share partitions with their lag, from whoever knows their states, and their sums by group."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from holdfast.console.output import say
@@ -103,6 +103,12 @@ class Totals:
             self.unknown[row["lag_unknown"]] += 1
         else:
             self.lag += row["lag"]
+
+    def adding(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Take share partitions in on their way through."""
+        for row in rows:
+            self.add(row)
+            yield row
 
     def data(self) -> dict[str, object]:
         """Return them for JSON; the lag is None where any is unknown, for then the sum is no lag."""
