@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from time import monotonic
 from typing import Any, Final, NamedTuple, Protocol
 
 from holdfast.console.output import say
@@ -11,6 +12,8 @@ Row = dict[str, Any]
 #: Topic id, as text, and partition.
 Place = tuple[str, int]
 
+#: Who is told nothing about a page for longer than this does not wait for the ends of the next one.
+_SILENCE_S: Final = 2.0
 #: So many different reasons are told, for there may be as many as topics.
 _REASONS_TOLD: Final = 5
 
@@ -48,8 +51,16 @@ def list_with_lag(source: Source, wanted: Wanted) -> Iterator[list[Row]]:
 
     Ends are asked for after the states are known, page by page: then no state of a sound topic lies beyond them.
     """
+    silence = ""
     for page in source.pages(wanted):
-        ends = source.ends({_place(row) for row in page})
+        places = {_place(row) for row in page}
+        if silence:
+            ends: Mapping[Place, TopicEnd] = dict.fromkeys(places, TopicEnd(None, None, silence))
+        else:
+            began_s = monotonic()
+            ends = source.ends(places)
+            if places and monotonic() - began_s > _SILENCE_S and all(end.problem for end in ends.values()):
+                silence = next(iter(ends.values())).problem
         yield [with_lag(row, ends[_place(row)]) for row in page]
 
 
