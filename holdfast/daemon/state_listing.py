@@ -20,8 +20,8 @@ from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topi
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.states import State
 
-#: Of each step, so that one takes about a millisecond.
-_KEYS_PER_STEP: Final = 2_000
+#: Of each step, so that one takes a millisecond or two.
+_KEYS_PER_STEP: Final = 1_000
 _STATES_PER_STEP: Final = 50
 #: What a share partition takes of an answer beside its group id, and each character of that at most.
 _ROW_BYTES: Final = 500

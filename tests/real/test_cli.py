@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -37,6 +38,19 @@ def dump(kafka: str, topic: str, *arguments: str) -> list[dict[str, Any]]:
     result = run("dump", topic, "--bootstrap-server", kafka, "--json", *arguments)
     assert result.exit_code == Exit.DONE, result.stderr
     return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def listed(*arguments: str) -> list[dict[str, Any]]:
+    result = run(*arguments, "--json")
+    assert result.exit_code == Exit.DONE, result.stderr
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def produce(kafka: str, topic: str, partition: int, count: int) -> None:
+    producer = Producer({"bootstrap.servers": kafka})
+    for number in range(count):
+        producer.produce(topic, str(number), partition=partition)
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def test_what_is_written_by_hand_is_read_back_and_found_in_the_log(
@@ -69,9 +83,20 @@ def test_what_is_written_by_hand_is_read_back_and_found_in_the_log(
         partitions = json.loads(run("partitions", "--address", node.address, "--json").stdout)
         assert [row["state"] for row in partitions] == ["active"] * 4
         assert partitions[found[0]["log_partition"]]["keys"] == 1
+        produce(kafka, orders, 1, 130)
+        from_node = listed("state", "list", "--address", node.address)
+        assert [(row["topic"], row["partition"], row["lag"], row["finished"]) for row in from_node] == [
+            (orders, 1, 20, 10)
+        ]
+        from_log = ("--topic", topic, "--bootstrap-server", kafka)
+        assert listed("state", "list", *from_log, "--only-topic", orders) == from_node, "by node or by log"
+        told = run("groups", "describe", "by:hand", *from_log)
+        assert (told.exit_code, told.stderr) == (Exit.DONE, "")
+        assert told.stdout.splitlines()[-1].split() == [orders, "1", "100", "110", "130", "20", "0", "-"]
         assert state("delete").exit_code == Exit.WRONG_USAGE
         assert json.loads(state("delete", "--force", "--json").stdout)["changed"] is True
         assert state("delete").exit_code == Exit.NOT_FOUND
+        assert listed("state", "list", "--address", node.address) == listed("state", "list", *from_log) == []
 
         records = dump(kafka, topic, "--partition", str(found[0]["log_partition"]))
         assert [
@@ -111,6 +136,12 @@ def test_kafkas_own_state_topic_is_shown_as_well(kafka: str, new_topic: NewTopic
         ("snapshot", "kafka", True, None),
         ("update", "kafka", True, None),
     ]
+    produce(kafka, orders, 0, 12)
+    from_log = ("--topic", "__share_group_state", "--bootstrap-server", kafka)
+    [state] = listed("state", "list", "--group", group, *from_log)
+    assert (state["topic"], state["start_offset"], state["lag"], state["owner"]) == (orders, 0, 7, "1")
+    users = run("groups", "list", "--topic", orders, "--bootstrap-server", kafka)
+    assert (users.exit_code, "is no state topic" in users.stderr) == (Exit.WRONG_USAGE, True)
 
 
 def test_following_shows_what_comes_until_it_is_interrupted(

@@ -1,6 +1,5 @@
 """`holdfast groups` and `holdfast state list`: what is held, and how far each group is."""
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from itertools import chain
@@ -23,24 +22,39 @@ from holdfast.console.groups.node_source import NodeSource
 from holdfast.console.options import address_option, json_option, kafka_options, kafka_properties
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.output import print_facts, print_json, print_table, say
+from holdfast.console.tables import Column
 
-_GROUP_COLUMNS: Final = ("group", "topics", "share partitions", "lag", "in flight", "most deliveries")
-_GROUP_NUMBERS: Final = _GROUP_COLUMNS[1:]
-_TOPIC_COLUMNS: Final = ("topic", "partition", "start", "oldest", "end", "lag", "in flight", "deliveries (records)")
-_TOPIC_NUMBERS: Final = _TOPIC_COLUMNS[1:-1]
-_STATE_COLUMNS: Final = (
-    "share partition",
-    "start",
-    "oldest",
-    "lag",
-    "in flight",
-    "most deliveries",
-    "state epoch",
-    "leader epoch",
-    "log partition",
-    "owner",
+_GROUP_COLUMNS: Final = (
+    Column("group"),
+    Column("topics", is_number=True, dropped_as=1),
+    Column("share partitions", is_number=True, dropped_as=2),
+    Column("lag", is_number=True),
+    Column("in flight", is_number=True),
+    Column("most deliveries", is_number=True, dropped_as=3),
 )
-_STATE_NUMBERS: Final = _STATE_COLUMNS[1:-1]
+_TOPIC_COLUMNS: Final = (
+    Column("topic"),
+    Column("partition", is_number=True),
+    Column("start", is_number=True, dropped_as=1),
+    Column("oldest", is_number=True),
+    Column("end", is_number=True, dropped_as=2),
+    Column("lag", is_number=True),
+    Column("in flight", is_number=True),
+    Column("deliveries (records)"),
+)
+_STATE_COLUMNS: Final = (
+    Column("share partition"),
+    Column("start", is_number=True, dropped_as=2),
+    Column("oldest", is_number=True),
+    Column("lag", is_number=True),
+    Column("in flight", is_number=True),
+    Column("most deliveries", is_number=True, dropped_as=5),
+    Column("epochs", dropped_as=4),
+    Column("log partition", is_number=True, dropped_as=3),
+    Column("owner", dropped_as=1),
+)
+#: Rows from which the widths are taken, so that the others are printed as they come: a page of a node.
+_ROWS_MEASURED: Final = 1_000
 
 _only_topic_option = click.option(
     "--only-topic", metavar="NAME_OR_ID", help="Only the share partitions of this topic, by its name or its id."
@@ -52,7 +66,7 @@ def _with_source(command: Callable[..., None]) -> Callable[..., None]:
 
     @click.option(
         "--topic",
-        "state_topic",
+        "read_topic",
         metavar="STATE_TOPIC",
         help="Ask no node, and read this state topic: `__share_group_state` of an Apache Kafka 4 cluster, or that of a "
         "Holdfast whose node is down.",
@@ -62,7 +76,7 @@ def _with_source(command: Callable[..., None]) -> Callable[..., None]:
     @kafka_options
     @wraps(command)
     def with_source(
-        state_topic: str | None,
+        read_topic: str | None,
         address: str,
         bootstrap_server: str,
         properties: Sequence[str],
@@ -70,8 +84,8 @@ def _with_source(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         source: Source = (
             NodeSource(address)
-            if state_topic is None
-            else LogSource(kafka_properties(bootstrap_server, properties), state_topic)
+            if read_topic is None
+            else LogSource(kafka_properties(bootstrap_server, properties), read_topic)
         )
         command(source=source, **arguments)
 
@@ -105,7 +119,7 @@ def list_groups(only_topic: str | None, as_json: bool, source: Source) -> None:
         print_json([{"group": group} | totals.data() for group, totals in sorted(by_group.items())])
     else:
         rows = [_group_row(group, totals) for group, totals in sorted(by_group.items())]
-        print_table(_GROUP_COLUMNS, rows, numbers=_GROUP_NUMBERS)
+        print_table(_GROUP_COLUMNS, rows)
     _say_rest(by_group.values(), source)
 
 
@@ -120,10 +134,8 @@ def describe(group: str, only_topic: str | None, as_json: bool, source: Source) 
 
     Example: holdfast groups describe orders-workers
     """
-    totals, rows = Totals(), []
-    for row in chain.from_iterable(list_with_lag(source, Wanted(group, only_topic))):
-        totals.add(row)
-        rows.append(row)
+    totals = Totals()
+    rows = list(totals.adding(chain.from_iterable(list_with_lag(source, Wanted(group, only_topic)))))
     if as_json and rows:
         print_json({"group": group} | totals.data() | {"states": rows})
     elif rows:
@@ -132,12 +144,12 @@ def describe(group: str, only_topic: str | None, as_json: bool, source: Source) 
                 "group": group,
                 "lag": totals.lag_text(),
                 "in flight": totals.in_flight,
-                "share partitions": f"{totals.share_partitions} of {counted(len(totals.topics), 'topic')}",
+                "share partitions": f"{totals.share_partitions} ({counted(len(totals.topics), 'topic')})",
                 "owners": ", ".join(sorted({row["owner"] or "unknown" for row in rows})),
             }
         )
         click.echo()
-        print_table(_TOPIC_COLUMNS, map(_topic_row, rows), numbers=_TOPIC_NUMBERS)
+        print_table(_TOPIC_COLUMNS, map(_topic_row, rows))
     _say_rest([totals], source)
     if not rows:
         raise Failure(f"There is no state of the group {group!r}; `holdfast groups list` shows all.", Exit.NOT_FOUND)
@@ -148,20 +160,20 @@ def describe(group: str, only_topic: str | None, as_json: bool, source: Source) 
 @_only_topic_option
 @_with_source
 def list_states(group: str | None, only_topic: str | None, as_json: bool, source: Source) -> None:
-    """Show the share partitions that a node holds: offsets, lag, delivery counts, epochs, log partition and its owner.
+    """Show the share partitions that a node holds: offsets, lag, delivery counts, state epoch/leader epoch, log partition, owner.
 
     They come as they are read, in the order of their groups; with --json each is a line.
+    A narrow terminal shows fewer columns; --json has more than any.
 
     Example: holdfast state list --group orders-workers
     """
     totals = Totals()
-    for page in list_with_lag(source, Wanted(group, only_topic)):
-        for row in page:
-            totals.add(row)
-            if as_json:
-                click.echo(json.dumps(row, ensure_ascii=False))
-        if not as_json:
-            print_table(_STATE_COLUMNS, map(_state_row, page), numbers=_STATE_NUMBERS)
+    rows = totals.adding(chain.from_iterable(list_with_lag(source, Wanted(group, only_topic))))
+    if as_json:
+        for row in rows:
+            print_json(row, is_line=True)
+    else:
+        print_table(_STATE_COLUMNS, map(_state_row, rows), rows_measured=_ROWS_MEASURED)
     say(f"{counted(totals.share_partitions, 'share partition')}.")
     _say_rest([totals], source)
 
@@ -206,8 +218,7 @@ def _state_row(row: Row) -> tuple[object, ...]:
         "unknown" if row["lag"] is None else row["lag"],
         row["in_flight"],
         row["delivery_count_max"],
-        row["state_epoch"],
-        row["leader_epoch"],
+        f"{row['state_epoch']}/{row['leader_epoch']}",
         row["log_partition"],
         row["owner"],
     )

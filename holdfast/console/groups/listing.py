@@ -1,7 +1,8 @@
 """Share partitions with their lag, from whoever knows their states, and their sums by group."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from time import monotonic
 from typing import Any, Final, NamedTuple, Protocol
 
 from holdfast.console.output import say
@@ -11,6 +12,8 @@ Row = dict[str, Any]
 #: Topic id, as text, and partition.
 Place = tuple[str, int]
 
+#: Who is told nothing about a page for longer than this does not wait for the ends of the next one.
+_SILENCE_S: Final = 2.0
 #: So many different reasons are told, for there may be as many as topics.
 _REASONS_TOLD: Final = 5
 
@@ -48,8 +51,16 @@ def list_with_lag(source: Source, wanted: Wanted) -> Iterator[list[Row]]:
 
     Ends are asked for after the states are known, page by page: then no state of a sound topic lies beyond them.
     """
+    silence = ""
     for page in source.pages(wanted):
-        ends = source.ends({_place(row) for row in page})
+        places = {_place(row) for row in page}
+        if silence:
+            ends: Mapping[Place, TopicEnd] = dict.fromkeys(places, TopicEnd(None, None, silence))
+        else:
+            began_s = monotonic()
+            ends = source.ends(places)
+            if places and monotonic() - began_s > _SILENCE_S and all(end.problem for end in ends.values()):
+                silence = next(iter(ends.values())).problem
         yield [with_lag(row, ends[_place(row)]) for row in page]
 
 
@@ -103,6 +114,12 @@ class Totals:
             self.unknown[row["lag_unknown"]] += 1
         else:
             self.lag += row["lag"]
+
+    def adding(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Take share partitions in on their way through."""
+        for row in rows:
+            self.add(row)
+            yield row
 
     def data(self) -> dict[str, object]:
         """Return them for JSON; the lag is None where any is unknown, for then the sum is no lag."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import pytest
+from click import Option
 from hypothesis import given
 
 from holdfast.console.groups.commands import list_groups
@@ -73,24 +74,41 @@ def test_a_wrong_lag_is_never_shown() -> None:
     assert beyond == (None, 20, "the state goes on to offset 25, beyond the end of the partition")
 
 
+class Pages:
+    """Gives two pages, and notes what it was asked for."""
+
+    def __init__(self, end: TopicEnd) -> None:
+        self.told: list[str] = []
+        self._end = end
+
+    def pages(self, wanted: Wanted) -> Iterator[list[Row]]:
+        for _ in range(2):
+            self.told.append("states")
+            yield [row()]
+
+    def ends(self, places: Collection[Place]) -> Mapping[Place, TopicEnd]:
+        self.told.append("ends")
+        return dict.fromkeys(places, self._end)
+
+    def gaps(self) -> list[str]:
+        return []
+
+
 def test_ends_are_asked_for_when_the_states_are_known() -> None:
-    told: list[str] = []
+    source = Pages(TopicEnd("orders", 30))
+    assert [[each["lag"] for each in page] for page in list_with_lag(source, Wanted())] == [[10], [10]]
+    assert source.told == ["states", "ends"] * 2
 
-    class Source:
-        def pages(self, wanted: Wanted) -> Iterator[list[Row]]:
-            for _ in range(2):
-                told.append("states")
-                yield [row()]
 
-        def ends(self, places: set[Place]) -> Mapping[Place, TopicEnd]:
-            told.append("ends")
-            return dict.fromkeys(places, TopicEnd("orders", 30))
-
-        def gaps(self) -> list[str]:
-            return []
-
-    assert [[each["lag"] for each in page] for page in list_with_lag(Source(), Wanted())] == [[10], [10]]
-    assert told == ["states", "ends"] * 2
+@pytest.mark.parametrize(("silence_s", "asked"), [(3_600.0, 2), (-1.0, 1)])
+def test_who_waited_long_for_nothing_does_not_wait_again(
+    monkeypatch: pytest.MonkeyPatch, silence_s: float, asked: int
+) -> None:
+    monkeypatch.setattr("holdfast.console.groups.listing._SILENCE_S", silence_s)
+    source = Pages(TopicEnd(None, None, "no broker answered"))
+    unknown = [each["lag_unknown"] for page in list_with_lag(source, Wanted()) for each in page]
+    assert unknown == ["no broker answered"] * 2
+    assert source.told.count("ends") == asked
 
 
 # ---- of a node -------------------------------------------------------------------------------------------------------
@@ -160,11 +178,11 @@ def test_a_sum_of_which_a_part_is_unknown_says_so(run: Run, held: Held) -> None:
 
 def test_a_group_is_described_partition_by_partition(run: Run, held: Held) -> None:
     told = run("groups", "describe", "workers").stdout.splitlines()
-    assert [line.rstrip() for line in told[:5]] == [
+    assert told[:5] == [
         "group             workers",
         "lag               110",
         "in flight         12",
-        "share partitions  2 of 1 topic",
+        "share partitions  2 (1 topic)",
         "owners            1",
     ]
     assert [line.split() for line in told[7:]] == [
@@ -220,8 +238,9 @@ def entry(
 ) -> LogEntry:
     kind = {Snapshot: "snapshot", Update: "update", Checkpoint: "checkpoint"}.get(type(value), "tombstone")
     about = None if kind == "checkpoint" else KEY
-    epochs = (None, None) if is_kafkas else (1, offset)
-    return LogEntry(partition, offset, 0, kind, "avro", True, *epochs, 0, about, value, None)._replace(**changes)
+    epoch, sequence = (None, None) if is_kafkas else (1, offset)
+    entry = LogEntry(partition, offset, 0, kind, "avro", True, epoch, sequence, 0, about, value, None)
+    return entry._replace(**changes)
 
 
 def fold(*entries: LogEntry, group: str | None = None, topic_id: bytes | None = None) -> tuple[list[Row], list[str]]:
@@ -270,6 +289,6 @@ def test_a_users_topic_is_not_read_as_if_it_held_states(kind: str) -> None:
 
 
 def test_the_option_for_a_state_topic_says_how_it_differs_from_that_for_a_users_topic() -> None:
-    helps = {option.name: option.help for option in list_groups.params}  # type: ignore[attr-defined]
-    assert "__share_group_state" in helps["state_topic"]
+    helps = {option.name: option.help or "" for option in list_groups.params if isinstance(option, Option)}
+    assert "__share_group_state" in helps["read_topic"]
     assert "Only the share partitions of this topic" in helps["only_topic"]
