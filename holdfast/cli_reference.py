@@ -19,6 +19,21 @@ Commands that change something say first what they will do, and `--dry-run` ends
 `HOLDFAST_ADDRESS` names the node for all commands that ask one.
 Commands that read Kafka or the history themselves learn of brokers, topics and places from the variables of a node's settings,
 as in `HOLDFAST_KAFKA_BOOTSTRAP_SERVERS`. Of two variables the first that is set counts, and an option counts more than either.
+
+A table fits the terminal it is printed on.
+Where there is little room, long cells go to a line of their own, and then some columns are left out.
+In a pipe or a file each row is one line with all of its columns; `--json` has more.
+Characters of names that would act on a terminal are shown by their escapes, and `NO_COLOR` is honoured.
+
+## Completion
+
+The shell completes commands and options after one of these lines in its own start-up file:
+
+```bash
+eval "$(_HOLDFAST_COMPLETE=bash_source holdfast)"   # ~/.bashrc
+eval "$(_HOLDFAST_COMPLETE=zsh_source holdfast)"    # ~/.zshrc
+_HOLDFAST_COMPLETE=fish_source holdfast | source    # ~/.config/fish/config.fish
+```
 """
 
 
