@@ -52,7 +52,8 @@ class Display:
 
     def say(self, text: str) -> None:
         """Write a line above the bars."""
-        self._console.print(text, soft_wrap=True)
+        # A terminal would break it in a word, and in a file it is to stay whole.
+        self._console.print(text, soft_wrap=not self._console.is_terminal)
 
 
 def show_orders(console: Console, ledgers: Mapping[int, Ledger], story: LogStory) -> None:
@@ -89,7 +90,10 @@ def show_checks(console: Console, checks: Sequence[Check]) -> None:
     """Show what was to be proved."""
     console.print()
     for check in checks:
-        console.print(f"[green]✓[/] {check.claim}" if check.holds else f"[bold red]✗ {check.claim}[/]")
+        console.print(
+            f"[green]✓[/] {check.claim}" if check.holds else f"[bold red]✗ {check.claim}[/]",
+            soft_wrap=not console.is_terminal,
+        )
         for detail in check.details:
             console.print(f"  {detail}", soft_wrap=True)
 

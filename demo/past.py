@@ -77,7 +77,7 @@ class Past:
         fast = await self._restart("begins with the snapshots", self._job | _EAGER | {"snapshots.run": "true"})
         fast_loads = (await self._daemon.ask("metrics"))["fast-loads-total"]
         self._check(
-            f"With snapshots the daemon read a tenth or less, for {fast_loads:.0f} log partitions began with a snapshot.",
+            f"The daemon read a tenth or less: {fast_loads:.0f} log partitions began with a snapshot.",
             fast_loads > 0 and fast * 10 <= whole,
         )
         wrong = await count_wrong(self._daemon.address, answered)
@@ -166,7 +166,7 @@ class Past:
             if step["delivery_count"] is not None and not step["became"].startswith("below")
         ]
         self._check(
-            "The history tells of all three deliveries of that order, the last of which succeeded.",
+            "The history tells of all three deliveries of that order.",
             code == 0 and story == [("available", 1), ("available", 2), ("acknowledged", 3)],
             f"{story} {said}",
         )
@@ -199,7 +199,7 @@ class Past:
         """Run a command of the tool; returns its exit code, what it printed and what it said beside."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "holdfast.cli", *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
+            sys.executable, "-m", "holdfast", *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
         )
         try:
             async with asyncio.timeout(_COMMAND_TIMEOUT_S):
@@ -218,7 +218,7 @@ class Past:
         return sum(row["committed"] - row["log_start"] for row in await self._daemon.ask("partitions"))
 
     def _say(self, text: str) -> None:
-        self._console.print(text, soft_wrap=True)
+        self._console.print(text, soft_wrap=not self._console.is_terminal)
 
     def _show(self, table: str) -> None:
         self._console.print(*map(str.rstrip, table.splitlines()), sep="\n", markup=False, soft_wrap=True)

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from struct import pack, unpack
 from typing import Any
 
-from confluent_kafka import Consumer, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from read_state import SCHEMAS, SILENCE_S_MAX, Fields, SingleObjects, read_log
 
@@ -93,9 +93,12 @@ def is_same_log(consumer: Consumer, topic: str, partition: int, covered_offset: 
 
 
 def topic_id_of(properties: dict[str, str], topic: str) -> bytes:
-    """Return the 16 bytes of a topic's id."""
+    """Return the 16 bytes of a topic's id; raises LookupError where there is none."""
     admin = AdminClient(properties)
-    topic_id: Any = admin.describe_topics(TopicCollection([topic]))[topic].result(SILENCE_S_MAX).topic_id
+    try:
+        topic_id: Any = admin.describe_topics(TopicCollection([topic]))[topic].result(SILENCE_S_MAX).topic_id
+    except KafkaException as error:
+        raise LookupError(f"The topic {topic} cannot be read: {error.args[0].str()}.") from error
     return pack(">qq", topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits())
 
 
@@ -138,6 +141,9 @@ def main() -> int:
                 place = {"log_partition": log_partition, "as_of_offset": covered_offset}
                 line = {"group_id": group_id, "topic_id": name, "partition": partition, **place, **state}
                 sys.stdout.write(json.dumps(line) + "\n")
+    except LookupError as no_topic:
+        sys.stderr.write(f"{no_topic} Without snapshots, read the log itself.\n")
+        return 1
     finally:
         consumer.close()
     if missing:

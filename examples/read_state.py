@@ -168,10 +168,10 @@ class StateReader:
 
 
 def read_log(consumer: Consumer, topic: str) -> Iterator[Message]:
-    """Yield all records of a topic as it is now, those of one partition in offset order."""
+    """Yield all records of a topic as it is now, those of one partition in offset order; raises LookupError where it is not there."""
     described = consumer.list_topics(topic, timeout=SILENCE_S_MAX).topics[topic]
     if described.error is not None:
-        raise KafkaException(described.error)
+        raise LookupError(f"The topic {topic} cannot be read: {described.error.str()}.")
     waiting = set(described.partitions)
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in waiting])
     heard_s = monotonic()
@@ -216,6 +216,9 @@ def main() -> int:
             assert not isinstance(key, str)
             assert not isinstance(value, str)
             reader.meet(partition, offset, key, value, header)
+    except LookupError as missing:
+        sys.stderr.write(f"{missing}\n")
+        return 1
     finally:
         consumer.close()
     for (group_id, topic_id, partition), state in sorted(reader.states.items()):

@@ -24,7 +24,8 @@ from holdfast.runtime.build import BUILD
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(VERSION, message=f"holdfast %(version)s ({BUILD})")
-def main() -> None:
+@click.option("--address", metavar="HOST:PORT", help="A node, for every command that asks one.")
+def main(address: str | None) -> None:
     """Keep the delivery state of Kafka share groups outside the broker.
 
     Example: holdfast serve --set kafka.bootstrap.servers=127.0.0.1:9092
@@ -75,12 +76,14 @@ for command in (
 node.topics.add_command(create_topic)
 
 
-def _keep_examples(command: click.Command) -> None:
-    """Keep each example on a line of its own, so that it can be copied out of the help."""
-    command.help = inspect.cleandoc(command.help or "").replace("Example:", "\b\nExample:")
+def _shape_help(command: click.Command) -> None:
+    """Keep each example on a line of its own, to be copied out of the help, and the first sentence whole in lists of commands."""
+    text = inspect.cleandoc(command.help or "")
+    command.short_help = " ".join(text.partition("\n\n")[0].split())
+    command.help = text.replace("Example:", "\b\nExample:")
     if isinstance(command, click.Group):
         for inner in command.commands.values():
-            _keep_examples(inner)
+            _shape_help(inner)
 
 
-_keep_examples(main)
+_shape_help(main)

@@ -35,6 +35,20 @@ Writes under the same epochs are combined with it.
 `init` and `delete` have no epoch of what was seen to send: what they replace may be newer than what was shown.
 Afterwards they tell what is there then, and say so where it is not what was shown before.
 The protocol refuses only epochs that are too low, as Apache Kafka does; that `write` refuses higher ones is the tool's own.
+A table fits the terminal it is printed on.
+Where there is little room, long cells go to a line of their own, and then some columns are left out.
+In a pipe or a file each row is one line with all of its columns; `--json` has more.
+Characters of names that would act on a terminal are shown by their escapes, and `NO_COLOR` is honoured.
+
+## Completion
+
+The shell completes commands and options after one of these lines in its own start-up file:
+
+```bash
+eval "$(_HOLDFAST_COMPLETE=bash_source holdfast)"   # ~/.bashrc
+eval "$(_HOLDFAST_COMPLETE=zsh_source holdfast)"    # ~/.zshrc
+_HOLDFAST_COMPLETE=fish_source holdfast | source    # ~/.config/fish/config.fish
+```
 """
 
 

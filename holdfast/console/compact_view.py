@@ -13,8 +13,11 @@ from holdfast.daemon.compaction.report import BatchReport
 _LAGS_MAX: Final = 8
 
 
-def line_of(report: BatchReport, progress: Progress) -> str:
-    """Return one line about a batch."""
+def line_of(progress: Progress) -> str:
+    """Return one line about the last batch, or about what the first one waits for."""
+    report = progress.last
+    if report is None:
+        return _waiting_text(progress)
     return (
         f"batch {report.batch_id}: {report.records:,} records in {report.duration_ms / 1_000:.2f} s "
         f"({progress.records_per_second:,.0f}/s), {report.entries:,} snapshots, {report.manifests:,} manifests, "
@@ -23,17 +26,21 @@ def line_of(report: BatchReport, progress: Progress) -> str:
     )
 
 
-def view_of(progress: Progress) -> RenderableType:
-    """Return the table of a run."""
+def view_of(progress: Progress, elapsed_s: float = 0.0) -> RenderableType:
+    """Return the table of a run that began so many seconds ago."""
     report, totals = progress.last, progress.totals
     if report is None:
-        return Text("Spark starts, or the log has nothing new…", style="dim")
+        return Text(f"{_waiting_text(progress)} {elapsed_s:,.0f} s so far.", style="dim")
     facts = Table(box=None, pad_edge=False, show_header=False)
     facts.add_column(style="bold")
     facts.add_column(justify="right")
     facts.add_column(style="dim")
     steps = f"fold {_seconds(report.fold_ms)}, snapshots {_seconds(report.snapshots_ms)}, history {_seconds(report.history_ms)}"
     facts.add_row("batches", f"{totals.batches:,}", f"the last one is number {report.batch_id}")
+    if progress.offsets_to_fold is not None:
+        facts.add_row(
+            "folded", f"{totals.records:,}", f"records, of {progress.offsets_to_fold:,} that waited at the start"
+        )
     facts.add_row("input rate", f"{progress.records_per_second:,.0f}/s", f"{totals.records:,} records in all")
     facts.add_row("batch time", _seconds(report.duration_ms), steps)
     facts.add_row("share partitions", f"{progress.keys:,}", "with state")
@@ -64,6 +71,15 @@ def bytes_text(count: float) -> str:
             return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
         count /= 1_024
     return f"{count:,.1f} TiB"
+
+
+def _waiting_text(progress: Progress) -> str:
+    to_fold = progress.offsets_to_fold
+    if to_fold is None:
+        return "The job looks how far it is."
+    if to_fold == 0:
+        return "Spark starts; the log has nothing new so far."
+    return f"Spark starts; {to_fold:,} records wait up to the log's end."
 
 
 def _lag_text(report: BatchReport) -> str:

@@ -12,12 +12,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from time import monotonic
 from typing import IO, Final, TypeAlias
 
 import click
 import structlog
 from confluent_kafka import KafkaException
-from rich.console import Console
 from rich.live import Live
 
 from holdfast.broker import BrokerError
@@ -59,9 +59,10 @@ _STDERR: Final = 2
 #: Hadoop also writes one slash where others write three.
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
-Show: TypeAlias = Callable[[BatchReport, Progress], None]
-#: Gives what shows each batch, for as long as the job runs, and configures where log lines go.
-Output: TypeAlias = Callable[[Settings], AbstractContextManager[Show]]
+#: Shows how far the run is: before its first batch, and after each.
+Show: TypeAlias = Callable[[], None]
+#: Gives what shows a run, for as long as the job runs, and configures where log lines go.
+Output: TypeAlias = Callable[[Settings, Progress], AbstractContextManager[Show]]
 
 
 def settings_of(config: Path | None, flags: Mapping[str, object]) -> Settings:
@@ -104,7 +105,7 @@ def compact_until_stopped(settings: Settings, *, once: bool, output: Output) -> 
         # PySpark asks the environment for it, whatever its properties say.
         python = config.spark_properties.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON", sys.executable)
         os.environ["PYSPARK_PYTHON"] = python
-    with output(settings) as show:
+    with output(settings, progress) as show:
         _check_environment()
         _ensure_topic(settings)
         from holdfast.daemon.compaction.job import run
@@ -112,13 +113,16 @@ def compact_until_stopped(settings: Settings, *, once: bool, output: Output) -> 
         def on_progress(report: BatchReport) -> None:
             _tell(report, progress)
             progress.take(report)
-            show(report, progress)
+            show()
 
         with _with_py_files(config) as complete:
             said = LibraryLines(settings.logging.library_lines_per_minute_max)
 
             def job(stop: threading.Event) -> None:
-                run(complete, topics_of(complete, said), once=once, on_progress=on_progress, stop=stop)
+                topics = topics_of(complete, said)
+                progress.offsets_to_fold = topics.offsets_to_fold()
+                show()
+                run(complete, topics, once=once, on_progress=on_progress, stop=stop)
 
             _in_thread(job)
     if once and progress.stopped:
@@ -272,29 +276,30 @@ def _tell(report: BatchReport, progress: Progress) -> None:
 
 
 @contextmanager
-def json_lines(settings: Settings) -> Iterator[Show]:
+def json_lines(settings: Settings, progress: Progress) -> Iterator[Show]:
     """Print each report as a line of JSON; lines of Spark's go to standard error as they are."""
     configure_logging(settings.logging)
-    yield lambda report, _: click.echo(json.dumps(to_json(report)))
+    yield lambda: click.echo(json.dumps(to_json(progress.last))) if progress.last is not None else None
 
 
 @contextmanager
-def lines(settings: Settings) -> Iterator[Show]:
-    """Print a line of text for each batch."""
+def lines(settings: Settings, progress: Progress) -> Iterator[Show]:
+    """Print a line of text for each batch, after one on standard error about what lies ahead."""
     with _lines_of_spark(settings) as stderr:
         configure_logging(settings.logging, stderr)
-        yield lambda report, progress: click.echo(line_of(report, progress))
+        yield lambda: click.echo(line_of(progress), file=stderr if progress.last is None else None)
 
 
 @contextmanager
-def terminal(settings: Settings) -> Iterator[Show]:
+def terminal(settings: Settings, progress: Progress) -> Iterator[Show]:
     """Keep a table up to date on the terminal; log lines scroll above it."""
-    console = Console()
-    with Live(view_of(Progress()), console=console, auto_refresh=False, redirect_stdout=False) as live:
+    began_s = monotonic()
+    # What it shows is asked for with each refresh: Spark takes its time, and is seen to take it.
+    with Live(get_renderable=lambda: view_of(progress, monotonic() - began_s), redirect_stdout=False) as live:
         # `Live` has put a stream in the place of stderr that prints above the table.
         configure_logging(settings.logging.model_copy(update={"log_format": "console"}), sys.stderr)
         with _lines_of_spark(settings):
-            yield lambda _, progress: live.update(view_of(progress), refresh=True)
+            yield live.refresh
 
 
 @contextmanager

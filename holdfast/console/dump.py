@@ -96,11 +96,20 @@ def dump(
             for entry in counted:
                 print_json(entry_data(entry), is_line=True)
         else:
-            names = TopicNames(reader.kafka)
-            rows = (_row(entry, names) for entry in counted)
-            print_table(_COLUMNS, rows, rows_measured=0 if follow else _ROWS_MEASURED)
+            print_entries(counted, TopicNames(reader.kafka), rows_measured=0 if follow else _ROWS_MEASURED)
         void = f", of which {counted.void} do not count" if counted.void else ""
         say(f"{counted.total} records{void}.")
+
+
+def print_entries(entries: Iterable[LogEntry], names: TopicNames, rows_measured: int = _ROWS_MEASURED) -> None:
+    """Print records as a table, each as it comes.
+
+    Args:
+        entries: the records.
+        names: of topics.
+        rows_measured: see `print_table`; 0 where nobody knows when the next one comes.
+    """
+    print_table(_COLUMNS, (_row(entry, names) for entry in entries), rows_measured=rows_measured)
 
 
 def entry_data(entry: LogEntry) -> dict[str, object]:

@@ -180,7 +180,7 @@ def history(at_ms: int | None, offset: int | None, follow: bool, as_json: bool, 
     GROUP [TOPIC [PARTITION]] says of which; TOPIC is a name or an id.
     What is no more in the log is taken from the history that the Spark job writes.
     It shows what the log holds, which may include writes whose caller saw a time-out.
-    With --follow and --json each change is a line.
+    With --follow and --json each change is a line. Ctrl-C ends --follow, with exit code 0.
 
     Example: holdfast history orders-workers orders 0 --at 2026-01-31T12:00:00Z --history-dir /var/lib/holdfast/history
     """
@@ -189,10 +189,15 @@ def history(at_ms: int | None, offset: int | None, follow: bool, as_json: bool, 
     if offset is not None and past.wanted.partition is None:
         raise Failure("--offset is one of a topic partition; name GROUP, TOPIC and PARTITION.", Exit.WRONG_USAGE)
     past.warn_before_begin(at_ms)
-    if offset is not None:
-        _tell_story(past, OffsetStory(offset), at_ms, follow, as_json)
-    else:
-        _tell_states(past, at_ms, follow, as_json)
+    try:
+        if offset is not None:
+            _tell_story(past, OffsetStory(offset), at_ms, follow, as_json)
+        else:
+            _tell_states(past, at_ms, follow, as_json)
+    except KeyboardInterrupt:
+        # It is how following ends, and may come while the past is read.
+        if not follow:
+            raise
 
 
 @click.command()

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from holdfast.client import (
     AdminRefused,
@@ -56,8 +57,20 @@ _NEXT_STEPS: Final = {
     "COORDINATOR_NOT_AVAILABLE": "`holdfast status` and `holdfast partitions` show what the node waits for",
 }
 
+
+def _nearest_address(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Return the address that stands behind the command, or else before it; what the environment says comes after both."""
+    nearest: click.Context | None = context
+    while nearest is not None:
+        if nearest.get_parameter_source("address") is ParameterSource.COMMANDLINE:
+            return str(nearest.params.get("address", value))
+        nearest = nearest.parent
+    return value
+
+
 address_option = click.option(
     "--address",
+    callback=_nearest_address,
     envvar="HOLDFAST_ADDRESS",
     show_envvar=True,
     default=ADDRESS_DEFAULT,

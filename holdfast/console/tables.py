@@ -64,7 +64,7 @@ def facts_lines(
         width: as of a table.
         emphasize: makes a name stand out.
     """
-    name_width = max(map(cell_len, facts), default=0)
+    name_width = max(map(_length, facts), default=0)
     for name, value in facts.items():
         parts = value if isinstance(value, (list, tuple)) and value else (value,)
         for index, part in enumerate(parts):
@@ -102,7 +102,7 @@ class _Layout:
         self._columns = columns
         self._width = width
         self._widths = [
-            max(column.width, cell_len(column.title), *(cell_len(row[place]) for row in measured))
+            max(column.width, _length(column.title), *(_length(row[place]) for row in measured))
             for place, column in enumerate(columns)
         ]
         everything = range(len(columns))
@@ -137,7 +137,7 @@ class _Layout:
             return
         line = self._line(row)
         last = self._beside[-1]
-        if self._width is None or cell_len(line) <= self._width or self._columns[last].is_number:
+        if self._width is None or _length(line) <= self._width or self._columns[last].is_number:
             yield line.rstrip()
         else:
             yield from _wrapped(line.removesuffix(row[last]), row[last], self._width)
@@ -158,15 +158,20 @@ class _Layout:
         return sum(self._widths[place] + len(_GAP) for place in self._beside) - len(_GAP) <= self._width
 
 
+def _length(text: str) -> int:
+    """Return how many places of a terminal's line a text takes."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
 def _padded(text: str, width: int, is_number: bool = False) -> str:
-    padding = " " * (width - cell_len(text))
+    padding = " " * (width - _length(text))
     return padding + text if is_number else text + padding
 
 
 def _wrapped(start: str, text: str, width: int | None) -> list[str]:
     """Return the text behind its start, on more lines where a terminal needs them; they are broken at spaces alone."""
-    indent = cell_len(start)
-    if width is None or indent + cell_len(text) <= width or width - indent < _WRAPPED_WIDTH_MIN:
+    indent = _length(start)
+    if width is None or indent + _length(text) <= width or width - indent < _WRAPPED_WIDTH_MIN:
         return [start + text]
     first, *more = textwrap.wrap(text, width - indent, break_long_words=False, break_on_hyphens=False) or [""]
     return [start + first, *(" " * indent + line for line in more)]

@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from holdfast.console.broker import start
 
 from holdfast.broker import (
     FAST_START,
@@ -23,6 +22,7 @@ from holdfast.broker import (
     start_detached,
     stop_detached,
 )
+from holdfast.console.trial.broker import start
 from tests.real.container_kafka import needs_processes
 from tests.waiting import PATIENCE_S, Lines, block_until
 

@@ -6,6 +6,8 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -151,32 +153,41 @@ def test_following_shows_what_comes_until_it_is_interrupted(
     with node_processes(kafka, topic, tmp_path) as make_node:
         node = make_node(**{"share.coordinator.state.topic.num.partitions": 1})
         asyncio.run(node.start())
-        command = [
-            sys.executable,
-            "-m",
-            "holdfast",
-            "dump",
-            topic,
-            "--bootstrap-server",
-            kafka,
-            "--json",
-            "--follow",
-        ]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
-            try:
-                assert following.stdout is not None
-                assert following.stderr is not None
-                lines = Lines(following.stdout)
-                assert json.loads(lines.next())["kind"] == "checkpoint"
-                named = ("--group", "g", "--topic", orders, "--partition", "0", "--address", node.address)
-                done = run("state", "init", *named)
-                assert done.exit_code == Exit.DONE, done.stderr
-                assert json.loads(lines.next())["kind"] == "snapshot"
-                following.send_signal(signal.SIGINT)
-                assert following.wait(PATIENCE_S) == 0
-                assert following.stderr.read() == "2 records.\n"
-            finally:
-                following.kill()
+        named = ("--group", "g", "--topic", orders, "--partition", "0", "--address", node.address)
+        with following_dump(kafka, topic, "--json") as (following, lines):
+            assert json.loads(lines.next())["kind"] == "checkpoint"
+            done = run("state", "init", *named)
+            assert done.exit_code == Exit.DONE, done.stderr
+            assert json.loads(lines.next())["kind"] == "snapshot"
+            assert interrupted(following) == "2 records.\n"
+        with following_dump(kafka, topic) as (following, lines):
+            header, *rows = (lines.next().split() for _ in range(3))
+            assert header[:3] == ["partition", "offset", "time"]
+            assert (
+                run("state", "write", *named, "--batch", "0-9:acknowledged:1", "--beyond-the-end").exit_code
+                == Exit.DONE
+            )
+            assert [row[6] for row in (*rows, lines.next().split())] == ["checkpoint", "snapshot", "update"]
+            assert interrupted(following) == "3 records.\n"
+
+
+@contextmanager
+def following_dump(kafka: str, topic: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], Lines]]:
+    command = [sys.executable, "-m", "holdfast", "dump", topic, "--bootstrap-server", kafka, "--follow", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
+        try:
+            assert following.stdout is not None
+            yield following, Lines(following.stdout)
+        finally:
+            following.kill()
+
+
+def interrupted(following: subprocess.Popen[str]) -> str:
+    """Interrupt a command, and return what it said beside its data."""
+    following.send_signal(signal.SIGINT)
+    assert following.wait(PATIENCE_S) == 0
+    assert following.stderr is not None
+    return following.stderr.read()
 
 
 def test_a_missing_topic_or_partition_is_named(kafka: str, topic: str, new_topic: NewTopicFactory) -> None:

@@ -218,13 +218,16 @@ def test_the_group_reads_the_log_from_its_start_on_before_anything_is_folded_and
     logs.grow(60)
     logs.cut()
     topics = topics_of(logs.config)
+    in_the_log = topics.offsets_to_fold()
     topics.register()
     starts = [log.log_start for log in logs.logs]
     assert any(starts)
     assert logs.committed() == starts
+    assert topics.offsets_to_fold() == in_the_log == sum(topics.ends(2).values()) - sum(starts)
     topics.commit({1: starts[1] + 1})
     topics.register()
     assert logs.committed() == [starts[0], starts[1] + 1]
+    assert topics.offsets_to_fold() == in_the_log - 1
 
 
 def test_the_log_may_be_cut_up_to_a_batch_only_when_spark_will_not_repeat_it(

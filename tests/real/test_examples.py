@@ -175,6 +175,18 @@ async def test_both_examples_read_the_same_snapshots(
     assert said == f"The snapshots of log partitions [{line['log_partition']}] do not suffice; read the log itself.\n"
 
 
+@pytest.mark.parametrize("example", ["read_state.py", "read_snapshots.py"])
+async def test_an_example_names_a_topic_that_is_not_there_in_one_line(
+    kafka: str, topic: str, new_topic: NewTopicFactory, example: str
+) -> None:
+    options = () if example == "read_state.py" else ("--state-topic", new_topic(1))
+    command = (sys.executable, str(EXAMPLES / example), "--bootstrap-server", kafka, "--topic", topic, *options)
+    printed, said = await run(*command, code=1)
+    assert printed == ""
+    assert said.startswith(f"The topic {topic} cannot be read: Broker: Unknown topic or partition.")
+    assert said.count("\n") == 1
+
+
 async def test_the_queries_of_the_page_answer(tmp_path: Path) -> None:
     log = write_log(3, ["write"] * 30)
     stamped = [Stamped(record, BEGIN_MS) for record in log.records]

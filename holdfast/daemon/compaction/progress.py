@@ -39,6 +39,8 @@ class Progress:
     """A run of the job, from the reports of its batches."""
 
     def __init__(self) -> None:
+        #: What the log had beyond the job when the run began; None: not known yet.
+        self.offsets_to_fold: int | None = None
         self.totals = Totals(0, 0, 0, 0, 0, 0, 0)
         self.last: BatchReport | None = None
         self._partitions: dict[int, PartitionReport] = {}

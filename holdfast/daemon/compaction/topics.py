@@ -80,6 +80,19 @@ class Topics:
         """
         return self._list_offsets(range(partition_count), _latest())
 
+    def offsets_to_fold(self) -> int:
+        """Return how many offsets of the log lie between what the group has committed, or the log's start, and its end.
+
+        Raises:
+            CompactionError: Kafka does not say.
+        """
+        described = self.describe(self._config.state_topic)
+        if described is None:
+            return 0
+        starts, ends = self.starts(described[1]), self.ends(described[1])
+        begins = starts | self._progress.fetch_offsets(range(described[1]))
+        return sum(max(0, end - max(begins[number], starts[number])) for number, end in ends.items())
+
     def register(self) -> None:
         """Make the group a reader of the log from its start, wherever it is none yet, so that its owner cuts nothing unread.
 

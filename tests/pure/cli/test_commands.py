@@ -141,6 +141,15 @@ def test_a_node_that_is_not_there_is_named() -> None:
     assert result.stderr.startswith("Error: Nobody can be reached at 127.0.0.1:1")
 
 
+def test_an_address_may_stand_before_the_command_as_well(node: Node) -> None:
+    elsewhere = CliRunner(env={"HOLDFAST_ADDRESS": "127.0.0.1:1"})
+    for command in (["status"], ["partitions"], ["readers", "drop", "audit", "--reason", "gone"]):
+        assert elsewhere.invoke(main, ["--address", node.address, *command]).exit_code == Exit.DONE
+    both = elsewhere.invoke(main, ["--address", "127.0.0.1:2", "status", "--address", node.address])
+    assert both.exit_code == Exit.DONE, both.stderr
+    assert "127.0.0.1:1 " in elsewhere.invoke(main, ["status"]).stderr
+
+
 def test_coordinators_are_found_for_many_keys_at_once(node: Node, run: Run) -> None:
     rows = json.loads(run("find", "g:1:orders:0", "g:1:orders:1", "--json").stdout)
     assert [row["coordinator"] for row in rows] == [node.address] * 2

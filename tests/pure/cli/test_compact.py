@@ -61,6 +61,7 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> Callable[[Job], list[Any]]:
         monkeypatch.setitem(sys.modules, module.__name__, module)
         monkeypatch.setattr(compacting, "_check_environment", lambda: None)
         monkeypatch.setattr(compacting, "_ensure_topic", lambda _: None)
+        monkeypatch.setattr(Topics, "offsets_to_fold", lambda _: 10_008)
         return called
 
     monkeypatch.setenv("PYSPARK_PYTHON", "")  # to be put back in the end
@@ -179,7 +180,9 @@ def test_under_spark_submit_the_master_is_known_already(
     assert "PYSPARK_PYTHON" not in os.environ
 
 
-def test_a_batch_is_a_line_for_people_or_a_report_for_programs(spark: Callable[[Job], list[Any]]) -> None:
+def test_a_batch_is_a_line_for_people_or_a_report_for_programs(
+    spark: Callable[[Job], list[Any]], capfd: pytest.CaptureFixture[str]
+) -> None:
     report = batch(partition(0, cut_at=4), partition(1, stopped_reason="version 9", stopped_offset=8))
 
     def two_batches(on_progress: Callable[[BatchReport], None], _: Event) -> None:
@@ -188,6 +191,7 @@ def test_a_batch_is_a_line_for_people_or_a_report_for_programs(spark: Callable[[
 
     spark(two_batches)
     text = compact()
+    assert capfd.readouterr().err.splitlines()[0] == "Spark starts; 10,008 records wait up to the log's end."
     assert text.stdout.splitlines()[1] == (
         "batch 1: 100 records in 0.50 s (200/s), 18 snapshots, 1 manifests, 5 behind, 40 share partitions, 9.8 KiB in, "
         "2.0 KiB out, ratio 5.0"
@@ -233,6 +237,7 @@ def test_on_a_terminal_a_table_follows_the_run_and_lines_stand_above_it(
     spark(job)
     compacting.compact_until_stopped(compacting.settings_of(None, SETTINGS), once=True, output=compacting.terminal)
     shown, said = capfd.readouterr()
+    assert "records, of 10,008 that waited at the start" in shown
     assert "compaction ratio 5.0" in shown
     assert "the log was cut past the job" in shown + said
     assert "chatter" not in shown + said
@@ -314,9 +319,14 @@ def shown(progress: Progress) -> str:
 
 def test_the_table_follows_the_run() -> None:
     progress = Progress()
-    assert "Spark starts" in shown(progress)
+    assert "The job looks how far it is. 0 s so far." in shown(progress)
+    progress.offsets_to_fold = 0
+    assert "Spark starts; the log has nothing new so far." in shown(progress)
+    progress.offsets_to_fold = 1_000
+    assert "Spark starts; 1,000 records wait up to the log's end." in shown(progress)
     progress.take(batch(lag=dict.fromkeys(range(3), 0)))
     assert "at the end of every log partition" in shown(progress)
+    assert "100  records, of 1,000 that waited at the start" in shown(progress)
     stopped = partition(4, stopped_reason="version 9 is unknown", stopped_offset=77, waiting_count=3)
     progress.take(batch(partition(), stopped, lag=dict(enumerate([0, 4_000, *range(10, 20)]))))
     text = shown(progress)

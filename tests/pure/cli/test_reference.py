@@ -1,10 +1,12 @@
 """Every command is documented: in its own help, with an example that works, and on the page made from it."""
 
+import re
 import shlex
 from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from holdfast.cli import main
 from holdfast.cli_reference import commands, render_reference
@@ -31,6 +33,27 @@ def test_the_example_of_a_command_is_one_line_that_it_understands(path: str) -> 
     assert words[: len(own_name)] == own_name
     # A command keeps the names of its help option as its first context has them.
     command.make_context(path, words[len(own_name) :], parent=click.Context(main, **main.context_settings))
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_list_of_commands_has_whole_sentences(width: int) -> None:
+    for path, command in COMMANDS.items():
+        if isinstance(command, click.Group):
+            context = click.Context(command, info_name=path, terminal_width=width, max_content_width=width)
+            told = " ".join(command.get_help(context).split())
+            for inner in command.commands.values():
+                assert inner.short_help, inner.name
+                assert inner.short_help in told, f"{path} at {width} columns"
+
+
+def test_what_the_page_says_of_completion_completes() -> None:
+    shells = re.findall(r"_HOLDFAST_COMPLETE=(\w+)_source holdfast", render_reference())
+    assert shells == ["bash", "zsh", "fish"]
+    for shell in shells:
+        script = CliRunner().invoke(main, prog_name="holdfast", env={"_HOLDFAST_COMPLETE": f"{shell}_source"}).stdout
+        assert f"_HOLDFAST_COMPLETE={shell}_complete" in script
+    asked = {"_HOLDFAST_COMPLETE": "bash_complete", "COMP_WORDS": "holdfast part", "COMP_CWORD": "1"}
+    assert CliRunner().invoke(main, prog_name="holdfast", env=asked).stdout == "plain,partitions\n"
 
 
 #: Options that say what a setting of the node says too.

@@ -67,7 +67,7 @@ def test_a_wrong_property_of_the_kafka_client_is_a_wrong_setting_although_no_bro
     settings = {"kafka.bootstrap.servers": "127.0.0.1:1", "listen": "127.0.0.1:0", "kafka.foo.bar": 1}
     flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     ended = subprocess.run(
-        [sys.executable, "-m", "holdfast.cli", "serve", *flags],
+        [sys.executable, "-m", "holdfast", "serve", *flags],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -145,7 +145,7 @@ def test_a_node_on_a_terminal_speaks_to_people_and_outlives_sighup(tmp_path: Pat
             if select.select([ours], [], [], 0.1)[0]:
                 said += os.read(ours, 65_536)
 
-    command = [sys.executable, "-m", "holdfast.cli", "serve", "--config", str(config)]
+    command = [sys.executable, "-m", "holdfast", "serve", "--config", str(config)]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=its, stderr=its) as node:
         try:
             read_until(b" listening  ")
