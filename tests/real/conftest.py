@@ -14,20 +14,21 @@ from tests.waiting import PATIENCE_S
 __all__ = ["kafka", "new_topic", "topic"]
 
 #: The files that take longest: whoever begins with one of them last keeps all others waiting in the end.
+#: Those with Spark and those with brokers of their own in turn, so that three do not start Spark at once.
 LONGEST_FIRST: Final = (
     "test_compaction",
-    "test_job_failures",
     "test_broker_restarts",
-    "test_compaction_kill",
+    "test_job_failures",
     "test_leader_moves",
-    "test_standalone_spark",
+    "test_compaction_kill",
     "test_broker",
-    "test_examples",
-    "test_snapshot_job",
-    "test_freeze",
+    "test_standalone_spark",
     "test_attacks",
-    "test_damaged_fold",
+    "test_examples",
+    "test_freeze",
+    "test_snapshot_job",
     "test_node",
+    "test_damaged_fold",
 )
 #: Files whose tests print figures, which are shown in the end.
 TOLD: Final = ("test_kill", "test_freeze", "test_compaction_kill", "test_broker_restarts")

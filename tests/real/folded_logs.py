@@ -142,6 +142,12 @@ class FoldedLogs:
             run(config or self.config, topics_of(config or self.config), once=True, on_progress=reports.append)
         return reports
 
+    def end_spark(self) -> None:
+        """Let the next fold start Spark, as a job does that is started with other settings."""
+        session = SparkSession.getActiveSession()
+        assert session is not None
+        session.stop()
+
     def state_topic_id(self) -> bytes:
         """Return the id of the state topic."""
         found = topics_of(self.config).describe(self.config.state_topic)

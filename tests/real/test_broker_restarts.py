@@ -45,7 +45,7 @@ WRITERS: Final = 8
 #: Answers between two restarts; a broker's end comes in the midst of writes.
 ANSWERS: Final = 50
 #: Of each writer, after an answer; brokers have to start on the same processors.
-PAUSE_MS: Final = int(os.environ.get("PAUSE_MS", "10"))
+PAUSE_MS: Final = int(os.environ.get("PAUSE_MS", "50"))
 #: Bounds that a test waits for, and no machine is too slow for.
 COME_BACK_S: Final = PATIENCE_S
 SILENCE_MAX_MS: Final = 2_000

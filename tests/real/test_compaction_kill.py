@@ -42,7 +42,7 @@ pytestmark = pytest.mark.real
 JOB_KILLS = int(os.environ.get("JOB_KILLS", "1"))
 DAEMON_KILLS = int(os.environ.get("DAEMON_KILLS", "1"))
 #: Of each writer, after an answer: Spark starts on the same processors.
-PAUSE_MS = int(os.environ.get("PAUSE_MS", "20"))
+PAUSE_MS = int(os.environ.get("PAUSE_MS", "100"))
 LOG_PARTITIONS = 4
 #: A kill comes after this many more answers, at least and at most.
 ANSWERS_BEFORE_KILL = (100, 1_500)

@@ -42,7 +42,7 @@ WRITE_TIMEOUT_S = 5.0
 #: Answers that each writer must get before and after each move.
 ENOUGH = 10
 #: Of each writer, after an answer: brokers have to start on the same processors.
-PAUSE_S = int(os.environ.get("PAUSE_MS", "10")) / 1_000
+PAUSE_S = int(os.environ.get("PAUSE_MS", "50")) / 1_000
 
 #: What a daemon may say while its log cannot be reached; a client tries again.
 RETRIABLE = {
