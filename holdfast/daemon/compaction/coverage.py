@@ -63,10 +63,21 @@ class Coverage:
         self.covered = dict(covered)
         self._told = list(told)
 
+    def begin_at(self, starts: Mapping[int, int]) -> dict[int, int]:
+        """Let log partitions of which the history says nothing begin where the log starts; returns those, with these offsets.
+
+        Said before anything is read, it makes a gap of what is cut off behind it, also for another job that begins later.
+        """
+        begins = {
+            log_partition: offset for log_partition, offset in starts.items() if log_partition not in self.covered
+        }
+        self.covered |= begins
+        return begins
+
     def gaps(self, read: Mapping[int, Sequence[Stretch]]) -> list[Gap]:
         """Return the gaps that a batch comes upon, which read these stretches, offsets ascending.
 
-        A history that has nothing of a log partition begins with the batch; that is no gap.
+        A log partition of which nothing was said begins with the batch; that is no gap.
         """
         found = []
         for log_partition, stretches in read.items():

@@ -62,6 +62,18 @@ class HistoryWriter:
         """
         return self._coverage.lags(folded, starts)
 
+    def begin(self, starts: Mapping[int, int]) -> None:
+        """Say of each log partition of which the history says nothing that it begins here.
+
+        Args:
+            starts: where each log partition starts.
+
+        Raises:
+            OSError: the file system refuses.
+        """
+        if self._coverage.begin_at(starts):
+            self._covered_files.write(f"{self._job}-begins-{self._run}", self._coverage.covered)
+
     def write(self, changes: DataFrame, batch_id: int, row_count: int, read: Mapping[int, Sequence[Stretch]]) -> int:
         """Write what the history does not have of a batch, and the gaps in front of it; returns how many gaps there are.
 

@@ -250,6 +250,7 @@ class _Job:
                 # Until it has read them again, nobody may cut the records off that the history lacks.
                 self._topics.commit(starts)
                 writer = HistoryWriter(self._spark, config.history_dir, state_topic_id, own)
+            writer.begin(starts)
         sink = Sink(
             config,
             self._topics,

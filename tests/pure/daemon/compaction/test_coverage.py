@@ -145,7 +145,7 @@ class World:
         self.history = History()
         self.jobs = [Job(f"job{number}") for number in range(job_count)]
         self.keeps_history = True
-        #: The first offset that a job read for a history in which it found nothing.
+        #: Where the log began for the job that found nothing in the history.
         self.first: int | None = None
         #: Offsets that may be there once per job: two had them at the same time.
         self.shared: set[int] = set()
@@ -225,6 +225,9 @@ class World:
         folded = {} if job.folded is None else {0: job.folded}
         if job.keeps_history and job.coverage.lags(folded, {0: self.start}):
             job.folded = None
+        if job.keeps_history and (begins := job.coverage.begin_at({0: self.start})):
+            self.first = begins[0]
+            self._say_covered(job)
 
     def _read(self, job: Job) -> None:
         position = max(self.start, job.folded or 0)
@@ -240,8 +243,6 @@ class World:
             job.folded = offsets[-1] + 1
             return
         job.coverage.raise_to(job.covered_files.read() or {})
-        if not job.coverage.covered:
-            self.first = max(offsets[0], self.first or 0)
         stretches = {0: find_stretches(offsets, offsets)}
         known = job.coverage.known(stretches)
         rows = [
@@ -258,10 +259,13 @@ class World:
     def _write(self, job: Job, batch: Batch) -> None:
         self.history.rows += batch.rows
         job.coverage.add(batch.stretches)
-        self._files_written += 1
-        job.covered_files.write(f"{job.name}-{self._files_written}", job.coverage.covered)
+        self._say_covered(job)
         job.folded = batch.stretches[0][-1].end
         job.batch = None
+
+    def _say_covered(self, job: Job) -> None:
+        self._files_written += 1
+        job.covered_files.write(f"{job.name}-{self._files_written}", job.coverage.covered)
 
 
 MOVES = (
@@ -298,6 +302,23 @@ def test_each_change_is_told_once_by_each_job_that_had_it_at_a_time_or_lies_in_a
         assert {offset for offset, count in changes.items() if count > 1} <= world.shared
         assert max(changes.values(), default=1) <= 1 or job_count > 1
         assert move is World.recreate or world.covered() >= covered
+
+
+def test_two_jobs_that_begin_a_history_while_the_log_is_cut_leave_a_gap_that_is_told() -> None:
+    world = World(Random(1), 2)
+    early, late = world.jobs
+    world.first, world.end = 0, 10
+    world._begin(early)
+    early.batch = Batch({0: [Stretch(0, 3, 0)]}, [Row(offset, is_gap=False) for offset in range(3)])
+    world.start = 6
+    world._begin(late)
+    late.coverage.raise_to(late.covered_files.read() or {})
+    stretches = {0: [Stretch(6, 10, 6)]}
+    gaps = [Row(gap.end, is_gap=True) for gap in late.coverage.gaps(stretches)]
+    world._write(late, Batch(stretches, [*(Row(offset, is_gap=False) for offset in range(6, 10)), *gaps]))
+    world._write(early, early.batch)
+    assert list(missing(world)) == []
+    assert gaps == [Row(6, is_gap=True)]
 
 
 @given(st.lists(st.sampled_from(MOVES), max_size=60), st.randoms(use_true_random=False))
