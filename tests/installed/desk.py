@@ -106,6 +106,8 @@ class Desk:
         """Press Ctrl-C in every terminal that something runs in, the last one first; each must end well."""
         while self._busy:
             terminal, command = self._busy.pop()
+            if not terminal.is_busy():
+                continue  # It ended by itself, which is a problem of its block.
             terminal.interrupt()
             ended = terminal.wait(command)
             if ended.code != 0:
