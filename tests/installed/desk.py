@@ -15,14 +15,17 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from holdfast.client import ClientError, connect
+from holdfast.daemon.config import KNOWN
 from tests.installed.environment import ROOT, Environment
 from tests.installed.terminal import Terminal
 from tests.pure.docs.blocks import Block, blocks_of, is_like, reaches_outside, steps_of
-from tests.real.nodes import ONE_TRY, topic_id_of
+from tests.real.nodes import ONE_TRY, PATIENT, topic_id_of
 from tests.waiting import PATIENCE_S, block_until
 
 _RUNS_A_NODE = re.compile(r"\bholdfast (serve|dev)\b")
 _NEVER_ENDS = re.compile(r"\bholdfast (serve|dev)\b|--follow\b")
+#: What keeps a busy machine from deciding what a node or a job does.
+_PATIENCE: Final = {**PATIENT, "snapshots.worker.start.attempts.max": 100}
 #: What `holdfast dev` makes unless told otherwise.
 _TOPIC_OF_DEV: Final = "orders"
 #: A node for pages that begin where another page left one, but that stopped.
@@ -66,7 +69,8 @@ class Desk:
         self._windows = ExitStack()
         self._terminal: Terminal | None = None
         #: Of every terminal; what a page makes in the place for temporary files goes with the test.
-        self._variables = environment.variables() | {"TMPDIR": str(directory)}
+        patience = {KNOWN[name].variable: str(value) for name, value in _PATIENCE.items()}
+        self._variables = environment.variables() | patience | {"TMPDIR": str(directory)}
         self._busy: list[tuple[Terminal, str]] = []
         for name in _OF_THE_CLONE:
             copytree(ROOT / name, environment.place / name)
@@ -102,6 +106,8 @@ class Desk:
         """Press Ctrl-C in every terminal that something runs in, the last one first; each must end well."""
         while self._busy:
             terminal, command = self._busy.pop()
+            if not terminal.is_busy():
+                continue  # It ended by itself, which is a problem of its block.
             terminal.interrupt()
             ended = terminal.wait(command)
             if ended.code != 0:

@@ -20,6 +20,8 @@ from tests.waiting import SPARK_PATIENCE_S, block_until
 
 #: What a page is written for.
 _LINES, _COLUMNS = 40, 100
+#: How long a shell that ended may have something on its way to the screen, if something else holds on to that.
+_LAST_WORDS_S: Final = 10.0
 #: Of the line that says that a command ended.
 _MARK_SIZE_MAX: Final = 80
 _ESCAPES: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]")
@@ -43,6 +45,7 @@ class Terminal:
             cwd=directory,
             env={**variables, "TERM": "xterm", "NO_COLOR": "1"},
             stdin=subprocess.PIPE,
+            bufsize=0,
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
@@ -65,8 +68,9 @@ class Terminal:
         assert not self.is_busy(), "the terminal is busy with another command"
         assert self._shell.stdin is not None
         self._mark, self._begin = uuid.uuid4().hex, len(self._said)
-        self._shell.stdin.write(f"{{ {command}\n}} </dev/null\nprintf '\\n{self._mark} %d\\n' \"$?\"\n".encode())
-        self._shell.stdin.flush()
+        self._shell.stdin.write(
+            f"{{ {_with_its_exit_code(command)}\n}} </dev/null\nprintf '\\n{self._mark} %d\\n' \"$?\"\n".encode()
+        )
 
     def wait(self, what: str) -> Ended:
         """Wait for the end of the command that was typed last.
@@ -75,6 +79,8 @@ class Terminal:
             AssertionError: it did not end in time.
         """
         block_until(lambda: self._ended() or self._shell.poll() is not None, f"the end of {what}", SPARK_PATIENCE_S)
+        if self._shell.poll() is not None:
+            self._reader.join(_LAST_WORDS_S)
         ended = self._ended()
         assert ended is not None, f"the shell ended:\n{self.said()}"
         return ended
@@ -93,7 +99,7 @@ class Terminal:
 
     def close(self) -> None:
         """Close the window; what still runs in it is killed."""
-        if self.is_busy():
+        if self.is_busy() and self._shell.poll() is None:
             os.killpg(self._shell.pid, signal.SIGKILL)
         assert self._shell.stdin is not None
         self._shell.stdin.close()
@@ -112,3 +118,10 @@ class Terminal:
                 self._said += os.read(self._screen, 65536)
         except OSError:
             os.close(self._screen)
+
+
+def _with_its_exit_code(command: str) -> str:
+    """Return a command that fails where one inside of an `export` fails; bash would not say so."""
+    if not command.startswith("export "):
+        return command
+    return f"set -a\n{command.removeprefix('export ')}\ncode=$?; set +a; (exit $code)"

@@ -111,7 +111,7 @@ def reaches_outside(command: str) -> bool:
 
 #: What may differ between a page and a run; all else, words and small numbers, is to be as shown.
 _PLACES: Final = (
-    (r"…|\.\.\.|‹[^›]*›", r".*?"),  # left out
+    (r"\s*(?:…|\.\.\.|‹[^›]*›)\s*", r".*?"),  # left out, if there is anything
     (r"(?<![\w-])[\w-]{22}(?![\w-])", r"[\w-]{22}"),  # the id of a topic
     (r"\d{4}-\d\d-\d\d", r"\d{4}-\d\d-\d\d"),
     (r"\d\d:\d\d:\d\d(?:\.\d+)?", r"\d\d:\d\d:\d\d(?:\.\d+)?"),

@@ -167,6 +167,7 @@ def test_a_console_block_is_taken_apart() -> None:
         ("Done.", "Done. And more.", False),
         ("Done.…", "Done. And more.", True),
         ("a … d", "a\nb\nc\nd", True),
+        ("…\nb\n… in all", "b\nc\n2 in all", True),
         ("offset 10", "offset 11", False),
         ("took 10 ms", "took 1,312 ms", True),
         ("lag 0.5", "lag 12.25", True),
