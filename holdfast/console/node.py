@@ -9,8 +9,8 @@ import click
 
 from holdfast.console.options import address_option, admin, dry_run_option, json_option
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.console.output import print_facts, print_json, print_rows, print_table, rounded, say
-from holdfast.console.tables import Column
+from holdfast.console.output import print_facts, print_json, print_rows, print_table, say
+from holdfast.console.tables import Column, rounded
 from holdfast.records.admin import reason_problem
 
 _PARTITION_COLUMNS: Final = {
