@@ -69,14 +69,6 @@ def print_rows(columns: Mapping[str, Column], rows: Iterable[Mapping[str, object
     print_table(list(columns.values()), ([row[name] for name in columns] for row in rows))
 
 
-def rounded(number: float) -> float:
-    """Return a measured number without digits that say nothing: to thousandths, or where it is below 1 to three digits."""
-    if isinstance(number, int):
-        return number
-    found = round(number, 3) if abs(number) >= 1 else float(f"{number:.3g}")
-    return int(found) if found.is_integer() else found
-
-
 def batch_data(batch: StateBatch) -> dict[str, object]:
     """Return a state batch for JSON."""
     return {

@@ -158,10 +158,12 @@ def show(keys: Sequence[str], at_offset: int | None, as_json: bool, topics: Topi
     if as_json:
         print_json(found)
     else:
-        for index, data in enumerate(found):
+        for index, (text, data) in enumerate(zip(keys, found, strict=True)):
             if index:
                 click.echo()
-            print_facts({name.replace("_", " "): value for name, value in data.items() if name != "state"})
+            facts = {name.replace("_", " "): value for name, value in data.items() if name != "state"}
+            # As it was asked for: with the name of its topic.
+            print_facts(facts | {"share partition": text})
             if data["state"] is not None:
                 print_facts(state_facts(data["state"]))
     if missing := [data["share_partition"] for data in found if data["covered_offset"] is None]:

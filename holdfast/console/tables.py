@@ -80,7 +80,15 @@ def cell_text(value: object) -> str:
         return _NOTHING
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return escaped(str(value))
+    return escaped(str(rounded(value) if isinstance(value, float) else value))
+
+
+def rounded(number: float) -> float:
+    """Return a measured number without digits that say nothing: to thousandths, or where it is below 1 to three digits."""
+    if isinstance(number, int):
+        return number
+    found = round(number, 3) if abs(number) >= 1 else float(f"{number:.3g}")
+    return int(found) if found.is_integer() else found
 
 
 def escaped(text: str) -> str:

@@ -1,5 +1,8 @@
 """Tables: a line for each row where there is room, a chosen form where not, and nothing cut or broken in a word."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -120,7 +123,8 @@ def test_a_name_is_shown_as_it_is_and_what_would_act_on_a_terminal_by_its_escape
 
 
 def test_values_are_shown_as_people_say_them() -> None:
-    assert [cell_text(value) for value in (None, True, False, 5_015, 0.18)] == ["-", "yes", "no", "5015", "0.18"]
+    values = (None, True, False, 5_015, 503.0, 0.1800468122, 6.00000000008, 1_234_567.891_2)
+    assert [cell_text(each) for each in values] == ["-", "yes", "no", "5015", "503", "0.18", "6", "1234567.891"]
 
 
 def test_facts_are_wrapped_beside_their_names_and_parts_have_lines_of_their_own() -> None:
@@ -137,3 +141,21 @@ def test_facts_are_wrapped_beside_their_names_and_parts_have_lines_of_their_own(
         "               10",
     ]
     assert list(facts_lines(facts, None))[1] == "why not ready  no broker answers, for 20 s; asked broker 1"
+
+
+PRINT_A_TABLE = "from holdfast.console.output import print_table; print_table(['group', 'about'], [('a', 'word')])"
+
+
+@pytest.mark.parametrize(("no_color", "title"), [("", b"\x1b[1mgroup  about\x1b[0m"), ("1", b"group  about")])
+def test_titles_stand_out_on_a_terminal_unless_no_color_is_wanted(no_color: str, title: bytes) -> None:
+    ours, terminal = os.openpty()
+    try:
+        environment = os.environ | {"COLUMNS": "40", "TERM": "xterm", "NO_COLOR": no_color}
+        subprocess.run([sys.executable, "-c", PRINT_A_TABLE], stdout=terminal, env=environment, check=True)
+        told = b""
+        while b"word" not in told:
+            told += os.read(ours, 10_000)
+    finally:
+        os.close(terminal)
+        os.close(ours)
+    assert told.splitlines()[0] == title
