@@ -89,7 +89,9 @@ def running_node() -> Iterator[Node]:
     thread.start()
     node = Node()
     alarmed = PARTITION | {"partition": 1, "state": "failed", "failure": "records are missing", "is_alarmed": True}
-    serving = serve(commands=node.commands([PARTITION, alarmed]))
+    closed = {"state": "closed", "failure": "node 2 serves it", "is_alarmed": False}
+    left = [PARTITION | closed | {"partition": number} for number in (2, 3)]
+    serving = serve(commands=node.commands([PARTITION, alarmed, *left]))
 
     def in_loop(awaitable: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(awaitable, loop).result(PATIENCE_S)
