@@ -158,8 +158,8 @@ def partitions(context: click.Context, why_not_pruned: bool, as_json: bool, addr
         elif row["failure"]:
             same.setdefault((row["state"], row["failure"]), []).append(row["partition"])
     for (state, failure), numbers in same.items():
-        which = f"{numbers[0]} is" if len(numbers) == 1 else f"{', '.join(map(str, numbers))} are"
-        say(f"Partition {which} {state}: {failure}.")
+        which = f"Partition {numbers[0]} is" if len(numbers) == 1 else f"Partitions {', '.join(map(str, numbers))} are"
+        say(f"{which} {state}: {failure}.")
 
 
 def _print_why_not_pruned(told: Sequence[Mapping[str, Any]], as_json: bool) -> None:

@@ -101,7 +101,9 @@ def running_node() -> Iterator[Node]:
     """Give a node that listens on loopback."""
     node = Node()
     alarmed = PARTITION | {"partition": 1, "state": "failed", "failure": "records are missing", "is_alarmed": True}
-    with served_in_thread(serve(commands=node.commands([PARTITION, alarmed]))) as served:
+    closed = {"state": "closed", "failure": "node 2 serves it", "is_alarmed": False}
+    left = [PARTITION | closed | {"partition": number} for number in (2, 3)]
+    with served_in_thread(serve(commands=node.commands([PARTITION, alarmed, *left]))) as served:
         node.address, node.service = served.address, served.service
         yield node
 

@@ -180,10 +180,13 @@ def test_a_group_id_is_shown_as_it_is_but_for_what_would_act_on_a_terminal(run: 
 def test_partitions_are_listed_and_an_alarm_names_its_way_out(run: Run) -> None:
     listed = run("partitions")
     assert listed.stdout.splitlines()[1].split() == ["0", "active", "1", "4", "21", "20", "3", "2"]
-    assert "`holdfast partitions accept 1 --reason …` ends the alarm" in listed.stderr
+    assert listed.stderr.splitlines() == [
+        "Partition 1 is failed: records are missing; `holdfast partitions accept 1 --reason …` ends the alarm.",
+        "Partitions 2, 3 are closed: node 2 serves it.",
+    ]
     assert json.loads(run("partitions", "--json").stdout)[0] == PARTITION
     reasons = run("partitions", "--why-not-pruned").stdout.splitlines()
-    assert len(reasons) == 3
+    assert len(reasons) == 5
     assert reasons[1].endswith("100 of 900 bytes are dead")
 
 
