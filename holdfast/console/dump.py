@@ -12,7 +12,7 @@ import click
 
 from holdfast.console.interrupts import set_by
 from holdfast.console.log_reader import LogEntry, LogReader, Wanted
-from holdfast.console.options import json_option, kafka_options, kafka_properties
+from holdfast.console.options import INT64_MAX, OFFSET, PARTITION, json_option, kafka_options, kafka_properties
 from holdfast.console.output import batch_data, batch_text, print_json, print_table, say, time_text
 from holdfast.console.tables import Column
 from holdfast.console.topic_names import TopicNames
@@ -59,11 +59,11 @@ class TimeType(click.ParamType[int]):
 @click.command()
 @click.argument("topic")
 @kafka_options
-@click.option("--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this log partition.")
-@click.option("--from-offset", type=click.IntRange(min=0), default=0, help="Leave out the records before.")
+@click.option("--partition", "partitions", type=PARTITION, multiple=True, help="Only this log partition.")
+@click.option("--from-offset", type=OFFSET, default=0, help="Leave out the records before.")
 @click.option("--from-time", type=TimeType(), default=0, help="Leave out the records before (ISO 8601, or ms).")
 @click.option("--kind", "kinds", type=click.Choice(_KINDS), multiple=True, help="Only records of this kind.")
-@click.option("--limit", type=click.IntRange(min=1), help="At most so many records.")
+@click.option("--limit", type=click.IntRange(1, INT64_MAX), help="At most so many records.")
 @click.option("--follow", is_flag=True, help="Go on with what comes, until interrupted.")
 @json_option
 def dump(

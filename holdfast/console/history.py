@@ -14,6 +14,8 @@ from holdfast.console.history_states import Change, Known, OffsetStory, StatesAt
 from holdfast.console.interrupts import set_by
 from holdfast.console.log_reader import LogReader
 from holdfast.console.options import (
+    OFFSET,
+    PARTITION,
     STATE_TOPIC_DEFAULT,
     json_option,
     kafka_options,
@@ -93,7 +95,7 @@ def _asking_the_past(command: Callable[..., None]) -> Callable[..., None]:
     """Add the arguments and options that name share partitions, history and log; the command gets `past` in their place."""
 
     @click.argument("topic", required=False)
-    @click.argument("partition", type=click.IntRange(min=0), required=False)
+    @click.argument("partition", type=PARTITION, required=False)
     @click.option(
         "--history-dir",
         envvar="HOLDFAST_SNAPSHOTS_HISTORY_DIR",
@@ -168,7 +170,7 @@ def _asking_the_past(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--at", "at_ms", type=TimeType(), help="As it was then (ISO 8601, or ms); otherwise as it is now.")
 @click.option(
     "--offset",
-    type=click.IntRange(min=0),
+    type=OFFSET,
     help="What happened to this offset of the topic partition, change by change.",
 )
 @click.option("--follow", is_flag=True, help="Go on with what comes, until interrupted.")

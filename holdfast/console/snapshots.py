@@ -9,6 +9,8 @@ import click
 
 from holdfast.console.kafka_reader import KafkaReader
 from holdfast.console.options import (
+    OFFSET,
+    PARTITION,
     SNAPSHOT_TOPIC_DEFAULT,
     json_option,
     kafka_options,
@@ -42,7 +44,7 @@ _VERIFY_COLUMNS: Final = {
     "open_question": Column("open question", is_detail=True),
 }
 
-_partitions_argument = click.argument("only", nargs=-1, type=click.IntRange(min=0), metavar="[PARTITION]...")
+_partitions_argument = click.argument("only", nargs=-1, type=PARTITION, metavar="[PARTITION]...")
 
 
 class Topics(NamedTuple):
@@ -146,7 +148,7 @@ def list_snapshots(only: Sequence[int], as_json: bool, topics: Topics) -> None:
 
 @snapshots.command()
 @click.argument("keys", nargs=-1, required=True, metavar="GROUP:TOPIC:PARTITION...")
-@click.option("--at-offset", type=click.IntRange(min=0), help="The newest entry at or before this offset of the log.")
+@click.option("--at-offset", type=OFFSET, help="The newest entry at or before this offset of the log.")
 @json_option
 @_reading
 def show(keys: Sequence[str], at_offset: int | None, as_json: bool, topics: Topics) -> None:

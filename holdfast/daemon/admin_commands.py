@@ -166,7 +166,7 @@ class AdminCommands:
 
         behind = told["behind"]
         loss = f"{'what' if behind is None else f'{behind} offsets that'} {group} has not read yet may be pruned"
-        is_loss = told["state"] != "dropped" and behind != 0
+        is_loss = told["state"] not in ("dropped", "not started") and behind != 0
         return Plan(carry_out, {"state": told["state"]}, {"state": "dropped"}, (loss,) if is_loss else ())
 
     def _preview_decision(self, arguments: Arguments) -> dict[str, Any]:

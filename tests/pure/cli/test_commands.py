@@ -126,6 +126,17 @@ def test_an_error_of_the_coordinator_is_one_sentence_with_the_next_step(node: No
         (("serve", "--set", "listen"), "is not NAME=VALUE"),
         (("serve", "--set", "no_such_setting=1", "--set", "kafka.bootstrap.servers=x:1"), "is no setting"),
         (("dump", "t", "--from-time", "yesterday"), "is no time"),
+        (("dump", "t", "--limit", str(1 << 63)), "'--limit': 9223372036854775808 is not in the range"),
+        (("dump", "t", "--from-offset", str(1 << 63)), "'--from-offset': 9223372036854775808 is not in the range"),
+        (("dump", "t", "--partition", str(1 << 31)), "'--partition': 2147483648 is not in the range"),
+        (("history", "g", "t", str(1 << 31), "--history-dir", "h"), "'[PARTITION]': 2147483648 is not in the range"),
+        (("history", "g", "t", "0", "--offset", str(1 << 63)), "'--offset': 9223372036854775808 is not in the range"),
+        (("snapshots", "list", str(1 << 31)), "2147483648 is not in the range"),
+        (
+            ("snapshots", "show", "g:t:0", "--at-offset", str(1 << 63)),
+            "'--at-offset': 9223372036854775808 is not in the",
+        ),
+        (("partitions", "take", str(1 << 31)), "'PARTITION': 2147483648 is not in the range"),
     ],
 )
 def test_a_wrong_argument_is_named(run: Run, arguments: tuple[str, ...], what: str) -> None:
