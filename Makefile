@@ -37,7 +37,7 @@ $(READY): requirements.lock pyproject.toml
 	@touch $(READY)
 
 $(COMPILED)/ready: $(READY) setup.py $(shell find holdfast -name __pycache__ -prune -o -print)
-	@echo "Compiling the hot path"
+	@echo "Compiling the hot path, which takes some minutes"
 	@rm -rf build/lib* build/bdist* build/wheel $(COMPILED)
 	@COMPILE_HOLDFAST=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir build/wheel .
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(COMPILED) build/wheel/*.whl
