@@ -48,7 +48,7 @@ build/sources: FORCE
 	@cmp --quiet $@.now $@ || cp $@.now $@
 
 $(COMPILED)/ready: $(READY) setup.py build/sources $(SOURCES)
-	@echo "Compiling the hot path"
+	@echo "Compiling the hot path, which takes some minutes"
 	@rm -rf build/lib* build/bdist* build/wheel $(COMPILED)
 	@MYPY_CACHE_DIR=$(CURDIR)/build/mypy_cache COMPILE_HOLDFAST=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir build/wheel .
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(COMPILED) build/wheel/*.whl

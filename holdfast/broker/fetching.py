@@ -21,7 +21,7 @@ from holdfast.distribution import how_to_install
 
 _PLAIN_PROGRESS_EVERY: Final = 20
 #: In a line of Ivy or of mvn: a jar has come.
-_COME: Final = ("[SUCCESSFUL ]", ".jar (")
+_COME: Final = ("[SUCCESSFUL ]", "] Copying ")
 _PROBLEMS: Final = ("UNRESOLVED", "[FAILED", "ERROR")
 
 _POM: Final = (
