@@ -19,6 +19,11 @@ With `--json` it is JSON (`holdfast dump` prints one object a line).
 Commands that read Kafka or the history themselves learn of brokers, topics and places from the variables of a node's settings,
 as in `HOLDFAST_KAFKA_BOOTSTRAP_SERVERS`. Of two variables the first that is set counts, and an option counts more than either.
 
+A table fits the terminal it is printed on.
+Where there is little room, long cells go to a line of their own, and then some columns are left out.
+In a pipe or a file each row is one line with all of its columns; `--json` has more.
+Characters of names that would act on a terminal are shown by their escapes, and `NO_COLOR` is honoured.
+
 ## Commands that change something
 
 They look first and show what the change makes of it, before → after, as the node decides it; `--dry-run` ends there.
@@ -35,16 +40,12 @@ Writes under the same epochs are combined with it.
 `init` and `delete` have no epoch of what was seen to send: what they replace may be newer than what was shown.
 Afterwards they tell what is there then, and say so where it is not what was shown before.
 The protocol refuses only epochs that are too low, as Apache Kafka does; that `write` refuses higher ones is the tool's own.
-A table fits the terminal it is printed on.
-Where there is little room, long cells go to a line of their own, and then some columns are left out.
-In a pipe or a file each row is one line with all of its columns; `--json` has more.
-Characters of names that would act on a terminal are shown by their escapes, and `NO_COLOR` is honoured.
 
 ## Completion
 
 The shell completes commands and options after one of these lines in its own start-up file:
 
-```bash
+```text
 eval "$(_HOLDFAST_COMPLETE=bash_source holdfast)"   # ~/.bashrc
 eval "$(_HOLDFAST_COMPLETE=zsh_source holdfast)"    # ~/.zshrc
 _HOLDFAST_COMPLETE=fish_source holdfast | source    # ~/.config/fish/config.fish

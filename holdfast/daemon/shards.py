@@ -282,7 +282,11 @@ class Shards:
         """Return how many log partitions do not serve, in which states, what the first failure says, and who took some over."""
         counts = Counter(partition.state for partition in self.partitions() if partition.state is not State.ACTIVE)
         states = ", ".join(f"{count} {state.value}" for state, count in counts.items())
-        untold = [held for held in self.partitions() if held.state is not State.ACTIVE and held.failure]
+        untold = [
+            held
+            for held in self.partitions()
+            if held.state is not State.ACTIVE and held.failure and find_winner(held) is None
+        ]
         failed = min(untold, key=lambda held: held.state is not State.FAILED, default=None)
         why = "" if failed is None else f"; log partition {failed.index}: {failed.failure}"
         for winner in self.superseded_by():

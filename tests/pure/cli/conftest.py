@@ -57,6 +57,7 @@ class Node:
             "readers-drop": lambda _: "the log is pruned past audit until it commits again",
             "resolve-topic": _resolve,
             "share-partitions": lambda arguments: self.answers["share-partitions"](arguments),
+            "state-preview": lambda arguments: self.answers["state-preview"](arguments),
             "topic-ends": lambda arguments: self.answers["topic-ends"](arguments),
             "decision-preview": lambda _: {"before": self.before, "after": self.after, "data_lost": self.data_lost},
         }

@@ -154,6 +154,7 @@ def test_a_node_that_is_not_there_is_named() -> None:
 
 def test_an_address_may_stand_before_the_command_as_well(node: Node) -> None:
     elsewhere = CliRunner(env={"HOLDFAST_ADDRESS": "127.0.0.1:1"})
+    node.before, node.after = {"state": "silent"}, {"state": "dropped"}
     for command in (["status"], ["partitions"], ["readers", "drop", "audit", "--reason", "gone"]):
         assert elsewhere.invoke(main, ["--address", node.address, *command]).exit_code == Exit.DONE
     both = elsewhere.invoke(main, ["--address", "127.0.0.1:2", "status", "--address", node.address])
@@ -181,7 +182,10 @@ def test_coordinators_are_found_for_many_keys_at_once(node: Node, run: Run) -> N
         ("clear\x1b[2Jscreen", "clear\\x1b[2Jscreen"),
     ],
 )
-def test_a_group_id_is_shown_as_it_is_but_for_what_would_act_on_a_terminal(run: Run, group: str, shown: str) -> None:
+def test_a_group_id_is_shown_as_it_is_but_for_what_would_act_on_a_terminal(
+    node: Node, run: Run, group: str, shown: str
+) -> None:
+    node.answers["state-preview"] = lambda _: {"before": None, "after": None, "error": None}
     assert run("find", f"{group}:orders:0").stdout.splitlines()[1].startswith(f"{shown}:orders:0 ")
     deleted = run("state", "delete", "--group", group, "--topic", "orders", "--partition", "0")
     assert deleted.stderr.startswith(f"Share partition {shown}:")
