@@ -291,7 +291,7 @@ class Shards:
         why = "" if failed is None else f"; log partition {failed.index}: {failed.failure}"
         for winner in self.superseded_by():
             where = f" at {winner['advertised_address']}" if winner["advertised_address"] else ""
-            why += f"; node {winner['node_id']}{where} took log partitions {named(winner['log_partitions'])} over"
+            why += f"; node {winner['node_id']}{where} serves log partitions {named(winner['log_partitions'])}"
         return f"not every log partition serves ({states or 'none is held'}){why}"
 
     def topics_in_use(self) -> set[bytes]:

@@ -128,7 +128,7 @@ async def test_a_node_that_waits_leaves_the_log_to_its_owner_until_that_one_is_s
         await world.until(lambda: len(world.asked) > 10)
         assert (world.refused, world.states(), world.shards.held_count()) == ([], {State.CLOSED}, 0)
         assert world.shards.why_not_loaded() == (
-            f"not every log partition serves (3 closed); log partition 0: node 1 at {ADDRESS} serves it"
+            f"not every log partition serves (3 closed); node 1 at {ADDRESS} serves log partitions 0, 1, 2"
         )
         assert {row["failure"] for row in world.shards.describe()} == {f"node 1 at {ADDRESS} serves it"}
         del world.told[ADDRESS]

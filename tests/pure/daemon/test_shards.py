@@ -196,7 +196,7 @@ async def test_a_superseded_node_says_once_who_took_over_and_ends_or_stays(polic
         {"node_id": "2", "advertised_address": "node-2.example:9492", "log_partitions": [0, 1]}
     ]
     assert world.shards.why_not_loaded() == (
-        "not every log partition serves (2 closed); node 2 at node-2.example:9492 took log partitions 0, 1 over"
+        "not every log partition serves (2 closed); node 2 at node-2.example:9492 serves log partitions 0, 1"
     )
 
 
