@@ -1,6 +1,7 @@
 """What a running node tells and takes: status, settings, metrics, its log partitions, and an admin's decisions."""
 
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
@@ -9,7 +10,7 @@ from typing import Any, Final
 import click
 
 from holdfast.console.confirming import Manner, change_options, confirm, say_losses
-from holdfast.console.options import PARTITION, address_option, admin, json_option
+from holdfast.console.options import INT32_MAX, PARTITION, address_option, admin, json_option
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.output import print_facts, print_json, print_rows, print_table, say
 from holdfast.console.tables import Column, rounded
@@ -52,6 +53,8 @@ _READER_NOTES: Final = {
 
 _partition_argument = click.argument("partition", type=PARTITION)
 
+_LOOK_EVERY_S: Final = 0.2
+
 Facts = dict[str, Any]
 
 
@@ -61,6 +64,14 @@ def _check_reason(context: click.Context, parameter: click.Parameter, reason: st
         raise click.BadParameter(f"{problem}.")
     return reason
 
+
+_wait_option = click.option(
+    "--wait-ms",
+    type=click.IntRange(0, INT32_MAX),
+    default=10_000,
+    show_default=True,
+    help="How long to wait for the load before saying what is there.",
+)
 
 _reason_option = click.option("--reason", required=True, callback=_check_reason, help="Why; it is kept in the log.")
 
@@ -172,28 +183,30 @@ def _print_why_not_pruned(told: Sequence[Mapping[str, Any]], as_json: bool) -> N
 
 @partitions.command()
 @_partition_argument
+@_wait_option
 @change_options
-def take(partition: int, manner: Manner) -> None:
+def take(partition: int, wait_ms: int, manner: Manner) -> None:
     """Let this node take a log partition, whoever has it now.
 
     Example: holdfast partitions take 7 --dry-run
     """
     plan = f"take log partition {partition} with the next owner epoch; its owner, if there is one, stops serving it"
-    look = partial(_look_at, manner.address, "partitions", "partition", partition)
+    look = partial(_look_until_loaded, manner.address, partition, wait_ms)
     _decide(manner, plan, "partitions-take", look, partition=partition)
 
 
 @partitions.command()
 @_partition_argument
 @_reason_option
+@_wait_option
 @change_options
-def accept(partition: int, reason: str, manner: Manner) -> None:
+def accept(partition: int, reason: str, wait_ms: int, manner: Manner) -> None:
     """End the alarm of a log partition: go on with the log as it is, and with what it has lost.
 
     Example: holdfast partitions accept 7 --reason "restored from last night's backup" --dry-run
     """
     plan = f"take log partition {partition} with a checkpoint that accepts its log as it is, because: {reason}"
-    look = partial(_look_at, manner.address, "partitions", "partition", partition)
+    look = partial(_look_until_loaded, manner.address, partition, wait_ms)
     _decide(manner, plan, "partitions-accept", look, partition=partition, reason=reason)
 
 
@@ -305,6 +318,15 @@ def _decide(
         say(f"Done: {done}." + (f" Now: {now}." if now else ""))
         after = found or after
     manner.tell(before, after, lost)
+
+
+def _look_until_loaded(address: str, partition: int, wait_ms: int, fields: Sequence[str]) -> Facts | None:
+    deadline_s = time.monotonic() + wait_ms / 1_000
+    while True:
+        found = _look_at(address, "partitions", "partition", partition, fields)
+        if found is None or found["state"] != "loading" or time.monotonic() >= deadline_s:
+            return found
+        time.sleep(_LOOK_EVERY_S)
 
 
 def _look_at(address: str, command: str, name: str, value: object, fields: Sequence[str]) -> Facts | None:

@@ -116,7 +116,7 @@ class AdminCommands:
             self._shards.runtime.accept(partition.index, reason)
             return f"log partition {partition.index} goes on with the log as it is"
 
-        loss = f"what the log of partition {partition.index} has lost stays lost ({partition.failure})"
+        loss = f"what the log of partition {partition.index} has lost stays lost"
         return Plan(carry_out, *self._taking(partition), (loss,) if partition.is_alarmed else ())
 
     def _taking(self, partition: Partition) -> tuple[Facts, Facts]:

@@ -27,6 +27,8 @@ class Node:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.partitions: list[dict[str, Any]] = []
+        self.answers: dict[str, Callable[[dict[str, Any]], object]] = {}
         #: what a decision would change
         self.before: dict[str, Any] = {"state": "failed", "owner": "2"}
         self.after: dict[str, Any] = {"state": "active", "owner": "1"}
@@ -37,7 +39,8 @@ class Node:
 
     def commands(self, partitions: list[dict[str, Any]]) -> Mapping[str, AdminCommand]:
         """Return the admin commands; each notes that it was asked."""
-        answers: dict[str, Callable[[dict[str, Any]], object]] = {
+        self.partitions = partitions
+        self.answers = {
             "status": lambda _: {"version": "0.1.0", **self.readiness, "log_partitions": 3},
             "settings": lambda _: {"load_timeout_ms": 600_000, "codec": "avro", "node_id": 1, "snapshots.run": False},
             "metrics": lambda _: {
@@ -65,11 +68,11 @@ class Node:
         def noting(name: str) -> AdminCommand:
             def command(arguments: dict[str, Any]) -> object:
                 self.asked.append((name, arguments))
-                return answers[name](arguments)
+                return self.answers[name](arguments)
 
             return command
 
-        return {name: noting(name) for name in answers}
+        return {name: noting(name) for name in self.answers}
 
 
 def _resolve(arguments: dict[str, Any]) -> dict[str, Any]:

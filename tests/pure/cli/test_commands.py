@@ -253,6 +253,23 @@ def test_after_a_decision_what_is_there_is_told(node: Node, run: Run) -> None:
     assert node.asked[-1][0] == "decision-preview"
 
 
+def test_a_load_is_waited_for_so_long(node: Node, run: Run) -> None:
+    node.partitions[1]["state"] = "loading"
+    early = run("partitions", "take", "1", "--wait-ms", "0")
+    assert early.stderr.endswith("Now: state loading, owner 1.\n")
+    looks = 0
+
+    def loaded(_: object) -> object:
+        nonlocal looks
+        looks += 1
+        node.partitions[1]["state"] = "loading" if looks < 3 else "active"
+        return node.partitions
+
+    node.answers["partitions"] = loaded
+    assert run("partitions", "take", "1").stderr.endswith("Now: state active, owner 1.\n")
+    assert looks == 3
+
+
 def test_settings_and_metrics_can_be_narrowed_down(run: Run) -> None:
     assert json.loads(run("settings", "timeout", "--json").stdout) == {"load_timeout_ms": 600_000}
     assert json.loads(run("metrics", "total", "--json").stdout) == {"write-total": 5_015}
