@@ -46,7 +46,7 @@ class Daemon:
         began_s = time.monotonic()
         flags = [part for name, value in (self._settings | settings).items() for part in ("--set", f"{name}={value}")]
         with self.said.open("ab") as said:
-            command = [sys.executable, "-m", "holdfast.cli", "serve", *flags]
+            command = [sys.executable, "-m", "holdfast", "serve", *flags]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)  # noqa: ASYNC220
         while not await self._is_ready():
             if self._process.poll() is not None or time.monotonic() - began_s > _START_TIMEOUT_S:

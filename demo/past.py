@@ -199,7 +199,7 @@ class Past:
         """Run a command of the tool; returns its exit code, what it printed and what it said beside."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "holdfast.cli", *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
+            sys.executable, "-m", "holdfast", *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
         )
         try:
             async with asyncio.timeout(_COMMAND_TIMEOUT_S):
