@@ -13,7 +13,8 @@ import pytest
 from holdfast.distribution import NAME, VERSION, how_to_install
 from tests.waiting import PATIENCE_S
 
-PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def test_the_name_and_the_version_are_the_projects() -> None:
@@ -33,3 +34,11 @@ def test_the_module_is_the_tool() -> None:
         [sys.executable, "-m", "holdfast", "--version"], capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
     assert told.stdout.startswith(f"holdfast {VERSION} (")
+
+
+def test_nothing_runs_the_module_of_the_commands_which_does_nothing_by_itself() -> None:
+    places = [
+        path for name in ("holdfast", "tests", "demo", "benchmarks", "deploy") for path in (ROOT / name).rglob("*.py")
+    ]
+    runs = re.compile(r"-m\W+holdfast\.cli\b(?!_)")
+    assert [str(path) for path in [*places, ROOT / "Makefile"] if runs.search(path.read_text())] == []
