@@ -89,8 +89,7 @@ model: $(READY) ## the model of the log protocol, small scopes and all mutants
 
 sim: $(NEEDS) ## whole lives of several nodes over a log in memory (SEEDS=10000 for many)
 	$(PYTEST) tests/simulated
-	@# The tests live the first seeds themselves.
-	$(RUN) -m tests.simulated --start 500 --seeds $(SEEDS)
+	$(RUN) -m tests.simulated --seeds $(SEEDS)
 
 hotpath: $(NEEDS) ## tests of what is compiled where BUILD=compiled; `make pure sim` has the others and more seeds
 	$(PYTEST) $(OF_WHAT_IS_COMPILED)
