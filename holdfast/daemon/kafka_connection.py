@@ -14,6 +14,7 @@ from kio.serial.errors import SerialError
 from kio.static.protocol import Entity, Payload, RequestPayload
 
 from holdfast.daemon.config import ConfigError
+from holdfast.records.addresses import parse_address
 from holdfast.runtime.broker_connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -94,12 +95,10 @@ def _wrong(name: str, value: str, right: str) -> ConfigError:
 def _parse_servers(text: str) -> tuple[Address, ...]:
     servers = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
-        address = part.rpartition("://")[2]
-        bare = ":" not in address or address.endswith("]")
-        host, _, port = (address, "", str(_DEFAULT_PORT)) if bare else address.rpartition(":")
-        if not (host and port.isdecimal() and int(port) <= 65_535):
-            raise _wrong("bootstrap.servers", text, "host:port,host:port")
-        servers.append((host.strip("[]"), int(port)))
+        try:
+            servers.append(parse_address(part.rpartition("://")[2], _DEFAULT_PORT))
+        except ValueError:
+            raise _wrong("bootstrap.servers", text, "host:port,host:port") from None
     if not servers:
         raise _wrong("bootstrap.servers", text, "host:port,host:port")
     return tuple(servers)
