@@ -14,6 +14,7 @@ from holdfast.client.errors import ShareStateError
 from holdfast.client.nodes import Nodes
 from holdfast.client.persister import Persister
 from holdfast.client.settings import ClientSettings
+from holdfast.records import addresses
 from holdfast.records.keys import SharePartitionKey
 
 
@@ -81,11 +82,11 @@ async def connect(
         ValueError: an address is not `host:port`.
         Disconnected: no node can be reached.
     """
-    addresses = [parse_address(text) for text in ([bootstrap] if isinstance(bootstrap, str) else bootstrap)]
-    if not addresses:
+    known = [parse_address(text) for text in ([bootstrap] if isinstance(bootstrap, str) else bootstrap)]
+    if not known:
         raise ValueError("The client needs the address of one node at least, as host:port.")
     settings = settings or ClientSettings()
-    nodes = Nodes(addresses, settings, ssl_context)
+    nodes = Nodes(known, settings, ssl_context)
     client = Client(nodes, settings)
     try:
         await nodes.any()
@@ -100,8 +101,10 @@ def parse_address(text: str) -> Address:
     Raises:
         ValueError: it is anything else.
     """
-    host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
-        raise ValueError(f"The address {text!r} is not host:port, as in 127.0.0.1:9492.")
-    return Address(host, int(port))
+    try:
+        host, port = addresses.parse_address(text)
+    except ValueError:
+        host, port = "", 0
+    if not port:
+        raise ValueError(f"The address {text!r} is not host:port, as in 127.0.0.1:{addresses.DEFAULT_PORT}.")
+    return Address(host, port)

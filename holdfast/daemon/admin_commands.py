@@ -9,9 +9,10 @@ import structlog
 from holdfast.daemon.admin import AdminCommand, AdminError
 from holdfast.daemon.config import describe
 from holdfast.daemon.errors import ErrorCode
-from holdfast.daemon.previews import ShareCalls, preview
+from holdfast.daemon.previews import preview
 from holdfast.daemon.settings import Settings
 from holdfast.daemon.shards import Shards
+from holdfast.daemon.share_calls import ShareCalls
 from holdfast.daemon.state_listing import StateListing
 from holdfast.daemon.topic_ends import TooManyQuestions, TopicEndSource
 from holdfast.daemon.topic_names import NotATopicName, TooManyNames, TopicNames

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -17,6 +17,7 @@ from holdfast.daemon.admin import Admin
 from holdfast.daemon.cluster_view import ClusterView
 from holdfast.daemon.connection import API_VERSIONS, SMALL_FRAME_BYTES, WORK_PER_BYTE, Api, Body, Request, Steps
 from holdfast.daemon.listener_settings import LimitSettings
+from holdfast.daemon.share_calls import ShareCalls
 from holdfast.records import wire
 from holdfast.records.admin import (
     ADMIN,
@@ -26,8 +27,6 @@ from holdfast.records.admin import (
     encode_admin_response,
 )
 from holdfast.records.body import BodyReader
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.results import StateRequest, StateResponse
 
 Respond = Callable[[Body], None]
 
@@ -46,25 +45,6 @@ _WORK_PER_BYTE_OF_WRITES: Final = 16
 _METADATA_TOPICS_AT_ONCE: Final = 20
 #: Topics that one Metadata request may name; there is only one here to be named.
 _METADATA_TOPICS_MAX: Final = 1_000
-
-
-class ShareCalls(Protocol):
-    """Carry out the five share-state calls."""
-
-    def handle(
-        self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None], caller: str
-    ) -> None:
-        """Carry out a call of API key 83 to 87 for the client at address `caller`.
-
-        `respond` is called once, maybe before this returns.
-        """
-
-    def partition_for(self, key: SharePartitionKey) -> int:
-        """Return the log partition of a share partition.
-
-        Raises:
-            NotAvailable: before start-up and after shutdown.
-        """
 
 
 class ApiHandler:

@@ -5,7 +5,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-DEFAULT_PORT = 9492
+from holdfast.records.addresses import parse_address
+
 MIB = 1024 * 1024
 MINUTE_MS = 60_000
 
@@ -42,24 +43,6 @@ def _split(value: object) -> object:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Split `host:port` (an IPv6 host in brackets) into host and port.
-
-    Raises:
-        ValueError: it is not of that form, or the port is not between 0 and 65535.
-    """
-    host, colon, port = text.rpartition(":")
-    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not (colon and host and port.isdecimal() and int(port) <= 65_535) or (":" in host and text[0] != "["):
-        raise ValueError(f"it must be host:port, as in 127.0.0.1:{DEFAULT_PORT} or [::1]:{DEFAULT_PORT}")
-    return host, int(port)
-
-
-def format_address(host: str, port: int) -> str:
-    """Return `host:port`, which `parse_address` splits again."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _check_address(text: str) -> str:

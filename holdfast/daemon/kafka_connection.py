@@ -4,7 +4,6 @@ kio makes and reads the bytes of requests; `runtime.broker_connection` carries t
 The same `kafka.*` properties serve librdkafka and this: what cannot be said to both is refused with a clear error.
 """
 
-import re
 import ssl
 from collections.abc import Mapping
 from io import BytesIO
@@ -17,6 +16,7 @@ from kio.static.protocol import Entity, Payload, RequestPayload
 
 from holdfast.daemon.config import ConfigError
 from holdfast.kafka_clients import KafkaClients
+from holdfast.records.addresses import parse_address
 from holdfast.runtime.broker_connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -110,12 +110,10 @@ def _wrong(name: str, value: str, right: str) -> ConfigError:
 def _parse_servers(text: str) -> tuple[Address, ...]:
     servers = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
-        address = part.rpartition("://")[2]
-        bare = ":" not in address or address.endswith("]")
-        host, _, port = (address, "", str(_DEFAULT_PORT)) if bare else address.rpartition(":")
-        if not (host and not re.search(r"\s", host) and port.isdecimal() and int(port) <= 65_535):
-            raise _wrong("bootstrap.servers", text, "host:port,host:port")
-        servers.append((host.strip("[]"), int(port)))
+        try:
+            servers.append(parse_address(part.rpartition("://")[2], _DEFAULT_PORT))
+        except ValueError:
+            raise _wrong("bootstrap.servers", text, "host:port,host:port") from None
     if not servers:
         raise _wrong("bootstrap.servers", text, "host:port,host:port")
     return tuple(servers)

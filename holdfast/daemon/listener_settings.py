@@ -4,17 +4,8 @@ from typing import Self
 
 from pydantic import model_validator
 
-from holdfast.daemon.declarations import (
-    DEFAULT_PORT,
-    MIB,
-    MINUTE_MS,
-    Address,
-    Component,
-    count,
-    parse_address,
-    setting,
-    time_ms,
-)
+from holdfast.daemon.declarations import MIB, MINUTE_MS, Address, Component, count, setting, time_ms
+from holdfast.records.addresses import DEFAULT_PORT, parse_address
 
 
 class ListenerSettings(Component):

@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import islice
 from typing import TypeVar
 
+from holdfast.records.addresses import find_host
+
 #: Told of the end of a look-up: those of its ids that no broker was asked about.
 Then = Callable[[Collection[bytes]], None]
 #: What one question asks: by topic id, the look-ups that waited for it before the question was asked.
@@ -74,7 +76,7 @@ class LookUps:
         Returns:
             the look-up, None where it is itself of that connection; and the look-ups that were dropped.
         """
-        host = _host_of(caller)
+        host = find_host(caller)
         look_up = LookUp(caller, topic_ids, self._per_request_max, then)
         size = len(look_up.waiting)
         dropped: list[LookUp] = []
@@ -107,7 +109,7 @@ class LookUps:
     def remove(self, look_up: LookUp) -> None:
         """Forget a look-up, whatever it waits for."""
         look_up.is_over = True
-        host, caller = _host_of(look_up.caller), look_up.caller
+        host, caller = find_host(look_up.caller), look_up.caller
         connections = self._hosts[host]
         del connections[caller][look_up]
         if not connections[caller]:
@@ -144,7 +146,7 @@ class LookUps:
         if not look_ups:
             del self._by_id[topic_id]
         self._waiting_count -= 1
-        host, caller = _host_of(look_up.caller), look_up.caller
+        host, caller = find_host(look_up.caller), look_up.caller
         counts = self._counts[host]
         counts[caller] -= 1
         if not counts[caller]:
@@ -174,7 +176,3 @@ def _in_turns(branches: dict[K, V], open_branch: Callable[[K], Iterator[bytes]])
             round_of.append((name, turns))
             branches[name] = branches.pop(name)
             yield topic_id
-
-
-def _host_of(caller: str) -> str:
-    return caller.rpartition(":")[0]

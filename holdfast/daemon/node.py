@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from enum import IntEnum
-from importlib.metadata import version
 from random import Random
 from typing import Any, TypeVar
 
@@ -43,6 +42,7 @@ from holdfast.daemon.topic_ends import TopicEndSource
 from holdfast.daemon.topic_gate import TopicGate
 from holdfast.daemon.topic_names import TopicNames
 from holdfast.daemon.upkeep import Upkeep
+from holdfast.distribution import VERSION
 from holdfast.kafka_clients import KafkaClients
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import format_topic_id
@@ -103,7 +103,7 @@ class Node:
         settings = self.settings
         _log.info(
             "starting",
-            version=version("holdfast"),
+            version=VERSION,
             build=BUILD,
             node_id=settings.node_id,
             brokers=settings.kafka.properties["bootstrap.servers"],

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import structlog
 
-from holdfast.daemon.declarations import parse_address
 from holdfast.daemon.settings import LoadSettings
+from holdfast.records.addresses import parse_address
 from holdfast.records.admin import ADMIN, ADMIN_VERSION, AdminRequest, decode_admin_response, encode_admin_request
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.compact import MalformedBody
@@ -106,7 +106,15 @@ class Owners:
             self._run(self._decide(who))
 
     async def _decide(self, who: Owner) -> None:
-        is_serving = await self._serves(who) and not self._takes_over_from(who)
+        try:
+            is_serving = await self._serves(who)
+        except Exception:  # a start does not hang on what a stranger answers
+            _log.exception("the owner cannot be asked", node=who.node_id, address=who.address)
+            is_serving = False
+        if not is_serving:
+            _log.info("the owner before does not serve, so this node loads", node=who.node_id, address=who.address)
+        elif self._takes_over_from(who):
+            is_serving = False
         questions = self._asked.pop(who)
         if is_serving:
             self._leave(who, {question.partition for question in questions})
@@ -116,12 +124,13 @@ class Owners:
             self._answer(question, is_serving=is_serving)
 
     async def _serves(self, who: Owner) -> bool:
-        """Ask whether another process answers there, and has log partitions of this very log."""
+        """Ask whether that node answers there, is not this process, and has log partitions of this very log."""
         told = await self._ask(who.address)
         log = self._get_runtime().config.log
         return (
             told is not None
             and told.get("run_id") != self._run_id
+            and str(told.get("node_id")) == who.node_id
             and told.get("cluster_id") == log.cluster_id
             and told.get("topic_id") == format_topic_id(log.topic_id)
             and bool(told.get("log_partitions_held"))

@@ -20,6 +20,7 @@ from holdfast.daemon.admission import Admission
 from holdfast.daemon.connection import Api, Body, Connection, Held, Request, Steps, Violation
 from holdfast.daemon.listener_settings import LimitSettings
 from holdfast.daemon.turns import Turns
+from holdfast.records.addresses import format_address
 from holdfast.records.compact import MalformedBody
 
 _log = structlog.get_logger(__name__)
@@ -250,7 +251,7 @@ class Peer:
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple):
             self.host = str(name[0])
-            self.address = f"{name[0]}:{name[1]}"
+            self.address = format_address(self.host, name[1])
         peers = self._peers
         if not peers.admit(self):
             transport.abort()

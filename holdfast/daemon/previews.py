@@ -4,11 +4,12 @@ The call is decided by the shard that would carry it out, on its newest state, a
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol, cast
+from collections.abc import Mapping
+from typing import Any, Final, cast
 
 from holdfast.daemon.admin import AdminError
 from holdfast.daemon.service import PREVIEW
+from holdfast.daemon.share_calls import ShareCalls
 from holdfast.records.batches import StateBatch
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import parse_topic_id
@@ -43,15 +44,6 @@ _CALLS: Final[Mapping[str, type[_Asked]]] = {
     "write": WritePartition,
     "delete": DeletePartition,
 }
-
-
-class ShareCalls(Protocol):
-    """Carry out share-state calls."""
-
-    def handle(
-        self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None], caller: str
-    ) -> None:
-        """Carry out a call; `respond` is called once, maybe before this returns."""
 
 
 async def preview(calls: ShareCalls, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,6 +39,8 @@ _log = structlog.get_logger(__name__)
 
 #: What the runtime tells of each log partition, and what is said of all that it told it of within moments.
 _SUMMED: Final = {"load accepted": "log partitions begin to load", "unload accepted": "log partitions are given up"}
+#: States of a log partition that waits for nobody.
+_AT_WORK: Final = (State.LOADING, State.ACTIVE)
 #: Taking the time of each request would cost more than it tells.
 _REQUESTS_PER_TIMING: Final = 64
 #: What a snapshot takes beside its state batches, with the longest group id; then each batch, for offsets that are not
@@ -268,7 +270,7 @@ class Shards:
                 yield partition, machine
 
     def superseded_by(self) -> list[dict[str, Any]]:
-        """Return the nodes that took log partitions over from this one for good: node id, advertised address, log partitions."""
+        """Return the nodes that serve log partitions which this one left to them: node id, advertised address, log partitions."""
         taken: dict[tuple[str, str], list[int]] = {}
         for partition in self.partitions():
             if (winner := find_winner(partition)) is not None:
@@ -309,7 +311,10 @@ class Shards:
         """
         waiting = set(self._to_load)
         return [
-            self._describe(held, "waiting" if held.index in waiting else held.state.value) for held in self.partitions()
+            self._describe(
+                held, "waiting" if held.index in waiting and held.state not in _AT_WORK else held.state.value
+            )
+            for held in self.partitions()
         ]
 
     def _describe(self, partition: Partition, state: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from holdfast.daemon.connection import SMALL_FRAME_BYTES, Body, Request, Steps
 from holdfast.records import wire
+from holdfast.records.keys import SharePartitionKey
 from holdfast.records.results import PartitionRequest, PartitionResult, StateRequest, StateResponse, WritePartition
 
 #: How much the service takes on at once, in share partitions and in state batches.
@@ -25,16 +26,26 @@ _ENTRY_BYTES_MAX: Final = 256
 _BATCHES_AT_ONCE_MAX: Final = 500
 
 
-class Service(Protocol):
-    """Carry out share-state calls."""
+class ShareCalls(Protocol):
+    """Carry out the five share-state calls."""
 
     def handle(
         self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None], caller: str
     ) -> None:
-        """Carry out a call of API key 83 to 87 of a client; `respond` is called once, maybe before this returns."""
+        """Carry out a call of API key 83 to 87 for the client at address `caller`.
+
+        `respond` is called once, maybe before this returns.
+        """
+
+    def partition_for(self, key: SharePartitionKey) -> int:
+        """Return the log partition of a share partition.
+
+        Raises:
+            NotAvailable: before start-up and after shutdown.
+        """
 
 
-def answer(service: Service, bounds: wire.Bounds, request: Request, respond: Callable[[Body], None]) -> Steps | None:
+def answer(service: ShareCalls, bounds: wire.Bounds, request: Request, respond: Callable[[Body], None]) -> Steps | None:
     """Answer a share-state call; returns the steps that are left of it, None when it is begun.
 
     Raises:
@@ -71,7 +82,9 @@ def _count_batches(response: StateResponse) -> int:
     return count
 
 
-def _answer_in_steps(service: Service, bounds: wire.Bounds, request: Request, respond: Callable[[Body], None]) -> Steps:
+def _answer_in_steps(
+    service: ShareCalls, bounds: wire.Bounds, request: Request, respond: Callable[[Body], None]
+) -> Steps:
     api_key, version = request.api_key, request.api_version
     frame, request.frame = request.frame, b""
     asked = yield from wire.decode_in_steps(api_key, version, frame, request.body_offset, bounds, request)

@@ -20,11 +20,13 @@ from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topi
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.states import State
 
-#: Of each step, so that one takes a millisecond or two.
+#: Of each step, so that one takes a millisecond or two; a state is counted by its state batches.
 _KEYS_PER_STEP: Final = 1_000
-_STATES_PER_STEP: Final = 50
+_BATCHES_PER_STEP: Final = 2_000
+#: And for each share partition so many more.
+_BATCHES_PER_STATE: Final = 40
 #: What a share partition takes of an answer beside its group id, and each character of that at most.
-_ROW_BYTES: Final = 500
+_ROW_BYTES: Final = 900
 _CHARACTER_BYTES: Final = 6
 
 #: A share partition, and the log partition that holds it.
@@ -63,15 +65,17 @@ class StateListing:
         shards = {partition.index: (partition, shard) for partition, shard in self._shards.active()}
         places = yield from self._choose(shards, wanted)
         rows: list[dict[str, Any]] = []
-        size_bytes = taken = 0
+        size_bytes = taken = work = 0
         for key, index in places[: wanted.limit]:
             if rows and size_bytes >= self._bytes_max:
                 break
             taken += 1
-            if taken % _STATES_PER_STEP == 0:
+            if work >= _BATCHES_PER_STEP:
+                work = 0
                 yield
             partition, shard = shards[index]
             state = shard.state_at(partition.committed_sequence, key) if _serves(partition, shard) else None
+            work += _BATCHES_PER_STATE + (0 if state is None else len(state.state_batches))
             if state is not None:
                 winner = partition.ownership.winner
                 rows.append(describe_state(key, state, index, None if winner is None else winner.node_id))

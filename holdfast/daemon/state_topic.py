@@ -114,9 +114,14 @@ def _too_few_brokers(broker_count: int, settings: LogSettings) -> str:
         "share.coordinator.state.topic.min.isr": settings.state_topic_min_isr,
     }
     flags = " ".join(f"--set {name}={broker_count}" for name, value in lowered.items() if value > broker_count)
+    copies = (
+        f"The state topic {settings.state_topic} cannot be made with {settings.state_topic_replication_factor} copies"
+    )
+    if not flags:
+        return f"{copies}: the cluster knows {broker_count} brokers, and fewer of them are up; start the others"
     return (
-        f"The state topic {settings.state_topic} cannot be made with {settings.state_topic_replication_factor} copies on a cluster of "
-        f"{broker_count} broker{'s' if broker_count > 1 else ''}; add brokers, or lower what they cannot hold: {flags}"
+        f"{copies} on a cluster of {broker_count} broker{'s' if broker_count > 1 else ''}; "
+        f"add brokers, or lower what they cannot hold: {flags}"
     )
 
 

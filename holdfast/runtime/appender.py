@@ -277,7 +277,6 @@ class Appender:
         ]
         for batch, _ in landed:
             self.lanes.make_ready(batch.partition)
-            _end(batch)
         self._free(broker_id, number)
         # What gathered leaves first, so that the broker is at work while those that wait for this answer are told.
         if self._config.linger_ms > 0:
@@ -285,6 +284,7 @@ class Appender:
         else:
             self._flush()
         for batch, base_offset in landed:
+            _end(batch)
             try:
                 self._landed(batch.partition, batch.sent, base_offset)
             except Exception as bug:  # its owner fails alone; the others of this answer are told, too

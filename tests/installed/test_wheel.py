@@ -5,14 +5,22 @@ WHEELS="pure compiled" names the builds to try (the pure one by default); `make 
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from pathlib import Path
+from random import Random
+from shlex import quote
 
 import pytest
 
+from holdfast.console.outcomes import Exit
+from holdfast.records.keys import format_key
 from tests.installed.desk import Desk
 from tests.installed.environment import ROOT, Environment, names_in, wheel
+from tests.pure.cli.history_writer import BEGIN_MS, Stamped, rows_of, write_batch
 from tests.pure.docs.blocks import TYPED_PAGES
+from tests.pure.records.logs import STATE_TOPIC_ID, LogWriter
 
 pytestmark = pytest.mark.real
 
@@ -49,6 +57,45 @@ def test_the_commands_are_the_installed_ones(environment: Environment, build: st
     )
     assert str(ROOT) not in told
     assert f"\n{build} " in told
+    assert "No module named" in environment.run("python -c 'import pyspark' 2>&1 || true")
+
+
+def refusal(environment: Environment, script: str) -> tuple[int, str]:
+    """Return the exit code of a script that must fail, and what it said."""
+    told = environment.run(f"code=0; {{ {script}; }} 2>&1 >/dev/null || code=$?; echo $code")
+    *said, code = told.splitlines()
+    return int(code), "\n".join(said)
+
+
+def test_without_extras_one_line_says_what_brings_a_kafka(environment: Environment, build: str) -> None:
+    # Where there is a mvn on the path, it would fetch.
+    tools = 'tools=$(dirname "$(command -v holdfast)"); mkdir -p none'
+    code, said = refusal(
+        environment, f"{tools}; HOLDFAST_CACHE=$PWD/none PATH=$tools holdfast broker start --data-dir none"
+    )
+    (tag,) = re.findall(r"holdfast_kafka-(.*)", wheel(build).stem)
+    assert (code, said) == (
+        Exit.FAILED,
+        "Error: The jars of Apache Kafka 4.3.1 are fetched by the Ivy that PySpark carries or by mvn, and neither is here: install the "
+        f"extra [broker] of holdfast-kafka, from the wheel that `make wheel` builds: pip install 'dist/holdfast_kafka-{tag}.whl[broker]'; "
+        "or name an unpacked Kafka by --kafka-home DIR; or do without, any cluster's address will do.",
+    )
+
+
+def test_a_history_is_asked_without_spark(environment: Environment, tmp_path: Path) -> None:
+    log = LogWriter(Random(1))
+    log.do("write")
+    write_batch(tmp_path, STATE_TOPIC_ID, "a", rows_of(0, [Stamped(each, BEGIN_MS) for each in log.records]))
+    (key,) = log.states
+    ask = f"holdfast history {quote(key.group_id)} --no-log --history-dir {tmp_path} --json"
+    code, said = refusal(environment, ask)
+    assert (code, "The history is read with pyarrow, not installed here; install the extra [history] of" in said) == (
+        1,
+        True,
+    )
+    environment.install("pyarrow", "requirements-spark.lock")
+    (found,) = json.loads(environment.run(ask))
+    assert found["share_partition"] == format_key(key)
     assert "No module named" in environment.run("python -c 'import pyspark' 2>&1 || true")
 
 

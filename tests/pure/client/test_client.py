@@ -490,7 +490,9 @@ async def test_connect_needs_a_node_that_can_be_reached() -> None:
         await client.admin("echo")
 
 
-@pytest.mark.parametrize("text", ["localhost", "", ":9492", "host:0", "host:65536", "host:-1", "host:x", "host:９"])
+@pytest.mark.parametrize(
+    "text", ["localhost", "", ":9492", "::1:9492", "host:0", "host:65536", "host:-1", "host:x", "host:９"]
+)
 async def test_addresses(text: str) -> None:
     with pytest.raises(ValueError, match="is not host:port, as in 127"):
         async with connect(text):

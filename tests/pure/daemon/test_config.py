@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from holdfast.daemon.config import KNOWN, MEANINGLESS, ConfigError, describe, expected, load_settings, to_flags
 from holdfast.daemon.config_reference import render_reference
-from holdfast.daemon.declarations import Properties, parse_address
+from holdfast.daemon.declarations import Properties
 from holdfast.daemon.listener_settings import ListenerSettings
 from holdfast.daemon.log_settings import LogSettings
 from holdfast.daemon.settings import OWNED_PROPERTIES, KafkaSettings, Settings
@@ -301,12 +301,7 @@ def test_settings_are_frozen() -> None:
         settings.log.codec = "kafka"
 
 
-def test_an_address_is_host_and_port() -> None:
-    assert parse_address("[::1]:80") == ("::1", 80)
-    assert parse_address("node-1.example:0") == ("node-1.example", 0)
-    for wrong in ("", "host", "host:", ":80", "host:65536", "host:-1", "::1:80", "host:x"):
-        with pytest.raises(ValueError, match="host:port"):
-            parse_address(wrong)
+def test_the_advertised_address_is_host_and_port() -> None:
     assert ListenerSettings(listen="0.0.0.0:1", advertised_listener="h:2").advertised_address == ("h", 2)
 
 

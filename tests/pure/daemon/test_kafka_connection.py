@@ -34,7 +34,7 @@ def test_servers_are_written_as_librdkafka_allows(text: str, servers: tuple[tupl
     assert options_of(bootstrap_servers=text).bootstrap == servers
 
 
-@pytest.mark.parametrize("text", ["", ",", "a:b", "a:70000", ":1", "a b:c", "a b:9092"])
+@pytest.mark.parametrize("text", ["", ",", "a:b", "a:70000", ":1", "::1:9092", "a b:c", "a b:9092"])
 def test_servers_that_make_no_sense_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers is .*; it must be host:port,host:port\."):
         options_of(bootstrap_servers=text)

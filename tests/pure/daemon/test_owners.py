@@ -22,7 +22,7 @@ class World(ShardsWorld):
     """A node that starts, and what it is told by those it asks: one `status` by address."""
 
     def __init__(self, topic: MemoryTopic, node_id: int, told: Mapping[str, Mapping[str, Any]], **flags: Any) -> None:
-        super().__init__(topic, node_id, owner_answer_timeout_ms=1, owner_silence_max_ms=1, **flags)
+        super().__init__(topic, node_id, owner_answer_timeout_ms=1, owner_silence_max_ms=200, **flags)
         self.told = dict(told)
         self.asked: list[str] = []
         self.refused: list[tuple[str, bool]] = []
@@ -56,7 +56,8 @@ class World(ShardsWorld):
 def serving(topic: MemoryTopic, **other: Any) -> dict[str, Any]:
     """Return the status of a node that serves this log, except for what is said to be other."""
     topic_id = format_topic_id(topic.identity.topic_id)
-    return {"run_id": "that-run", "cluster_id": CLUSTER, "topic_id": topic_id, "log_partitions_held": 3} | other
+    mine = {"run_id": "that-run", "node_id": 1, "cluster_id": CLUSTER, "topic_id": topic_id, "log_partitions_held": 3}
+    return mine | other
 
 
 ADDRESS = "node-1.example:9492"
@@ -86,6 +87,7 @@ async def test_a_node_is_refused_while_the_owner_serves_which_is_asked_once_for_
         {"topic_id": format_topic_id(bytes(16))},
         {"log_partitions_held": 0},
         {"log_partitions_held": None},
+        {"node_id": 3},
     ],
     ids=str,
 )
@@ -179,3 +181,24 @@ async def test_who_takes_connections_and_answers_nothing_costs_no_more_than_the_
         port = silent.sockets[0].getsockname()[1]
         assert await in_patience(ask_status(f"127.0.0.1:{port}", 50)) is None
         await in_patience(hung_up.wait())
+
+
+async def test_a_node_of_another_id_at_that_address_is_not_the_owner(topic: MemoryTopic) -> None:
+    """Node 1 moved, and node 2 lives where it was: a log partition that is node 1's to this day is node 1's to load."""
+    world = World(topic, 1, {ADDRESS: serving(topic, node_id=2)})
+    world.advertised_address = "node-1.example:9999"
+    await world.serve()
+    await world.until(lambda: world.states() == {State.ACTIVE})
+    assert world.refused == []
+
+
+async def test_a_question_that_ends_in_a_way_nobody_thought_of_holds_no_start_up(topic: MemoryTopic) -> None:
+    class Stranger(dict[str, Any]):
+        def get(self, *_: object) -> Any:
+            raise IndexError("bytes of a stranger")
+
+    world = World(topic, 2, {ADDRESS: Stranger()})
+    with capture_logs() as lines:
+        await world.serve()
+        await world.until(lambda: world.states() == {State.ACTIVE})
+    assert "the owner cannot be asked" in {line["event"] for line in lines}

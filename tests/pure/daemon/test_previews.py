@@ -30,6 +30,9 @@ class Gate:
     def handle(self, api_key: int, request: StateRequest, respond: Any, caller: str) -> None:
         self._house.service.handle(api_key, request, respond)
 
+    def partition_for(self, key: SharePartitionKey) -> int:
+        return self._house.service.partition_for(key)
+
 
 class World:
     def __init__(self) -> None:

@@ -35,6 +35,7 @@ class Ungated:
 
     def __init__(self, service: ShareService) -> None:
         self.service = service
+        self.partition_for = service.partition_for
 
     def handle(
         self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None], caller: str
@@ -47,7 +48,7 @@ class Call:
 
     def __init__(
         self,
-        service: share_calls.Service,
+        service: share_calls.ShareCalls,
         api_key: int,
         topics: Topics,
         group_id: str = "g",
