@@ -135,6 +135,9 @@ class CountingTransport(asyncio.Transport):
     def close(self) -> None:
         self.is_closed = True
 
+    def is_closing(self) -> bool:
+        return self.is_closed
+
     abort = close
 
 

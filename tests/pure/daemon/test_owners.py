@@ -183,15 +183,6 @@ async def test_who_takes_connections_and_answers_nothing_costs_no_more_than_the_
         await in_patience(hung_up.wait())
 
 
-async def test_a_node_of_another_id_at_that_address_is_not_the_owner(topic: MemoryTopic) -> None:
-    """Node 1 moved, and node 2 lives where it was: a log partition that is node 1's to this day is node 1's to load."""
-    world = World(topic, 1, {ADDRESS: serving(topic, node_id=2)})
-    world.advertised_address = "node-1.example:9999"
-    await world.serve()
-    await world.until(lambda: world.states() == {State.ACTIVE})
-    assert world.refused == []
-
-
 async def test_a_question_that_ends_in_a_way_nobody_thought_of_holds_no_start_up(topic: MemoryTopic) -> None:
     class Stranger(dict[str, Any]):
         def get(self, *_: object) -> Any:

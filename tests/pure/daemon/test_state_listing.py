@@ -156,11 +156,11 @@ async def test_a_log_partition_that_goes_while_a_page_is_made_is_named() -> None
 
 async def test_a_large_page_is_made_in_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.daemon.state_listing._KEYS_PER_STEP", 1)
-    monkeypatch.setattr("holdfast.daemon.state_listing._STATES_PER_STEP", 1)
+    monkeypatch.setattr("holdfast.daemon.state_listing._BATCHES_PER_STEP", 1)
     world = await filled()
     count, page = world.steps()
     assert listed(page) == ALL
-    assert count == 2 * len(ALL)
+    assert count == 2 * len(ALL) - 1
 
 
 @pytest.mark.parametrize(

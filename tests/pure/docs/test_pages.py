@@ -75,7 +75,9 @@ def check_command(command: click.Command, words: list[str], page: str) -> None:
         path.append(words.pop(0))
         assert path[-1] in command.commands, f"{page} names `{' '.join(path)}`, which does not exist"
         command = command.commands[path[-1]]
-    parser = command.make_parser(click.Context(command))
+    # click keeps the help option that it made first, so it is made as the tool makes it.
+    names = main.context_settings["help_option_names"]
+    parser = command.make_parser(click.Context(command, help_option_names=names))
     is_option_alone = bool(words) and words[-1].startswith("--") and "=" not in words[-1]
     try:
         _, left, _ = parser.parse_args([*words, "…"] if is_option_alone else words)
