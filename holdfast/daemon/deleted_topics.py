@@ -42,6 +42,8 @@ class DeletedTopics:
         self._seen: set[bytes] = set()
         #: by id, since when every refresh that asked for it was answered UNKNOWN_TOPIC_ID; a subset of `_seen`
         self._missing_since_ms: dict[bytes, int] = {}
+        #: ids whose state may go, and that no refresh has shown otherwise since; a subset of `_missing_since_ms`
+        self._gone: set[bytes] = set()
         #: ids whose removal an admin has agreed to
         self._accepted: set[bytes] = set()
 
@@ -58,10 +60,12 @@ class DeletedTopics:
         """Take in one refresh; one that says something else of a topic, or comes from another cluster, ends its absence."""
         if refresh.cluster_id != self._cluster_id:
             self._missing_since_ms.clear()
+            self._gone.clear()
             return
         self._seen |= refresh.existing_ids
         for topic_id in refresh.existing_ids | refresh.unclear_ids:
             self._missing_since_ms.pop(topic_id, None)
+            self._gone.discard(topic_id)
         for topic_id in refresh.unknown_ids & self._seen:
             self._missing_since_ms.setdefault(topic_id, refresh.at_ms)
 
@@ -85,6 +89,7 @@ class DeletedTopics:
         total_count = sum(key_counts.values())
         unaccepted_count = sum(key_counts[topic_id] for topic_id in gone - self._accepted)
         if unaccepted_count <= self._settings.deleted_topic_max_share * total_count:
+            self._gone |= gone
             return CleanUp(gone, key_count)
         text = (
             f"{unaccepted_count} of {total_count} share partitions belong to {len(gone - self._accepted)} topics that cluster "
@@ -94,6 +99,10 @@ class DeletedTopics:
         )
         return CleanUpStopped(gone, key_count, total_count, text)
 
+    def still_gone(self, topic_ids: frozenset[bytes]) -> frozenset[bytes]:
+        """Return those of which the rest of the state may go as well: no refresh said anything else since that was decided."""
+        return topic_ids & self._gone
+
     def accept(self, topic_ids: frozenset[bytes]) -> None:
         """Let the state of these topics go, however large their share; they must still be missing when it does."""
         self._accepted |= topic_ids & self._missing_since_ms.keys()
@@ -102,5 +111,6 @@ class DeletedTopics:
         self._seen.intersection_update(key_counts)
         for topic_id in self._missing_since_ms.keys() - key_counts.keys():
             del self._missing_since_ms[topic_id]
+        self._gone.intersection_update(key_counts)
         # One that came back was not deleted, whatever the admin thought: a later absence is a new question.
         self._accepted.intersection_update(self._missing_since_ms)

@@ -159,8 +159,15 @@ class Upkeep:
 
     def _clean_up(self, index: int, topic_ids: frozenset[bytes]) -> None:
         records_max = self._settings.deleted_topics.deleted_topic_keys_per_slice_max
-        operation = TopicCleanUp(topic_ids, records_max, lambda: self._clean_up(index, topic_ids))
+        operation = TopicCleanUp(topic_ids, records_max, lambda: self._go_on(index, topic_ids))
         self._shards.runtime.write(index, operation)
+
+    def _go_on(self, index: int, topic_ids: frozenset[bytes]) -> None:
+        """Clean the next slice up, unless a topic was seen again while the last one was written."""
+        assert self.deleted is not None
+        still_gone = self.deleted.still_gone(topic_ids)
+        if still_gone:
+            self._clean_up(index, still_gone)
 
     # ---- by the clock ----------------------------------------------------------------------------------------------
 

@@ -54,6 +54,31 @@ def test_any_other_answer_begins_the_grace_anew(topics: DeletedTopics, between: 
     assert topics.decide(KEYS, 700 + GRACE_MS) == CleanUp(frozenset([A]), 10)
 
 
+@pytest.mark.parametrize(
+    ("between", "still_gone"),
+    [
+        (refresh(2_000, [B], [A]), {A}),
+        (refresh(2_000, [B]), {A}),
+        (refresh(2_000, [A]), set()),
+        (refresh(2_000, unclear=[A]), set()),
+        (refresh(2_000, unknown=[A], cluster_id=OTHER), set()),
+    ],
+    ids=["still unknown", "not asked for", "it exists", "no evidence", "another cluster"],
+)
+def test_the_rest_of_the_state_may_go_until_a_refresh_says_anything_else(
+    topics: DeletedTopics, between: Refresh, still_gone: set[bytes]
+) -> None:
+    topics.observe(refresh(0, [B], [A]))
+    assert topics.still_gone(frozenset([A])) == set()
+    topics.decide(KEYS, GRACE_MS)
+    topics.observe(between)
+    topics.observe(refresh(2_001, unknown=[A]))
+    topics.decide(KEYS, 2_001)
+    assert topics.still_gone(frozenset([A, B])) == still_gone
+    topics.decide({B: 10}, 2_001)
+    assert topics.still_gone(frozenset([A])) == set()
+
+
 def test_a_refresh_that_did_not_ask_for_a_topic_says_nothing_about_it(topics: DeletedTopics) -> None:
     topics.observe(refresh(100, unknown=[A]))
     topics.observe(refresh(600, [B]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Any
@@ -56,15 +57,21 @@ class World(ShardsWorld):
         return MetadataImage(self.version, CLUSTER, MappingProxyType(dict.fromkeys(self.existing, 100)))
 
     def refresh(
-        self, after_ms: int = 0, is_full: bool = True, cluster_id: str = CLUSTER, asked: Iterable[bytes] | None = None
+        self,
+        after_ms: int = 0,
+        is_full: bool = True,
+        cluster_id: str = CLUSTER,
+        asked: Iterable[bytes] | None = None,
+        is_log_slow: bool = False,
     ) -> None:
-        """Let a refresh come that asks for all topics in use."""
+        """Let a refresh come that asks for all topics in use; a slow log commits nothing yet."""
         self.now_ms += after_ms
         ids = frozenset(self.shards.topics_in_use() if asked is None else asked)
         existing = ids & self.existing
         refresh = Refresh(self.now_ms, cluster_id, existing, ids - existing, frozenset(), is_full)
         self.upkeep.refreshed(self.image(), refresh)
-        self.settle()
+        if not is_log_slow:
+            self.settle()
 
     def fill(self, sizes: dict[bytes, int]) -> None:
         """Initialize so many share partitions of each topic, on both log partitions in turn."""
@@ -202,6 +209,26 @@ async def test_a_clean_up_that_fails_goes_on_after_the_next_refresh() -> None:
     assert world.topics() == {A, B}
     world.log.queue_records_max = 100_000
     world.refresh(1)
+    assert world.topics() == {B}
+    await stopped(world)
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+@pytest.mark.parametrize("is_elsewhere", [True, False])
+async def test_a_clean_up_ends_where_its_topic_is_seen_again_between_two_slices(
+    is_full: bool, is_elsewhere: bool
+) -> None:
+    world = await filled({A: 8, B: 20}, deleted_topic_keys_per_slice_max=2)
+    world.existing = frozenset([B, C])
+    world.refresh()
+    world.refresh(GRACE_MS, is_log_slow=True)
+    world.existing = ALL
+    world.refresh(1, is_full, cluster_id="other" if is_elsewhere else CLUSTER)
+    left = Counter(key.topic_id for key in set(world.keys()))
+    assert left == {A: 4, B: 20}, "one slice of each log partition is gone"
+    world.existing = frozenset([B, C])
+    world.refresh()
+    world.refresh(GRACE_MS)
     assert world.topics() == {B}
     await stopped(world)
 
