@@ -40,6 +40,7 @@ class Ownership:
         "attempt_id",
         "beginning",
         "epoch",
+        "epoch_met",
         "generation_max",
         "position",
         "sequence",
@@ -54,15 +55,24 @@ class Ownership:
         self.winner_offset = -1  #: offset of the newest checkpoint of the current epoch, refreshes included
         self.generation_max = 0  #: highest generation of any checkpoint met
         self.attempt_id: bytes | None = None  #: ours, once claimed
+        #: highest epoch of the records before the first checkpoint of a log that was cut, whose own checkpoint is gone
+        self.epoch_met = 0
         self.epoch = -1  #: the owner epoch of our attempt
         self.sequence = 0  #: the sequence of our next record
 
     def claim(self, attempt_id: bytes) -> int:
-        """Begin an attempt under the next epoch and return that epoch; the checkpoint itself takes sequence 0."""
+        """Begin an attempt under the next epoch and return that epoch; the checkpoint itself takes sequence 0.
+
+        Where the checkpoint of an owner was cut off, that owner may still serve: only a higher epoch than its own supersedes it.
+        """
         self.attempt_id = attempt_id
-        self.epoch = self.position.owner_epoch + 1
+        self.epoch = self.highest_epoch() + 1
         self.sequence = 1
         return self.epoch
+
+    def highest_epoch(self) -> int:
+        """Return the highest epoch that an owner may have, as far as was read."""
+        return max(self.position.owner_epoch, self.epoch_met)
 
     def begin_at(self, position: Position, checkpoint: Checkpoint, offset: int) -> None:
         """Begin behind a record at an offset, whose epoch this checkpoint opened or renewed."""
@@ -82,7 +92,11 @@ class Ownership:
         owner_epoch, sequence = decode_header(header)
         if record.key != CHECKPOINT_KEY:
             self.position, counts = step(self.position, owner_epoch, sequence, None)
-            return Verdict.DATA if counts else Verdict.VOID
+            if counts:
+                return Verdict.DATA
+            if self.winner is None and not self.beginning.is_found:
+                self.epoch_met = max(self.epoch_met, owner_epoch)
+            return Verdict.VOID
         checkpoint = decode_checkpoint(record.value or b"")
         is_own = checkpoint.attempt_id == self.attempt_id
         was_own = self.owns()

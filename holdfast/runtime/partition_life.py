@@ -285,7 +285,7 @@ class PartitionLife(PartitionData):
         if not may_take(winner, self.generation, self.config.node_id):
             self._lose(now_ms)
             return
-        if ownership.position.owner_epoch >= OWNER_EPOCH_MAX:
+        if ownership.highest_epoch() >= OWNER_EPOCH_MAX:
             self.fail(Alarm(f"owner epoch {OWNER_EPOCH_MAX} is the last one"), now_ms)
             return
         ownership.claim(self._ports.random_bytes(16))

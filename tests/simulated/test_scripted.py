@@ -7,11 +7,15 @@ from random import Random
 
 import pytest
 
+from holdfast.daemon.service import INITIALIZE
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
+from holdfast.records.results import InitializePartition, StateRequest
 from holdfast.runtime.memory_log import MemoryPartition
 from holdfast.runtime.states import State
+from tests.simulated.around.topics import TOPIC_ID
 from tests.simulated.node import APPEND_STALL_MS
+from tests.simulated.requests import GROUP, Clients
 from tests.simulated.world import World
 
 
@@ -133,3 +137,32 @@ def test_a_log_that_lost_its_end_twice_is_accepted_once() -> None:
     node.runtime.accept(0, "nothing else is left")
     run_until_quiet(world)
     assert node.serves(0), held.failure
+
+
+def test_who_still_serves_a_log_that_was_cut_by_others_is_superseded_by_who_accepts_it() -> None:
+    """The new epoch was counted from the checkpoints that were left, so it was lower than the old one, and two served."""
+    world = make_world(is_static=True)
+    clients = Clients(world)
+    first = world.start("a")
+    run_until_quiet(world)
+    assert first.runtime.refresh(0)
+    second = world.start("a")
+    run_until_quiet(world)
+    assert second.serves(0)
+    for state_epoch in (1, 2):
+        request = StateRequest(GROUP, [(TOPIC_ID, [InitializePartition(0, state_epoch, 0)])])
+        clients.call(second, INITIALIZE, request, lambda *_: None)
+        run_until_quiet(world)
+    partition = world.topic.partitions[0]
+    partition.log_start_offset = partition.high_watermark - 1
+    world.alarm_reasons.add(0)
+    world.truth_of(partition, 0).is_judged = False
+    third = world.start("a")
+    run_until_quiet(world)
+    held = third.partition(0)
+    assert held is not None
+    assert held.is_alarmed
+    third.runtime.accept(0, "what is left is enough")
+    run_until_quiet(world)
+    assert third.serves(0), held.failure
+    assert not second.serves(0)

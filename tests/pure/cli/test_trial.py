@@ -58,6 +58,15 @@ def test_dev_looks_at_its_addresses_before_it_starts_anything() -> None:
     )
 
 
+@pytest.fixture
+def _default_signals() -> Iterator[None]:
+    """Heed an interrupt, which whoever runs the tests in the background may have had ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_default_signals")
 def test_only_the_first_signal_interrupts() -> None:
     reached = False
     with one_interrupt(signal.SIGINT, signal.SIGTERM):

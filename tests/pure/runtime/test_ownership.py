@@ -2,6 +2,7 @@
 
 import pytest
 
+from holdfast.records.beginning import Beginning
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.errors import RecordError
 from holdfast.records.header import encode_header
@@ -84,6 +85,23 @@ def test_claim_takes_the_next_epoch() -> None:
     assert not ownership.owns()
     assert ownership.judge(record(1, "7/0 ours")) is Verdict.OWN
     assert ownership.owns()
+
+
+@pytest.mark.parametrize(
+    ("before", "epoch"),
+    [
+        (["4/7 data", "3/9 data", "- data"], 5),
+        (["4/7 data", "2/5 theirs"], 5),
+        (["2/5 theirs", "4/7 data"], 3),
+    ],
+    ids=["no checkpoint", "then a lower one", "a stray record behind one"],
+)
+def test_claim_takes_a_higher_epoch_than_an_owner_whose_checkpoint_was_cut_off(before: list[str], epoch: int) -> None:
+    ownership = Ownership()
+    ownership.beginning = Beginning(7)
+    for offset, text in enumerate(before):
+        ownership.judge(record(offset, text))
+    assert ownership.claim(OURS) == epoch
 
 
 def test_winner_is_the_checkpoint_that_counts_with_its_newest_offset() -> None:
