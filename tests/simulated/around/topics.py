@@ -178,9 +178,10 @@ class NodeTopics:
             deleted.accept(alarm.topic_ids)
 
     def left_behind(self) -> list[bytes]:
-        """Return deleted topics that still have state here."""
+        """Return deleted topics that still have state here, but for logs that an admin accepted: those topics must be seen first."""
         deleted = self._node.world.topics.deleted
-        return [topic_id for _, shard in self.active() for topic_id in shard.topic_sizes() if topic_id in deleted]
+        shards = [shard for _, shard in self.active() if not shard.is_log_accepted]
+        return [topic_id for shard in shards for topic_id in shard.topic_sizes() if topic_id in deleted]
 
     # ---- what the gate asks ----------------------------------------------------------------------------------------
 
