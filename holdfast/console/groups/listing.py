@@ -76,7 +76,7 @@ def with_lag(row: Row, end: TopicEnd) -> Row:
         unknown = "no start offset is decided yet"
     elif end_offset is not None:
         if state_end_offset > end_offset:
-            unknown = f"the state goes on to offset {state_end_offset}, beyond the end of the partition"
+            unknown = "the state goes on beyond the end of the topic's partition"
         else:
             lag = end_offset - start_offset - row["finished"]
     is_there = row["in_flight"] or (end_offset is not None and oldest is not None and oldest < end_offset)

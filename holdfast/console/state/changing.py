@@ -58,13 +58,17 @@ def change(named: Named, manner: Manner, wanted: Change, *, may_pass_end: bool =
     except InvalidKey as error:
         raise Failure(str(error), Exit.WRONG_USAGE) from None
     lost = losses(look.before, look.after, look.topic)
-    say(f"Share partition {format_key(look.key)} ({named.topic}):")
+    title = f"Share partition {format_key(look.key)} ({named.topic}):"
     if is_same(look.before, look.after):
         _tell(manner, look.before, look.before, lost)
         if look.before is None:
             raise missing(named)
-        say("Nothing changed: the state is so already.")
+        say(title)
+        say(
+            "Nothing changed: the state is so already, or what is there outweighs it (a higher delivery count or state)."
+        )
         return
+    say(title)
     for line in describe(look.before, look.after):
         say(f"  {line}")
     if not may_pass_end:

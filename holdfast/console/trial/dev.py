@@ -186,7 +186,7 @@ def _tell(kafka: EmbeddedKafka, node: NodeProcess, topics: Sequence[str], is_kep
         f"  export HOLDFAST_KAFKA_BOOTSTRAP_SERVERS={kafka.bootstrap_servers}",
         *([f"  export HOLDFAST_ADDRESS={node.address}"] if node.address != ADDRESS_DEFAULT else []),
         f"  holdfast state init {named} --start-offset 0",
-        f"  holdfast state write {named} --batch 0-9:acknowledged:1 --batch 10-19:available:2",
+        f"  holdfast state write {named} --batch 0-9:acknowledged:1 --batch 10-19:available:2 --beyond-the-end",
         f"  holdfast state read {named}",
         "",
         "Ctrl-C here ends all of it.",

@@ -188,7 +188,7 @@ def test_a_group_id_is_shown_as_it_is_but_for_what_would_act_on_a_terminal(
     node.answers["state-preview"] = lambda _: {"before": None, "after": None, "error": None}
     assert run("find", f"{group}:orders:0").stdout.splitlines()[1].startswith(f"{shown}:orders:0 ")
     deleted = run("state", "delete", "--group", group, "--topic", "orders", "--partition", "0")
-    assert deleted.stderr.startswith(f"Share partition {shown}:")
+    assert deleted.stderr.startswith(f"Error: The share partition {shown}:")
     assert not any(ord(each) < 32 and each != "\n" for each in deleted.stderr)
 
 

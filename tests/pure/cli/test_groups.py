@@ -71,7 +71,7 @@ def test_without_an_unfinished_record_there_is_no_oldest_one() -> None:
 def test_a_wrong_lag_is_never_shown() -> None:
     assert lag(row(), TopicEnd(None, None, "no broker answered")) == (None, 20, "no broker answered")
     beyond = lag(row(), TopicEnd("orders", 24))
-    assert beyond == (None, 20, "the state goes on to offset 25, beyond the end of the partition")
+    assert beyond == (None, 20, "the state goes on beyond the end of the topic's partition")
 
 
 class Pages:
