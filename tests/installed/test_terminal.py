@@ -26,7 +26,7 @@ def test_what_is_exported_stays_and_a_failure_inside_of_it_is_seen(terminal: Ter
 
 
 def test_a_command_sees_a_screen_and_no_questions_are_answered(terminal: Terminal) -> None:
-    assert terminal.type("test -t 1 && test -t 2 && tput cols; cat") == Ended(0, "100\n")
+    assert terminal.type("test -t 1 && test -t 2 && stty size <&2; cat") == Ended(0, "40 100\n")
     assert terminal.type("printf '\\033[1mbold\\033[0m'") == Ended(0, "bold")
 
 

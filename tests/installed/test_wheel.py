@@ -74,7 +74,7 @@ def test_without_extras_one_line_says_what_brings_a_kafka(environment: Environme
         environment, f"{tools}; HOLDFAST_CACHE=$PWD/none PATH=$tools holdfast broker start --data-dir none"
     )
     (tag,) = re.findall(r"holdfast_kafka-(.*)", wheel(build).stem)
-    assert (code, said) == (
+    assert (code, said.splitlines()[-1]) == (
         Exit.FAILED,
         "Error: The jars of Apache Kafka 4.3.1 are fetched by the Ivy that PySpark carries or by mvn, and neither is here: install the "
         f"extra [broker] of holdfast-kafka, from the wheel that `make wheel` builds: pip install 'dist/holdfast_kafka-{tag}.whl[broker]'; "

@@ -290,6 +290,7 @@ async def test_a_node_that_starts_without_kafka_says_why_and_ends_within_its_bou
             assert await node.wait_exit() == 3
             assert [line for line in node.lines() if not line.startswith("{")] == []
             events = node.events()
-            assert events[-1]["event"] == "the node cannot start"
-            assert "no metadata came within 1000 ms" in events[-1]["why"]
-            assert len(events) <= 6, events
+            (refused,) = (event for event in events if event["event"] == "the node cannot start")
+            assert "no metadata came within 1000 ms" in refused["why"]
+            assert (events[-1]["event"], events[-1]["exit_code"]) == ("stopped", 3)
+            assert len(events) <= 8, events

@@ -113,7 +113,7 @@ def test_one_command_runs_all_and_whichever_ends_by_itself_ends_the_other(tmp_pa
             "topics": ["orders", "bills"],
         }
         named = ("--group", "workers", "--topic", "bills", "--partition", "0", "--address", first.address)
-        assert run("state", "init", *named, "--start-offset", "7").exit_code == Exit.DONE
+        assert run("state", "init", *named, "--start-offset", "7", "--beyond-the-end").exit_code == Exit.DONE
         where = ("--bootstrap-server", f"{HOST}:{first.kafka_port}")
         made = run("topics", "create", "refunds", "--partitions", "3", *where)
         assert (made.exit_code, made.stderr) == (0, "The topic refunds is made, with 3 partitions.\n")

@@ -103,7 +103,9 @@ async def test_more_copies_than_brokers_are_refused_by_name(
     admin: AdminClient, metadata: MetadataClient, topic: str, kafka: str
 ) -> None:
     settings = LogSettings(state_topic=topic, state_topic_replication_factor=1_000, state_topic_num_partitions=1)
-    with pytest.raises(StateTopicError, match=r"lower share\.coordinator\.state\.topic\.replication\.factor"):
+    with pytest.raises(
+        StateTopicError, match=r"lower .*--set share\.coordinator\.state\.topic\.replication\.factor=1 "
+    ):
         await ensure_state_topic(admin, metadata, settings, kafka)
     with pytest.raises(TopicMissing):
         describe_topic(admin, topic, 10_000)
