@@ -23,11 +23,12 @@ V = TypeVar("V")
 class LookUp:
     """The unknown topic ids of one request."""
 
-    __slots__ = ("_turns", "caller", "is_over", "passed_over", "then", "waiting")
+    __slots__ = ("_turns", "caller", "host", "is_over", "passed_over", "then", "waiting")
 
     def __init__(self, caller: str, topic_ids: Collection[bytes], count_max: int, then: Then) -> None:
         """Wait for the first `count_max` of the ids; the others are passed over, and told to be so at the end."""
         self.caller = caller  #: address of the client, `host:port`
+        self.host = find_host(caller)
         self.waiting = dict.fromkeys(islice(topic_ids, count_max))  #: not answered yet
         self.passed_over = tuple(islice(topic_ids, count_max, None))
         self.then = then
@@ -76,9 +77,8 @@ class LookUps:
         Returns:
             the look-up, None where it is itself of that connection; and the look-ups that were dropped.
         """
-        host = find_host(caller)
         look_up = LookUp(caller, topic_ids, self._per_request_max, then)
-        size = len(look_up.waiting)
+        host, size = look_up.host, len(look_up.waiting)
         dropped: list[LookUp] = []
         while self._waiting_count + size > self._waiting_max:
             greediest = self._greediest(host, caller, size)
@@ -109,7 +109,7 @@ class LookUps:
     def remove(self, look_up: LookUp) -> None:
         """Forget a look-up, whatever it waits for."""
         look_up.is_over = True
-        host, caller = find_host(look_up.caller), look_up.caller
+        host, caller = look_up.host, look_up.caller
         connections = self._hosts[host]
         del connections[caller][look_up]
         if not connections[caller]:
@@ -146,7 +146,7 @@ class LookUps:
         if not look_ups:
             del self._by_id[topic_id]
         self._waiting_count -= 1
-        host, caller = find_host(look_up.caller), look_up.caller
+        host, caller = look_up.host, look_up.caller
         counts = self._counts[host]
         counts[caller] -= 1
         if not counts[caller]:
