@@ -27,9 +27,8 @@ from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i8, i32, i64
 from kio.static.protocol import RequestPayload
 
-from holdfast.daemon.kafka_connection import ask
+from holdfast.daemon.kafka_connection import ask, ask_any
 from holdfast.runtime.broker_connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
-from holdfast.runtime.brokers import first_answer
 
 _GROUP_KEY: Final = i8(0)
 
@@ -192,15 +191,8 @@ class GroupOffsets:
         first = self._look_ups % len(addresses)
         self._look_ups += 1
         request = FindCoordinatorRequest(key=group, key_type=_GROUP_KEY)
-
-        async def ask_one(address: Address) -> FindCoordinatorResponse:
-            connection = await BrokerConnection.open(address, self._options, self._timeout_ms)
-            try:
-                return await ask(connection, request, FindCoordinatorResponse)
-            finally:
-                connection.close()
-
-        found = await first_answer(addresses[first:] + addresses[:first], ask_one)
+        turned = addresses[first:] + addresses[:first]
+        found = await ask_any(turned, self._options, self._timeout_ms, request, FindCoordinatorResponse)
         if found.error_code is ErrorCode.none:
             return found.host, int(found.port)
         text = f"{found.error_code.name.upper()} {found.error_message or ''}".strip()

@@ -5,7 +5,7 @@ The same `kafka.*` properties serve librdkafka and this: what cannot be said to 
 """
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from io import BytesIO
 from typing import Final, TypeVar
 
@@ -18,6 +18,7 @@ from holdfast.daemon.config import ConfigError
 from holdfast.kafka_clients import KafkaClients
 from holdfast.records.addresses import parse_address
 from holdfast.runtime.broker_connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.runtime.brokers import first_answer
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -95,6 +96,29 @@ async def ask(connection: BrokerConnection, request: RequestPayload, response_ty
     except (SerialError, ValueError) as error:
         raise ConnectionFailed(f"a broker sent an answer that cannot be read: {error}") from error
     return response
+
+
+async def ask_any(
+    addresses: Iterable[Address],
+    options: ConnectionOptions,
+    timeout_ms: int,
+    request: RequestPayload,
+    response_type: type[R],
+) -> R:
+    """Return the first answer of some brokers, each asked over a connection that lasts for the question; see `first_answer`.
+
+    Raises:
+        ConnectionFailed: no broker answered.
+    """
+
+    async def ask_one(address: Address) -> R:
+        connection = await BrokerConnection.open(address, options, timeout_ms)
+        try:
+            return await ask(connection, request, response_type)
+        finally:
+            connection.close()
+
+    return await first_answer(addresses, ask_one)
 
 
 def _to_bytes(entity: Entity) -> bytes:

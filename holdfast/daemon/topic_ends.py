@@ -17,11 +17,11 @@ from kio.schema.metadata.v12.response import MetadataResponse
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
-from holdfast.daemon.kafka_connection import ask
+from holdfast.daemon.kafka_connection import ask, ask_any
 from holdfast.daemon.metadata_client import RESERVED_IDS
 from holdfast.daemon.settings import MetadataSettings
 from holdfast.runtime.broker_connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
-from holdfast.runtime.brokers import STALE_LEADER, first_answer
+from holdfast.runtime.brokers import STALE_LEADER
 from holdfast.runtime.kafka_frames import EARLIEST, LATEST
 
 _CONSUMER: Final = BrokerId(-1)
@@ -178,15 +178,9 @@ class TopicEndSource:
             allow_auto_topic_creation=False,
             include_topic_authorized_operations=False,
         )
-
-        async def ask_one(address: Address) -> MetadataResponse:
-            connection = await BrokerConnection.open(address, self._options, self._settings.metadata_timeout_ms)
-            try:
-                return await ask(connection, request, MetadataResponse)
-            finally:
-                connection.close()
-
-        return await first_answer(dict.fromkeys((*self._known_brokers(), *self._options.bootstrap)), ask_one)
+        addresses = dict.fromkeys((*self._known_brokers(), *self._options.bootstrap))
+        timeout_ms = self._settings.metadata_timeout_ms
+        return await ask_any(addresses, self._options, timeout_ms, request, MetadataResponse)
 
     async def _ask_leader(self, address: Address, led: Mapping[Place, _Led]) -> dict[Place, tuple[Ends, bool]]:
         """Return what one broker tells, and of each partition whether another try may tell more."""
