@@ -18,6 +18,8 @@ import structlog
 
 from holdfast.daemon.errors import ErrorCode
 from holdfast.records.admin import AdminRequest, AdminResponse, encode_admin_response
+from holdfast.records.errors import InvalidKey
+from holdfast.records.keys import parse_topic_id
 
 _log = structlog.get_logger(__name__)
 
@@ -35,6 +37,18 @@ class AdminError(Exception):
     def __init__(self, text: str, code: ErrorCode = ErrorCode.INVALID_REQUEST) -> None:
         super().__init__(text)
         self.code = code
+
+
+def topic_id_of(argument: object) -> bytes:
+    """Return the topic id that an argument of a command is.
+
+    Raises:
+        AdminError: it is none.
+    """
+    try:
+        return parse_topic_id(str(argument))
+    except InvalidKey as error:
+        raise AdminError(str(error)) from None
 
 
 class Admin:

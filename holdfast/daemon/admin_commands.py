@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
-from holdfast.daemon.admin import AdminCommand, AdminError
+from holdfast.daemon.admin import AdminCommand, AdminError, topic_id_of
 from holdfast.daemon.config import describe
 from holdfast.daemon.errors import ErrorCode
 from holdfast.daemon.previews import preview
@@ -19,8 +19,7 @@ from holdfast.daemon.topic_names import NotATopicName, TooManyNames, TopicNames
 from holdfast.daemon.upkeep import Upkeep
 from holdfast.distribution import VERSION
 from holdfast.records.admin import reason_problem
-from holdfast.records.errors import InvalidKey
-from holdfast.records.keys import format_topic_id, parse_topic_id
+from holdfast.records.keys import format_topic_id
 from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.metrics import Registry
@@ -264,10 +263,7 @@ def _wanted_partitions(topics: object, partitions_max: int) -> dict[bytes, list[
         raise AdminError("topic-ends needs `topics`: an object of topic ids, each with a list of partitions.")
     wanted: dict[bytes, list[int]] = {}
     for text, partitions in topics.items():
-        try:
-            topic_id = parse_topic_id(text)
-        except InvalidKey as error:
-            raise AdminError(str(error)) from None
+        topic_id = topic_id_of(text)
         if not isinstance(partitions, list) or not all(
             type(each) is int and 0 <= each < 1 << 31 for each in partitions
         ):

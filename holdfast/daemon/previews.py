@@ -7,12 +7,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from holdfast.daemon.admin import AdminError
+from holdfast.daemon.admin import AdminError, topic_id_of
 from holdfast.daemon.service import PREVIEW
 from holdfast.daemon.share_calls import ShareCalls
 from holdfast.records.batches import StateBatch
-from holdfast.records.errors import InvalidKey
-from holdfast.records.keys import parse_topic_id
 from holdfast.records.replay import ShareState
 from holdfast.records.results import (
     DeletePartition,
@@ -85,10 +83,7 @@ def _parse(arguments: Mapping[str, Any]) -> tuple[str, bytes, _Asked]:
         raise AdminError(f"state-preview needs a `call`, one of {', '.join(_CALLS)}.")
     if not isinstance(group, str) or not group:
         raise AdminError("state-preview needs a `group`.")
-    try:
-        topic_id = parse_topic_id(str(arguments.get("topic_id")))
-    except InvalidKey as error:
-        raise AdminError(str(error)) from None
+    topic_id = topic_id_of(arguments.get("topic_id"))
     make = _CALLS[call]
     values: dict[str, Any] = {}
     for name in make._fields:

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, Final, NamedTuple
 
-from holdfast.daemon.admin import AdminError
+from holdfast.daemon.admin import AdminError, topic_id_of
 from holdfast.daemon.errors import ErrorCode
 from holdfast.daemon.listener_settings import LimitSettings
 from holdfast.daemon.shard import ShareShard
 from holdfast.daemon.shards import Shards
 from holdfast.records.deliveries import describe_state
-from holdfast.records.errors import InvalidKey
-from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
+from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.states import State
 
@@ -120,7 +119,7 @@ class StateListing:
             raise AdminError("The `group` must be a text.")
         return _Wanted(
             group,
-            None if topic_id is None else _parse_topic_id(topic_id),
+            None if topic_id is None else topic_id_of(topic_id),
             None if after is None else _from_cursor(after),
             min(limit, self._rows_max),
         )
@@ -133,15 +132,8 @@ def _to_cursor(key: SharePartitionKey) -> list[object]:
 def _from_cursor(cursor: object) -> SharePartitionKey:
     match cursor:
         case [str(group), topic_id, int(partition)]:
-            return SharePartitionKey(group, _parse_topic_id(topic_id), partition)
+            return SharePartitionKey(group, topic_id_of(topic_id), partition)
     raise AdminError("The place to go on `after` must be the `next` of the page before.")
-
-
-def _parse_topic_id(topic_id: object) -> bytes:
-    try:
-        return parse_topic_id(str(topic_id))
-    except InvalidKey as error:
-        raise AdminError(str(error)) from None
 
 
 def _serves(partition: Partition, shard: ShareShard) -> bool:
