@@ -109,6 +109,11 @@ def known_number(number: int) -> int | None:
     return None if number == -1 else number
 
 
+def counted(count: int, thing: str) -> str:
+    """Return a number of things."""
+    return f"{count} {thing}{'s' * (count != 1)}"
+
+
 def time_text(timestamp_ms: int) -> str:
     """Return a time in ISO 8601, in UTC and to the millisecond."""
     return datetime.fromtimestamp(timestamp_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

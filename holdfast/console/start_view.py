@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from holdfast.broker import KAFKA_VERSION, OnStep, StartStep
-from holdfast.console.output import say
+from holdfast.console.output import counted, say
 
 
 @contextmanager
@@ -22,7 +22,7 @@ def showing_start(brokers: int) -> Iterator[OnStep]:
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         began_s = monotonic()
-        say(f"{title}, with {brokers} broker{'s' if brokers > 1 else ''}.")
+        say(f"{title}, with {counted(brokers, 'broker')}.")
         yield lambda broker, step: say(f"Broker {broker} {step.value}, after {monotonic() - began_s:.1f} s.")
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"), TimeElapsedColumn())

@@ -12,7 +12,6 @@ from holdfast.console.groups.listing import (
     Source,
     Totals,
     Wanted,
-    counted,
     list_with_lag,
     say_unknown,
     share_partition_text,
@@ -21,7 +20,7 @@ from holdfast.console.groups.log_source import LogSource
 from holdfast.console.groups.node_source import NodeSource
 from holdfast.console.options import address_option, json_option, kafka_options, kafka_properties
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.console.output import print_facts, print_json, print_table, say
+from holdfast.console.output import counted, print_facts, print_json, print_table, say
 from holdfast.console.tables import Column
 
 _GROUP_COLUMNS: Final = (

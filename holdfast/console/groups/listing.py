@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from time import monotonic
 from typing import Any, Final, NamedTuple, Protocol
 
-from holdfast.console.output import say
+from holdfast.console.output import counted, say
 
 #: A share partition as `records.deliveries.describe_state` gives it.
 Row = dict[str, Any]
@@ -146,11 +146,6 @@ def say_unknown(unknown: Counter[str]) -> None:
         say(f"The lag of {counted(count, 'share partition')} is unknown: {reason}.")
     if more := unknown.total() - sum(count for _, count in unknown.most_common(_REASONS_TOLD)):
         say(f"The lag of {counted(more, 'more share partition')} is unknown; --json has each with its reason.")
-
-
-def counted(count: int, thing: str) -> str:
-    """Return a number of things."""
-    return f"{count} {thing}{'s' * (count != 1)}"
 
 
 def share_partition_text(row: Row) -> str:

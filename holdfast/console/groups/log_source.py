@@ -13,6 +13,7 @@ from typing import Final
 from holdfast.console.groups.listing import Place, Row, TopicEnd, Wanted
 from holdfast.console.log_reader import LogEntry, LogReader
 from holdfast.console.outcomes import Exit, Failure
+from holdfast.console.output import counted
 from holdfast.daemon.config import ConfigError
 from holdfast.daemon.kafka_connection import connection_options
 from holdfast.daemon.settings import MetadataSettings
@@ -139,7 +140,7 @@ class Fold:
             (self._without_base, "change a state whose snapshot is not in the log"),
         )
         return [
-            f"{len(entries)} record{'s' * (len(entries) != 1)} of {self._topic} {what}, the first at offset "
+            f"{counted(len(entries), 'record')} of {self._topic} {what}, the first at offset "
             f"{entries[0].offset} of log partition {entries[0].partition}; `holdfast dump {self._topic}` shows them, "
             "and what they are about may be missing or wrong here"
             for entries, what in kinds

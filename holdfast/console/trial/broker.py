@@ -1,11 +1,12 @@
 """`holdfast broker`: an Apache Kafka to try things out on."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from holdfast.broker import BrokerError, cache_dir, detached_bootstrap_servers, start_detached, stop_detached
-from holdfast.console.options import json_option
+from holdfast.console.options import F, json_option
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.output import print_json, say
 from holdfast.console.start_view import showing_start
@@ -24,6 +25,19 @@ kafka_home_option = click.option(
 )
 
 
+def start_timeout_option(default_s: float, help_text: str) -> Callable[[F], F]:
+    """Return the option of a command that waits for a start; the command gets `start_timeout_s`."""
+    return click.option(
+        "--start-timeout",
+        "start_timeout_s",
+        type=click.FloatRange(min=1),
+        default=default_s,
+        show_default=True,
+        metavar="SECONDS",
+        help=help_text,
+    )
+
+
 @click.group()
 def broker() -> None:
     """Run an Apache Kafka on this machine, to try things out; needs Java 17.
@@ -36,15 +50,7 @@ def broker() -> None:
 @_data_dir_option
 @click.option("--brokers", type=click.IntRange(1, 9), default=1, show_default=True, help="Number of brokers.")
 @kafka_home_option
-@click.option(
-    "--start-timeout",
-    "start_timeout_s",
-    type=click.FloatRange(min=1),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long it may take to start.",
-)
+@start_timeout_option(60.0, "How long it may take to start.")
 @json_option
 def start(data_dir: Path | None, brokers: int, kafka_home: Path | None, start_timeout_s: float, as_json: bool) -> None:
     """Start it, and print its bootstrap servers; the first start fetches Kafka's jars (55 MB).

@@ -20,7 +20,7 @@ from holdfast.console.interrupts import one_interrupt
 from holdfast.console.options import ADDRESS_DEFAULT, json_option
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.output import print_json, say
-from holdfast.console.trial.broker import kafka_home_option
+from holdfast.console.trial.broker import kafka_home_option, start_timeout_option
 from holdfast.console.trial.node_process import NodeProcess
 from holdfast.console.trial.topics import CLUSTERS_DEFAULT, TOPIC_NAMES, make_topic
 from holdfast.daemon.metadata_client import is_topic_name
@@ -59,15 +59,7 @@ _POLL_S: Final = 0.1
     help=f"Where Kafka listens, on {HOST}.",
 )
 @kafka_home_option
-@click.option(
-    "--start-timeout",
-    "start_timeout_s",
-    type=click.FloatRange(min=1),
-    default=120.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long Kafka and the node may each take to start.",
-)
+@start_timeout_option(120.0, "How long Kafka and the node may each take to start.")
 @json_option
 def dev(
     topics: Sequence[str],

@@ -11,7 +11,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 from holdfast.console.kafka_reader import READ_TIMEOUT_S
 from holdfast.console.options import dry_run_option, json_option, kafka_options, kafka_properties
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.console.output import print_json, say
+from holdfast.console.output import counted, print_json, say
 from holdfast.daemon.state_topic import StateTopic, TopicMissing, describe_topic
 from holdfast.kafka_clients import KafkaClients
 from holdfast.records.keys import format_topic_id
@@ -72,7 +72,9 @@ def create_topic(
     """
     copies = "as many copies as the cluster is set to" if replication_factor is None else f"{replication_factor} copies"
     if dry_run:
-        say(f"The topic {name} would be made with {_count(partitions or 1)} and {copies}, unless it exists.")
+        say(
+            f"The topic {name} would be made with {counted(partitions or 1, 'partition')} and {copies}, unless it exists."
+        )
         say("Nothing was changed (--dry-run).")
         return
     clients = KafkaClients(kafka_properties(bootstrap_server, properties))
@@ -89,10 +91,10 @@ def create_topic(
         )
     else:
         what = "The topic {} is made, with {}." if is_new else "The topic {} exists already, with {}."
-        say(what.format(name, _count(topic.partition_count)))
+        say(what.format(name, counted(topic.partition_count, "partition")))
     if partitions not in (None, topic.partition_count):
         raise Failure(
-            f"{name} has {_count(topic.partition_count)}, not {partitions}; "
+            f"{name} has {counted(topic.partition_count, 'partition')}, not {partitions}; "
             f"choose another name, or leave --partitions out.",
             Exit.DIFFERENT,
         )
@@ -143,7 +145,3 @@ def _is_new(name: str, problem: BaseException | None) -> bool:
         )
     why, code = _ENDINGS.get(error.code(), (error.str().rstrip("."), Exit.FAILED))
     raise Failure(f"The topic {name!r} cannot be made: {why}.", code)
-
-
-def _count(partitions: int) -> str:
-    return f"{partitions} partition{'s' if partitions > 1 else ''}"
