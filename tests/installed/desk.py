@@ -11,15 +11,12 @@ from pathlib import Path
 from shutil import copytree
 from typing import Any, Final
 
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
-
 from holdfast.client import ClientError, connect
 from holdfast.daemon.config import KNOWN
 from tests.installed.environment import ROOT, Environment
 from tests.installed.terminal import Terminal
 from tests.pure.docs.blocks import Block, blocks_of, is_like, reaches_outside, steps_of
-from tests.real.nodes import ONE_TRY, PATIENT, topic_id_of
+from tests.real.nodes import ONE_TRY, PATIENT
 from tests.waiting import PATIENCE_S, block_until
 
 _RUNS_A_NODE = re.compile(r"\bholdfast (serve|dev)\b")
@@ -114,18 +111,10 @@ class Desk:
                 self.tally.problems.append(f"after Ctrl-C: {command}: exit code {ended.code}\n{ended.said}")
 
     def _prepare(self, block: Block) -> None:
-        """Bring about what the block takes for given."""
+        """Have a node run."""
         if block.page != "README.md" and not any(terminal.is_busy() for terminal, _ in self._busy):
             for command in _NODE:
                 self._type(command, "")
-        kind, _, name = block.remarks.get("given", "").partition(" ")
-        if kind == "topic":
-            bootstrap_servers = self._bootstrap_servers()
-            admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-            admin.create_topics([NewTopic(name, 1, 1)])[name].result(PATIENCE_S)
-            topic_id_of(bootstrap_servers, name)
-        else:
-            assert not kind, f"a block is given {kind}, which nobody knows how to give"
 
     def _try(self, block: Block) -> None:
         if block.language == "python":

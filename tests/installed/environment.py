@@ -59,7 +59,7 @@ class Environment:
             assert home.parent == cache_dir()
             (self._cache / home.name).symlink_to(home)
         ports = choose_ports(2)
-        self.address, self.kafka = f"{HOST}:{ports[0].broker}", f"{HOST}:{ports[1].broker}"
+        self.address, self._kafka_port = f"{HOST}:{ports[0].broker}", ports[1].broker
 
     def check(self) -> None:
         """Check that what is installed is what the wheel declares."""
@@ -87,20 +87,8 @@ class Environment:
             # Other nodes may have the usual port of this machine.
             "HOLDFAST_LISTEN": self.address,
             "HOLDFAST_ADDRESS": self.address,
-            "HOLDFAST_DEV_KAFKA_PORT": self.kafka.rpartition(":")[2],
+            "HOLDFAST_DEV_KAFKA_PORT": str(self._kafka_port),
         }
-
-    def start(self, script: str, log: Path) -> subprocess.Popen[bytes]:
-        """Start a script of bash that ends at its first failure."""
-        with log.open("wb") as said:
-            return subprocess.Popen(
-                ["bash", "-euc", script],
-                cwd=self.place,
-                env=self.variables(),
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-            )
 
     def run(self, script: str) -> str:
         """Run a script of bash that ends at its first failure, and return what it printed."""

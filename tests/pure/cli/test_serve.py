@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -36,15 +36,10 @@ def test_exit_codes_are_fixed_because_units_and_scripts_rest_on_them() -> None:
     }
 
 
-def test_a_setting_without_effect_is_told_in_the_log_and_a_kafka_that_is_not_there_ends_it() -> None:
-    settings = {
-        "kafka.bootstrap.servers": "127.0.0.1:1",
-        "listen": "127.0.0.1:0",
-        "admin_timeout_ms": 100,
-        "share.coordinator.threads": 3,
-    }
+def ended_by_itself(settings: Mapping[str, object]) -> subprocess.CompletedProcess[str]:
+    """Run a node that cannot start, with its log as JSON, and return how it ended."""
     flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-    ended = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-m", "holdfast", "serve", *flags],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -52,6 +47,16 @@ def test_a_setting_without_effect_is_told_in_the_log_and_a_kafka_that_is_not_the
         timeout=PATIENCE_S,
         check=False,
     )
+
+
+def test_a_setting_without_effect_is_told_in_the_log_and_a_kafka_that_is_not_there_ends_it() -> None:
+    settings = {
+        "kafka.bootstrap.servers": "127.0.0.1:1",
+        "listen": "127.0.0.1:0",
+        "admin_timeout_ms": 100,
+        "share.coordinator.threads": 3,
+    }
+    ended = ended_by_itself(settings)
     assert ended.returncode == Exit.REFUSED_TO_START, ended.stderr
     lines = [json.loads(line) for line in ended.stderr.splitlines() if line.startswith("{")]
     (look,) = [line for line in lines if line["event"] == "a setting needs a look"]
@@ -65,15 +70,7 @@ def test_a_setting_without_effect_is_told_in_the_log_and_a_kafka_that_is_not_the
 
 def test_a_wrong_property_of_the_kafka_client_is_a_wrong_setting_although_no_broker_answers() -> None:
     settings = {"kafka.bootstrap.servers": "127.0.0.1:1", "listen": "127.0.0.1:0", "kafka.foo.bar": 1}
-    flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-    ended = subprocess.run(
-        [sys.executable, "-m", "holdfast", "serve", *flags],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    ended = ended_by_itself(settings)
     assert ended.returncode == Exit.WRONG_USAGE, ended.stderr
     last = json.loads(ended.stderr.splitlines()[-1])
     assert (last["event"], last["exit_code"]) == ("stopped", Exit.WRONG_USAGE)

@@ -4,7 +4,6 @@ A block is tried by a test, unless one of these stands right before it, as an HT
 
 - `not run: REASON`: it cannot be run here; its commands are then only looked up.
 - `tested: MARK`: a test of its own reads it by that mark.
-- `given: topic NAME`: there is a topic of that name before it is tried.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ TYPED_PAGES: Final = (
     ROOT / "benchmarks" / "README.md",
 )
 
-_REMARK = re.compile(r"<!-- (not run|tested|given): (.*) -->")
+_REMARK = re.compile(r"<!-- (not run|tested): (.*) -->")
 _OUTSIDE = re.compile(
     r"(?:^|[\s=<>'\"(])/(?!tmp/|dev/null)|(?:^|\s)~|\.\./|\b(?:apt(?:-get)?|docker|journalctl|kubectl|make|mvn|pip|sudo|systemctl)\b"
 )
