@@ -94,7 +94,8 @@ def is_same_log(consumer: Consumer, topic: str, partition: int, covered_offset: 
 
 def topic_id_of(properties: dict[str, str], topic: str) -> bytes:
     """Return the 16 bytes of a topic's id; raises LookupError where there is none."""
-    admin = AdminClient(properties)
+    # Warnings and errors only: at its end librdkafka tells of events that nobody asked for.
+    admin = AdminClient({"log_level": 4, **properties})
     try:
         topic_id: Any = admin.describe_topics(TopicCollection([topic]))[topic].result(SILENCE_S_MAX).topic_id
     except KafkaException as error:
