@@ -17,7 +17,7 @@ INTERPRETED = {
     "holdfast/runtime/brokers.py",  # the same
     "holdfast/runtime/build.py",  # tells how the others were built
     "holdfast/runtime/memory_log.py",  # runs in tests only
-    "holdfast/runtime/metrics.py",  # a few counts a request, and its gauges are set to integers
+    "holdfast/runtime/metrics.py",  # names of instruments, and its gauges are set to integers
     "holdfast/runtime/shell.py",  # starts and stops
 }
 #: What every request goes through in the daemon; the rest of it runs seldom.

@@ -28,12 +28,12 @@ from holdfast.daemon.service import ShareService
 from holdfast.daemon.shard import ShardConfig, ShareShard
 from holdfast.daemon.state_topic import StateTopic
 from holdfast.daemon.topic_gate import TopicGate
+from holdfast.metrics.registry import Registry
 from holdfast.records import frames, wire
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.results import InitializePartition, StateRequest, WritePartition
 from holdfast.runtime.log import LogRecord
-from holdfast.runtime.metrics import Registry
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.runtime import CoordinatorRuntime
 from holdfast.runtime.settings import LogIdentity, PartitionConfig

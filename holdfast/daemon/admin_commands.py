@@ -18,11 +18,11 @@ from holdfast.daemon.topic_ends import TooManyQuestions, TopicEndSource
 from holdfast.daemon.topic_names import NotATopicName, TooManyNames, TopicNames
 from holdfast.daemon.upkeep import Upkeep
 from holdfast.distribution import VERSION
+from holdfast.metrics.registry import Registry
 from holdfast.records.admin import reason_problem
 from holdfast.records.keys import format_topic_id
 from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.runtime.build import BUILD
-from holdfast.runtime.metrics import Registry
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.states import State
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import structlog
 
-from holdfast.runtime.metrics import Registry
+from holdfast.metrics.registry import Registry
 
 _log = structlog.get_logger(__name__)
 

@@ -13,9 +13,9 @@ from typing import Final
 import structlog
 
 from holdfast.daemon.broker_silence import BrokerSilence
+from holdfast.metrics.registry import Registry
 from holdfast.runtime.broker_connection import ConnectionOptions
 from holdfast.runtime.brokers import Brokers
-from holdfast.runtime.metrics import Registry
 
 _log = structlog.get_logger(__name__)
 

@@ -5,7 +5,7 @@ Source: Apache Kafka's metrics group `share-coordinator-metrics`.
 
 from collections.abc import Callable
 
-from holdfast.runtime.metrics import Registry
+from holdfast.metrics.registry import Registry
 
 
 class ShareMetrics:

@@ -44,11 +44,11 @@ from holdfast.daemon.topic_names import TopicNames
 from holdfast.daemon.upkeep import Upkeep
 from holdfast.distribution import VERSION
 from holdfast.kafka_clients import KafkaClients
+from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import format_topic_id
 from holdfast.runtime.broker_connection import ConnectionFailed, ConnectionOptions
 from holdfast.runtime.build import BUILD
-from holdfast.runtime.metrics import Registry
 
 _log = structlog.get_logger(__name__)
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from holdfast.daemon.peers import Peers
-from holdfast.runtime.metrics import Registry
+from holdfast.metrics.registry import Registry
 
 #: Between two looks at the loop. A turn that takes longer is seen whenever it comes.
 _BEAT_MS: Final = 20.0

@@ -20,6 +20,7 @@ from holdfast.daemon.shard import ShardConfig, ShareShard
 from holdfast.daemon.snapshots import Snapshots
 from holdfast.daemon.state_bounds import StateBounds, StateTotals
 from holdfast.daemon.state_watch import StateWatch
+from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.codec import Codec
 from holdfast.records.keys import format_key
@@ -28,7 +29,7 @@ from holdfast.runtime.errors import NotAvailable
 from holdfast.runtime.kafka_log import KafkaLogConfig
 from holdfast.runtime.lanes import RECORD_OVERHEAD_BYTES
 from holdfast.runtime.machine import Operation
-from holdfast.runtime.metrics import Registry, RuntimeMetrics
+from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.runtime import CoordinatorRuntime
 from holdfast.runtime.settings import LogIdentity, PartitionConfig

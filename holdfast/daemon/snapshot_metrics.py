@@ -1,7 +1,7 @@
 """What a node counts of the snapshot topic."""
 
 from holdfast.daemon.fast_load import Refusal
-from holdfast.runtime.metrics import Registry
+from holdfast.metrics.registry import Registry
 
 
 class SnapshotMetrics:

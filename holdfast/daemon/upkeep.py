@@ -29,10 +29,10 @@ from holdfast.daemon.shards import Shards
 from holdfast.daemon.snapshot_topic import SnapshotTopicError, check_snapshot_topic, ensure_snapshot_topic
 from holdfast.daemon.state_topic import Finding, StateTopic, StateTopicError, TopicMissing, check_state_topic
 from holdfast.kafka_clients import KafkaClients
+from holdfast.metrics.registry import Registry
 from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.runtime.errors import Alarm, CoordinatorError
 from holdfast.runtime.machine import Decision
-from holdfast.runtime.metrics import Registry
 
 _log = structlog.get_logger(__name__)
 

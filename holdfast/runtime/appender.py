@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from holdfast.metrics.registry import Registry
 from holdfast.runtime import kafka_frames as frames
 from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed
 from holdfast.runtime.brokers import STALE_LEADER, Brokers
 from holdfast.runtime.gathering import Gathering
 from holdfast.runtime.lanes import LaneConfig, Lanes, SentBatch
-from holdfast.runtime.metrics import Registry, RuntimeMetrics
+from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.throttle import Throttle
 
 #: Errors after which the same batch may be sent again: nothing was appended, or a second copy is void.

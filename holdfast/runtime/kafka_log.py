@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.metrics.registry import Registry
 from holdfast.runtime import kafka_frames as frames
 from holdfast.runtime.appender import NO_BROKER, Appender, AppenderConfig
 from holdfast.runtime.broker_connection import ConnectionOptions
@@ -17,7 +18,7 @@ from holdfast.runtime.fetch_session import FollowerConfig
 from holdfast.runtime.follower import Follower
 from holdfast.runtime.lanes import LaneConfig, SentBatch
 from holdfast.runtime.log import LogListener, ReadError
-from holdfast.runtime.metrics import Registry, RuntimeMetrics
+from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.offsets import Offsets
 
 

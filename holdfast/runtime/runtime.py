@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.base import Base, BaseFinder
 from holdfast.runtime.deadlines import Deadlines
@@ -38,7 +39,7 @@ from holdfast.runtime.errors import (
 )
 from holdfast.runtime.log import Log, LogRecord, ReadError
 from holdfast.runtime.machine import Operation, StateMachine
-from holdfast.runtime.metrics import Registry, RuntimeMetrics
+from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.ownership import Owners
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.settings import PartitionConfig, Ports

@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.base import BaseFinder
 from holdfast.runtime.kafka_log import KafkaLog, KafkaLogConfig
 from holdfast.runtime.machine import StateMachine
-from holdfast.runtime.metrics import Registry, RuntimeMetrics
+from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.ownership import Owners
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.runtime import CoordinatorRuntime

@@ -9,7 +9,7 @@ Source: KIP-219.
 
 from collections.abc import Callable
 
-from holdfast.runtime.metrics import Counter
+from holdfast.metrics.registry import Counter
 
 
 class Throttle:

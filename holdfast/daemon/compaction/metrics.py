@@ -2,7 +2,7 @@
 
 from holdfast.daemon.compaction.progress import Progress
 from holdfast.daemon.compaction.report import BatchReport
-from holdfast.runtime.metrics import Registry
+from holdfast.metrics.registry import Registry
 
 
 class JobMetrics:

@@ -14,13 +14,14 @@ from holdfast.daemon.settings import Settings
 from holdfast.daemon.shard import ShareShard
 from holdfast.daemon.shards import Shards
 from holdfast.daemon.state_topic import StateTopic
+from holdfast.metrics.registry import Registry
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.broker_connection import ConnectionOptions
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.kafka_log import KafkaLogConfig
 from holdfast.runtime.machine import Decision, StateMachine
 from holdfast.runtime.memory_log import MemoryTopic
-from holdfast.runtime.metrics import Registry, RuntimeMetrics
+from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.runtime import CoordinatorRuntime
 from holdfast.runtime.settings import PartitionConfig

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from holdfast.daemon.broker_silence import BrokerSilence, named
-from holdfast.runtime.metrics import Registry
+from holdfast.metrics.registry import Registry
 
 MAX_MS = 15_000
 LOOK_S = 1.0

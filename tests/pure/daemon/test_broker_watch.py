@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from holdfast.daemon.broker_watch import BrokerWatch
+from holdfast.metrics.registry import Registry
 from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed, ConnectionOptions
-from holdfast.runtime.metrics import Registry
 from tests.pure.runtime.metadata_answers import metadata
 
 SILENCE_MAX_MS = 500

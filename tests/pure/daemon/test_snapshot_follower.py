@@ -13,6 +13,7 @@ from holdfast.daemon.shard import ShardConfig, ShareShard
 from holdfast.daemon.snapshot_follower import Bounds, SnapshotFollower
 from holdfast.daemon.snapshot_metrics import SnapshotMetrics
 from holdfast.daemon.snapshot_tail import Duties, RemovalRefused, SnapshotOwner
+from holdfast.metrics.registry import Registry
 from holdfast.records import avro
 from holdfast.records.folding import NEW, fold
 from holdfast.records.snapshot_topic import (
@@ -27,7 +28,6 @@ from holdfast.records.snapshot_topic import (
 from holdfast.runtime.base import Base
 from holdfast.runtime.log import ReadError
 from holdfast.runtime.memory_log import MemoryTopic
-from holdfast.runtime.metrics import Registry
 from holdfast.runtime.settings import LogIdentity
 from holdfast.runtime.states import State
 from tests.pure.records.logs import KEYS, LOG_PARTITION, PARTITION_COUNT, STATE_TOPIC_ID, DictStore, LogWriter

@@ -10,8 +10,8 @@ from holdfast.daemon import snapshots
 from holdfast.daemon.broker_silence import none_left_out
 from holdfast.daemon.snapshot_tail import RemovalRefused
 from holdfast.daemon.snapshots import Snapshots
+from holdfast.metrics.registry import Registry
 from holdfast.runtime.broker_connection import ConnectionOptions
-from holdfast.runtime.metrics import Registry
 from tests.pure.daemon.shards_world import make_settings
 
 

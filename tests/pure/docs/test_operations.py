@@ -34,13 +34,14 @@ from holdfast.daemon.snapshot_metrics import SnapshotMetrics
 from holdfast.daemon.snapshot_topic import find_snapshot_problems
 from holdfast.daemon.state_topic import FIXED_CONFIG, StateTopic, find_problems
 from holdfast.distribution import NAME
+from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
 from holdfast.runtime.follower import _damage_error, _read_error
 from holdfast.runtime.kafka_frames import Fetched
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.log_check import LogCheck
-from holdfast.runtime.metrics import Registry, RuntimeMetrics
+from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.ownership import OWNER_EPOCH_MAX
 from holdfast.runtime.settings import LogIdentity
 from tests.pure.daemon.compaction.reports import batch

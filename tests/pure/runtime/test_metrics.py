@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.daemon.metrics import ShareMetrics
-from holdfast.runtime.metrics import HISTOGRAM_MAX_MS, WINDOW_MS, Registry, RuntimeMetrics
+from holdfast.metrics.registry import HISTOGRAM_MAX_MS, WINDOW_MS, Registry
+from holdfast.runtime.metrics import RuntimeMetrics
 
 
 class Clock:

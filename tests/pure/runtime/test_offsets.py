@@ -8,8 +8,9 @@ import pytest
 from kio.schema.list_offsets.v5.request import ListOffsetsRequest
 from kio.serial import entity_reader
 
+from holdfast.metrics.registry import Registry
 from holdfast.runtime import kafka_frames as frames
-from holdfast.runtime.metrics import Registry, RuntimeMetrics
+from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.offsets import Offsets
 from tests.pure.runtime.fake_brokers import FakeBrokers
 from tests.waiting import wait_until

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.daemon.compaction.metrics import JobMetrics
 from holdfast.daemon.compaction.progress import Progress, from_json, to_json
-from holdfast.runtime.metrics import Registry
+from holdfast.metrics.registry import Registry
 from tests.pure.daemon.compaction.reports import batch, partition
 
 

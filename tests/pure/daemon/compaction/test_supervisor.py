@@ -19,7 +19,7 @@ from holdfast.daemon.compaction.metrics import JobMetrics
 from holdfast.daemon.compaction.progress import to_json
 from holdfast.daemon.compaction.supervisor import Supervisor
 from holdfast.daemon.config import load_settings
-from holdfast.runtime.metrics import Registry
+from holdfast.metrics.registry import Registry
 from tests.pure.daemon.compaction.reports import batch
 from tests.waiting import wait_until
 

@@ -1,0 +1,1 @@
+"""Counters, gauges and histograms in a registry that any exporter can read."""
