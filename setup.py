@@ -13,8 +13,8 @@ from setuptools import Extension, setup
 #: What stays interpreted of the two packages that are compiled, and why.
 INTERPRETED = {
     "holdfast/records/batches.py",  # mypyc has no subclass of tuple
-    "holdfast/runtime/broker_connection.py",  # a few calls a request, and tests stand in for it
-    "holdfast/runtime/brokers.py",  # the same
+    "holdfast/kafka/connection.py",  # a few calls a request, and tests stand in for it
+    "holdfast/kafka/leaders.py",  # the same
     "holdfast/runtime/build.py",  # tells how the others were built
     "holdfast/runtime/memory_log.py",  # runs in tests only
     "holdfast/runtime/metrics.py",  # names of instruments, and its gauges are set to integers

@@ -7,7 +7,13 @@ from contextlib import suppress
 from struct import Struct
 from typing import Final, NamedTuple, Self, TypeVar
 
-from holdfast.records.compact import encode_string, encode_varint, read_count, read_nullable_string, read_string
+from holdfast.kafka.protocol.primitives import (
+    encode_string,
+    encode_varint,
+    read_count,
+    read_nullable_string,
+    read_string,
+)
 from holdfast.records.results import StateRequest, StateResponse
 from holdfast.records.wire import VERSIONS, decode_response, encode_request
 

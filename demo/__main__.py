@@ -25,7 +25,7 @@ from demo.verdict import Check, judge, read_log
 from demo.worker import GROUP, PATIENT, STATE_EPOCH, Ledger, Worker
 from holdfast.broker import BrokerError, development_kafka
 from holdfast.client import connect
-from holdfast.kafka_clients import KafkaClients
+from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.records.keys import parse_topic_id
 
 PARTITIONS: Final = 4

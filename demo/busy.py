@@ -9,7 +9,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from demo.worker import PATIENT, STATE_EPOCH
 from holdfast.client import connect
-from holdfast.kafka_clients import KafkaClients
+from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey, parse_topic_id
 from holdfast.records.results import (

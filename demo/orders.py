@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, Message
 from confluent_kafka.cimpl import NewTopic
 
 from demo.share_partition import Delivery
-from holdfast.kafka_clients import KafkaClients
+from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED
 
 #: A record that failed so often is archived, which is what Kafka's `group.share.delivery.count.limit` is for.

@@ -16,9 +16,9 @@ from typing import Final
 
 from benchmarks.attacks.caller import Caller, share_body, write_one
 from benchmarks.client import Address
-from holdfast.records import frames
+from holdfast.kafka.protocol import frames
+from holdfast.kafka.protocol.primitives import encode_string, encode_varint
 from holdfast.records.admin import ADMIN, AdminRequest, encode_admin_request
-from holdfast.records.compact import encode_string, encode_varint
 from holdfast.records.results import DeletePartition, InitializePartition, ReadPartition
 from holdfast.records.wire import DELETE, INITIALIZE, READ, WRITE, decode_response
 

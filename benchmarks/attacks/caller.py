@@ -12,7 +12,7 @@ from multiprocessing.sharedctypes import Synchronized
 from typing import Any, Final, Self
 
 from benchmarks.client import Address
-from holdfast.records import frames
+from holdfast.kafka.protocol import frames
 from holdfast.records.admin import ADMIN, AdminRequest, decode_admin_response, encode_admin_request
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.results import (

@@ -13,7 +13,7 @@ from typing import Final
 
 from benchmarks.attacks.attacks import BIG_PARTITIONS, FRAME_BYTES, LOST, Attack, Target, admin_body
 from benchmarks.attacks.caller import Caller, share_body
-from holdfast.records import frames
+from holdfast.kafka.protocol import frames
 from holdfast.records.admin import ADMIN
 from holdfast.records.results import DeletePartition, InitializePartition, ReadPartition, SummaryPartition
 from holdfast.records.wire import DELETE, INITIALIZE, READ, SUMMARY

@@ -28,8 +28,9 @@ from holdfast.daemon.service import ShareService
 from holdfast.daemon.shard import ShardConfig, ShareShard
 from holdfast.daemon.state_topic import StateTopic
 from holdfast.daemon.topic_gate import TopicGate
+from holdfast.kafka.protocol import frames
 from holdfast.metrics.registry import Registry
-from holdfast.records import frames, wire
+from holdfast.records import wire
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.results import InitializePartition, StateRequest, WritePartition

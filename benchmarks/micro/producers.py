@@ -24,11 +24,11 @@ from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.client import BenchmarkError
 from benchmarks.cluster import leaders_of, running_kafka
+from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.leaders import Brokers
 from holdfast.metrics.registry import Registry
 from holdfast.records.header import HEADER_NAME, encode_header
 from holdfast.runtime.appender import Appender, AppenderConfig
-from holdfast.runtime.broker_connection import ConnectionOptions
-from holdfast.runtime.brokers import Brokers
 from holdfast.runtime.lanes import LaneConfig, SentBatch
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.shell import make_clock_ms

@@ -16,7 +16,8 @@ from benchmarks.micro.records import Operation, time_us
 from holdfast.daemon.apis import APIS
 from holdfast.daemon.connection import Connection
 from holdfast.daemon.listener_settings import LimitSettings
-from holdfast.records import frames, wire
+from holdfast.kafka.protocol import frames
+from holdfast.records import wire
 from holdfast.records.batches import StateBatch
 from holdfast.records.results import StateRequest, StateResponse, WritePartition, WriteResult
 

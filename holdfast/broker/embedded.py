@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 from holdfast.broker.errors import BrokerError
 from holdfast.broker.node import BrokerNode, nodes_in
 from holdfast.broker.properties import HOST, NodePorts, choose_ports, is_free, new_kafka_uuid, node_properties
-from holdfast.kafka_clients import KafkaClients
+from holdfast.kafka.librdkafka import KafkaClients
 
 #: Options that make a JVM start sooner and run slower: for trials and tests, never for measurements.
 FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")

@@ -14,7 +14,7 @@ from holdfast.client.errors import ShareStateError
 from holdfast.client.nodes import Nodes
 from holdfast.client.persister import Persister
 from holdfast.client.settings import ClientSettings
-from holdfast.records import addresses
+from holdfast.kafka import addresses
 from holdfast.records.keys import SharePartitionKey
 
 

@@ -15,9 +15,9 @@ from typing import Final, NamedTuple, cast
 from holdfast.client.errors import ClientError, Disconnected, RequestTimedOut, Unsupported
 from holdfast.client.settings import ClientSettings
 from holdfast.distribution import VERSION
-from holdfast.records.body import BodyReader
-from holdfast.records.compact import MalformedBody, encode_string
-from holdfast.records.frames import LENGTH_SIZE, encode_request, read_length, read_response_header
+from holdfast.kafka.protocol.body import BodyReader
+from holdfast.kafka.protocol.frames import LENGTH_SIZE, encode_request, read_length, read_response_header
+from holdfast.kafka.protocol.primitives import MalformedBody, encode_string
 
 API_VERSIONS: Final = 18
 _API_VERSIONS_VERSION: Final = 3

@@ -14,8 +14,8 @@ from holdfast.client.connection import Address, NodeConnection
 from holdfast.client.errors import RETRIABLE_CODES, Disconnected, RequestTimedOut
 from holdfast.client.nodes import Nodes
 from holdfast.client.settings import ClientSettings
-from holdfast.records.body import BodyReader
-from holdfast.records.compact import encode_string, encode_varint
+from holdfast.kafka.protocol.body import BodyReader
+from holdfast.kafka.protocol.primitives import encode_string, encode_varint
 from holdfast.records.keys import SharePartitionKey, format_key
 
 FIND_COORDINATOR: Final = 10

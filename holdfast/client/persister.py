@@ -36,9 +36,9 @@ from holdfast.client.errors import (
 from holdfast.client.nodes import Nodes
 from holdfast.client.settings import ClientSettings
 from holdfast.client.topic_ids import TopicIds
+from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.records import wire
 from holdfast.records.batches import StateBatch
-from holdfast.records.compact import MalformedBody
 from holdfast.records.keys import TOPIC_ID_SIZE, SharePartitionKey
 from holdfast.records.results import (
     DeletePartition,

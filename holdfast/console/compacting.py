@@ -37,8 +37,8 @@ from holdfast.daemon.settings import Settings
 from holdfast.daemon.snapshot_topic import SnapshotTopicError, ensure_snapshot_topic
 from holdfast.daemon.state_topic import TopicMissing, describe_topic
 from holdfast.distribution import how_to_install
-from holdfast.kafka_clients import KafkaClients
-from holdfast.runtime.broker_connection import ConnectionFailed
+from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.librdkafka import KafkaClients
 
 __all__ = [
     "compact_until_stopped",

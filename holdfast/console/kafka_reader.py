@@ -18,13 +18,13 @@ from confluent_kafka import (
 
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.daemon.config import ConfigError
-from holdfast.daemon.group_offsets import BlockingGroupOffsets, GroupRefused
-from holdfast.daemon.kafka_connection import connection_options
-from holdfast.daemon.messages import topic_id_bytes
-from holdfast.kafka_clients import DAMAGE, KafkaClients
+from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.group_offsets import BlockingGroupOffsets, GroupRefused
+from holdfast.kafka.librdkafka import DAMAGE, KafkaClients
+from holdfast.kafka.messages import topic_id_bytes
+from holdfast.kafka.security import connection_options
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import parse_topic_id
-from holdfast.runtime.broker_connection import ConnectionFailed
 
 #: How long a broker may be silent before reading is given up.
 READ_TIMEOUT_S: Final = 30.0

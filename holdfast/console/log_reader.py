@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_BEGINNING, Message
 
 from holdfast.console.kafka_reader import KafkaReader
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.daemon.messages import header_of
+from holdfast.kafka.messages import header_of
 from holdfast.records.beginning import Beginning
 from holdfast.records.checkpoint import Checkpoint, decode_checkpoint, is_checkpoint_key
 from holdfast.records.codec import Kind, decode_record, peek_kind

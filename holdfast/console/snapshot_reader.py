@@ -5,7 +5,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from holdfast.console.kafka_reader import Bounds, KafkaReader
-from holdfast.daemon.messages import header_of
+from holdfast.kafka.messages import header_of
 from holdfast.records import avro, folding
 from holdfast.records.checkpoint import decode_checkpoint
 from holdfast.records.errors import RecordError

@@ -14,14 +14,14 @@ from holdfast.daemon.settings import Settings
 from holdfast.daemon.shards import Shards
 from holdfast.daemon.share_calls import ShareCalls
 from holdfast.daemon.state_listing import StateListing
-from holdfast.daemon.topic_ends import TooManyQuestions, TopicEndSource
 from holdfast.daemon.topic_names import NotATopicName, TooManyNames, TopicNames
 from holdfast.daemon.upkeep import Upkeep
 from holdfast.distribution import VERSION
+from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.topic_ends import TooManyQuestions, TopicEndSource
 from holdfast.metrics.registry import Registry
 from holdfast.records.admin import reason_problem
 from holdfast.records.keys import format_topic_id
-from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.states import State

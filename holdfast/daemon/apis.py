@@ -18,6 +18,7 @@ from holdfast.daemon.cluster_view import ClusterView
 from holdfast.daemon.connection import API_VERSIONS, SMALL_FRAME_BYTES, WORK_PER_BYTE, Api, Body, Request, Steps
 from holdfast.daemon.listener_settings import LimitSettings
 from holdfast.daemon.share_calls import ShareCalls
+from holdfast.kafka.protocol.body import BodyReader
 from holdfast.records import wire
 from holdfast.records.admin import (
     ADMIN,
@@ -26,7 +27,6 @@ from holdfast.records.admin import (
     decode_admin_request,
     encode_admin_response,
 )
-from holdfast.records.body import BodyReader
 
 Respond = Callable[[Body], None]
 

@@ -13,9 +13,9 @@ from typing import Final
 import structlog
 
 from holdfast.daemon.broker_silence import BrokerSilence
+from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.leaders import Brokers
 from holdfast.metrics.registry import Registry
-from holdfast.runtime.broker_connection import ConnectionOptions
-from holdfast.runtime.brokers import Brokers
 
 _log = structlog.get_logger(__name__)
 

@@ -19,9 +19,9 @@ import structlog
 from holdfast.daemon.broker_silence import IsLeftOut, none_left_out
 from holdfast.daemon.log_limits import LineLimit
 from holdfast.daemon.look_ups import LookUp, LookUps, Then
-from holdfast.daemon.metadata_client import QuestionRefused, Topic, TopicAnswers
 from holdfast.daemon.settings import MetadataSettings
-from holdfast.runtime.broker_connection import ConnectionFailed
+from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.metadata import QuestionRefused, Topic, TopicAnswers
 
 _log = structlog.get_logger(__name__)
 

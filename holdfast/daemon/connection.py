@@ -18,8 +18,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from holdfast.daemon.listener_settings import LimitSettings
-from holdfast.records.compact import MalformedBody, skip_tags
-from holdfast.records.frames import LENGTH_SIZE, encode_response, encode_response_head, read_length, read_request_header
+from holdfast.kafka.protocol.frames import (
+    LENGTH_SIZE,
+    encode_response,
+    encode_response_head,
+    read_length,
+    read_request_header,
+)
+from holdfast.kafka.protocol.primitives import MalformedBody, skip_tags
 
 API_VERSIONS: Final = 18
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from holdfast.records.addresses import parse_address
+from holdfast.kafka.addresses import parse_address
 
 MIB = 1024 * 1024
 MINUTE_MS = 60_000

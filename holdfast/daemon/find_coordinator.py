@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 
 from holdfast.daemon.cluster_view import ClusterView, Node
 from holdfast.daemon.errors import ErrorCode
-from holdfast.records.body import BodyReader
-from holdfast.records.compact import MalformedBody, encode_string, encode_varint
+from holdfast.kafka.protocol.body import BodyReader
+from holdfast.kafka.protocol.primitives import MalformedBody, encode_string, encode_varint
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import SharePartitionKey, parse_key
 from holdfast.runtime.errors import NotAvailable

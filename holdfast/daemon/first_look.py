@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartition
 
 from holdfast.daemon.broker_silence import named
-from holdfast.daemon.messages import header_of
 from holdfast.daemon.state_topic import StateTopic, StateTopicError
-from holdfast.kafka_clients import DAMAGE, KafkaClients
+from holdfast.kafka.librdkafka import DAMAGE, KafkaClients
+from holdfast.kafka.messages import header_of
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.errors import RecordError
 from holdfast.records.header import HEADER_NAME

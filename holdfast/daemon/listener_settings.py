@@ -5,7 +5,7 @@ from typing import Self
 from pydantic import model_validator
 
 from holdfast.daemon.declarations import MIB, MINUTE_MS, Address, Component, count, setting, time_ms
-from holdfast.records.addresses import DEFAULT_PORT, parse_address
+from holdfast.kafka.addresses import DEFAULT_PORT, parse_address
 
 
 class ListenerSettings(Component):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import islice
 from typing import TypeVar
 
-from holdfast.records.addresses import find_host
+from holdfast.kafka.addresses import find_host
 
 #: Told of the end of a look-up: those of its ids that no broker was asked about.
 Then = Callable[[Collection[bytes]], None]

@@ -16,8 +16,8 @@ from kio.schema.errors import ErrorCode
 
 from holdfast.daemon import schemas
 from holdfast.daemon.cluster_view import ClusterView, StateTopicView
-from holdfast.records.body import BodyReader
-from holdfast.records.compact import MalformedBody, encode_varint
+from holdfast.kafka.protocol.body import BodyReader
+from holdfast.kafka.protocol.primitives import MalformedBody, encode_varint
 
 METADATA: Final = 3
 MAX_VERSION: Final = 13

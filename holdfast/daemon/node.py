@@ -23,10 +23,7 @@ from holdfast.daemon.cluster import ClusterMetadata
 from holdfast.daemon.compaction.metrics import JobMetrics
 from holdfast.daemon.compaction.supervisor import Supervisor
 from holdfast.daemon.config import ConfigError
-from holdfast.daemon.group_offsets import GroupOffsets
-from holdfast.daemon.kafka_connection import check_properties, connection_options
 from holdfast.daemon.logs import ClientLines, LibraryLines
-from holdfast.daemon.metadata_client import MetadataClient
 from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.own_view import OwnView
 from holdfast.daemon.owners import Owners
@@ -38,16 +35,19 @@ from holdfast.daemon.settings import Settings
 from holdfast.daemon.shards import Shards
 from holdfast.daemon.snapshots import Snapshots
 from holdfast.daemon.state_topic import Finding, StateTopic, StateTopicError, ensure_state_topic
-from holdfast.daemon.topic_ends import TopicEndSource
 from holdfast.daemon.topic_gate import TopicGate
 from holdfast.daemon.topic_names import TopicNames
 from holdfast.daemon.upkeep import Upkeep
 from holdfast.distribution import VERSION
-from holdfast.kafka_clients import KafkaClients
+from holdfast.kafka.connection import ConnectionFailed, ConnectionOptions
+from holdfast.kafka.group_offsets import GroupOffsets
+from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.kafka.metadata import MetadataClient
+from holdfast.kafka.security import check_properties, connection_options
+from holdfast.kafka.topic_ends import TopicEndSource
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import format_topic_id
-from holdfast.runtime.broker_connection import ConnectionFailed, ConnectionOptions
 from holdfast.runtime.build import BUILD
 
 _log = structlog.get_logger(__name__)

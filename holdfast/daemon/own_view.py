@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from holdfast.daemon.cluster_view import Node, StateTopicView
-from holdfast.records.addresses import format_address, parse_address
+from holdfast.kafka.addresses import format_address, parse_address
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.states import State

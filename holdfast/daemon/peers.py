@@ -20,8 +20,8 @@ from holdfast.daemon.admission import Admission
 from holdfast.daemon.connection import Api, Body, Connection, Held, Request, Steps, Violation
 from holdfast.daemon.listener_settings import LimitSettings
 from holdfast.daemon.turns import Turns
-from holdfast.records.addresses import format_address
-from holdfast.records.compact import MalformedBody
+from holdfast.kafka.addresses import format_address
+from holdfast.kafka.protocol.primitives import MalformedBody
 
 _log = structlog.get_logger(__name__)
 

@@ -20,11 +20,11 @@ from holdfast.daemon.shard import ShardConfig, ShareShard
 from holdfast.daemon.snapshots import Snapshots
 from holdfast.daemon.state_bounds import StateBounds, StateTotals
 from holdfast.daemon.state_watch import StateWatch
+from holdfast.kafka.connection import ConnectionOptions
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.codec import Codec
 from holdfast.records.keys import format_key
-from holdfast.runtime.broker_connection import ConnectionOptions
 from holdfast.runtime.errors import NotAvailable
 from holdfast.runtime.kafka_log import KafkaLogConfig
 from holdfast.runtime.lanes import RECORD_OVERHEAD_BYTES

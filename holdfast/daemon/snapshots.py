@@ -13,10 +13,10 @@ from holdfast.daemon.settings import Settings
 from holdfast.daemon.snapshot_follower import Bounds, SnapshotFollower
 from holdfast.daemon.snapshot_metrics import SnapshotMetrics
 from holdfast.daemon.snapshot_tail import Duties, RemovalRefused, SnapshotOwner
-from holdfast.kafka_clients import KafkaClients
+from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.base import Base
-from holdfast.runtime.broker_connection import ConnectionOptions
 from holdfast.runtime.kafka_log import KafkaLog, KafkaLogConfig
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.runtime import CoordinatorRuntime

@@ -17,9 +17,9 @@ from confluent_kafka.cimpl import NewTopic
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from holdfast.daemon.log_settings import LogSettings
-from holdfast.daemon.messages import topic_id_bytes
-from holdfast.daemon.metadata_client import MetadataClient
-from holdfast.runtime.broker_connection import ConnectionFailed
+from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.messages import topic_id_bytes
+from holdfast.kafka.metadata import MetadataClient
 
 #: What a state topic is made with, beside the settings of an admin.
 FIXED_CONFIG: Final = {

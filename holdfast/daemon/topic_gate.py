@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from holdfast.daemon.cluster import MetadataImage
 from holdfast.daemon.errors import ErrorCode
-from holdfast.daemon.metadata_client import RESERVED_IDS
+from holdfast.kafka.metadata import RESERVED_IDS
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.results import StateRequest, StateResponse
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
-from holdfast.daemon.metadata_client import Topic, is_topic_name
 from holdfast.daemon.settings import MetadataSettings
-from holdfast.runtime.broker_connection import ConnectionFailed
+from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.metadata import Topic, is_topic_name
 
 #: What an entry takes beside its name: the id, the topic and its place in the table.
 _ENTRY_BYTES: Final = 400

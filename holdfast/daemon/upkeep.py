@@ -20,7 +20,6 @@ from holdfast.daemon.first_look import (
     read_beginnings,
     refuse_foreign_topic,
 )
-from holdfast.daemon.group_offsets import GroupOffsets, GroupRefused
 from holdfast.daemon.metrics import ShareMetrics
 from holdfast.daemon.readers import Change, LogReaders
 from holdfast.daemon.settings import Settings
@@ -28,9 +27,10 @@ from holdfast.daemon.shard import ShareShard
 from holdfast.daemon.shards import Shards
 from holdfast.daemon.snapshot_topic import SnapshotTopicError, check_snapshot_topic, ensure_snapshot_topic
 from holdfast.daemon.state_topic import Finding, StateTopic, StateTopicError, TopicMissing, check_state_topic
-from holdfast.kafka_clients import KafkaClients
+from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.group_offsets import GroupOffsets, GroupRefused
+from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.metrics.registry import Registry
-from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.runtime.errors import Alarm, CoordinatorError
 from holdfast.runtime.machine import Decision
 

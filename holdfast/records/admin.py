@@ -11,7 +11,13 @@ import json
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from holdfast.records.compact import MalformedBody, encode_string, read_nullable_string, read_string, skip_tags
+from holdfast.kafka.protocol.primitives import (
+    MalformedBody,
+    encode_string,
+    read_nullable_string,
+    read_string,
+    skip_tags,
+)
 
 ADMIN: Final = 10_900
 ADMIN_VERSION: Final = 0

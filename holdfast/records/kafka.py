@@ -28,8 +28,8 @@ import struct
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
+from holdfast.kafka.protocol.primitives import MalformedBody, encode_varint, read_count, read_varint
 from holdfast.records.batches import StateBatch, make_batch
-from holdfast.records.compact import MalformedBody, encode_varint, read_count, read_varint
 from holdfast.records.errors import InvalidKey, Undecodable, UnknownRecordType, UnknownVersion
 from holdfast.records.keys import TOPIC_ID_SIZE, SharePartitionKey
 from holdfast.records.values import Snapshot, Update, make_snapshot, make_update

@@ -15,8 +15,7 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import Any, Final, NamedTuple
 
-from holdfast.records.batches import StateBatch
-from holdfast.records.compact import (
+from holdfast.kafka.protocol.primitives import (
     MalformedBody,
     encode_string,
     encode_varint,
@@ -25,6 +24,7 @@ from holdfast.records.compact import (
     read_string,
     skip_tags,
 )
+from holdfast.records.batches import StateBatch
 from holdfast.records.results import (
     PATIENT_CALLER,
     Caller,

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from holdfast.kafka.connection import BrokerConnection, ConnectionFailed
+from holdfast.kafka.leaders import STALE_LEADER, Brokers
+from holdfast.kafka.protocol import requests as frames
+from holdfast.kafka.throttle import Throttle
 from holdfast.metrics.registry import Registry
-from holdfast.runtime import kafka_frames as frames
-from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed
-from holdfast.runtime.brokers import STALE_LEADER, Brokers
 from holdfast.runtime.gathering import Gathering
 from holdfast.runtime.lanes import LaneConfig, Lanes, SentBatch
 from holdfast.runtime.metrics import RuntimeMetrics
-from holdfast.runtime.throttle import Throttle
 
 #: Errors after which the same batch may be sent again: nothing was appended, or a second copy is void.
 _RETRIABLE = STALE_LEADER | {-1, 2, 7, 19, 20}

@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
-from holdfast.runtime import kafka_frames as frames
-from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed
-from holdfast.runtime.brokers import STALE_LEADER, Brokers
-from holdfast.runtime.kafka_frames import Fetched, FetchTarget
+from holdfast.kafka.connection import BrokerConnection, ConnectionFailed
+from holdfast.kafka.leaders import STALE_LEADER, Brokers
+from holdfast.kafka.protocol import requests as frames
+from holdfast.kafka.protocol.requests import Fetched, FetchTarget
+from holdfast.kafka.throttle import Throttle
 from holdfast.runtime.record_batches import DamagedBatch
-from holdfast.runtime.throttle import Throttle
 
 _SESSION_EPOCH_MAX = 2**31 - 1
 _SESSION_LOST = frozenset({70, 71, 106})

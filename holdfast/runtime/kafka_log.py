@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.leaders import Brokers
+from holdfast.kafka.protocol import requests as frames
 from holdfast.metrics.registry import Registry
-from holdfast.runtime import kafka_frames as frames
 from holdfast.runtime.appender import NO_BROKER, Appender, AppenderConfig
-from holdfast.runtime.broker_connection import ConnectionOptions
-from holdfast.runtime.brokers import Brokers
 from holdfast.runtime.fetch_session import FollowerConfig
 from holdfast.runtime.follower import Follower
 from holdfast.runtime.lanes import LaneConfig, SentBatch

@@ -12,10 +12,10 @@ from collections.abc import Callable, Coroutine
 from math import inf
 from typing import Any
 
-from holdfast.runtime import kafka_frames as frames
-from holdfast.runtime.brokers import Brokers
+from holdfast.kafka.leaders import Brokers
+from holdfast.kafka.protocol import requests as frames
+from holdfast.kafka.throttle import Throttle
 from holdfast.runtime.metrics import RuntimeMetrics
-from holdfast.runtime.throttle import Throttle
 
 #: In place of (broker id, leader epoch) of a partition that nobody leads.
 _NO_LEADER = (-1, -1)

@@ -10,9 +10,9 @@ from kio.serial import entity_reader
 
 from holdfast.client import connect
 from holdfast.daemon.apis import APIS
-from holdfast.records import frames
+from holdfast.kafka.protocol import frames
+from holdfast.kafka.protocol.primitives import encode_string
 from holdfast.records.batches import StateBatch
-from holdfast.records.compact import encode_string
 from holdfast.records.keys import parse_topic_id
 from holdfast.records.results import WritePartition
 from tests.interop.conftest import Coordinator

@@ -21,7 +21,7 @@ from holdfast.daemon.compaction.config import CompactionConfig
 from holdfast.daemon.compaction.group import topics_of
 from holdfast.daemon.compaction.job import run
 from holdfast.daemon.compaction.report import BatchReport
-from holdfast.daemon.messages import header_of
+from holdfast.kafka.messages import header_of
 from holdfast.records.codec import Codec, encode_record
 from holdfast.records.header import HEADER_NAME
 from holdfast.records.keys import SharePartitionKey

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from holdfast.kafka.connection import ConnectionOptions
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.runtime.broker_connection import ConnectionOptions
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.kafka_log import KafkaLogConfig
 from holdfast.runtime.partition import Partition

@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient
 
 from holdfast.client import Client, connect
 from holdfast.daemon.config import load_settings
-from holdfast.daemon.messages import header_of
 from holdfast.daemon.node import Exit, Node
 from holdfast.daemon.settings import Settings
+from holdfast.kafka.messages import header_of
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.states import State
 from tests.real.nodes import PATIENT, PATIENT_CLIENT

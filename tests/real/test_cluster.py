@@ -10,9 +10,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from holdfast.daemon.cluster import ClusterMetadata, MetadataImage, Refresh
 from holdfast.daemon.deleted_topics import CleanUp, DeletedTopics
-from holdfast.daemon.kafka_connection import connection_options
-from holdfast.daemon.metadata_client import MetadataClient
 from holdfast.daemon.settings import DeletedTopicSettings, MetadataSettings
+from holdfast.kafka.metadata import MetadataClient
+from holdfast.kafka.security import connection_options
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S
 

@@ -9,8 +9,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from holdfast.broker import FAST_START, EmbeddedKafka
+from holdfast.kafka.connection import ConnectionFailed
 from holdfast.records.header import encode_header
-from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.runtime.errors import LoadInProgress, NotAvailable, NotCoordinator, RecordTooLarge
 from holdfast.runtime.kafka_log import KafkaLog
 from holdfast.runtime.log import LogRecord, ReadError

@@ -13,9 +13,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions
 
 from holdfast.daemon.first_look import read_beginnings, refuse_foreign_topic
-from holdfast.daemon.kafka_connection import connection_options
 from holdfast.daemon.log_settings import LogSettings
-from holdfast.daemon.metadata_client import MetadataClient
 from holdfast.daemon.state_topic import (
     FIXED_CONFIG,
     StateTopicError,
@@ -23,7 +21,9 @@ from holdfast.daemon.state_topic import (
     describe_topic,
     ensure_state_topic,
 )
-from holdfast.kafka_clients import KafkaClients
+from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.kafka.metadata import MetadataClient
+from holdfast.kafka.security import connection_options
 from holdfast.records.header import HEADER_NAME, encode_header
 from holdfast.runtime.settings import LogIdentity
 from tests.real.shared_kafka import NewTopicFactory

@@ -15,9 +15,9 @@ from holdfast.console.log_reader import LogEntry, LogReader
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.output import counted
 from holdfast.daemon.config import ConfigError
-from holdfast.daemon.kafka_connection import connection_options
 from holdfast.daemon.settings import MetadataSettings
-from holdfast.daemon.topic_ends import TopicEndSource
+from holdfast.kafka.security import connection_options
+from holdfast.kafka.topic_ends import TopicEndSource
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.deliveries import describe_state
 from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id

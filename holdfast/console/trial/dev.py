@@ -23,8 +23,8 @@ from holdfast.console.output import print_json, say
 from holdfast.console.trial.broker import kafka_home_option, start_timeout_option
 from holdfast.console.trial.node_process import NodeProcess
 from holdfast.console.trial.topics import CLUSTERS_DEFAULT, TOPIC_NAMES, make_topic
-from holdfast.daemon.metadata_client import is_topic_name
-from holdfast.kafka_clients import KafkaClients
+from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.kafka.metadata import is_topic_name
 
 KAFKA_PORT_DEFAULT: Final = 9092
 _STOP_TIMEOUT_S: Final = 20.0

@@ -13,9 +13,9 @@ from holdfast.console.options import dry_run_option, json_option, kafka_options,
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.output import counted, print_json, say
 from holdfast.daemon.state_topic import StateTopic, TopicMissing, describe_topic
-from holdfast.kafka_clients import KafkaClients
+from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.records.keys import format_topic_id
-from holdfast.runtime.broker_connection import ConnectionFailed
 
 #: What lets the cluster decide.
 CLUSTERS_DEFAULT: Final = -1

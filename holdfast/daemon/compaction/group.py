@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping
 from holdfast.daemon.compaction.config import CompactionConfig
 from holdfast.daemon.compaction.errors import CompactionError
 from holdfast.daemon.compaction.topics import Topics
-from holdfast.daemon.group_offsets import BlockingGroupOffsets, GroupRefused
-from holdfast.daemon.kafka_connection import connection_options
-from holdfast.kafka_clients import KafkaClients, Say, unsaid
-from holdfast.runtime.broker_connection import ConnectionFailed
+from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.group_offsets import BlockingGroupOffsets, GroupRefused
+from holdfast.kafka.librdkafka import KafkaClients, Say, unsaid
+from holdfast.kafka.security import connection_options
 
 
 def topics_of(config: CompactionConfig, say: Say = unsaid) -> Topics:

@@ -35,13 +35,13 @@ from holdfast.daemon.compaction.failures import (
 from holdfast.daemon.compaction.files import Directory
 from holdfast.daemon.compaction.folding_processor import INPUT_COLUMNS, OUTPUT, FoldingProcessor
 from holdfast.daemon.compaction.history_writer import HistoryWriter
-from holdfast.daemon.compaction.java_properties import to_java
 from holdfast.daemon.compaction.pace import Pace
 from holdfast.daemon.compaction.query_log import QUERY, QueryLog
 from holdfast.daemon.compaction.report import BatchReport, PartitionReport
 from holdfast.daemon.compaction.sink import Sink
 from holdfast.daemon.compaction.topics import Topics
 from holdfast.daemon.compaction.worker_start import run_with_slow_starts
+from holdfast.kafka.java_properties import to_java
 from holdfast.records.header import HEADER_NAME
 from holdfast.records.keys import format_topic_id
 

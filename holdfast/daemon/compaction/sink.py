@@ -25,9 +25,9 @@ from holdfast.daemon.compaction.coverage import Stretch
 from holdfast.daemon.compaction.errors import TopicMadeAgain
 from holdfast.daemon.compaction.folding_processor import ENTRY, MANIFEST, REPORT, STRETCHES, TOTALS
 from holdfast.daemon.compaction.history_writer import HistoryWriter
-from holdfast.daemon.compaction.java_properties import to_java
 from holdfast.daemon.compaction.report import BatchReport, PartitionReport
 from holdfast.daemon.compaction.topics import Topics
+from holdfast.kafka.java_properties import to_java
 from holdfast.records.keys import format_topic_id
 
 #: Above any record of the snapshot topic; the topic's own limit is what counts.

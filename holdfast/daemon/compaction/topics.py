@@ -18,8 +18,8 @@ from confluent_kafka.admin._topic import TopicDescription
 
 from holdfast.daemon.compaction.config import CompactionConfig
 from holdfast.daemon.compaction.errors import CompactionError
-from holdfast.daemon.messages import topic_id_bytes
-from holdfast.kafka_clients import KafkaClients
+from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.kafka.messages import topic_id_bytes
 
 _PRODUCE_TIMEOUT_S: Final = 120.0
 # Their constructors have no types.

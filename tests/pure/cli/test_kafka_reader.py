@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, Message
 
 from holdfast.console.kafka_reader import KafkaReader
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.kafka_clients import DAMAGE
+from holdfast.kafka.librdkafka import DAMAGE
 
 
 class FakeConsumer:
@@ -33,7 +33,7 @@ class FakeConsumer:
 
 
 def failure_of(monkeypatch: pytest.MonkeyPatch, code: int, text: str) -> Failure:
-    monkeypatch.setattr("holdfast.kafka_clients.Consumer", FakeConsumer)
+    monkeypatch.setattr("holdfast.kafka.librdkafka.Consumer", FakeConsumer)
     monkeypatch.setattr(FakeConsumer, "problem", KafkaError(code, text), raising=False)
     with KafkaReader({"bootstrap.servers": "b:1"}) as reader:
         records = reader.read("t", 2, end=100, from_offset=7)
@@ -80,7 +80,7 @@ def given(monkeypatch: pytest.MonkeyPatch, *answers: list[Message]) -> KafkaRead
         def consume(self, count: int, timeout: float) -> list[Message]:
             return left.pop(0) if left else []
 
-    monkeypatch.setattr("holdfast.kafka_clients.Consumer", Consumer)
+    monkeypatch.setattr("holdfast.kafka.librdkafka.Consumer", Consumer)
     return KafkaReader({"bootstrap.servers": "b:1"})
 
 
@@ -123,7 +123,7 @@ class EndlessConsumer(FakeConsumer):
 
 
 def test_reading_ends_where_it_is_when_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.kafka_clients.Consumer", EndlessConsumer)
+    monkeypatch.setattr("holdfast.kafka.librdkafka.Consumer", EndlessConsumer)
     is_stopped = Event()
     with KafkaReader({"bootstrap.servers": "b:1"}, is_stopped) as reader:
         records = reader.read("t", 2, end=1_000_000)
@@ -141,7 +141,7 @@ def test_a_consumer_is_not_asked_for_more_than_there_is(monkeypatch: pytest.Monk
             asked.append(count)
             return super().consume(count, timeout)
 
-    monkeypatch.setattr("holdfast.kafka_clients.Consumer", CountingConsumer)
+    monkeypatch.setattr("holdfast.kafka.librdkafka.Consumer", CountingConsumer)
     with KafkaReader({"bootstrap.servers": "b:1"}) as reader:
         assert len(list(reader.read("t", 2, end=6))) == 6
     assert asked == [6, 4, 2]

@@ -29,9 +29,10 @@ from holdfast.client.nodes import Nodes
 from holdfast.daemon.admin import AdminCommand, AdminError
 from holdfast.daemon.cluster_view import Node
 from holdfast.daemon.errors import ErrorCode
-from holdfast.records import frames, wire
+from holdfast.kafka.protocol import frames
+from holdfast.kafka.protocol.primitives import encode_string
+from holdfast.records import wire
 from holdfast.records.batches import StateBatch
-from holdfast.records.compact import encode_string
 from holdfast.records.keys import SharePartitionKey, format_topic_id, log_partition
 from holdfast.records.results import (
     DeletePartition,

@@ -15,7 +15,8 @@ from holdfast.daemon.cluster_view import Node
 from holdfast.daemon.listener_settings import LimitSettings
 from holdfast.daemon.peers import Handler, Peers
 from holdfast.daemon.server import Server
-from holdfast.records import frames, wire
+from holdfast.kafka.protocol import frames
+from holdfast.records import wire
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.records.results import (

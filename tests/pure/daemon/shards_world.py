@@ -14,9 +14,9 @@ from holdfast.daemon.settings import Settings
 from holdfast.daemon.shard import ShareShard
 from holdfast.daemon.shards import Shards
 from holdfast.daemon.state_topic import StateTopic
+from holdfast.kafka.connection import ConnectionOptions
 from holdfast.metrics.registry import Registry
 from holdfast.records.keys import SharePartitionKey
-from holdfast.runtime.broker_connection import ConnectionOptions
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.kafka_log import KafkaLogConfig
 from holdfast.runtime.machine import Decision, StateMachine

@@ -11,14 +11,14 @@ from structlog.testing import capture_logs
 from holdfast.daemon.admin import AdminError
 from holdfast.daemon.admin_commands import AdminCommands
 from holdfast.daemon.errors import ErrorCode
-from holdfast.daemon.metadata_client import Topic
 from holdfast.daemon.settings import MetadataSettings
-from holdfast.daemon.topic_ends import Ends, TopicEnds, TopicEndSource
 from holdfast.daemon.topic_names import TopicNames
 from holdfast.daemon.upkeep import Upkeep
+from holdfast.kafka.connection import ConnectionFailed, ConnectionOptions
+from holdfast.kafka.metadata import Topic
+from holdfast.kafka.topic_ends import Ends, TopicEnds, TopicEndSource
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.keys import SharePartitionKey, format_topic_id
-from holdfast.runtime.broker_connection import ConnectionFailed, ConnectionOptions
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.states import State

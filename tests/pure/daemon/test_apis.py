@@ -21,9 +21,9 @@ from holdfast.daemon.apis import APIS, ApiHandler
 from holdfast.daemon.cluster_view import Node
 from holdfast.daemon.connection import Api, Body, Held, Request
 from holdfast.daemon.listener_settings import LimitSettings
+from holdfast.kafka.protocol.primitives import MalformedBody, encode_string
 from holdfast.records import wire
 from holdfast.records.admin import ADMIN, AdminRequest, decode_admin_response, encode_admin_request
-from holdfast.records.compact import MalformedBody, encode_string
 from holdfast.records.keys import SharePartitionKey, format_key
 from holdfast.records.results import ReadPartition, ReadResult, StateRequest
 from tests.pure.daemon.serving import TOPIC_ID, FakeCluster, FakeService

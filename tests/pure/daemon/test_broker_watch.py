@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from holdfast.daemon.broker_watch import BrokerWatch
+from holdfast.kafka.connection import BrokerConnection, ConnectionFailed, ConnectionOptions
 from holdfast.metrics.registry import Registry
-from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed, ConnectionOptions
-from tests.pure.runtime.metadata_answers import metadata
+from tests.pure.kafka.metadata_answers import metadata
 
 SILENCE_MAX_MS = 500
 

@@ -9,9 +9,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.daemon.cluster import ClusterMetadata, MetadataImage, Refresh
-from holdfast.daemon.metadata_client import QuestionRefused, Topic, TopicAnswers
 from holdfast.daemon.settings import MetadataSettings
-from holdfast.runtime.broker_connection import ConnectionFailed
+from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.metadata import QuestionRefused, Topic, TopicAnswers
 from tests.waiting import PATIENCE_S, wait_until
 
 A, B, C = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)

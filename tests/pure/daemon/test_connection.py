@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.daemon.connection import Api, Connection, Held, Request
 from holdfast.daemon.listener_settings import LimitSettings
-from holdfast.records import frames
-from holdfast.records.compact import encode_string
+from holdfast.kafka.protocol import frames
+from holdfast.kafka.protocol.primitives import encode_string
 
 APIS = {
     3: Api("Metadata", 0, 13, 9),

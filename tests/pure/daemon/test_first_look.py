@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from holdfast import kafka_clients
 from holdfast.daemon.first_look import (
     Beginning,
     LogProblem,
@@ -18,7 +17,8 @@ from holdfast.daemon.first_look import (
     refuse_foreign_topic,
 )
 from holdfast.daemon.state_topic import StateTopic, StateTopicError
-from holdfast.kafka_clients import DAMAGE, KafkaClients
+from holdfast.kafka import librdkafka
+from holdfast.kafka.librdkafka import DAMAGE, KafkaClients
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
 from holdfast.runtime.log import LogRecord
@@ -158,7 +158,7 @@ class Consumer:
 
 @pytest.fixture
 def consumer(monkeypatch: pytest.MonkeyPatch) -> type[Consumer]:
-    monkeypatch.setattr(kafka_clients, "Consumer", Consumer)
+    monkeypatch.setattr(librdkafka, "Consumer", Consumer)
     return Consumer
 
 

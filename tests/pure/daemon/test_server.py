@@ -15,7 +15,7 @@ from holdfast.daemon.connection import Body, Request
 from holdfast.daemon.listener_settings import LimitSettings
 from holdfast.daemon.peers import Peer, Peers
 from holdfast.daemon.server import CannotListen, Server
-from holdfast.records import frames
+from holdfast.kafka.protocol import frames
 from tests.pure.daemon.serving import (
     CountingTransport,
     Reports,

@@ -8,12 +8,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.daemon.shards import state_batches_max
+from holdfast.kafka.connection import ConnectionOptions
 from holdfast.records.batches import StateBatch
 from holdfast.records.codec import Codec, encode_record
 from holdfast.records.header import encode_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot
-from holdfast.runtime.broker_connection import ConnectionOptions
 from holdfast.runtime.errors import NotAvailable, TimedOut
 from holdfast.runtime.log import ReadError
 from holdfast.runtime.memory_log import MemoryTopic

@@ -10,9 +10,9 @@ from holdfast.daemon import share_calls
 from holdfast.daemon.connection import Body, Held, Request
 from holdfast.daemon.errors import ErrorCode
 from holdfast.daemon.service import ShareService
+from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.records import wire
 from holdfast.records.batches import StateBatch
-from holdfast.records.compact import MalformedBody
 from holdfast.records.results import (
     DeletePartition,
     InitializePartition,

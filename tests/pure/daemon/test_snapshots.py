@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from holdfast import kafka_clients
 from holdfast.daemon import snapshots
 from holdfast.daemon.broker_silence import none_left_out
 from holdfast.daemon.snapshot_tail import RemovalRefused
 from holdfast.daemon.snapshots import Snapshots
+from holdfast.kafka import librdkafka
+from holdfast.kafka.connection import ConnectionOptions
 from holdfast.metrics.registry import Registry
-from holdfast.runtime.broker_connection import ConnectionOptions
 from tests.pure.daemon.shards_world import make_settings
 
 
@@ -31,7 +31,7 @@ async def test_a_producer_that_is_full_is_asked_again_and_one_that_refuses_says_
                 raise failures.pop()
             removed.append((topic, value, key, partition))
 
-    monkeypatch.setattr(kafka_clients, "Producer", Producer)
+    monkeypatch.setattr(librdkafka, "Producer", Producer)
     monkeypatch.setattr(snapshots, "KafkaLog", lambda *_: None)
     options = ConnectionOptions(bootstrap=(("127.0.0.1", 1),))
     subject = Snapshots(make_settings(**{"snapshots.topic": "snaps"}), options, Registry(lambda: 0), none_left_out)

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from holdfast.daemon.metadata_client import Topic
 from holdfast.daemon.settings import MetadataSettings
 from holdfast.daemon.topic_names import NotATopicName, Resolved, TooManyNames, TopicNames
-from holdfast.runtime.broker_connection import ConnectionFailed
+from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.metadata import Topic
 
 OLD, NEW = Topic(bytes([1] * 16), "orders", 8, True), Topic(bytes([2] * 16), "orders", 8, True)
 REFUSED = "127.0.0.1:9092 cannot be reached"

@@ -16,14 +16,14 @@ from holdfast.daemon.admin import AdminError
 from holdfast.daemon.admin_commands import AdminCommands
 from holdfast.daemon.cluster import MetadataImage, Refresh
 from holdfast.daemon.first_look import Beginning
-from holdfast.daemon.group_offsets import GroupRefused
 from holdfast.daemon.readers import LogReaders
 from holdfast.daemon.snapshot_topic import SnapshotTopicError
 from holdfast.daemon.state_topic import StateTopic, StateTopicError, TopicMissing
 from holdfast.daemon.upkeep import Upkeep
-from holdfast.kafka_clients import KafkaClients
+from holdfast.kafka.connection import ConnectionFailed, ConnectionOptions
+from holdfast.kafka.group_offsets import GroupRefused
+from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.records.keys import SharePartitionKey
-from holdfast.runtime.broker_connection import ConnectionFailed, ConnectionOptions
 from holdfast.runtime.memory_log import MemoryPartition, MemoryTopic
 from holdfast.runtime.settings import LogIdentity
 from holdfast.runtime.states import State

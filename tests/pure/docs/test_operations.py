@@ -34,11 +34,11 @@ from holdfast.daemon.snapshot_metrics import SnapshotMetrics
 from holdfast.daemon.snapshot_topic import find_snapshot_problems
 from holdfast.daemon.state_topic import FIXED_CONFIG, StateTopic, find_problems
 from holdfast.distribution import NAME
+from holdfast.kafka.protocol.requests import Fetched
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
 from holdfast.runtime.follower import _damage_error, _read_error
-from holdfast.runtime.kafka_frames import Fetched
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.log_check import LogCheck
 from holdfast.runtime.metrics import RuntimeMetrics

@@ -8,10 +8,10 @@ from struct import Struct
 import pytest
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]
 
-from holdfast.runtime import kafka_frames as frames
-from holdfast.runtime.broker_connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
-from tests.pure.runtime.fake_brokers import fetched, last_epochs_of, produced, targets_of
-from tests.pure.runtime.metadata_answers import metadata
+from holdfast.kafka.connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.kafka.protocol import requests as frames
+from tests.pure.kafka.fake_brokers import fetched, last_epochs_of, produced, targets_of
+from tests.pure.kafka.metadata_answers import metadata
 from tests.waiting import wait_until
 
 _FOUND = Struct(">ihqqi")

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from holdfast.runtime.kafka_frames import Fetched
+from holdfast.kafka.protocol.requests import Fetched
 from holdfast.runtime.log import LogRecord, ReadError
-from tests.pure.runtime.fake_brokers import FakeBrokers
+from tests.pure.kafka.fake_brokers import FakeBrokers
 
 
 class Told:

@@ -9,12 +9,12 @@ import pytest
 import uvloop
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]
 
-from holdfast.runtime import kafka_frames as frames
+from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.protocol import requests as frames
 from holdfast.runtime.appender import Appender, AppenderConfig
-from holdfast.runtime.broker_connection import ConnectionFailed
 from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.lanes import LaneConfig, SentBatch
-from tests.pure.runtime.fake_brokers import FakeBrokers, produced
+from tests.pure.kafka.fake_brokers import FakeBrokers, produced
 from tests.waiting import PATIENCE_MS, wait_until
 
 CONFIG = AppenderConfig(

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from holdfast.kafka.protocol.requests import Fetched
 from holdfast.runtime.fetch_session import FollowerConfig
 from holdfast.runtime.follower import Follower
-from holdfast.runtime.kafka_frames import Fetched
 from holdfast.runtime.lanes import SentBatch
-from tests.pure.runtime.fake_brokers import FakeBrokers, batch, fetched, sealed, targets_of
+from tests.pure.kafka.fake_brokers import FakeBrokers, batch, fetched, sealed, targets_of
 from tests.pure.runtime.follower_world import Told, answer, found
 from tests.waiting import wait_until
 

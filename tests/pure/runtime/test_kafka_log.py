@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime import kafka_frames as frames
+from holdfast.kafka.protocol import requests as frames
 from holdfast.runtime.kafka_log import KafkaLog, KafkaLogConfig
-from tests.pure.runtime.fake_brokers import batch
+from tests.pure.kafka.fake_brokers import batch
 from tests.pure.runtime.fake_cluster import FakeCluster
 from tests.pure.runtime.follower_world import Told
 from tests.waiting import wait_until

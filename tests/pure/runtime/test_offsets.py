@@ -8,11 +8,11 @@ import pytest
 from kio.schema.list_offsets.v5.request import ListOffsetsRequest
 from kio.serial import entity_reader
 
+from holdfast.kafka.protocol import requests as frames
 from holdfast.metrics.registry import Registry
-from holdfast.runtime import kafka_frames as frames
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.offsets import Offsets
-from tests.pure.runtime.fake_brokers import FakeBrokers
+from tests.pure.kafka.fake_brokers import FakeBrokers
 from tests.waiting import wait_until
 
 _FOUND = Struct(">ihqqi")

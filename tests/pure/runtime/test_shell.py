@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast.runtime.broker_connection import ConnectionOptions
+from holdfast.kafka.connection import ConnectionOptions
 from holdfast.runtime.kafka_log import KafkaLogConfig
 from holdfast.runtime.shell import CoordinatorShell, make_clock_ms
 from tests.pure.runtime.counter import Bugs, Counter

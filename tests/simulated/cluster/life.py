@@ -10,6 +10,7 @@ from random import Random
 
 from holdfast.daemon.errors import ErrorCode
 from holdfast.daemon.service import INITIALIZE, READ, WRITE
+from holdfast.kafka import connection
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.records.results import (
@@ -20,7 +21,7 @@ from holdfast.records.results import (
     StateResponse,
     WritePartition,
 )
-from holdfast.runtime import broker_connection, kafka_log
+from holdfast.runtime import kafka_log
 from holdfast.runtime.states import State
 from tests.simulated.around.topics import TOPIC_ID
 from tests.simulated.cluster import inside
@@ -51,7 +52,7 @@ PROMPT_S = 0.09
 @contextmanager
 def standing_in(cluster: Cluster) -> Iterator[None]:
     """Let connections and admin clients lead to the cluster."""
-    modules = vars(broker_connection), vars(kafka_log)
+    modules = vars(connection), vars(kafka_log)
     places = [
         (names, name, stand_in)
         for names, name, stand_in in zip(

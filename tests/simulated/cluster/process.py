@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.runtime.broker_connection import ConnectionFailed, ConnectionOptions
+from holdfast.kafka.connection import ConnectionFailed, ConnectionOptions
 from holdfast.runtime.kafka_log import KafkaLog, KafkaLogConfig
 from holdfast.runtime.log import LogListener, LogRecord
 from holdfast.runtime.memory_log import Append, MemoryLog, MemoryPartition

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.daemon.compaction.java_properties import to_java
 from holdfast.daemon.config import ConfigError
+from holdfast.kafka.java_properties import to_java
 
 
 def test_without_security_there_is_nothing_to_say() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.daemon.messages import header_of
+from holdfast.kafka.messages import header_of
 
 
 class FakeMessage:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from math import inf
 from typing import Any, TypeVar
 
-from holdfast.runtime import kafka_frames as frames
-from holdfast.runtime.broker_connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
-from holdfast.runtime.kafka_frames import Leaders
+from holdfast.kafka.connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.kafka.protocol import requests as frames
+from holdfast.kafka.protocol.requests import Leaders
 
 T = TypeVar("T")
 

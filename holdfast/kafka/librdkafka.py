@@ -3,7 +3,7 @@
 What librdkafka says goes to a function of ours, never to standard error. It gives its lines out only while somebody polls, so a client that
 nobody polls is made for as long as it is used, and no longer; then nothing talks in between either.
 
-Nothing here, and nobody who uses it, makes librdkafka ask a coordinator for a group or for a transaction: `daemon/group_offsets.py` has
+Nothing here, and nobody who uses it, makes librdkafka ask a coordinator for a group or for a transaction: `kafka/group_offsets.py` has
 the reason, and does that.
 """
 

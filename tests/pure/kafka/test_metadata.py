@@ -11,9 +11,9 @@ from kio.schema.metadata.v12.request import MetadataRequest
 from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_reader
 
-from holdfast.daemon.metadata_client import RESERVED_IDS, MetadataClient, is_topic_name
-from holdfast.runtime.broker_connection import ConnectionFailed, ConnectionOptions
-from tests.pure.daemon.metadata_brokers import METADATA, NO_TIME, Broker, listening, to_bytes
+from holdfast.kafka.connection import ConnectionFailed, ConnectionOptions
+from holdfast.kafka.metadata import RESERVED_IDS, MetadataClient, is_topic_name
+from tests.pure.kafka.metadata_brokers import METADATA, NO_TIME, Broker, listening, to_bytes
 from tests.waiting import wait_until
 
 #: length of the header of the requests that a client with this name sends

@@ -17,12 +17,12 @@ from kio.schema.metadata.v12.response import MetadataResponse
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
-from holdfast.daemon.kafka_connection import ask, ask_any
-from holdfast.daemon.metadata_client import RESERVED_IDS
 from holdfast.daemon.settings import MetadataSettings
-from holdfast.runtime.broker_connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
-from holdfast.runtime.brokers import STALE_LEADER
-from holdfast.runtime.kafka_frames import EARLIEST, LATEST
+from holdfast.kafka.connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.kafka.leaders import STALE_LEADER
+from holdfast.kafka.metadata import RESERVED_IDS
+from holdfast.kafka.protocol.requests import EARLIEST, LATEST
+from holdfast.kafka.security import ask, ask_any
 
 _CONSUMER: Final = BrokerId(-1)
 _READ_UNCOMMITTED: Final = i8(0)

@@ -17,8 +17,8 @@ from kio.schema.metadata.v12.request import MetadataRequest
 from kio.schema.produce.v8.request import ProduceRequest
 from kio.serial import entity_reader, entity_writer
 
-from holdfast.runtime import kafka_frames as frames
-from holdfast.runtime.kafka_frames import Fetched, FetchTarget, Leaders, Produced
+from holdfast.kafka.protocol import requests as frames
+from holdfast.kafka.protocol.requests import Fetched, FetchTarget, Leaders, Produced
 
 produce: Any = import_module("kio.schema.produce.v8.response")
 fetch: Any = import_module("kio.schema.fetch.v12.response")

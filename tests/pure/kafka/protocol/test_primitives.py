@@ -12,25 +12,26 @@ from hypothesis import strategies as st
 from kio.serial import writers
 from kio.static.primitive import uvarint
 
-from holdfast.records import admin, compact, frames
-from holdfast.records.body import BodyReader
-from holdfast.records.compact import MalformedBody
+from holdfast.kafka.protocol import frames, primitives
+from holdfast.kafka.protocol.body import BodyReader
+from holdfast.kafka.protocol.primitives import MalformedBody
+from holdfast.records import admin
 
 
 @given(st.integers(0, (1 << 31) - 1))
 def test_varints_are_kios(value: int) -> None:
     buffer = BytesIO()
     writers.write_unsigned_varint(buffer, uvarint(value))
-    assert compact.encode_varint(value) == buffer.getvalue()
-    assert compact.read_varint(b"x" + buffer.getvalue() + b"y", 1, "f") == (value, 1 + len(buffer.getvalue()))
+    assert primitives.encode_varint(value) == buffer.getvalue()
+    assert primitives.read_varint(b"x" + buffer.getvalue() + b"y", 1, "f") == (value, 1 + len(buffer.getvalue()))
 
 
 @given(st.none() | st.text(max_size=300))
 def test_strings_are_kios(text: str | None) -> None:
     buffer = BytesIO()
     writers.write_nullable_compact_string(buffer, text)
-    assert compact.encode_string(text) == buffer.getvalue()
-    assert compact.read_nullable_string(buffer.getvalue(), 0, "f") == (text, len(buffer.getvalue()))
+    assert primitives.encode_string(text) == buffer.getvalue()
+    assert primitives.read_nullable_string(buffer.getvalue(), 0, "f") == (text, len(buffer.getvalue()))
 
 
 def test_a_legacy_body_field_by_field() -> None:
@@ -141,8 +142,8 @@ def test_malformed_admin_bodies() -> None:
             except MalformedBody:
                 refused += 1
         assert refused > 500
-    nested = compact.encode_string("c") + compact.encode_string("[" * 100_000) + b"\x00"
+    nested = primitives.encode_string("c") + primitives.encode_string("[" * 100_000) + b"\x00"
     with pytest.raises(MalformedBody, match="Arguments"):
         admin.decode_admin_request(nested)
     with pytest.raises(MalformedBody, match="it is not a JSON object"):
-        admin.decode_admin_request(compact.encode_string("c") + compact.encode_string("[]") + b"\x00")
+        admin.decode_admin_request(primitives.encode_string("c") + primitives.encode_string("[]") + b"\x00")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.records.addresses import find_host, format_address, parse_address
+from holdfast.kafka.addresses import find_host, format_address, parse_address
 
 
 @pytest.mark.parametrize(

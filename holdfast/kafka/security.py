@@ -1,6 +1,6 @@
 """Connections to Kafka's brokers over the wire, for what librdkafka cannot ask.
 
-kio makes and reads the bytes of requests; `runtime.broker_connection` carries them.
+kio makes and reads the bytes of requests; `kafka.connection` carries them.
 The same `kafka.*` properties serve librdkafka and this: what cannot be said to both is refused with a clear error.
 """
 
@@ -15,10 +15,10 @@ from kio.serial.errors import SerialError
 from kio.static.protocol import Entity, Payload, RequestPayload
 
 from holdfast.daemon.config import ConfigError
-from holdfast.kafka_clients import KafkaClients
-from holdfast.records.addresses import parse_address
-from holdfast.runtime.broker_connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
-from holdfast.runtime.brokers import first_answer
+from holdfast.kafka.addresses import parse_address
+from holdfast.kafka.connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.kafka.leaders import first_answer
+from holdfast.kafka.librdkafka import KafkaClients
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

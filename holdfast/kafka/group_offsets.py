@@ -27,8 +27,8 @@ from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i8, i32, i64
 from kio.static.protocol import RequestPayload
 
-from holdfast.daemon.kafka_connection import ask, ask_any
-from holdfast.runtime.broker_connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.kafka.connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.kafka.security import ask, ask_any
 
 _GROUP_KEY: Final = i8(0)
 

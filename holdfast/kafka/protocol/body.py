@@ -11,8 +11,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from holdfast.records import compact
-from holdfast.records.compact import MalformedBody
+from holdfast.kafka.protocol import primitives
+from holdfast.kafka.protocol.primitives import MalformedBody
 
 _INT8: Final = Struct(">b")
 _INT16: Final = Struct(">h")
@@ -67,7 +67,7 @@ class BodyReader:
         """Take a string; None is null."""
         start = self.offset
         if self._is_flexible:
-            text, self.offset = compact.read_nullable_string(self._data, start, field)
+            text, self.offset = primitives.read_nullable_string(self._data, start, field)
             return text
         length = self.int16(field)
         if length < -1:
@@ -91,7 +91,7 @@ class BodyReader:
         """Take the length of an array, None for null; it is not above the number of bytes left."""
         start = self.offset
         if self._is_flexible:
-            length, self.offset = compact.read_varint(self._data, start, field)
+            length, self.offset = primitives.read_varint(self._data, start, field)
             length -= 1
         else:
             length = self.int32(field)
@@ -105,7 +105,7 @@ class BodyReader:
     def tags(self, field: str) -> None:
         """Pass over the tagged fields of a struct, which only the flexible form has."""
         if self._is_flexible:
-            self.offset = compact.skip_tags(self._data, self.offset, field)
+            self.offset = primitives.skip_tags(self._data, self.offset, field)
 
     def lenient_end(self) -> None:
         """Take the tagged fields of the body and leave what follows alone.

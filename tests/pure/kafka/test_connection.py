@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.runtime.broker_connection import AnswerTimes, BrokerConnection, ConnectionFailed
+from holdfast.kafka.connection import AnswerTimes, BrokerConnection, ConnectionFailed
 from tests.waiting import wait_until
 
 PRODUCE, FETCH = (0, 8), (1, 12)

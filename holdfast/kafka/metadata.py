@@ -16,8 +16,8 @@ from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopi
 from kio.schema.metadata.v12.response import MetadataResponse, MetadataResponseTopic
 from kio.schema.types import TopicName
 
-from holdfast.daemon.kafka_connection import ask
-from holdfast.runtime.broker_connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.kafka.connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.kafka.security import ask
 
 #: Ids that Kafka never gives to a topic that is made: none at all, and that of its own metadata log.
 RESERVED_IDS: Final = frozenset((bytes(16), bytes(15) + b"\x01"))

@@ -10,10 +10,10 @@ from random import Random
 import pytest
 
 from holdfast.daemon.config import ConfigError
-from holdfast.daemon.kafka_connection import check_properties, connection_options
-from holdfast.daemon.metadata_client import MetadataClient
-from holdfast.runtime.broker_connection import ConnectionFailed, ConnectionOptions
-from tests.pure.daemon.metadata_brokers import METADATA, WITHOUT_METADATA, Broker, listening
+from holdfast.kafka.connection import ConnectionFailed, ConnectionOptions
+from holdfast.kafka.metadata import MetadataClient
+from holdfast.kafka.security import check_properties, connection_options
+from tests.pure.kafka.metadata_brokers import METADATA, WITHOUT_METADATA, Broker, listening
 
 BROKERS = {"bootstrap.servers": "broker:9092"}
 

@@ -19,9 +19,9 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32, i64
 
 from holdfast.daemon.settings import MetadataSettings
-from holdfast.daemon.topic_ends import Ends, TooManyQuestions, TopicEnds, TopicEndSource
-from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed, ConnectionOptions
-from tests.pure.daemon.metadata_brokers import NO_TIME
+from holdfast.kafka.connection import BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.kafka.topic_ends import Ends, TooManyQuestions, TopicEnds, TopicEndSource
+from tests.pure.kafka.metadata_brokers import NO_TIME
 
 ORDERS, PAYMENTS, NO_TOPIC = (bytes([number] * 16) for number in (1, 2, 3))
 NONE = ErrorCode.none

@@ -14,7 +14,7 @@ from functools import partial
 from struct import Struct
 from typing import Final, NamedTuple
 
-from holdfast.records.compact import MalformedBody, skip_tags
+from holdfast.kafka.protocol.primitives import MalformedBody, skip_tags
 
 #: Bytes of the length in front of every frame; it counts what follows it.
 LENGTH_SIZE: Final = 4

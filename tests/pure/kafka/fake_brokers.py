@@ -15,10 +15,10 @@ from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v12.request import FetchRequest
 from kio.serial import entity_reader, entity_writer
 
+from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.protocol import requests as frames
+from holdfast.kafka.protocol.requests import Fetched
 from holdfast.records.header import HEADER_NAME
-from holdfast.runtime import kafka_frames as frames
-from holdfast.runtime.broker_connection import ConnectionFailed
-from holdfast.runtime.kafka_frames import Fetched
 from tests.waiting import wait_until
 
 _fetch: Any = import_module("kio.schema.fetch.v12.response")

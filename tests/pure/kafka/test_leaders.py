@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.runtime.broker_connection import BrokerConnection, ConnectionFailed, ConnectionOptions
-from holdfast.runtime.brokers import Brokers
-from tests.pure.runtime.metadata_answers import metadata
+from holdfast.kafka.connection import BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.kafka.leaders import Brokers
+from tests.pure.kafka.metadata_answers import metadata
 from tests.waiting import PATIENCE_S, wait_until
 
 
