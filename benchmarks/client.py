@@ -7,6 +7,8 @@ from contextlib import suppress
 from struct import Struct
 from typing import Final, NamedTuple, Self, TypeVar
 
+from holdfast.api.results import StateRequest, StateResponse
+from holdfast.api.share_state import VERSIONS, decode_response, encode_request
 from holdfast.kafka.protocol.primitives import (
     encode_string,
     encode_varint,
@@ -14,8 +16,6 @@ from holdfast.kafka.protocol.primitives import (
     read_nullable_string,
     read_string,
 )
-from holdfast.records.results import StateRequest, StateResponse
-from holdfast.records.wire import VERSIONS, decode_response, encode_request
 
 T = TypeVar("T")
 

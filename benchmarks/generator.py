@@ -17,9 +17,9 @@ from typing import Final
 
 from benchmarks.client import BenchmarkError, request_frame
 from benchmarks.share_state import LEADER_EPOCH, STATE_EPOCH, ConnectionKeys, WrittenState
+from holdfast.api.results import PartitionRequest, ReadPartition, WritePartition
+from holdfast.api.share_state import READ, VERSIONS, WRITE, decode_response, encode_request
 from holdfast.records.batches import StateBatch
-from holdfast.records.results import PartitionRequest, ReadPartition, WritePartition
-from holdfast.records.wire import READ, VERSIONS, WRITE, decode_response, encode_request
 
 #: Answers that were parsed and found right, per request; Kafka may order the partitions of an answer in several ways.
 _KNOWN_ANSWERS_MAX: Final = 1_000

@@ -12,9 +12,7 @@ from itertools import count
 from typing import Final
 
 from benchmarks.client import Address, BenchmarkError, Client, wait_until
-from holdfast.records.batches import ACKNOWLEDGED, StateBatch
-from holdfast.records.keys import SharePartitionKey, format_key
-from holdfast.records.results import (
+from holdfast.api.results import (
     InitializePartition,
     PartitionRequest,
     PartitionResult,
@@ -24,7 +22,9 @@ from holdfast.records.results import (
     SummaryPartition,
     SummaryResult,
 )
-from holdfast.records.wire import INITIALIZE, READ, SUMMARY
+from holdfast.api.share_state import INITIALIZE, READ, SUMMARY
+from holdfast.records.batches import ACKNOWLEDGED, StateBatch
+from holdfast.records.keys import SharePartitionKey, format_key
 
 BATCH_SIZE: Final = 10
 WINDOW: Final = 3

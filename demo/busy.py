@@ -8,11 +8,7 @@ from typing import Final
 from confluent_kafka.cimpl import NewTopic
 
 from demo.worker import PATIENT, STATE_EPOCH
-from holdfast.client import connect
-from holdfast.kafka.librdkafka import KafkaClients
-from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
-from holdfast.records.keys import SharePartitionKey, parse_topic_id
-from holdfast.records.results import (
+from holdfast.api.results import (
     InitializePartition,
     InitializeResult,
     ReadPartition,
@@ -20,6 +16,10 @@ from holdfast.records.results import (
     WritePartition,
     WriteResult,
 )
+from holdfast.client import connect
+from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
+from holdfast.records.keys import SharePartitionKey, parse_topic_id
 
 GROUPS: Final = 20
 PARTITIONS: Final = 100

@@ -12,16 +12,16 @@ from multiprocessing.sharedctypes import Synchronized
 from typing import Any, Final, Self
 
 from benchmarks.client import Address
-from holdfast.kafka.protocol import frames
-from holdfast.records.admin import ADMIN, AdminRequest, decode_admin_response, encode_admin_request
-from holdfast.records.batches import ACKNOWLEDGED, StateBatch
-from holdfast.records.results import (
+from holdfast.api.admin import ADMIN, AdminRequest, decode_admin_response, encode_admin_request
+from holdfast.api.results import (
     InitializePartition,
     PartitionRequest,
     StateRequest,
     WritePartition,
 )
-from holdfast.records.wire import INITIALIZE, READ, WRITE, decode_response, encode_request
+from holdfast.api.share_state import INITIALIZE, READ, WRITE, decode_response, encode_request
+from holdfast.kafka.protocol import frames
+from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 
 VERSIONS: Final = {INITIALIZE: 0, READ: 0, WRITE: 1, 86: 0, 87: 1}
 #: Between two Writes of the healthy client.

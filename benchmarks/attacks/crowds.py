@@ -13,10 +13,10 @@ from typing import Final
 
 from benchmarks.attacks.attacks import BIG_PARTITIONS, FRAME_BYTES, LOST, Attack, Target, admin_body
 from benchmarks.attacks.caller import Caller, share_body
+from holdfast.api.admin import ADMIN
+from holdfast.api.results import DeletePartition, InitializePartition, ReadPartition, SummaryPartition
+from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY
 from holdfast.kafka.protocol import frames
-from holdfast.records.admin import ADMIN
-from holdfast.records.results import DeletePartition, InitializePartition, ReadPartition, SummaryPartition
-from holdfast.records.wire import DELETE, INITIALIZE, READ, SUMMARY
 
 #: As many as one address may have (connections_per_address_max), all but a few for the healthy client.
 _CROWD: Final = 480

@@ -17,6 +17,8 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from benchmarks.micro.wire import TOPIC_ID, VERSION
+from holdfast.api import share_state
+from holdfast.api.results import InitializePartition, StateRequest, WritePartition
 from holdfast.daemon.admin import Admin
 from holdfast.daemon.apis import APIS, ApiHandler
 from holdfast.daemon.cluster import MetadataImage
@@ -30,10 +32,8 @@ from holdfast.daemon.state_topic import StateTopic
 from holdfast.daemon.topic_gate import TopicGate
 from holdfast.kafka.protocol import frames
 from holdfast.metrics.registry import Registry
-from holdfast.records import wire
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.records.results import InitializePartition, StateRequest, WritePartition
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.runtime import CoordinatorRuntime
@@ -170,11 +170,13 @@ def measure(connection_count: int, keys: int, rounds: int) -> dict[str, float]:
     numbers = [range(first, first + keys) for first in range(0, connection_count * keys, keys)]
 
     def encode(api_key: int, version: int, request: StateRequest) -> bytes:
-        return frames.encode_request(api_key, version, 1, b"client", wire.encode_request(api_key, version, request))
+        return frames.encode_request(
+            api_key, version, 1, b"client", share_state.encode_request(api_key, version, request)
+        )
 
     for connection, mine in zip(connections, numbers, strict=True):
         asked = [InitializePartition(number, STATE_EPOCH, 0) for number in mine]
-        world.call(connection, encode(wire.INITIALIZE, 0, StateRequest("group", [(TOPIC_ID, [*asked])])))
+        world.call(connection, encode(share_state.INITIALIZE, 0, StateRequest("group", [(TOPIC_ID, [*asked])])))
     world.log.commit(world.runtime)
     for connection in connections:
         connection.take_output()
@@ -186,7 +188,7 @@ def measure(connection_count: int, keys: int, rounds: int) -> dict[str, float]:
         start = max(0, first - BEHIND)
         round_frames = [
             encode(
-                wire.WRITE,
+                share_state.WRITE,
                 VERSION,
                 StateRequest(
                     "group", [(TOPIC_ID, [WritePartition(n, STATE_EPOCH, 0, start, STEP, batches) for n in mine])]
@@ -206,7 +208,7 @@ def measure(connection_count: int, keys: int, rounds: int) -> dict[str, float]:
         output_s = min(output_s, time.perf_counter() - committed_s)
         commit_s = min(commit_s, committed_s - began_s)
         for output in outputs:
-            ((_, results),) = wire.decode_response(wire.WRITE, VERSION, output, _ANSWER_HEAD_SIZE)
+            ((_, results),) = share_state.decode_response(share_state.WRITE, VERSION, output, _ANSWER_HEAD_SIZE)
             assert [result.error_code for _, result in results] == [0] * keys
     median = connection_count // 2
     per_key = 1e6 / keys

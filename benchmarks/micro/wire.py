@@ -13,13 +13,13 @@ from functools import partial
 from typing import Any
 
 from benchmarks.micro.records import Operation, time_us
+from holdfast.api import share_state
+from holdfast.api.results import StateRequest, StateResponse, WritePartition, WriteResult
 from holdfast.daemon.apis import APIS
 from holdfast.daemon.connection import Connection
 from holdfast.daemon.listener_settings import LimitSettings
 from holdfast.kafka.protocol import frames
-from holdfast.records import wire
 from holdfast.records.batches import StateBatch
-from holdfast.records.results import StateRequest, StateResponse, WritePartition, WriteResult
 
 TOPIC_ID = bytes(range(16))
 VERSION = 1
@@ -41,17 +41,29 @@ def write_response(partitions: int) -> StateResponse:
 def wire_operations(partitions: int, batches: int) -> list[Operation]:
     """Return the codecs of one request and its response."""
     request, response = write_request(partitions, batches), write_response(partitions)
-    request_body = wire.encode_request(wire.WRITE, VERSION, request)
-    response_body = wire.encode_response(wire.WRITE, VERSION, response)
+    request_body = share_state.encode_request(share_state.WRITE, VERSION, request)
+    response_body = share_state.encode_response(share_state.WRITE, VERSION, response)
     name = f"write, {partitions} × {batches}"
     return [
-        Operation(f"{name}: decode request", partial(wire.decode_request, wire.WRITE, VERSION, request_body), request),
         Operation(
-            f"{name}: encode response", partial(wire.encode_response, wire.WRITE, VERSION, response), response_body
+            f"{name}: decode request",
+            partial(share_state.decode_request, share_state.WRITE, VERSION, request_body),
+            request,
         ),
-        Operation(f"{name}: encode request", partial(wire.encode_request, wire.WRITE, VERSION, request), request_body),
         Operation(
-            f"{name}: decode response", partial(wire.decode_response, wire.WRITE, VERSION, response_body), response
+            f"{name}: encode response",
+            partial(share_state.encode_response, share_state.WRITE, VERSION, response),
+            response_body,
+        ),
+        Operation(
+            f"{name}: encode request",
+            partial(share_state.encode_request, share_state.WRITE, VERSION, request),
+            request_body,
+        ),
+        Operation(
+            f"{name}: decode response",
+            partial(share_state.decode_response, share_state.WRITE, VERSION, response_body),
+            response,
         ),
     ]
 
@@ -59,9 +71,11 @@ def wire_operations(partitions: int, batches: int) -> list[Operation]:
 def connection_operation(pipelined: int) -> Operation:
     """Return taking some requests off the bytes of a client and putting their answers in order."""
     connection = Connection(APIS, LimitSettings(), "client", now_ms=0)
-    request_body = wire.encode_request(wire.WRITE, VERSION, write_request(1, 1))
-    answer = wire.encode_response(wire.WRITE, VERSION, write_response(1))
-    data = b"".join(frames.encode_request(wire.WRITE, VERSION, n, b"client", request_body) for n in range(pipelined))
+    request_body = share_state.encode_request(share_state.WRITE, VERSION, write_request(1, 1))
+    answer = share_state.encode_response(share_state.WRITE, VERSION, write_response(1))
+    data = b"".join(
+        frames.encode_request(share_state.WRITE, VERSION, n, b"client", request_body) for n in range(pipelined)
+    )
     expected = b"".join(frames.encode_response(n, answer, has_tags=True) for n in range(pipelined))
 
     def exchange() -> bytes:

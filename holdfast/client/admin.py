@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.api.admin import ADMIN, ADMIN_VERSION, AdminRequest, decode_admin_response, encode_admin_request
 from holdfast.client.connection import NodeConnection
 from holdfast.client.errors import AdminRefused, Disconnected
 from holdfast.kafka.protocol.primitives import MalformedBody
-from holdfast.records.admin import ADMIN, ADMIN_VERSION, AdminRequest, decode_admin_response, encode_admin_request
 
 
 async def ask_admin(connection: NodeConnection, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401

@@ -21,6 +21,22 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt
 
+from holdfast.api import share_state
+from holdfast.api.results import (
+    DeletePartition,
+    DeleteResult,
+    InitializePartition,
+    InitializeResult,
+    PartitionRequest,
+    PartitionResult,
+    ReadPartition,
+    ReadResult,
+    StateRequest,
+    SummaryPartition,
+    SummaryResult,
+    WritePartition,
+    WriteResult,
+)
 from holdfast.client.connection import Address
 from holdfast.client.coordinator import Coordinators, Refusal
 from holdfast.client.errors import (
@@ -37,24 +53,8 @@ from holdfast.client.nodes import Nodes
 from holdfast.client.settings import ClientSettings
 from holdfast.client.topic_ids import TopicIds
 from holdfast.kafka.protocol.primitives import MalformedBody
-from holdfast.records import wire
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import TOPIC_ID_SIZE, SharePartitionKey
-from holdfast.records.results import (
-    DeletePartition,
-    DeleteResult,
-    InitializePartition,
-    InitializeResult,
-    PartitionRequest,
-    PartitionResult,
-    ReadPartition,
-    ReadResult,
-    StateRequest,
-    SummaryPartition,
-    SummaryResult,
-    WritePartition,
-    WriteResult,
-)
 
 #: Share of the back-off by which it is made longer or shorter at random.
 _JITTER: Final = 0.2
@@ -69,11 +69,11 @@ class _Kind(NamedTuple):
     make_result: Callable[[int, str | None], PartitionResult]
 
 
-_INITIALIZE: Final = _Kind(wire.INITIALIZE, "InitializeShareGroupState", InitializeResult)
-_READ: Final = _Kind(wire.READ, "ReadShareGroupState", ReadResult)
-_WRITE: Final = _Kind(wire.WRITE, "WriteShareGroupState", WriteResult)
-_DELETE: Final = _Kind(wire.DELETE, "DeleteShareGroupState", DeleteResult)
-_SUMMARY: Final = _Kind(wire.SUMMARY, "ReadShareGroupStateSummary", SummaryResult)
+_INITIALIZE: Final = _Kind(share_state.INITIALIZE, "InitializeShareGroupState", InitializeResult)
+_READ: Final = _Kind(share_state.READ, "ReadShareGroupState", ReadResult)
+_WRITE: Final = _Kind(share_state.WRITE, "WriteShareGroupState", WriteResult)
+_DELETE: Final = _Kind(share_state.DELETE, "DeleteShareGroupState", DeleteResult)
+_SUMMARY: Final = _Kind(share_state.SUMMARY, "ReadShareGroupStateSummary", SummaryResult)
 
 
 class Persister:
@@ -244,10 +244,10 @@ class Persister:
         api_key = call.kind.api_key
         try:
             connection = await self._nodes.to(address)
-            version = connection.version_of(call.kind.name, api_key, *wire.VERSIONS[api_key])
-            body = wire.encode_request(api_key, version, call.request(indexes))
+            version = connection.version_of(call.kind.name, api_key, *share_state.VERSIONS[api_key])
+            body = share_state.encode_request(api_key, version, call.request(indexes))
             frame, offset = await connection.request(api_key, version, body)
-            response = wire.decode_response(api_key, version, frame, offset)
+            response = share_state.decode_response(api_key, version, frame, offset)
         except (ClientError, MalformedBody) as error:
             if isinstance(error, ClientError) and not error.is_retriable:
                 raise

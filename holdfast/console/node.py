@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import click
 
+from holdfast.api.admin import reason_problem
 from holdfast.console.confirming import Manner, change_options, confirm, say_losses
 from holdfast.console.options import INT32_MAX, PARTITION, address_option, admin, json_option
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.output import print_facts, print_json, print_rows, print_table, say
 from holdfast.console.tables import Column, rounded
-from holdfast.records.admin import reason_problem
 
 _PARTITION_COLUMNS: Final = {
     "partition": Column("partition", is_number=True),

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import structlog
 
+from holdfast.api.admin import AdminRequest, AdminResponse, encode_admin_response
 from holdfast.daemon.errors import ErrorCode
-from holdfast.records.admin import AdminRequest, AdminResponse, encode_admin_response
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import parse_topic_id
 

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
+from holdfast.api.admin import reason_problem
 from holdfast.daemon.admin import AdminCommand, AdminError, topic_id_of
 from holdfast.daemon.config import describe
 from holdfast.daemon.errors import ErrorCode
@@ -20,7 +21,6 @@ from holdfast.distribution import VERSION
 from holdfast.kafka.connection import ConnectionFailed
 from holdfast.kafka.topic_ends import TooManyQuestions, TopicEndSource
 from holdfast.metrics.registry import Registry
-from holdfast.records.admin import reason_problem
 from holdfast.records.keys import format_topic_id
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.partition import Partition

@@ -12,6 +12,14 @@ from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from holdfast.api import share_state
+from holdfast.api.admin import (
+    ADMIN,
+    ADMIN_VERSION,
+    AdminResponse,
+    decode_admin_request,
+    encode_admin_response,
+)
 from holdfast.daemon import find_coordinator, metadata, schemas, share_calls
 from holdfast.daemon.admin import Admin
 from holdfast.daemon.cluster_view import ClusterView
@@ -19,14 +27,6 @@ from holdfast.daemon.connection import API_VERSIONS, SMALL_FRAME_BYTES, WORK_PER
 from holdfast.daemon.listener_settings import LimitSettings
 from holdfast.daemon.share_calls import ShareCalls
 from holdfast.kafka.protocol.body import BodyReader
-from holdfast.records import wire
-from holdfast.records.admin import (
-    ADMIN,
-    ADMIN_VERSION,
-    AdminResponse,
-    decode_admin_request,
-    encode_admin_response,
-)
 
 Respond = Callable[[Body], None]
 
@@ -58,7 +58,7 @@ class ApiHandler:
         self._service = service
         self._cluster = cluster
         self._admin = admin
-        self._bounds = wire.Bounds(
+        self._bounds = share_state.Bounds(
             limits.share_partitions_per_request_max,
             limits.state_batches_per_write_max,
             limits.state_batches_per_request_max,
@@ -188,7 +188,7 @@ class _Entry(NamedTuple):
 
 
 def _share_call(api_key: int, name: str, work_per_byte: int = WORK_PER_BYTE) -> _Entry:
-    return _Entry(Api(name, *wire.VERSIONS[api_key], work_per_byte=work_per_byte), ApiHandler.answer_share_call)
+    return _Entry(Api(name, *share_state.VERSIONS[api_key], work_per_byte=work_per_byte), ApiHandler.answer_share_call)
 
 
 _TABLE: Final[dict[int, _Entry]] = {
@@ -202,11 +202,11 @@ _TABLE: Final[dict[int, _Entry]] = {
     API_VERSIONS: _Entry(
         Api("ApiVersions", 0, _API_VERSIONS_MAX, _API_VERSIONS_FLEXIBLE_FROM), ApiHandler.answer_api_versions
     ),
-    wire.INITIALIZE: _share_call(wire.INITIALIZE, "InitializeShareGroupState"),
-    wire.READ: _share_call(wire.READ, "ReadShareGroupState"),
-    wire.WRITE: _share_call(wire.WRITE, "WriteShareGroupState", _WORK_PER_BYTE_OF_WRITES),
-    wire.DELETE: _share_call(wire.DELETE, "DeleteShareGroupState"),
-    wire.SUMMARY: _share_call(wire.SUMMARY, "ReadShareGroupStateSummary"),
+    share_state.INITIALIZE: _share_call(share_state.INITIALIZE, "InitializeShareGroupState"),
+    share_state.READ: _share_call(share_state.READ, "ReadShareGroupState"),
+    share_state.WRITE: _share_call(share_state.WRITE, "WriteShareGroupState", _WORK_PER_BYTE_OF_WRITES),
+    share_state.DELETE: _share_call(share_state.DELETE, "DeleteShareGroupState"),
+    share_state.SUMMARY: _share_call(share_state.SUMMARY, "ReadShareGroupStateSummary"),
     ADMIN: _Entry(Api("HoldfastAdmin", ADMIN_VERSION, ADMIN_VERSION), ApiHandler.answer_admin),
 }
 

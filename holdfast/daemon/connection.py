@@ -84,7 +84,7 @@ class Held:
 class Request:
     """Hold a request that arrived whole; its body is checked by whoever decodes it.
 
-    It is also the `records.results.Caller` of its share-state call.
+    It is also the `api.results.Caller` of its share-state call.
     """
 
     __slots__ = (

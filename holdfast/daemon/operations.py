@@ -9,12 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 import structlog
 
-from holdfast.daemon.errors import ErrorCode, error_of
-from holdfast.daemon.shard import ShareShard
-from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.replay import replay
-from holdfast.records.results import (
+from holdfast.api.results import (
     PATIENT_CALLER,
     Caller,
     DeleteResult,
@@ -31,7 +26,12 @@ from holdfast.records.results import (
     WritePartition,
     WriteResult,
 )
-from holdfast.records.wire import BATCH_SIZE
+from holdfast.api.share_state import BATCH_SIZE
+from holdfast.daemon.errors import ErrorCode, error_of
+from holdfast.daemon.shard import ShareShard
+from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
+from holdfast.records.keys import SharePartitionKey
+from holdfast.records.replay import replay
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.machine import Decision
 

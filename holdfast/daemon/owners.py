@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import structlog
 
+from holdfast.api.admin import ADMIN, ADMIN_VERSION, AdminRequest, decode_admin_response, encode_admin_request
 from holdfast.daemon.settings import LoadSettings
 from holdfast.kafka.addresses import parse_address
 from holdfast.kafka.connection import BrokerConnection, ConnectionFailed, ConnectionOptions
 from holdfast.kafka.protocol.primitives import MalformedBody
-from holdfast.records.admin import ADMIN, ADMIN_VERSION, AdminRequest, decode_admin_response, encode_admin_request
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import format_topic_id
 from holdfast.runtime.runtime import CoordinatorRuntime

@@ -7,12 +7,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from holdfast.daemon.admin import AdminError, topic_id_of
-from holdfast.daemon.service import PREVIEW
-from holdfast.daemon.share_calls import ShareCalls
-from holdfast.records.batches import StateBatch
-from holdfast.records.replay import ShareState
-from holdfast.records.results import (
+from holdfast.api.results import (
     DeletePartition,
     InitializePartition,
     PreviewPartition,
@@ -22,6 +17,11 @@ from holdfast.records.results import (
     StateResponse,
     WritePartition,
 )
+from holdfast.daemon.admin import AdminError, topic_id_of
+from holdfast.daemon.service import PREVIEW
+from holdfast.daemon.share_calls import ShareCalls
+from holdfast.records.batches import StateBatch
+from holdfast.records.replay import ShareState
 
 #: Whose look-up of an unknown topic it is, as all admins take turns as one client.
 _CALLER: Final = "admin:0"

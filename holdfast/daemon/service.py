@@ -11,6 +11,7 @@ from typing import Protocol
 
 import structlog
 
+from holdfast.api.results import StateRequest
 from holdfast.daemon.errors import ErrorCode
 from holdfast.daemon.operations import (
     DeleteOperation,
@@ -24,7 +25,6 @@ from holdfast.daemon.operations import (
     WriteOperation,
 )
 from holdfast.records.keys import SharePartitionKey, group_hash, log_partition
-from holdfast.records.results import StateRequest
 from holdfast.runtime.errors import NotAvailable
 from holdfast.runtime.machine import Operation
 

@@ -13,13 +13,7 @@ from itertools import chain, islice
 
 from mypy_extensions import mypyc_attr
 
-from holdfast.daemon.errors import ErrorCode
-from holdfast.daemon.shard_state import MetadataImage, ShardConfig, ShardState, ShardSummary
-from holdfast.records.batches import StateBatch
-from holdfast.records.combining import combine
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.replay import ShareState
-from holdfast.records.results import (
+from holdfast.api.results import (
     DeleteResult,
     InitializeResult,
     PartitionResult,
@@ -27,6 +21,12 @@ from holdfast.records.results import (
     SummaryResult,
     WriteResult,
 )
+from holdfast.daemon.errors import ErrorCode
+from holdfast.daemon.shard_state import MetadataImage, ShardConfig, ShardState, ShardSummary
+from holdfast.records.batches import StateBatch
+from holdfast.records.combining import combine
+from holdfast.records.keys import SharePartitionKey
+from holdfast.records.replay import ShareState
 from holdfast.records.sizes import batches_bytes, room_bytes, widest_batch_bytes
 from holdfast.records.values import Snapshot, Update, make_update
 from holdfast.runtime.machine import Decision, make_decision

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, Protocol
 
+from holdfast.api import share_state
+from holdfast.api.results import PartitionRequest, PartitionResult, StateRequest, StateResponse, WritePartition
 from holdfast.daemon.connection import SMALL_FRAME_BYTES, Body, Request, Steps
-from holdfast.records import wire
 from holdfast.records.keys import SharePartitionKey
-from holdfast.records.results import PartitionRequest, PartitionResult, StateRequest, StateResponse, WritePartition
 
 #: How much the service takes on at once, in share partitions and in state batches.
 _PARTITIONS_PER_PART: Final = 64
@@ -45,7 +45,9 @@ class ShareCalls(Protocol):
         """
 
 
-def answer(service: ShareCalls, bounds: wire.Bounds, request: Request, respond: Callable[[Body], None]) -> Steps | None:
+def answer(
+    service: ShareCalls, bounds: share_state.Bounds, request: Request, respond: Callable[[Body], None]
+) -> Steps | None:
     """Answer a share-state call; returns the steps that are left of it, None when it is begun.
 
     Raises:
@@ -54,7 +56,7 @@ def answer(service: ShareCalls, bounds: wire.Bounds, request: Request, respond: 
     if len(request.frame) > SMALL_FRAME_BYTES:
         return _answer_in_steps(service, bounds, request, respond)
     api_key, version = request.api_key, request.api_version
-    asked = wire.decode_request(api_key, version, request.frame, request.body_offset, bounds, request)
+    asked = share_state.decode_request(api_key, version, request.frame, request.body_offset, bounds, request)
     service.handle(api_key, asked, partial(_respond, request, respond), request.peer)
     return None
 
@@ -65,10 +67,10 @@ def _respond(request: Request, respond: Callable[[Body], None], response: StateR
     if request.is_wanted:
         api_key, version = request.api_key, request.api_version
         try:
-            if api_key == wire.READ and _count_batches(response) > _BATCHES_AT_ONCE_MAX:
-                body = wire.encode_in_steps(api_key, version, response)
+            if api_key == share_state.READ and _count_batches(response) > _BATCHES_AT_ONCE_MAX:
+                body = share_state.encode_in_steps(api_key, version, response)
             else:
-                body = wire.encode_response(api_key, version, response)
+                body = share_state.encode_response(api_key, version, response)
         except Exception as bug:  # the connection ends by it
             request.failure = bug
     respond(body)
@@ -83,14 +85,18 @@ def _count_batches(response: StateResponse) -> int:
 
 
 def _answer_in_steps(
-    service: ShareCalls, bounds: wire.Bounds, request: Request, respond: Callable[[Body], None]
+    service: ShareCalls, bounds: share_state.Bounds, request: Request, respond: Callable[[Body], None]
 ) -> Steps:
     api_key, version = request.api_key, request.api_version
     frame, request.frame = request.frame, b""
     asked = yield from wire.decode_in_steps(api_key, version, frame, request.body_offset, bounds, request)
     group_id, topics, _ = asked
     count = sum(len(partitions) for _, partitions in topics)
-    if not group_id or not count or (api_key != wire.INITIALIZE and not all(partitions for _, partitions in topics)):
+    if (
+        not group_id
+        or not count
+        or (api_key != share_state.INITIALIZE and not all(partitions for _, partitions in topics))
+    ):
         # Whether anything of it is carried out depends on the whole of it.
         service.handle(api_key, asked, partial(_respond, request, respond), request.peer)
         return

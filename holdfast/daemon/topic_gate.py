@@ -4,11 +4,11 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Protocol
 
+from holdfast.api.results import StateRequest, StateResponse
 from holdfast.daemon.cluster import MetadataImage
 from holdfast.daemon.errors import ErrorCode
 from holdfast.kafka.metadata import RESERVED_IDS
 from holdfast.records.keys import SharePartitionKey
-from holdfast.records.results import StateRequest, StateResponse
 
 Respond = Callable[[StateResponse], None]
 

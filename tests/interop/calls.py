@@ -11,12 +11,8 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from holdfast.client import ClientSettings
-from holdfast.client.client import parse_address
-from holdfast.client.connection import NodeConnection, open_connection
-from holdfast.records import wire
-from holdfast.records.batches import StateBatch
-from holdfast.records.results import (
+from holdfast.api import share_state
+from holdfast.api.results import (
     DeletePartition,
     InitializePartition,
     PartitionRequest,
@@ -25,6 +21,10 @@ from holdfast.records.results import (
     SummaryPartition,
     WritePartition,
 )
+from holdfast.client import ClientSettings
+from holdfast.client.client import parse_address
+from holdfast.client.connection import NodeConnection, open_connection
+from holdfast.records.batches import StateBatch
 
 GROUPS = ("a", "b:c")
 PARTITIONS = 3
@@ -59,16 +59,24 @@ _BATCHES = st.builds(
     *(st.integers(0, 40), st.integers(0, 12), st.sampled_from((0, 2, 4)), st.integers(0, 4)),
 )
 _ASKED: dict[int, st.SearchStrategy[Any]] = {
-    wire.INITIALIZE: st.builds(InitializePartition, _PARTITIONS, _EPOCHS, _OFFSETS),
-    wire.READ: st.builds(ReadPartition, _PARTITIONS, _EPOCHS),
-    wire.WRITE: st.builds(
+    share_state.INITIALIZE: st.builds(InitializePartition, _PARTITIONS, _EPOCHS, _OFFSETS),
+    share_state.READ: st.builds(ReadPartition, _PARTITIONS, _EPOCHS),
+    share_state.WRITE: st.builds(
         WritePartition, _PARTITIONS, _EPOCHS, _EPOCHS, _OFFSETS, _COUNTS, st.lists(_BATCHES, max_size=4).map(tuple)
     ),
-    wire.DELETE: st.builds(DeletePartition, _PARTITIONS),
-    wire.SUMMARY: st.builds(SummaryPartition, _PARTITIONS, _EPOCHS),
+    share_state.DELETE: st.builds(DeletePartition, _PARTITIONS),
+    share_state.SUMMARY: st.builds(SummaryPartition, _PARTITIONS, _EPOCHS),
 }
 #: Each as often as it stands here: state must live for a while to be worth a look.
-_KINDS = st.sampled_from((wire.INITIALIZE, *[wire.READ] * 3, *[wire.WRITE] * 6, *[wire.SUMMARY] * 2, wire.DELETE))
+_KINDS = st.sampled_from(
+    (
+        share_state.INITIALIZE,
+        *[share_state.READ] * 3,
+        *[share_state.WRITE] * 6,
+        *[share_state.SUMMARY] * 2,
+        share_state.DELETE,
+    )
+)
 _ODDITIES = st.sampled_from(
     (None,) * 40 + ("no group", "no topic", "no partitions", "twice", "twice", *["unknown"] * 4)
 )
@@ -79,7 +87,7 @@ def calls(draw: st.DrawFn) -> Call:
     """Draw one call."""
     api_key, oddity = draw(_KINDS), draw(_ODDITIES)
     # A Delete ends a life, so it is for one share partition only.
-    at_most = 1 if api_key == wire.DELETE else 3
+    at_most = 1 if api_key == share_state.DELETE else 3
     asked = tuple(draw(st.lists(_ASKED[api_key], min_size=1, max_size=at_most, unique_by=lambda asked: asked[0])))
     topics: tuple[tuple[str, tuple[PartitionRequest, ...]], ...] = ((TOPICS[oddity == "unknown"], asked),)
     if oddity == "twice":
@@ -89,13 +97,13 @@ def calls(draw: st.DrawFn) -> Call:
     elif oddity == "no topic":
         topics = ()
     group = "" if oddity == "no group" else draw(st.sampled_from(GROUPS))
-    return Call(api_key, draw(st.integers(*wire.VERSIONS[api_key])), group, topics)
+    return Call(api_key, draw(st.integers(*share_state.VERSIONS[api_key])), group, topics)
 
 
 #: The first thing every sequence does, so that the rest has something to act upon.
 BEGINNING = tuple(
     Call(
-        wire.INITIALIZE,
+        share_state.INITIALIZE,
         0,
         group,
         ((TOPICS[0], tuple(InitializePartition(partition, 1, -partition) for partition in range(2))),),
@@ -126,11 +134,11 @@ class Peer:
         if self._connection is None or not self._connection.is_open:
             self._connection = await open_connection(self._address, ClientSettings())
         topics = [(self._topic_ids[topic], list(partitions)) for topic, partitions in call.topics]
-        body = wire.encode_request(call.api_key, call.version, StateRequest(group_id, topics))
+        body = share_state.encode_request(call.api_key, call.version, StateRequest(group_id, topics))
         frame, offset = await self._connection.request(call.api_key, call.version, body)
         told = [
             (self._names[topic_id], partition, result)
-            for topic_id, results in wire.decode_response(call.api_key, call.version, frame, offset)
+            for topic_id, results in share_state.decode_response(call.api_key, call.version, frame, offset)
             for partition, result in results
         ]
         results = {(topic, partition): (result[0], *result[2:]) for topic, partition, result in told}

@@ -8,13 +8,13 @@ from kio.schema.api_versions.v0.response import ApiVersionsResponse
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
 
+from holdfast.api.results import WritePartition
 from holdfast.client import connect
 from holdfast.daemon.apis import APIS
 from holdfast.kafka.protocol import frames
 from holdfast.kafka.protocol.primitives import encode_string
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import parse_topic_id
-from holdfast.records.results import WritePartition
 from tests.interop.conftest import Coordinator
 
 pytestmark = [pytest.mark.real, pytest.mark.interop]

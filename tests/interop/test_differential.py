@@ -19,20 +19,20 @@ from confluent_kafka.cimpl import NewTopic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.broker import FAST_START, EmbeddedKafka
-from holdfast.client import ClientSettings, connect
-from holdfast.console.log_reader import LogReader
-from holdfast.records import kafka as kafka_codec
-from holdfast.records import wire
-from holdfast.records.checkpoint import Checkpoint, is_checkpoint_key
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.replay import ShareState, replay
-from holdfast.records.results import (
+from holdfast.api import share_state
+from holdfast.api.results import (
     InitializePartition,
     ReadPartition,
     SummaryPartition,
     WritePartition,
 )
+from holdfast.broker import FAST_START, EmbeddedKafka
+from holdfast.client import ClientSettings, connect
+from holdfast.console.log_reader import LogReader
+from holdfast.records import kafka as kafka_codec
+from holdfast.records.checkpoint import Checkpoint, is_checkpoint_key
+from holdfast.records.keys import SharePartitionKey
+from holdfast.records.replay import ShareState, replay
 from holdfast.records.values import Snapshot
 from tests.interop.calls import BEGINNING, GROUPS, PARTITIONS, TOPICS, Answer, Call, Peer, calls
 from tests.real.nodes import NodeProcess, node_processes, topic_id_of
@@ -59,14 +59,14 @@ _KNOWN, _ALL = TOPICS[0], range(PARTITIONS)
 
 #: What is asked of every share partition after a restart: its state, and whether its fences still stand.
 AFTERWARDS = [
-    Call(wire.READ, 0, "", ((_KNOWN, tuple(ReadPartition(partition, -1) for partition in _ALL)),)),
-    Call(wire.SUMMARY, 1, "", ((_KNOWN, tuple(SummaryPartition(partition, -1) for partition in _ALL)),)),
+    Call(share_state.READ, 0, "", ((_KNOWN, tuple(ReadPartition(partition, -1) for partition in _ALL)),)),
+    Call(share_state.SUMMARY, 1, "", ((_KNOWN, tuple(SummaryPartition(partition, -1) for partition in _ALL)),)),
     *(
-        Call(wire.WRITE, 1, "", ((_KNOWN, tuple(WritePartition(p, epoch, 4, -1, 5, ()) for p in _ALL)),))
+        Call(share_state.WRITE, 1, "", ((_KNOWN, tuple(WritePartition(p, epoch, 4, -1, 5, ()) for p in _ALL)),))
         for epoch in range(4)
     ),
-    *(Call(wire.READ, 0, "", ((_KNOWN, tuple(ReadPartition(p, epoch) for p in _ALL)),)) for epoch in range(5)),
-    Call(wire.INITIALIZE, 0, "", ((_KNOWN, tuple(InitializePartition(p, 2, 0) for p in _ALL)),)),
+    *(Call(share_state.READ, 0, "", ((_KNOWN, tuple(ReadPartition(p, epoch) for p in _ALL)),)) for epoch in range(5)),
+    Call(share_state.INITIALIZE, 0, "", ((_KNOWN, tuple(InitializePartition(p, 2, 0) for p in _ALL)),)),
 ]
 
 
@@ -158,11 +158,14 @@ def test_the_same_calls_get_the_same_answers_and_leave_the_same_records(pair: Pa
     print(f"\n{sum(outcomes.values())} share partitions were asked for: {dict(sorted(outcomes.items()))}")
     print(f"{sum(kinds.values())} records were left: {dict(kinds)}")
     assert outcomes.keys() >= {
-        *((api_key, 0) for api_key in wire.VERSIONS),
-        *((api_key, UNKNOWN_TOPIC_OR_PARTITION) for api_key in (wire.INITIALIZE, wire.DELETE, wire.SUMMARY)),
-        *((api_key, INVALID_REQUEST) for api_key in wire.VERSIONS),
-        *((api_key, FENCED_LEADER_EPOCH) for api_key in (wire.READ, wire.WRITE)),
-        *((api_key, FENCED_STATE_EPOCH) for api_key in (wire.INITIALIZE, wire.WRITE)),
+        *((api_key, 0) for api_key in share_state.VERSIONS),
+        *(
+            (api_key, UNKNOWN_TOPIC_OR_PARTITION)
+            for api_key in (share_state.INITIALIZE, share_state.DELETE, share_state.SUMMARY)
+        ),
+        *((api_key, INVALID_REQUEST) for api_key in share_state.VERSIONS),
+        *((api_key, FENCED_LEADER_EPOCH) for api_key in (share_state.READ, share_state.WRITE)),
+        *((api_key, FENCED_STATE_EPOCH) for api_key in (share_state.INITIALIZE, share_state.WRITE)),
     }
     assert min(kinds[kind] for kind in ("snapshot", "update", "tombstone", "snapshot with fences")) > 0
 

@@ -15,8 +15,8 @@ from benchmarks.attacks.attacks import Attack, Target
 from benchmarks.attacks.caller import Caller, share_body, write_one
 from benchmarks.client import Address
 from benchmarks.machine import memory_mib
-from holdfast.records.results import InitializePartition
-from holdfast.records.wire import INITIALIZE, WRITE, decode_response
+from holdfast.api.results import InitializePartition
+from holdfast.api.share_state import INITIALIZE, WRITE, decode_response
 from tests.real.nodes import NodeProcess, node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S

@@ -7,11 +7,11 @@ import os
 
 import pytest
 
+from holdfast.api.results import DeletePartition, InitializePartition, ReadPartition
 from holdfast.client import ClientSettings, connect
 from holdfast.client.client import parse_address
 from holdfast.daemon.errors import ErrorCode
 from holdfast.records.keys import SharePartitionKey
-from holdfast.records.results import DeletePartition, InitializePartition, ReadPartition
 from holdfast.runtime.states import State
 from tests.real.nodes import topic_id_of
 from tests.real.running_node import make_settings, running

@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 
+from holdfast.api.results import ReadPartition, ReadResult, SummaryResult, WritePartition, WriteResult
 from holdfast.client import ShareStateError, Unsupported, connect
 from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, StateBatch
-from holdfast.records.results import ReadPartition, ReadResult, SummaryResult, WritePartition, WriteResult
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S
 

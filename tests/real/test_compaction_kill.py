@@ -18,13 +18,13 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.api.results import ReadResult
 from holdfast.client import connect
 from holdfast.console.kafka_reader import KafkaReader
 from holdfast.daemon.compaction.history import GAP
 from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY
 from holdfast.records.codec import decode_record
-from holdfast.records.results import ReadResult
 from holdfast.records.snapshot_set import SnapshotSet
 from holdfast.records.values import Update
 from tests.real.folded_logs import QUICK

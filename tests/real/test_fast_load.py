@@ -12,10 +12,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from holdfast.api.results import ReadResult
 from holdfast.daemon.settings import Settings
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.folding import NEW, Held, Mark, RawRecord, fold
-from holdfast.records.results import ReadResult
 from holdfast.records.snapshot_topic import (
     EntryKey,
     ManifestKey,

@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from structlog.testing import capture_logs
 
+from holdfast.api.results import ReadResult
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY
-from holdfast.records.results import ReadResult
 from tests.real.nodes import topic_id_of
 from tests.real.running_node import RunningNode, make_settings, read_log, running
 from tests.real.shared_kafka import NewTopicFactory

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.daemon.errors import ErrorCode
-from holdfast.records.replay import ShareState
-from holdfast.records.results import (
+from holdfast.api.results import (
     DeletePartition,
     DeleteResult,
     InitializePartition,
@@ -15,6 +13,8 @@ from holdfast.records.results import (
     SummaryResult,
     WritePartition,
 )
+from holdfast.daemon.errors import ErrorCode
+from holdfast.records.replay import ShareState
 
 
 def explains(state: ShareState | None, request: PartitionRequest, result: PartitionResult) -> bool:

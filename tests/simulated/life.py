@@ -7,10 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
+from holdfast.api.results import InitializePartition, PartitionRequest, StateRequest, StateResponse, WritePartition
 from holdfast.daemon.service import INITIALIZE, WRITE
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition
-from holdfast.records.results import InitializePartition, PartitionRequest, StateRequest, StateResponse, WritePartition
 from holdfast.runtime.memory_log import MemoryLog, Move
 from holdfast.runtime.states import State
 from tests.simulated.around.topics import TOPIC_ID

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from holdfast.api.results import StateRequest, StateResponse
 from holdfast.daemon.pruning import Phase, Pruner
 from holdfast.daemon.service import ShareService
 from holdfast.daemon.snapshot_follower import Bounds, SnapshotFollower
@@ -16,7 +17,6 @@ from holdfast.daemon.snapshot_tail import Duties, SnapshotOwner
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint
 from holdfast.records.header import decode_header
-from holdfast.records.results import StateRequest, StateResponse
 from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.log import LogRecord, ReadError
 from holdfast.runtime.machine import Operation, StateMachine

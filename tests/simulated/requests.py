@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.daemon.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE
-from holdfast.records.batches import StateBatch
-from holdfast.records.results import (
+from holdfast.api.results import (
     DeletePartition,
     InitializePartition,
     PartitionRequest,
@@ -16,6 +14,8 @@ from holdfast.records.results import (
     SummaryPartition,
     WritePartition,
 )
+from holdfast.daemon.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE
+from holdfast.records.batches import StateBatch
 from holdfast.runtime.machine import Decision
 from tests.simulated.around.topics import OTHER_TOPIC_ID, TOPIC_ID
 from tests.simulated.invariants import Invariant, violate

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
+from holdfast.api.results import InitializePartition, StateRequest
 from holdfast.daemon.service import INITIALIZE
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
-from holdfast.records.results import InitializePartition, StateRequest
 from holdfast.runtime.memory_log import MemoryPartition
 from holdfast.runtime.states import State
 from tests.simulated.around.topics import TOPIC_ID

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 import click
 
+from holdfast.api.results import SummaryResult
 from holdfast.client import Client, ShareStateError
 from holdfast.client.errors import error_name
 from holdfast.console.options import (
@@ -23,7 +24,6 @@ from holdfast.console.state.changes import delete, init, raise_leader_epoch, wri
 from holdfast.console.state.changing import Named, missing
 from holdfast.console.tables import Column
 from holdfast.records.keys import SharePartitionKey, format_key, log_partition
-from holdfast.records.results import SummaryResult
 
 T = TypeVar("T")
 

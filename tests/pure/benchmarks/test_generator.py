@@ -7,11 +7,11 @@ from benchmarks.generator import Request
 from benchmarks.history import History
 from benchmarks.report import mark_table, request_table
 from benchmarks.share_state import LEADER_EPOCH, STATE_EPOCH, ConnectionKeys, WrittenState
+from holdfast.api.results import ReadResult, WritePartition, WriteResult
+from holdfast.api.share_state import READ, WRITE, decode_request, encode_response
 from holdfast.records.batches import StateBatch
 from holdfast.records.combining import combine
 from holdfast.records.replay import replay
-from holdfast.records.results import ReadResult, WritePartition, WriteResult
-from holdfast.records.wire import READ, WRITE, decode_request, encode_response
 
 TOPIC_ID = bytes(range(16))
 ADDRESS = Address("127.0.0.1", 1)

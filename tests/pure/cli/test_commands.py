@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli import main
-from holdfast.console.outcomes import Exit
-from holdfast.records import wire
-from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
-from holdfast.records.keys import SharePartitionKey, format_topic_id
-from holdfast.records.results import (
+from holdfast.api import share_state
+from holdfast.api.results import (
     PartitionResult,
     ReadPartition,
     ReadResult,
     StateRequest,
     SummaryResult,
 )
+from holdfast.cli import main
+from holdfast.console.outcomes import Exit
+from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
+from holdfast.records.keys import SharePartitionKey, format_topic_id
 from tests.pure.cli.conftest import PARTITION, TOPIC_ID, Node, Run
 
 NAMED = ("--group", "g:1", "--topic", "orders", "--partition", "0")
@@ -25,7 +25,7 @@ BATCHES = (StateBatch(100, 109, ACKNOWLEDGED, 1), StateBatch(110, 110, AVAILABLE
 
 
 def answer_reads(api_key: int, key: SharePartitionKey, asked: Any) -> PartitionResult:
-    if api_key == wire.SUMMARY:
+    if api_key == share_state.SUMMARY:
         return SummaryResult(0, None, 3, 2, 100, 10)
     return ReadResult(0, None, 3, 100, BATCHES)
 
@@ -49,7 +49,7 @@ def test_a_state_is_read_as_a_table_or_as_json(node: Node, run: Run) -> None:
             {"first_offset": 110, "last_offset": 110, "delivery_state": "available", "delivery_count": 2},
         ],
     }
-    assert node.service.requests[0] == (wire.READ, StateRequest("g:1", [(TOPIC_ID, [ReadPartition(0, -1)])]))
+    assert node.service.requests[0] == (share_state.READ, StateRequest("g:1", [(TOPIC_ID, [ReadPartition(0, -1)])]))
     assert (table.stderr, table.exit_code) == ("", Exit.DONE)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 import pytest
 
+from holdfast.api.results import StateRequest
 from holdfast.console import confirming
 from holdfast.console.outcomes import Exit
 from holdfast.console.state.differences import state_data
@@ -20,7 +21,6 @@ from holdfast.daemon.service import INITIALIZE, READ, WRITE
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.records.replay import ShareState
-from holdfast.records.results import StateRequest
 from tests.pure.cli.conftest import Run, runner_for, served_in_thread
 from tests.pure.daemon.service_world import House, ask
 from tests.pure.daemon.serving import FakeCluster, serve

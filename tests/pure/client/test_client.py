@@ -12,6 +12,21 @@ from typing import Any
 
 import pytest
 
+from holdfast.api import share_state
+from holdfast.api.results import (
+    DeletePartition,
+    DeleteResult,
+    InitializePartition,
+    InitializeResult,
+    PartitionResult,
+    ReadPartition,
+    ReadResult,
+    StateRequest,
+    SummaryPartition,
+    SummaryResult,
+    WritePartition,
+    WriteResult,
+)
 from holdfast.client import (
     AdminRefused,
     Client,
@@ -31,23 +46,8 @@ from holdfast.daemon.cluster_view import Node
 from holdfast.daemon.errors import ErrorCode
 from holdfast.kafka.protocol import frames
 from holdfast.kafka.protocol.primitives import encode_string
-from holdfast.records import wire
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id, log_partition
-from holdfast.records.results import (
-    DeletePartition,
-    DeleteResult,
-    InitializePartition,
-    InitializeResult,
-    PartitionResult,
-    ReadPartition,
-    ReadResult,
-    StateRequest,
-    SummaryPartition,
-    SummaryResult,
-    WritePartition,
-    WriteResult,
-)
 from tests.pure.daemon.serving import TOPIC_ID, CountingTransport, Served, serve
 from tests.waiting import wait_until
 
@@ -99,25 +99,27 @@ async def world(
 async def test_the_five_calls() -> None:
     batch = StateBatch(1, 2, 2, 1)
     answers: dict[int, PartitionResult] = {
-        wire.INITIALIZE: InitializeResult(),
-        wire.READ: ReadResult(0, None, 1, 2, (batch,)),
-        wire.WRITE: WriteResult(),
-        wire.DELETE: DeleteResult(),
-        wire.SUMMARY: SummaryResult(0, None, 1, 2, 3, 4),
+        share_state.INITIALIZE: InitializeResult(),
+        share_state.READ: ReadResult(0, None, 1, 2, (batch,)),
+        share_state.WRITE: WriteResult(),
+        share_state.DELETE: DeleteResult(),
+        share_state.SUMMARY: SummaryResult(0, None, 1, 2, 3, 4),
     }
     async with world(lambda api_key, key, asked: answers[api_key]) as w:
         client = w.client
-        assert await client.initialize("g", TOPIC_ID, 0, state_epoch=5, start_offset=-1) == answers[wire.INITIALIZE]
-        assert await client.read("g", TOPIC_ID, 1, leader_epoch=6) == answers[wire.READ]
-        assert await client.write("g", TOPIC_ID, 2, 5, 6, 7, [batch], 8) == answers[wire.WRITE]
-        assert await client.delete("g", TOPIC_ID, 3) == answers[wire.DELETE]
-        assert await client.read_summary("g", TOPIC_ID, 4) == answers[wire.SUMMARY]
+        assert (
+            await client.initialize("g", TOPIC_ID, 0, state_epoch=5, start_offset=-1) == answers[share_state.INITIALIZE]
+        )
+        assert await client.read("g", TOPIC_ID, 1, leader_epoch=6) == answers[share_state.READ]
+        assert await client.write("g", TOPIC_ID, 2, 5, 6, 7, [batch], 8) == answers[share_state.WRITE]
+        assert await client.delete("g", TOPIC_ID, 3) == answers[share_state.DELETE]
+        assert await client.read_summary("g", TOPIC_ID, 4) == answers[share_state.SUMMARY]
         assert w.served[0].service.requests == [
-            (wire.INITIALIZE, StateRequest("g", [(TOPIC_ID, [InitializePartition(0, 5, -1)])])),
-            (wire.READ, StateRequest("g", [(TOPIC_ID, [ReadPartition(1, 6)])])),
-            (wire.WRITE, StateRequest("g", [(TOPIC_ID, [WritePartition(2, 5, 6, 7, 8, (batch,))])])),
-            (wire.DELETE, StateRequest("g", [(TOPIC_ID, [DeletePartition(3)])])),
-            (wire.SUMMARY, StateRequest("g", [(TOPIC_ID, [SummaryPartition(4, -1)])])),
+            (share_state.INITIALIZE, StateRequest("g", [(TOPIC_ID, [InitializePartition(0, 5, -1)])])),
+            (share_state.READ, StateRequest("g", [(TOPIC_ID, [ReadPartition(1, 6)])])),
+            (share_state.WRITE, StateRequest("g", [(TOPIC_ID, [WritePartition(2, 5, 6, 7, 8, (batch,))])])),
+            (share_state.DELETE, StateRequest("g", [(TOPIC_ID, [DeletePartition(3)])])),
+            (share_state.SUMMARY, StateRequest("g", [(TOPIC_ID, [SummaryPartition(4, -1)])])),
         ]
         assert w.waits == []
 
@@ -618,7 +620,7 @@ async def test_a_share_partition_that_the_answer_leaves_out_is_an_error() -> Non
         node = b"\x00\x00\x00\x01" + host + address.port.to_bytes(4, "big") + b"\x00\x00\x01\x00"
         return frames.encode_response(2, b"\x00\x00\x00\x00\x02" + key + node + b"\x00", has_tags=True)
 
-    nothing = frames.encode_response(3, wire.encode_response(wire.WRITE, 1, []), has_tags=True)
+    nothing = frames.encode_response(3, share_state.encode_response(share_state.WRITE, 1, []), has_tags=True)
     async with scripted(API_VERSIONS, look_up, nothing) as address, connect(str(address)) as client:
         with pytest.raises(ShareStateError, match=r"UNKNOWN_SERVER_ERROR \(-1\): The server at .* left it out"):
             await client.write("g", TOPIC_ID, 1, 1, 1, -1, [])

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.daemon.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, ShareService
-from holdfast.daemon.shard import ShardConfig, ShareShard
-from holdfast.records.keys import SharePartitionKey, log_partition
-from holdfast.records.results import (
+from holdfast.api.results import (
     DeletePartition,
     InitializePartition,
     PartitionRequest,
@@ -18,6 +15,9 @@ from holdfast.records.results import (
     SummaryPartition,
     WritePartition,
 )
+from holdfast.daemon.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, ShareService
+from holdfast.daemon.shard import ShardConfig, ShareShard
+from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.runtime.errors import (
     CoordinatorError,
 )

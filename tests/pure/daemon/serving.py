@@ -9,17 +9,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from holdfast.daemon.admin import Admin, AdminCommand
-from holdfast.daemon.apis import APIS, ApiHandler
-from holdfast.daemon.cluster_view import Node
-from holdfast.daemon.listener_settings import LimitSettings
-from holdfast.daemon.peers import Handler, Peers
-from holdfast.daemon.server import Server
-from holdfast.kafka.protocol import frames
-from holdfast.records import wire
-from holdfast.records.batches import StateBatch
-from holdfast.records.keys import SharePartitionKey, log_partition
-from holdfast.records.results import (
+from holdfast.api import share_state
+from holdfast.api.results import (
     DeleteResult,
     InitializeResult,
     PartitionResult,
@@ -30,15 +21,24 @@ from holdfast.records.results import (
     WritePartition,
     WriteResult,
 )
+from holdfast.daemon.admin import Admin, AdminCommand
+from holdfast.daemon.apis import APIS, ApiHandler
+from holdfast.daemon.cluster_view import Node
+from holdfast.daemon.listener_settings import LimitSettings
+from holdfast.daemon.peers import Handler, Peers
+from holdfast.daemon.server import Server
+from holdfast.kafka.protocol import frames
+from holdfast.records.batches import StateBatch
+from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.runtime.errors import NotAvailable
 
 TOPIC_ID = bytes(range(16))
 RESULTS: Mapping[int, Callable[[], PartitionResult]] = {
-    wire.INITIALIZE: InitializeResult,
-    wire.READ: ReadResult,
-    wire.WRITE: WriteResult,
-    wire.DELETE: DeleteResult,
-    wire.SUMMARY: SummaryResult,
+    share_state.INITIALIZE: InitializeResult,
+    share_state.READ: ReadResult,
+    share_state.WRITE: WriteResult,
+    share_state.DELETE: DeleteResult,
+    share_state.SUMMARY: SummaryResult,
 }
 
 
@@ -179,11 +179,11 @@ async def serve(
 
 def write_body(partition: int = 0, batches: int = 1) -> bytes:
     asked = WritePartition(partition, 1, 1, -1, -1, tuple(StateBatch(n, n, 0, 1) for n in range(batches)))
-    return wire.encode_request(wire.WRITE, 1, StateRequest("group", [(TOPIC_ID, [asked])]))
+    return share_state.encode_request(share_state.WRITE, 1, StateRequest("group", [(TOPIC_ID, [asked])]))
 
 
 def write_frame(correlation_id: int, partition: int = 0) -> bytes:
-    return frames.encode_request(wire.WRITE, 1, correlation_id, b"test", write_body(partition))
+    return frames.encode_request(share_state.WRITE, 1, correlation_id, b"test", write_body(partition))
 
 
 async def read_answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:

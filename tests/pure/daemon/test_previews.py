@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.api.results import StateRequest, StateResponse
 from holdfast.daemon.admin import AdminError
 from holdfast.daemon.errors import ErrorCode
 from holdfast.daemon.previews import preview
@@ -13,7 +14,6 @@ from holdfast.daemon.service import DELETE, INITIALIZE, READ, WRITE
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.records.replay import ShareState
-from holdfast.records.results import StateRequest, StateResponse
 from tests.pure.daemon.service_world import House, ask
 from tests.pure.daemon.shard_world import TOPIC
 

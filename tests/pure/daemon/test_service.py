@@ -7,11 +7,7 @@ from collections.abc import Callable, Iterable
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.daemon.errors import ErrorCode, error_of
-from holdfast.daemon.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, ShareService
-from holdfast.records.batches import StateBatch
-from holdfast.records.keys import SharePartitionKey, log_partition
-from holdfast.records.results import (
+from holdfast.api.results import (
     DeleteResult,
     InitializeResult,
     ReadResult,
@@ -20,6 +16,10 @@ from holdfast.records.results import (
     SummaryResult,
     WriteResult,
 )
+from holdfast.daemon.errors import ErrorCode, error_of
+from holdfast.daemon.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, ShareService
+from holdfast.records.batches import StateBatch
+from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.runtime.errors import (
     CoordinatorError,
     LoadInProgress,

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.api.results import PartitionRequest, ReadResult, StateRequest, StateResponse
 from holdfast.daemon.pruning import CompactionSlice
 from holdfast.daemon.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, ShareService
 from holdfast.daemon.settings import CompactionSettings
 from holdfast.daemon.shard import ShardConfig, ShareShard
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.records.results import PartitionRequest, ReadResult, StateRequest, StateResponse
 from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.runtime import CoordinatorRuntime

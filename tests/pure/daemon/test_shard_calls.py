@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.api.results import DeleteResult, InitializeResult, ReadResult, SummaryResult, WriteResult
 from holdfast.daemon.errors import ErrorCode
 from holdfast.daemon.shard import ShardConfig, ShareShard
 from holdfast.records.codec import Codec
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
-from holdfast.records.results import DeleteResult, InitializeResult, ReadResult, SummaryResult, WriteResult
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.machine import Decision
 from tests.pure.daemon.shard_world import KEY, TOPIC, UNKNOWN_TOPIC, Image, World, batch

@@ -6,14 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from holdfast.daemon import share_calls
-from holdfast.daemon.connection import Body, Held, Request
-from holdfast.daemon.errors import ErrorCode
-from holdfast.daemon.service import ShareService
-from holdfast.kafka.protocol.primitives import MalformedBody
-from holdfast.records import wire
-from holdfast.records.batches import StateBatch
-from holdfast.records.results import (
+from holdfast.api import share_state
+from holdfast.api.results import (
     DeletePartition,
     InitializePartition,
     PartitionRequest,
@@ -23,6 +17,12 @@ from holdfast.records.results import (
     StateResponse,
     WritePartition,
 )
+from holdfast.daemon import share_calls
+from holdfast.daemon.connection import Body, Held, Request
+from holdfast.daemon.errors import ErrorCode
+from holdfast.daemon.service import ShareService
+from holdfast.kafka.protocol.primitives import MalformedBody
+from holdfast.records.batches import StateBatch
 from tests.pure.daemon.service_world import House, ask
 from tests.pure.daemon.serving import FakeService
 from tests.pure.daemon.shard_world import OTHER_TOPIC, TOPIC
@@ -52,11 +52,11 @@ class Call:
         api_key: int,
         topics: Topics,
         group_id: str = "g",
-        bounds: wire.Bounds = wire.UNBOUNDED,
+        bounds: share_state.Bounds = share_state.UNBOUNDED,
         answer_bytes_max: int = 1 << 30,
     ) -> None:
-        self.version = {wire.WRITE: 1, wire.SUMMARY: 1}.get(api_key, 0)
-        body = wire.encode_request(api_key, self.version, StateRequest(group_id, topics))
+        self.version = {share_state.WRITE: 1, share_state.SUMMARY: 1}.get(api_key, 0)
+        body = share_state.encode_request(api_key, self.version, StateRequest(group_id, topics))
         self.held = Held(answer_bytes_max=answer_bytes_max)
         self.bodies: list[Body] = []
         self.request = Request(api_key, self.version, 1, b"", body, 0, "peer", self.held, 0)
@@ -80,7 +80,7 @@ class Call:
     def answer(self) -> StateResponse:
         (body,) = self.bodies
         encoded = body if isinstance(body, bytes) else b"".join(body)
-        return wire.decode_response(self.request.api_key, self.version, encoded)
+        return share_state.decode_response(self.request.api_key, self.version, encoded)
 
 
 def parts_of(service: FakeService) -> list[int]:
@@ -89,7 +89,7 @@ def parts_of(service: FakeService) -> list[int]:
 
 def test_a_small_request_is_carried_out_in_one_step() -> None:
     service = FakeService()
-    call = Call(service, wire.READ, [(TOPIC, [ReadPartition(1, -1)])])
+    call = Call(service, share_state.READ, [(TOPIC, [ReadPartition(1, -1)])])
     assert call.steps is None
     assert call.answer() == [(TOPIC, [(1, ReadResult())])]
 
@@ -98,7 +98,7 @@ def test_a_small_request_is_carried_out_in_one_step() -> None:
 def test_a_large_request_is_carried_out_in_parts_and_answered_as_one(topics: list[tuple[bytes, int]]) -> None:
     service = FakeService()
     asked: Topics = [(topic, [InitializePartition(n, 0, 0) for n in range(count)]) for topic, count in topics]
-    call = Call(service, wire.INITIALIZE, asked)
+    call = Call(service, share_state.INITIALIZE, asked)
     assert call.run() > 10
     parts = parts_of(service)
     assert sum(parts) == 1_000
@@ -112,7 +112,7 @@ def test_a_large_request_is_carried_out_in_parts_and_answered_as_one(topics: lis
 def test_a_large_write_is_cut_by_its_batches_too() -> None:
     service = FakeService()
     batches = tuple(StateBatch(n, n, 0, 1) for n in range(600))
-    call = Call(service, wire.WRITE, [(TOPIC, [WritePartition(n, -1, -1, -1, -1, batches) for n in range(6)])])
+    call = Call(service, share_state.WRITE, [(TOPIC, [WritePartition(n, -1, -1, -1, -1, batches) for n in range(6)])])
     call.run()
     assert parts_of(service) == [2, 2, 2]
 
@@ -120,7 +120,7 @@ def test_a_large_write_is_cut_by_its_batches_too() -> None:
 def test_only_some_parts_are_on_their_way_at_once() -> None:
     service = FakeService()
     service.is_holding = True
-    call = Call(service, wire.DELETE, [(TOPIC, [DeletePartition(n) for n in range(2_000)])])
+    call = Call(service, share_state.DELETE, [(TOPIC, [DeletePartition(n) for n in range(2_000)])])
     call.run()
     assert len(service.held) == 8
     assert call.run() == 1  # nothing more until one is answered
@@ -138,7 +138,7 @@ def test_only_some_parts_are_on_their_way_at_once() -> None:
 def test_what_nobody_waits_for_is_not_begun() -> None:
     service = FakeService()
     service.is_holding = True
-    call = Call(service, wire.DELETE, [(TOPIC, [DeletePartition(n) for n in range(2_000)])])
+    call = Call(service, share_state.DELETE, [(TOPIC, [DeletePartition(n) for n in range(2_000)])])
     call.run()
     call.request.is_wanted = False
     call.run()
@@ -157,7 +157,9 @@ def test_the_service_begins_nothing_that_nobody_waits_for() -> None:
     request.is_wanted = False
     answers: list[StateResponse] = []
     before = len(house.runtime.names)
-    house.service.handle(wire.READ, StateRequest("g1", [(TOPIC, [ReadPartition(0, 5)])], request), answers.append)
+    house.service.handle(
+        share_state.READ, StateRequest("g1", [(TOPIC, [ReadPartition(0, 5)])], request), answers.append
+    )
     assert answers == [[]]
     assert len(house.runtime.names) == before
 
@@ -172,7 +174,7 @@ def test_a_share_partition_asked_in_two_parts_has_its_first_error_or_its_last_re
         return ReadResult(ErrorCode.INVALID_REQUEST if is_error else 0, "no" if is_error else None, count[0])
 
     service.answer = answer
-    call = Call(service, wire.READ, [(TOPIC, [ReadPartition(n % 300, -1) for n in range(600)])])
+    call = Call(service, share_state.READ, [(TOPIC, [ReadPartition(n % 300, -1) for n in range(600)])])
     call.run()
     [(_, results)] = call.answer()
     assert [number for number, _ in results] == list(range(300))
@@ -183,7 +185,9 @@ def test_a_share_partition_asked_in_two_parts_has_its_first_error_or_its_last_re
 def test_a_request_with_a_topic_without_partitions_is_answered_with_nothing_however_large_it_is() -> None:
     house = House()
     call = Call(
-        Ungated(house.service), wire.READ, [(TOPIC, [ReadPartition(n, -1) for n in range(1_000)]), (OTHER_TOPIC, [])]
+        Ungated(house.service),
+        share_state.READ,
+        [(TOPIC, [ReadPartition(n, -1) for n in range(1_000)]), (OTHER_TOPIC, [])],
     )
     call.run()
     assert call.answer() == []
@@ -192,7 +196,7 @@ def test_a_request_with_a_topic_without_partitions_is_answered_with_nothing_howe
 def test_an_error_does_not_repeat_the_group_and_has_a_bound() -> None:
     house = House()
     group_id = "g" * 30_000
-    for api_key in (wire.READ, wire.WRITE):
+    for api_key in (share_state.READ, share_state.WRITE):
         answer = house.call(api_key, (TOPIC, [ask(api_key, 1)]), group_id=group_id)
         [(_, [(_, result)])] = answer
         assert result.error_code == ErrorCode.INVALID_REQUEST
@@ -204,7 +208,7 @@ def big_house(batches: int) -> House:
     house = House()
     house.initialize(*range(6))
     written = tuple(StateBatch(2 * n, 2 * n, 0, 1) for n in range(50, 50 + batches))
-    house.call(wire.WRITE, (TOPIC, [ask(wire.WRITE, n, state_batches=written) for n in range(6)]))
+    house.call(share_state.WRITE, (TOPIC, [ask(share_state.WRITE, n, state_batches=written) for n in range(6)]))
     return house
 
 
@@ -212,7 +216,7 @@ def test_share_partitions_without_room_in_the_answer_are_to_be_asked_for_again()
     house = big_house(1_000)
     call = Call(
         Ungated(house.service),
-        wire.READ,
+        share_state.READ,
         [(TOPIC, [ReadPartition(n, 3) for n in range(6)])],
         "g1",
         answer_bytes_max=45_000,
@@ -223,7 +227,7 @@ def test_share_partitions_without_room_in_the_answer_are_to_be_asked_for_again()
     # Who asks for the others only is told them, two at a time; so everybody comes to an end.
     call = Call(
         Ungated(house.service),
-        wire.READ,
+        share_state.READ,
         [(TOPIC, [ReadPartition(n, 3) for n in range(2, 6)])],
         "g1",
         answer_bytes_max=45_000,
@@ -234,7 +238,9 @@ def test_share_partitions_without_room_in_the_answer_are_to_be_asked_for_again()
 
 def test_one_share_partition_is_answered_however_large_it_is() -> None:
     house = big_house(1_000)
-    call = Call(Ungated(house.service), wire.READ, [(TOPIC, [ReadPartition(1, 3)])], "g1", answer_bytes_max=1_024)
+    call = Call(
+        Ungated(house.service), share_state.READ, [(TOPIC, [ReadPartition(1, 3)])], "g1", answer_bytes_max=1_024
+    )
     [(_, [(_, result)])] = call.answer()
     assert result.error_code == 0
     assert isinstance(result, ReadResult)
@@ -244,18 +250,18 @@ def test_one_share_partition_is_answered_however_large_it_is() -> None:
 def test_a_large_answer_is_encoded_in_steps_and_is_the_same() -> None:
     house = big_house(5_000)
     topics: Topics = [(TOPIC, [ReadPartition(n, -1) for n in range(6)])]
-    call = Call(Ungated(house.service), wire.READ, topics, "g1")
+    call = Call(Ungated(house.service), share_state.READ, topics, "g1")
     (body,) = call.bodies
     assert isinstance(body, Iterator)
     pieces = list(body)
-    assert max(map(len, pieces)) <= 2_000 * wire.BATCH_SIZE + 100
-    assert b"".join(pieces) == wire.encode_response(wire.READ, 0, house.call(wire.READ, topics[0]))
+    assert max(map(len, pieces)) <= 2_000 * share_state.BATCH_SIZE + 100
+    assert b"".join(pieces) == share_state.encode_response(share_state.READ, 0, house.call(share_state.READ, topics[0]))
 
 
 def test_an_answer_that_cannot_be_encoded_is_told_to_the_connection() -> None:
     service = FakeService()
     service.answer = lambda api_key, key, asked: ReadResult(0, None, 1 << 40)
-    call = Call(service, wire.READ, [(TOPIC, [ReadPartition(1, -1)])])
+    call = Call(service, share_state.READ, [(TOPIC, [ReadPartition(1, -1)])])
     assert call.request.failure is not None
     assert call.bodies == [b""]
 
@@ -263,13 +269,13 @@ def test_an_answer_that_cannot_be_encoded_is_told_to_the_connection() -> None:
 @pytest.mark.parametrize(
     ("bounds", "counts", "text"),
     [
-        (wire.Bounds(10, 100, 100), [1] * 11, "at most 10 share partitions"),
-        (wire.Bounds(1_000, 100, 1_000), [101], "one share partition has 101 state batches, at most 100"),
-        (wire.Bounds(1_000, 300, 1_000), [300, 300, 300, 101], "at most 1000 state batches"),
+        (share_state.Bounds(10, 100, 100), [1] * 11, "at most 10 share partitions"),
+        (share_state.Bounds(1_000, 100, 1_000), [101], "one share partition has 101 state batches, at most 100"),
+        (share_state.Bounds(1_000, 300, 1_000), [300, 300, 300, 101], "at most 1000 state batches"),
     ],
 )
 def test_more_than_a_request_may_hold_is_refused_while_it_is_decoded(
-    bounds: wire.Bounds, counts: list[int], text: str
+    bounds: share_state.Bounds, counts: list[int], text: str
 ) -> None:
     service = FakeService()
     asked: list[PartitionRequest] = [
@@ -278,7 +284,7 @@ def test_more_than_a_request_may_hold_is_refused_while_it_is_decoded(
     ]
 
     def attempt() -> None:
-        Call(service, wire.WRITE, [(TOPIC, asked)], bounds=bounds).run()
+        Call(service, share_state.WRITE, [(TOPIC, asked)], bounds=bounds).run()
 
     with pytest.raises(MalformedBody, match=text):
         attempt()
@@ -289,9 +295,9 @@ def test_more_than_a_request_may_hold_is_refused_while_it_is_decoded(
 def test_steps_decode_what_one_step_decodes(api_key: int) -> None:
     version = 1 if api_key in (85, 87) else 0
     asked: Topics = [(n.to_bytes(16), [ask(api_key, p) for p in range(n)]) for n in (1, 300, 0, 450)]
-    body = wire.encode_request(api_key, version, StateRequest("g", asked))
-    expected = wire.decode_request(api_key, version, body)
-    steps = wire.decode_in_steps(api_key, version, body, 0, wire.UNBOUNDED, expected.caller)
+    body = share_state.encode_request(api_key, version, StateRequest("g", asked))
+    expected = share_state.decode_request(api_key, version, body)
+    steps = share_state.decode_in_steps(api_key, version, body, 0, share_state.UNBOUNDED, expected.caller)
     count = 0
     decoded: StateRequest | None = None
     while decoded is None:
@@ -305,8 +311,12 @@ def test_steps_decode_what_one_step_decodes(api_key: int) -> None:
 
 
 def test_topics_that_name_no_partition_are_decoded_in_steps_and_counted() -> None:
-    body = wire.encode_request(wire.READ, 0, StateRequest("g", [(n.to_bytes(16), []) for n in range(2_000)]))
-    caller = wire.decode_request(wire.READ, 0, body).caller
-    assert sum(1 for _ in wire.decode_in_steps(wire.READ, 0, body, 0, wire.UNBOUNDED, caller)) >= 10
+    body = share_state.encode_request(
+        share_state.READ, 0, StateRequest("g", [(n.to_bytes(16), []) for n in range(2_000)])
+    )
+    caller = share_state.decode_request(share_state.READ, 0, body).caller
+    assert (
+        sum(1 for _ in share_state.decode_in_steps(share_state.READ, 0, body, 0, share_state.UNBOUNDED, caller)) >= 10
+    )
     with pytest.raises(MalformedBody, match="at most 1999 share partitions"):
-        list(wire.decode_in_steps(wire.READ, 0, body, 0, wire.Bounds(1_999), caller))
+        list(share_state.decode_in_steps(share_state.READ, 0, body, 0, share_state.Bounds(1_999), caller))

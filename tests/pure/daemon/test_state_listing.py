@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.api.admin import AdminRequest, decode_admin_response
 from holdfast.daemon.admin import Admin, AdminError
 from holdfast.daemon.errors import ErrorCode
 from holdfast.daemon.state_listing import StateListing
-from holdfast.records.admin import AdminRequest, decode_admin_response
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.memory_log import MemoryTopic
 from tests.pure.daemon.shard_world import OTHER_TOPIC, TOPIC, Image, batch

@@ -7,12 +7,12 @@ from types import MappingProxyType
 
 import pytest
 
+from holdfast.api.results import StateRequest, StateResponse, WriteResult
 from holdfast.daemon.cluster import MetadataImage
 from holdfast.daemon.errors import ErrorCode
 from holdfast.daemon.service import READ, WRITE
 from holdfast.daemon.topic_gate import TopicGate
 from holdfast.kafka.metadata import RESERVED_IDS
-from holdfast.records.results import StateRequest, StateResponse, WriteResult
 from tests.pure.daemon.service_world import ask
 from tests.pure.daemon.shard_world import OTHER_TOPIC, TOPIC
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from structlog.testing import capture_logs
 
+from holdfast.api.results import StateRequest, StateResponse
 from holdfast.daemon.cluster import Refresh
 from holdfast.daemon.deleted_topics import DeletedTopics
 from holdfast.daemon.settings import DeletedTopicSettings
 from holdfast.daemon.topic_gate import TopicGate
 from holdfast.daemon.upkeep import TopicCleanUp, Upkeep
 from holdfast.records.keys import SharePartitionKey
-from holdfast.records.results import StateRequest, StateResponse
 from holdfast.runtime.machine import Operation
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.states import State

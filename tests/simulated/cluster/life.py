@@ -8,12 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from random import Random
 
-from holdfast.daemon.errors import ErrorCode
-from holdfast.daemon.service import INITIALIZE, READ, WRITE
-from holdfast.kafka import connection
-from holdfast.records.batches import StateBatch
-from holdfast.records.keys import SharePartitionKey, log_partition
-from holdfast.records.results import (
+from holdfast.api.results import (
     InitializePartition,
     PartitionRequest,
     ReadPartition,
@@ -21,6 +16,11 @@ from holdfast.records.results import (
     StateResponse,
     WritePartition,
 )
+from holdfast.daemon.errors import ErrorCode
+from holdfast.daemon.service import INITIALIZE, READ, WRITE
+from holdfast.kafka import connection
+from holdfast.records.batches import StateBatch
+from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.runtime import kafka_log
 from holdfast.runtime.states import State
 from tests.simulated.around.topics import TOPIC_ID

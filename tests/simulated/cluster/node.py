@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast.records.results import StateRequest, StateResponse
+from holdfast.api.results import StateRequest, StateResponse
 from holdfast.runtime.log import LogRecord, ReadError
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.states import State

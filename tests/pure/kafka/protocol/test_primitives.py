@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from kio.serial import writers
 from kio.static.primitive import uvarint
 
+from holdfast.api import admin
 from holdfast.kafka.protocol import frames, primitives
 from holdfast.kafka.protocol.body import BodyReader
 from holdfast.kafka.protocol.primitives import MalformedBody
-from holdfast.records import admin
 
 
 @given(st.integers(0, (1 << 31) - 1))

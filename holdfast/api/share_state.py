@@ -15,17 +15,7 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import Any, Final, NamedTuple
 
-from holdfast.kafka.protocol.primitives import (
-    MalformedBody,
-    encode_string,
-    encode_varint,
-    read_count,
-    read_nullable_string,
-    read_string,
-    skip_tags,
-)
-from holdfast.records.batches import StateBatch
-from holdfast.records.results import (
+from holdfast.api.results import (
     PATIENT_CALLER,
     Caller,
     DeletePartition,
@@ -43,6 +33,16 @@ from holdfast.records.results import (
     WritePartition,
     WriteResult,
 )
+from holdfast.kafka.protocol.primitives import (
+    MalformedBody,
+    encode_string,
+    encode_varint,
+    read_count,
+    read_nullable_string,
+    read_string,
+    skip_tags,
+)
+from holdfast.records.batches import StateBatch
 
 __all__ = [
     "BATCH_SIZE",
