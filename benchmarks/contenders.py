@@ -17,7 +17,7 @@ from benchmarks.cluster import first_address, leaders_of, topic_id_of
 from benchmarks.share_state import Placement, anywhere
 from holdfast.broker import EmbeddedKafka
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.records.codec import Codec
+from holdfast.records.codecs.codec import Codec
 from holdfast.records.keys import SharePartitionKey, log_partition
 
 #: Partitions of either state topic: Kafka's default and ours.

@@ -16,7 +16,7 @@ from benchmarks.client import BenchmarkError
 from benchmarks.share_state import LEADER_EPOCH, STATE_EPOCH, WrittenState
 from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
-from holdfast.records.codec import Codec, Kind, encode_key, encode_value
+from holdfast.records.codecs.codec import Codec, Kind, encode_key, encode_value
 from holdfast.records.header import HEADER_NAME, encode_header
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.records.values import Snapshot, Update

@@ -23,15 +23,15 @@ from typing import Any, NamedTuple
 
 import fastavro
 
-from holdfast.records import avro
 from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.records.codec import Codec, Kind, decode_key, decode_record, encode_key, encode_value, peek_kind
+from holdfast.records.codecs import avro
+from holdfast.records.codecs.codec import Codec, Kind, decode_key, decode_record, encode_key, encode_value, peek_kind
 from holdfast.records.combining import combine
+from holdfast.records.fencing import START, step
 from holdfast.records.header import decode_header, encode_header
 from holdfast.records.keys import SharePartitionKey, format_key, java_string_hash, log_partition
-from holdfast.records.offsets import RedundantOffsetTracker
-from holdfast.records.reader import START, step
+from holdfast.records.redundant_offsets import RedundantOffsetTracker
 from holdfast.records.replay import ShareState, replay
 from holdfast.records.single_object import SingleObject
 from holdfast.records.values import Snapshot, Update

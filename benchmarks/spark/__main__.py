@@ -26,7 +26,7 @@ from holdfast.daemon.compaction.group import topics_of
 from holdfast.daemon.compaction.job import make_session, run
 from holdfast.daemon.compaction.report import BatchReport
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.records.codec import Codec
+from holdfast.records.codecs.codec import Codec
 
 STATE_TOPIC: Final = "state"
 SNAPSHOT_TOPIC: Final = "snapshots"

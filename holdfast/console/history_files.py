@@ -17,7 +17,7 @@ from holdfast.console.outcomes import Exit, Failure
 from holdfast.daemon.compaction import coverage
 from holdfast.daemon.compaction.errors import DamagedFile
 from holdfast.daemon.compaction.history import GAP, TOMBSTONE
-from holdfast.records.codec import decode_value
+from holdfast.records.codecs.codec import decode_value
 from holdfast.records.errors import RecordError
 from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
 

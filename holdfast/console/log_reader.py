@@ -15,13 +15,13 @@ from confluent_kafka import OFFSET_BEGINNING, Message
 from holdfast.console.kafka_reader import KafkaReader
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.kafka.messages import header_of
-from holdfast.records.beginning import Beginning
 from holdfast.records.checkpoint import Checkpoint, decode_checkpoint, is_checkpoint_key
-from holdfast.records.codec import Kind, decode_record, peek_kind
+from holdfast.records.codecs.codec import Kind, decode_record, peek_kind
 from holdfast.records.errors import RecordError
+from holdfast.records.fencing import START, Position, step
 from holdfast.records.header import decode_header
 from holdfast.records.keys import SharePartitionKey
-from holdfast.records.reader import START, Position, step
+from holdfast.records.log_start import Beginning
 from holdfast.records.single_object import MARKER
 from holdfast.records.values import Noop, Snapshot, Update
 

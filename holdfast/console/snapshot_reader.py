@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 from holdfast.console.kafka_reader import Bounds, KafkaReader
 from holdfast.kafka.messages import header_of
-from holdfast.records import avro, folding
 from holdfast.records.checkpoint import decode_checkpoint
+from holdfast.records.codecs import avro
 from holdfast.records.errors import RecordError
-from holdfast.records.folding import NEW, FoldStopped, RawRecord, fold
 from holdfast.records.keys import SharePartitionKey, format_key
-from holdfast.records.snapshot_set import Disagreement, RawEntry, SnapshotSet
-from holdfast.records.snapshot_topic import EntryKey, Manifest, decode_entry, decode_key
+from holdfast.records.snapshot_store import folding
+from holdfast.records.snapshot_store.entries import EntryKey, Manifest, decode_entry, decode_key
+from holdfast.records.snapshot_store.folding import NEW, FoldStopped, RawRecord, fold
+from holdfast.records.snapshot_store.snapshot_set import Disagreement, RawEntry, SnapshotSet
 from holdfast.runtime.base import Base
 from holdfast.runtime.log import LogRecord
 

@@ -24,7 +24,7 @@ from holdfast.console.snapshot_reader import PartitionSnapshots, SnapshotReader
 from holdfast.console.tables import Column
 from holdfast.records.errors import RecordError
 from holdfast.records.keys import SharePartitionKey, format_key, log_partition
-from holdfast.records.snapshot_topic import decode_entry
+from holdfast.records.snapshot_store.entries import decode_entry
 
 _LIST_COLUMNS: Final = {
     "partition": Column("partition", is_number=True),

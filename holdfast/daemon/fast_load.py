@@ -14,8 +14,8 @@ from holdfast.daemon.shard_load import Run, ShareBase
 from holdfast.records.checkpoint import decode_checkpoint
 from holdfast.records.errors import RecordError
 from holdfast.records.keys import SharePartitionKey
-from holdfast.records.snapshot_set import Disagreement, RawEntry, SnapshotSet
-from holdfast.records.snapshot_topic import snapshot_offset_of
+from holdfast.records.snapshot_store.entries import snapshot_offset_of
+from holdfast.records.snapshot_store.snapshot_set import Disagreement, RawEntry, SnapshotSet
 from holdfast.runtime.base import Base
 from holdfast.runtime.settings import LogIdentity
 

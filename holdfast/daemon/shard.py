@@ -24,10 +24,10 @@ from holdfast.api.results import (
 from holdfast.daemon.errors import ErrorCode
 from holdfast.daemon.shard_state import MetadataImage, ShardConfig, ShardState, ShardSummary
 from holdfast.records.batches import StateBatch
+from holdfast.records.codecs.sizes import batches_bytes, room_bytes, widest_batch_bytes
 from holdfast.records.combining import combine
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
-from holdfast.records.sizes import batches_bytes, room_bytes, widest_batch_bytes
 from holdfast.records.values import Snapshot, Update, make_update
 from holdfast.runtime.machine import Decision, make_decision
 

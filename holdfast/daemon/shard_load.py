@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 import structlog
 
-from holdfast.records.codec import Kind, decode_key, decode_value, peek_kind
+from holdfast.records.codecs.codec import Kind, decode_key, decode_value, peek_kind
 from holdfast.records.errors import RecordError
 from holdfast.records.keys import SharePartitionKey, format_key
-from holdfast.records.offsets import RedundantOffsetTracker
+from holdfast.records.redundant_offsets import RedundantOffsetTracker
 from holdfast.records.replay import ShareState, fold_without_base, replay
-from holdfast.records.snapshot_topic import decode_entry
+from holdfast.records.snapshot_store.entries import decode_entry
 from holdfast.records.values import Update
 from holdfast.runtime.errors import LoadFailed
 

@@ -12,11 +12,11 @@ from mypy_extensions import mypyc_attr
 
 from holdfast.daemon.shard_load import ShareBase, ShareLoad
 from holdfast.daemon.state_bounds import StateBounds, StateTotals
-from holdfast.records.codec import Codec, Kind, encode_key, value_encoder
+from holdfast.records.codecs.codec import Codec, Kind, encode_key, value_encoder
+from holdfast.records.codecs.sizes import BATCH_BYTES_MAX, GROUP_ID_BYTES_MAX, room_bytes
 from holdfast.records.keys import SharePartitionKey
-from holdfast.records.offsets import RedundantOffsetTracker
+from holdfast.records.redundant_offsets import RedundantOffsetTracker
 from holdfast.records.replay import ShareState, fold_without_base, replay
-from holdfast.records.sizes import BATCH_BYTES_MAX, GROUP_ID_BYTES_MAX, room_bytes
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.timeline import TimelineMap
 

@@ -23,7 +23,7 @@ from holdfast.daemon.state_watch import StateWatch
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.records.codec import Codec
+from holdfast.records.codecs.codec import Codec
 from holdfast.records.keys import format_key
 from holdfast.runtime.errors import NotAvailable
 from holdfast.runtime.kafka_log import KafkaLogConfig

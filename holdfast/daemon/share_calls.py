@@ -89,7 +89,7 @@ def _answer_in_steps(
 ) -> Steps:
     api_key, version = request.api_key, request.api_version
     frame, request.frame = request.frame, b""
-    asked = yield from wire.decode_in_steps(api_key, version, frame, request.body_offset, bounds, request)
+    asked = yield from share_state.decode_in_steps(api_key, version, frame, request.body_offset, bounds, request)
     group_id, topics, _ = asked
     count = sum(len(partitions) for _, partitions in topics)
     if (
@@ -192,6 +192,6 @@ def _encode(api_key: int, version: int, parts: list[StateResponse | None]) -> It
                 if earlier is None or not earlier.error_code:
                     entries[partition] = result
         yield b""
-    yield from wire.encode_in_steps(
+    yield from share_state.encode_in_steps(
         api_key, version, [(topic_id, list(entries.items())) for topic_id, entries in merged.items()]
     )

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol
 from holdfast.daemon.fast_load import NoBase, Refusal, choose_base
 from holdfast.daemon.snapshot_metrics import SnapshotMetrics
 from holdfast.daemon.snapshot_tail import SnapshotOwner, Tail
-from holdfast.records.snapshot_set import SnapshotSet
+from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
 from holdfast.runtime.base import Base
 from holdfast.runtime.log import LogRecord, ReadError
 from holdfast.runtime.partition import Partition

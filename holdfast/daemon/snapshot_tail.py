@@ -14,8 +14,8 @@ from holdfast.daemon.shard import ShareShard
 from holdfast.daemon.snapshot_metrics import SnapshotMetrics
 from holdfast.records.errors import RecordError
 from holdfast.records.keys import format_key
-from holdfast.records.snapshot_set import Disagreement, SnapshotSet
-from holdfast.records.snapshot_topic import EntryKey, ManifestKey, decode_entry
+from holdfast.records.snapshot_store.entries import EntryKey, ManifestKey, decode_entry
+from holdfast.records.snapshot_store.snapshot_set import Disagreement, SnapshotSet
 from holdfast.runtime.partition import Partition
 from holdfast.runtime.states import State
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Protocol
 
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
 from holdfast.records.errors import RecordError
+from holdfast.records.fencing import Position
 from holdfast.records.header import decode_header
-from holdfast.records.reader import Position
 from holdfast.runtime.log import LogRecord
 
 

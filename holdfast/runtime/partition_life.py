@@ -9,10 +9,10 @@ A checkpoint that counts and is not ours ends the ownership.
 
 from collections.abc import Callable
 
-from holdfast.records.beginning import Beginning
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.errors import RecordError
 from holdfast.records.header import decode_header, encode_header
+from holdfast.records.log_start import Beginning
 from holdfast.runtime.base import Base
 from holdfast.runtime.effects import (
     AskLogStart,

@@ -22,10 +22,10 @@ from holdfast.daemon.compaction.group import topics_of
 from holdfast.daemon.compaction.job import run
 from holdfast.daemon.compaction.report import BatchReport
 from holdfast.kafka.messages import header_of
-from holdfast.records.codec import Codec, encode_record
+from holdfast.records.codecs.codec import Codec, encode_record
 from holdfast.records.header import HEADER_NAME
 from holdfast.records.keys import SharePartitionKey
-from holdfast.records.snapshot_set import SnapshotSet
+from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
 from holdfast.records.values import Snapshot
 from tests.pure.records.logs import MOVES, LogWriter
 from tests.waiting import PATIENCE_MS, PATIENCE_S

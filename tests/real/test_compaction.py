@@ -26,9 +26,9 @@ from holdfast.daemon.compaction.job import run
 from holdfast.daemon.compaction.report import BatchReport
 from holdfast.daemon.compaction.sink import Sink
 from holdfast.daemon.compaction.topics import Topics
-from holdfast.records.codec import peek_kind
+from holdfast.records.codecs.codec import peek_kind
 from holdfast.records.header import encode_header
-from tests.pure.records.test_folding import load
+from tests.pure.records.snapshot_store.test_folding import load
 from tests.real.folded_logs import FoldedLogs
 from tests.real.shared_kafka import NewTopicFactory
 

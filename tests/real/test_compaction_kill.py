@@ -24,8 +24,8 @@ from holdfast.console.kafka_reader import KafkaReader
 from holdfast.daemon.compaction.history import GAP
 from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY
-from holdfast.records.codec import decode_record
-from holdfast.records.snapshot_set import SnapshotSet
+from holdfast.records.codecs.codec import decode_record
+from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
 from holdfast.records.values import Update
 from tests.real.folded_logs import QUICK
 from tests.real.job_process import JobProcess, job_process

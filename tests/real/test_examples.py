@@ -14,14 +14,14 @@ import pytest
 from confluent_kafka import Producer
 
 from holdfast.client import connect
-from holdfast.records import avro
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
-from holdfast.records.codec import decode_value
-from holdfast.records.folding import NEW, RawRecord, fold
+from holdfast.records.codecs import avro
+from holdfast.records.codecs.codec import decode_value
 from holdfast.records.header import HEADER_NAME, encode_header
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.records.single_object import MARKER
-from holdfast.records.snapshot_topic import EntryKey, decode_key, encode_entry_key
+from holdfast.records.snapshot_store.entries import EntryKey, decode_key, encode_entry_key
+from holdfast.records.snapshot_store.folding import NEW, RawRecord, fold
 from tests.pure.cli.history_writer import Stamped, gap_row, rows_of, write_batch
 from tests.pure.docs.pages import code_behind
 from tests.pure.records.logs import DictStore, write_log

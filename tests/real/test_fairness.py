@@ -18,7 +18,7 @@ from holdfast.client import connect
 from holdfast.daemon.state_topic import FIXED_CONFIG
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.records.codec import Codec
+from holdfast.records.codecs.codec import Codec
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.runtime.states import State
 from tests.real.nodes import topic_id_of

@@ -25,7 +25,7 @@ from holdfast.daemon.compaction.report import BatchReport
 from holdfast.daemon.compaction.sink import Sink
 from holdfast.daemon.compaction.topics import Topics
 from holdfast.records.keys import format_topic_id
-from tests.pure.records.test_folding import load
+from tests.pure.records.snapshot_store.test_folding import load
 from tests.real.folded_logs import QUICK, FoldedLogs
 from tests.real.job_process import JobProcess, job_process
 from tests.real.shared_kafka import NewTopicFactory

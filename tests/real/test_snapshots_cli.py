@@ -12,7 +12,14 @@ from confluent_kafka.admin import AdminClient
 from holdfast.cli import main
 from holdfast.console.outcomes import Exit
 from holdfast.records.keys import format_key, format_topic_id
-from holdfast.records.snapshot_topic import DELETED, EntryKey, ManifestKey, decode_entry, decode_key, encode_entry
+from holdfast.records.snapshot_store.entries import (
+    DELETED,
+    EntryKey,
+    ManifestKey,
+    decode_entry,
+    decode_key,
+    encode_entry,
+)
 from tests.pure.records.logs import LogWriter, write_log
 from tests.real.folded_log import fold_batches, write_records, write_snapshots
 from tests.real.nodes import topic_id_of

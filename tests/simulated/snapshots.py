@@ -8,9 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from holdfast.records.errors import RecordError
-from holdfast.records.folding import NEW, FoldStopped, Held, Mark, RawRecord, fold
-from holdfast.records.snapshot_set import Disagreement, SnapshotSet
-from holdfast.records.snapshot_topic import (
+from holdfast.records.snapshot_store.entries import (
     EntryKey,
     ManifestKey,
     decode_entry,
@@ -19,6 +17,8 @@ from holdfast.records.snapshot_topic import (
     encode_entry,
     encode_manifest,
 )
+from holdfast.records.snapshot_store.folding import NEW, FoldStopped, Held, Mark, RawRecord, fold
+from holdfast.records.snapshot_store.snapshot_set import Disagreement, SnapshotSet
 from holdfast.runtime.memory_log import MemoryLog, MemoryPartition, MemoryTopic, Move
 from tests.simulated.invariants import Invariant, violate
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from struct import Struct
 
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
-from holdfast.records.codec import decode_record
+from holdfast.records.codecs.codec import decode_record
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState, replay
 from holdfast.records.values import NOOP

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from holdfast.daemon.shard import ShardConfig
 from holdfast.records.checkpoint import CHECKPOINT_KEY
-from holdfast.records.codec import Codec, decode_key
+from holdfast.records.codecs.codec import Codec, decode_key
 from holdfast.records.header import decode_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.memory_log import Append, MemoryLog, MemoryPartition, MemoryTopic

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from holdfast.records import codec, kafka
-from holdfast.records.codec import Codec, Kind
+from holdfast.records.codecs import codec, kafka
+from holdfast.records.codecs.codec import Codec, Kind
 from holdfast.records.combining import combine
 from holdfast.records.errors import InvalidKey, RecordError, Undecodable, UnknownRecordType, UnknownVersion
 from holdfast.records.keys import SharePartitionKey, format_key, java_string_hash, log_partition, parse_key
-from holdfast.records.offsets import RedundantOffsetTracker
+from holdfast.records.redundant_offsets import RedundantOffsetTracker
 from holdfast.records.values import NOOP, Snapshot, Update
 from tests.vectors.fields import Fields, Mismatch, check
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.daemon.errors import ErrorCode
 from holdfast.daemon.shard import ShardConfig, ShareShard
-from holdfast.records.codec import Codec, encode_record
+from holdfast.records.codecs.codec import Codec, encode_record
 from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
 from holdfast.records.values import Snapshot, Update, Value
 from holdfast.runtime.machine import Decision

@@ -1,4 +1,4 @@
-"""The fold of `records.folding` as Spark runs it: once per log partition and batch, over state in RocksDB.
+"""The fold of `records.snapshot_store.folding` as Spark runs it: once per log partition and batch, over state in RocksDB.
 
 This runs in Spark's Python workers, so it imports little: PySpark, pandas and `records`.
 """
@@ -23,11 +23,11 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from holdfast.daemon.compaction import history
 from holdfast.daemon.compaction.buckets import BucketStore
 from holdfast.daemon.compaction.coverage import Stretch, find_stretches
-from holdfast.records.codec import Kind, decode_key, peek_kind
-from holdfast.records.folding import NEW, Folded, FoldStopped, Mark, RawRecord, fold
+from holdfast.records.codecs.codec import Kind, decode_key, peek_kind
+from holdfast.records.fencing import Position
 from holdfast.records.header import decode_header
 from holdfast.records.keys import format_topic_id
-from holdfast.records.reader import Position
+from holdfast.records.snapshot_store.folding import NEW, Folded, FoldStopped, Mark, RawRecord, fold
 
 #: What the processor takes in; `header` is the value of `hf`.
 INPUT_COLUMNS: Final = ("log_partition", "offset", "timestamp_ms", "key", "value", "header")

@@ -16,11 +16,11 @@ from holdfast.console.history_states import Change
 from holdfast.daemon.compaction import coverage, history
 from holdfast.records.batches import AVAILABLE, StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
-from holdfast.records.codec import Codec, Kind, decode_key, decode_value, encode_record, peek_kind
-from holdfast.records.folding import RawRecord
+from holdfast.records.codecs.codec import Codec, Kind, decode_key, decode_value, encode_record, peek_kind
+from holdfast.records.fencing import START, step
 from holdfast.records.header import decode_header, encode_header
 from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
-from holdfast.records.reader import START, step
+from holdfast.records.snapshot_store.folding import RawRecord
 from holdfast.records.values import Snapshot, Value
 from tests.pure.records.logs import KEYS, LogWriter
 

@@ -16,9 +16,9 @@ from holdfast.cli import main
 from holdfast.console import log_reader
 from holdfast.console.log_reader import LogEntry, Reading
 from holdfast.console.outcomes import Exit
-from holdfast.records.folding import RawRecord
 from holdfast.records.header import HEADER_NAME
 from holdfast.records.keys import SharePartitionKey, format_key, parse_topic_id
+from holdfast.records.snapshot_store.folding import RawRecord
 from tests.pure.cli.history_writer import Stamped, gap_row, rows_of, write_batch, write_covered
 from tests.pure.records.logs import STATE_TOPIC_ID, LogWriter
 

@@ -9,7 +9,7 @@ from holdfast.console.dump import entry_data, entry_text
 from holdfast.console.log_reader import LogEntry, Reading
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
-from holdfast.records.codec import Codec, encode_record
+from holdfast.records.codecs.codec import Codec, encode_record
 from holdfast.records.header import HEADER_NAME, encode_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot, Update, Value

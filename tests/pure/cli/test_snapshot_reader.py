@@ -9,11 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.console.snapshot_reader import Verdict, compare
-from holdfast.records import avro
-from holdfast.records.folding import NEW, fold
+from holdfast.records.codecs import avro
 from holdfast.records.keys import format_key
-from holdfast.records.snapshot_set import SnapshotSet
-from holdfast.records.snapshot_topic import (
+from holdfast.records.snapshot_store.entries import (
     DELETED,
     EntryKey,
     ManifestKey,
@@ -24,6 +22,8 @@ from holdfast.records.snapshot_topic import (
     encode_entry_key,
     encode_manifest,
 )
+from holdfast.records.snapshot_store.folding import NEW, fold
+from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
 from tests.pure.records.logs import (
     LOG_PARTITION,
     PARTITION_COUNT,

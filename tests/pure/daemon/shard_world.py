@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.daemon.shard import ShardConfig, ShareShard
 from holdfast.records.batches import StateBatch
-from holdfast.records.codec import Codec, decode_record, encode_record
+from holdfast.records.codecs.codec import Codec, decode_record, encode_record
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update

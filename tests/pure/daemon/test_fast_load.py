@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from holdfast.daemon.fast_load import NoBase, Refusal, choose_base
 from holdfast.daemon.shard import ShardConfig, ShareShard
-from holdfast.records.folding import NEW, RawRecord, fold
-from holdfast.records.snapshot_set import SnapshotSet
-from holdfast.records.snapshot_topic import ManifestKey, decode_entry, decode_key, encode_entry, encode_manifest
+from holdfast.records.snapshot_store.entries import ManifestKey, decode_entry, decode_key, encode_entry, encode_manifest
+from holdfast.records.snapshot_store.folding import NEW, RawRecord, fold
+from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
 from holdfast.runtime.base import Base
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.ownership import Ownership, Verdict

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.daemon.pruning import Phase
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint, encode_checkpoint
-from holdfast.records.codec import Codec
+from holdfast.records.codecs.codec import Codec
 from holdfast.records.header import encode_header
 from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.states import State

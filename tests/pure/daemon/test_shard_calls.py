@@ -10,7 +10,7 @@ import pytest
 from holdfast.api.results import DeleteResult, InitializeResult, ReadResult, SummaryResult, WriteResult
 from holdfast.daemon.errors import ErrorCode
 from holdfast.daemon.shard import ShardConfig, ShareShard
-from holdfast.records.codec import Codec
+from holdfast.records.codecs.codec import Codec
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update

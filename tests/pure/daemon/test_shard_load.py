@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.daemon.shard import ShardConfig, ShareShard
-from holdfast.records.codec import Codec, Kind, encode_key, encode_record, encode_value
+from holdfast.records.codecs.codec import Codec, Kind, encode_key, encode_record, encode_value
 from holdfast.records.errors import Undecodable, UnknownVersion
 from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update, Value

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast.daemon.shard import ShareShard
 from holdfast.records.batches import StateBatch
-from holdfast.records.codec import Codec, decode_record
+from holdfast.records.codecs.codec import Codec, decode_record
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.machine import Decision

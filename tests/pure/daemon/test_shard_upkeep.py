@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.records.batches import StateBatch
-from holdfast.records.codec import Codec
+from holdfast.records.codecs.codec import Codec
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.machine import Decision

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from holdfast.daemon.shards import state_batches_max
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.records.batches import StateBatch
-from holdfast.records.codec import Codec, encode_record
+from holdfast.records.codecs.codec import Codec, encode_record
 from holdfast.records.header import encode_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot

@@ -14,9 +14,8 @@ from holdfast.daemon.snapshot_follower import Bounds, SnapshotFollower
 from holdfast.daemon.snapshot_metrics import SnapshotMetrics
 from holdfast.daemon.snapshot_tail import Duties, RemovalRefused, SnapshotOwner
 from holdfast.metrics.registry import Registry
-from holdfast.records import avro
-from holdfast.records.folding import NEW, fold
-from holdfast.records.snapshot_topic import (
+from holdfast.records.codecs import avro
+from holdfast.records.snapshot_store.entries import (
     EntryKey,
     ManifestKey,
     decode_entry,
@@ -25,6 +24,7 @@ from holdfast.records.snapshot_topic import (
     encode_entry_key,
     encode_manifest_key,
 )
+from holdfast.records.snapshot_store.folding import NEW, fold
 from holdfast.runtime.base import Base
 from holdfast.runtime.log import ReadError
 from holdfast.runtime.memory_log import MemoryTopic

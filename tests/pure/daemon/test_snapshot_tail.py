@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.daemon.snapshot_tail import Tail
 from holdfast.records.keys import SharePartitionKey
-from holdfast.records.snapshot_topic import EntryKey, ManifestKey
+from holdfast.records.snapshot_store.entries import EntryKey, ManifestKey
 
 LOG, KEY = b"l" * 16, SharePartitionKey("workers", b"t" * 16, 0)
 

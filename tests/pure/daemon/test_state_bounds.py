@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from holdfast.daemon.errors import ErrorCode
 from holdfast.daemon.shard import ShareShard
 from holdfast.daemon.shard_state import ShardConfig
-from holdfast.records.codec import Codec
+from holdfast.records.codecs.codec import Codec
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.memory_log import MemoryTopic
 from tests.pure.daemon.shard_world import TOPIC, batch

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 
 from holdfast.daemon.compaction.history import COLUMNS, DIRECTORIES
 from holdfast.daemon.state_topic import FIXED_CONFIG
-from holdfast.records import avro
 from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
-from holdfast.records.codec import Codec, decode_record, encode_record
+from holdfast.records.codecs import avro
+from holdfast.records.codecs.codec import Codec, decode_record, encode_record
+from holdfast.records.codecs.kafka import COUNT_TAG, FENCES_TAG
+from holdfast.records.fencing import START, step
 from holdfast.records.header import encode_header
-from holdfast.records.kafka import COUNT_TAG, FENCES_TAG
 from holdfast.records.keys import SharePartitionKey, format_key, java_string_hash, log_partition
-from holdfast.records.reader import START, step
 from holdfast.records.replay import ShareState, replay
 from holdfast.records.single_object import SingleObject
-from holdfast.records.snapshot_topic import DELETED, digest, encode_entry, encode_entry_key
+from holdfast.records.snapshot_store.entries import DELETED, digest, encode_entry, encode_entry_key
 from holdfast.records.values import Snapshot, Update, Value
 from tests.pure.docs.pages import ROOT, code_behind, table
 from tests.pure.records.strategies import batch_lists

@@ -7,15 +7,15 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from holdfast.records import folding
 from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
-from holdfast.records.codec import Codec, encode_record
+from holdfast.records.codecs.codec import Codec, encode_record
 from holdfast.records.combining import combine
-from holdfast.records.folding import RawRecord
 from holdfast.records.header import encode_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState, replay
+from holdfast.records.snapshot_store import folding
+from holdfast.records.snapshot_store.folding import RawRecord
 from holdfast.records.values import Snapshot, Update, Value
 
 STATE_TOPIC_ID = bytes(range(16))

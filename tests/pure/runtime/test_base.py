@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint, encode_checkpoint
+from holdfast.records.fencing import Position
 from holdfast.records.header import encode_header
-from holdfast.records.reader import Position
 from holdfast.runtime.base import Base
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.memory_log import MemoryTopic

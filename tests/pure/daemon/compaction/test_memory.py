@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 
 from holdfast.daemon.compaction.folding_processor import Memory, decode_memory, encode_memory
-from holdfast.records.folding import NEW, Mark
-from holdfast.records.reader import Position
+from holdfast.records.fencing import Position
+from holdfast.records.snapshot_store.folding import NEW, Mark
 
 numbers = st.integers(-1, 1 << 62)
 marks = st.builds(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from holdfast.records.batches import StateBatch
-from holdfast.records.codec import Codec
+from holdfast.records.codecs.codec import Codec
 
 #: Key and value of a snapshot beside its group id and its batches, at most.
 #: Avro: key 10 + 3 + 16 + 5; value 10, five ints of 5, three longs of 10, the fences' two of 5, count and end of the array 6.

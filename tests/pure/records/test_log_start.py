@@ -8,17 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.console.log_reader import find_beginning
-from holdfast.records.beginning import Beginning
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
-from holdfast.records.codec import Codec
-from holdfast.records.folding import RawRecord
+from holdfast.records.codecs.codec import Codec
+from holdfast.records.fencing import START, step
 from holdfast.records.header import decode_header
 from holdfast.records.keys import SharePartitionKey
-from holdfast.records.reader import START, step
-from holdfast.records.snapshot_topic import decode_entry
+from holdfast.records.log_start import Beginning
+from holdfast.records.snapshot_store.entries import decode_entry
+from holdfast.records.snapshot_store.folding import RawRecord
 from tests.pure.docs.test_log_format import example
 from tests.pure.records.logs import MOVES, LogWriter, random_log
-from tests.pure.records.test_folding import Job, load, snapshot_set
+from tests.pure.records.snapshot_store.test_folding import Job, load, snapshot_set
 
 #: Without records of other programs, whose keys are those of Kafka's codec.
 WRITTEN = tuple(move for move in MOVES if move not in ("cut", "foreign"))

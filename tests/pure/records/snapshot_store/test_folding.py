@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.daemon.shard_load import ShareLoad
-from holdfast.records import folding
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint, encode_checkpoint
-from holdfast.records.codec import Codec, encode_record
-from holdfast.records.folding import NEW, Folded, FoldStopped, Mark, RawRecord, fold
+from holdfast.records.codecs.codec import Codec, encode_record
+from holdfast.records.fencing import START, Position, step
 from holdfast.records.header import decode_header, encode_header
 from holdfast.records.keys import SharePartitionKey
-from holdfast.records.offsets import RedundantOffsetTracker
-from holdfast.records.reader import START, Position, step
+from holdfast.records.redundant_offsets import RedundantOffsetTracker
 from holdfast.records.replay import ShareState
-from holdfast.records.snapshot_set import Disagreement, SnapshotSet
-from holdfast.records.snapshot_topic import Entry, EntryKey, ManifestKey, decode_entry, decode_key
+from holdfast.records.snapshot_store import folding
+from holdfast.records.snapshot_store.entries import Entry, EntryKey, ManifestKey, decode_entry, decode_key
+from holdfast.records.snapshot_store.folding import NEW, Folded, FoldStopped, Mark, RawRecord, fold
+from holdfast.records.snapshot_store.snapshot_set import Disagreement, SnapshotSet
 from holdfast.records.values import Snapshot, Update
 from tests.pure.records.logs import (
     KEYS,

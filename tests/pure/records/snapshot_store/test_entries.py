@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.records import avro, snapshot_topic
 from holdfast.records.batches import StateBatch
+from holdfast.records.codecs import avro
 from holdfast.records.errors import RecordError, Undecodable, UnknownVersion
+from holdfast.records.fencing import Position
 from holdfast.records.keys import SharePartitionKey
-from holdfast.records.reader import Position
-from holdfast.records.snapshot_set import Disagreement, SnapshotSet
-from holdfast.records.snapshot_topic import (
+from holdfast.records.snapshot_store import entries
+from holdfast.records.snapshot_store.entries import (
     DELETED,
     Entry,
     EntryKey,
@@ -34,10 +34,11 @@ from holdfast.records.snapshot_topic import (
     is_live_entry,
     snapshot_offset_of,
 )
+from holdfast.records.snapshot_store.snapshot_set import Disagreement, SnapshotSet
 from holdfast.records.values import Snapshot
 from tests.pure.records.strategies import int32s, int64s, keys, snapshots, topic_ids
 
-entries = st.builds(Entry, snapshots, int32s, int64s) | st.just(DELETED)
+any_entries = st.builds(Entry, snapshots, int32s, int64s) | st.just(DELETED)
 entry_keys = st.builds(EntryKey, topic_ids, keys, int64s)
 manifest_keys = st.builds(ManifestKey, topic_ids, int32s, int64s)
 manifests = st.builds(
@@ -71,7 +72,7 @@ def test_an_entry_key_is_read_back_also_by_fastavro(key: EntryKey) -> None:
     }
 
 
-@given(entries)
+@given(any_entries)
 def test_an_entry_is_read_back_also_by_fastavro(entry: Entry) -> None:
     data = encode_entry(entry)
     assert decode_entry(data) == entry
@@ -83,7 +84,7 @@ def test_an_entry_is_read_back_also_by_fastavro(entry: Entry) -> None:
     assert Entry(state, **fields) == entry
 
 
-@given(entries)
+@given(any_entries)
 def test_what_is_peeked_of_an_entry_is_what_is_decoded(entry: Entry) -> None:
     data = encode_entry(entry)
     assert (is_live_entry(data), snapshot_offset_of(data)) == (entry.snapshot is not None, entry.snapshot_offset)
@@ -95,7 +96,7 @@ def test_a_manifest_is_read_back(key: ManifestKey, manifest: Manifest) -> None:
     assert (decode_key(key_bytes), decode_manifest(value_bytes)) == (key, manifest)
 
 
-@given(entry_keys, entries, st.data())
+@given(entry_keys, any_entries, st.data())
 def test_what_is_cut_short_or_goes_on_is_refused(key: EntryKey, entry: Entry, data: st.DataObject) -> None:
     for whole, decode in ((encode_key(key), decode_key), (encode_entry(entry), decode_entry)):
         size = data.draw(st.integers(0, len(whole) - 1))
@@ -124,7 +125,7 @@ def entry_of(key: SharePartitionKey, covered_offset: int, entry: Entry, topic: b
 
 
 def manifest_of(covered_offset: int, *live: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
-    total = sum(digest(*entry) for entry in live) % snapshot_topic.DIGEST_MODULUS
+    total = sum(digest(*entry) for entry in live) % entries.DIGEST_MODULUS
     manifest = Manifest(5, Position(1, TOPIC, 9), b"", len(live), total)
     return encode_manifest(ManifestKey(TOPIC, 0, covered_offset), manifest)
 

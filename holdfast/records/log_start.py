@@ -13,7 +13,7 @@ Source: `Protocol.step` and `Protocol.beginning` of the model-checked log protoc
 from __future__ import annotations
 
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.records.reader import Position, step
+from holdfast.records.fencing import Position, step
 
 
 class Beginning:

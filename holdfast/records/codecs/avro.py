@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from holdfast.records.batches import StateBatch, make_batch
+from holdfast.records.codecs.numbers import decode_numbers, encode_numbers
 from holdfast.records.errors import Undecodable
 from holdfast.records.keys import TOPIC_ID_SIZE, SharePartitionKey
-from holdfast.records.numbers import decode_numbers, encode_numbers
 from holdfast.records.single_object import PREFIX_SIZE, SingleObject, prefix_error
 from holdfast.records.values import Snapshot, Update, make_snapshot, make_update
 

@@ -4,7 +4,7 @@ The fold of the records [s, O] depends on these records alone, however they were
 share partition what `Held` says, in a store that the caller keeps: both together are the state of a job between two batches.
 
 It is as lazy as a load: what a later snapshot or tombstone of the same batch replaces is dropped unread. State is that of
-`records.replay`; who counts says `records.reader`.
+`records.replay`; who counts says `records.fencing`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
-from holdfast.records import avro
-from holdfast.records.beginning import Beginning
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
-from holdfast.records.codec import Kind, decode_key, decode_value, peek_kind
+from holdfast.records.codecs import avro
+from holdfast.records.codecs.codec import Kind, decode_key, decode_value, peek_kind
 from holdfast.records.errors import RecordError
+from holdfast.records.fencing import START, Position
 from holdfast.records.header import decode_header
-from holdfast.records.reader import START, Position
+from holdfast.records.log_start import Beginning
 from holdfast.records.replay import ShareState, replay
-from holdfast.records.snapshot_topic import (
+from holdfast.records.snapshot_store.entries import (
     DELETED,
     DIGEST_MODULUS,
     Entry,
@@ -159,7 +159,7 @@ def fold(
     """Fold `records`, offsets ascending, into what `mark` and `store` hold; the store is changed, nothing else.
 
     Offsets below the mark were folded before and are passed over. The offsets of a log have no gaps, so one that is missing
-    was cut off: all that was held is forgotten, and the fold begins there. Where the log is whole from says `records.beginning`;
+    was cut off: all that was held is forgotten, and the fold begins there. Where the log is whole from says `records.log_start`;
     what is held from below is forgotten once that is found.
 
     Raises:

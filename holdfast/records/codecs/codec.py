@@ -17,8 +17,8 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from holdfast.records import avro, kafka
 from holdfast.records.checkpoint import CHECKPOINT_KEY
+from holdfast.records.codecs import avro, kafka
 from holdfast.records.errors import Undecodable
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.single_object import MARKER, PREFIX_SIZE, prefix_error

@@ -10,10 +10,10 @@ from fastavro.schema import to_parsing_canonical_form
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.records import avro, kafka
 from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY
-from holdfast.records.codec import (
+from holdfast.records.codecs import avro, kafka
+from holdfast.records.codecs.codec import (
     Codec,
     DecodedRecord,
     Kind,
@@ -24,9 +24,9 @@ from holdfast.records.codec import (
     encode_value,
     peek_kind,
 )
+from holdfast.records.codecs.numbers import encode_numbers
 from holdfast.records.errors import InvalidKey, RecordError, Undecodable, UnknownRecordType, UnknownVersion
 from holdfast.records.keys import SharePartitionKey
-from holdfast.records.numbers import encode_numbers
 from holdfast.records.single_object import PREFIX_SIZE, SingleObject
 from holdfast.records.values import NOOP, Noop, Snapshot, Update, Value
 from tests.pure.records.strategies import keys, values

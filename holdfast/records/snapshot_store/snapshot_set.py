@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from holdfast.records.errors import RecordError
 from holdfast.records.keys import SharePartitionKey
-from holdfast.records.snapshot_topic import (
+from holdfast.records.snapshot_store.entries import (
     DIGEST_MODULUS,
     Entry,
     EntryKey,

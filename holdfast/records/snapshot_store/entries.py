@@ -9,11 +9,11 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Final, NamedTuple, TypeAlias
 
-from holdfast.records import avro
+from holdfast.records.codecs import avro
+from holdfast.records.codecs.numbers import decode_numbers, encode_numbers
 from holdfast.records.errors import Undecodable
+from holdfast.records.fencing import Position
 from holdfast.records.keys import TOPIC_ID_SIZE, SharePartitionKey
-from holdfast.records.numbers import decode_numbers, encode_numbers
-from holdfast.records.reader import Position
 from holdfast.records.single_object import PREFIX_SIZE, SingleObject, prefix_error
 from holdfast.records.values import Snapshot
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.records.keys import SharePartitionKey
-from holdfast.records.offsets import RedundantOffsetTracker
+from holdfast.records.redundant_offsets import RedundantOffsetTracker
 
 KEYS = [SharePartitionKey("group", bytes(16), partition) for partition in range(5)]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.records.reader import START, Position, step
+from holdfast.records.fencing import START, Position, step
 
 
 class Entry(NamedTuple):

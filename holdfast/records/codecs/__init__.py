@@ -1,0 +1,1 @@
+"""Bytes of the values in the log: our own Avro and Apache Kafka's own format."""
