@@ -18,7 +18,7 @@ INTERPRETED = {
     "holdfast/runtime/build.py",  # tells how the others were built
     "holdfast/runtime/memory_log.py",  # runs in tests only
     "holdfast/runtime/metrics.py",  # names of instruments, and its gauges are set to integers
-    "holdfast/runtime/shell.py",  # starts and stops
+    "holdfast/runtime/kafka_log/shell.py",  # starts and stops
 }
 #: What every request goes through in the daemon; the rest of it runs seldom.
 DAEMON = (

@@ -34,11 +34,11 @@ from holdfast.kafka.protocol import frames
 from holdfast.metrics.registry import Registry
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.checkpoint import Checkpoint
+from holdfast.runtime.coordinator import CoordinatorRuntime
+from holdfast.runtime.kafka_log.shell import make_clock_ms
 from holdfast.runtime.log import LogRecord
-from holdfast.runtime.partition import Partition
-from holdfast.runtime.runtime import CoordinatorRuntime
+from holdfast.runtime.partition.serving import Partition
 from holdfast.runtime.settings import LogIdentity, PartitionConfig
-from holdfast.runtime.shell import make_clock_ms
 
 LOG_PARTITIONS = 50
 LEADER_EPOCH = STATE_EPOCH = 1

@@ -28,10 +28,10 @@ from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.leaders import Brokers
 from holdfast.metrics.registry import Registry
 from holdfast.records.header import HEADER_NAME, encode_header
-from holdfast.runtime.appender import Appender, AppenderConfig
-from holdfast.runtime.lanes import LaneConfig, SentBatch
+from holdfast.runtime.kafka_log.accumulator import LaneConfig, SentBatch
+from holdfast.runtime.kafka_log.sender import Appender, AppenderConfig
+from holdfast.runtime.kafka_log.shell import make_clock_ms
 from holdfast.runtime.metrics import RuntimeMetrics
-from holdfast.runtime.shell import make_clock_ms
 
 TOPIC: Final = "holdfast-producers"
 LOG_PARTITIONS: Final = 50

@@ -14,8 +14,8 @@ from holdfast.records.snapshot_store import folding
 from holdfast.records.snapshot_store.entries import EntryKey, Manifest, decode_entry, decode_key
 from holdfast.records.snapshot_store.folding import NEW, FoldStopped, RawRecord, fold
 from holdfast.records.snapshot_store.snapshot_set import Disagreement, RawEntry, SnapshotSet
-from holdfast.runtime.base import Base
 from holdfast.runtime.log import LogRecord
+from holdfast.runtime.partition.restore_point import Base
 
 
 class PartitionSnapshots(NamedTuple):

@@ -16,7 +16,7 @@ from holdfast.records.errors import RecordError
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.snapshot_store.entries import snapshot_offset_of
 from holdfast.records.snapshot_store.snapshot_set import Disagreement, RawEntry, SnapshotSet
-from holdfast.runtime.base import Base
+from holdfast.runtime.partition.restore_point import Base
 from holdfast.runtime.settings import LogIdentity
 
 #: A load tries so many manifests at most, newest first.

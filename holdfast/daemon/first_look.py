@@ -21,8 +21,8 @@ from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.errors import RecordError
 from holdfast.records.header import HEADER_NAME
 from holdfast.runtime.log import LogRecord
-from holdfast.runtime.log_check import identity_of, show
-from holdfast.runtime.ownership import Ownership, Verdict
+from holdfast.runtime.partition.log_check import identity_of, show
+from holdfast.runtime.partition.ownership import Ownership, Verdict
 from holdfast.runtime.settings import LogIdentity
 
 _POLL_S: Final = 0.2

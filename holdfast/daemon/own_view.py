@@ -10,8 +10,8 @@ from functools import lru_cache
 from holdfast.daemon.cluster_view import Node, StateTopicView
 from holdfast.kafka.addresses import format_address, parse_address
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.runtime.partition import Partition
-from holdfast.runtime.states import State
+from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.states import State
 
 #: Node ids of the wire are int32.
 _NODE_ID_MAX = 2**31 - 1

@@ -18,7 +18,7 @@ from holdfast.kafka.connection import BrokerConnection, ConnectionFailed, Connec
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import format_topic_id
-from holdfast.runtime.runtime import CoordinatorRuntime
+from holdfast.runtime.coordinator import CoordinatorRuntime
 
 _log = structlog.get_logger(__name__)
 
@@ -58,7 +58,7 @@ async def ask_status(address: str, timeout_ms: int) -> Mapping[str, Any] | None:
 
 
 class Owners:
-    """Asks owners, and leaves log partitions to those that serve; see `runtime.ownership.Owners`."""
+    """Asks owners, and leaves log partitions to those that serve; see `runtime.partition.ownership.Owners`."""
 
     def __init__(
         self, settings: LoadSettings, run_id: str, refused: Callable[[str, bool], None], ask: Ask | None = None

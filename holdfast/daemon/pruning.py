@@ -20,8 +20,8 @@ from holdfast.daemon.shard import ShareShard
 from holdfast.records.keys import SharePartitionKey, format_key
 from holdfast.runtime.errors import CoordinatorError, RecordTooLarge
 from holdfast.runtime.machine import Decision, Operation
-from holdfast.runtime.partition import Partition
-from holdfast.runtime.states import State
+from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.states import State
 
 #: Compaction writes one slice at most this often; the bytes of a slice follow from the rate.
 SLICE_INTERVAL_MS = 100

@@ -25,16 +25,16 @@ from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.codecs.codec import Codec
 from holdfast.records.keys import format_key
+from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import NotAvailable
-from holdfast.runtime.kafka_log import KafkaLogConfig
-from holdfast.runtime.lanes import RECORD_OVERHEAD_BYTES
+from holdfast.runtime.kafka_log.accumulator import RECORD_OVERHEAD_BYTES
+from holdfast.runtime.kafka_log.log import KafkaLogConfig
+from holdfast.runtime.kafka_log.shell import CoordinatorShell
 from holdfast.runtime.machine import Operation
 from holdfast.runtime.metrics import RuntimeMetrics
-from holdfast.runtime.partition import Partition
-from holdfast.runtime.runtime import CoordinatorRuntime
+from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity, PartitionConfig
-from holdfast.runtime.shell import CoordinatorShell
-from holdfast.runtime.states import State
 
 _log = structlog.get_logger(__name__)
 

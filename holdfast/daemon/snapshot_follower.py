@@ -12,11 +12,11 @@ from holdfast.daemon.fast_load import NoBase, Refusal, choose_base
 from holdfast.daemon.snapshot_metrics import SnapshotMetrics
 from holdfast.daemon.snapshot_tail import SnapshotOwner, Tail
 from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
-from holdfast.runtime.base import Base
 from holdfast.runtime.log import LogRecord, ReadError
-from holdfast.runtime.partition import Partition
+from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
-from holdfast.runtime.states import State
 
 _RETRY_MS: Final = 30_000
 #: Why no snapshot is used is told at this level where it is no reason to worry.
@@ -66,7 +66,7 @@ class _Followed:
 
 
 class SnapshotFollower:
-    """Answers loads (`runtime.base.BaseFinder`) from what it is told of the snapshot topic (`runtime.log.LogListener`)."""
+    """Answers loads (`runtime.partition.restore_point.BaseFinder`) from what it is told of the snapshot topic (`LogListener`)."""
 
     def __init__(
         self,

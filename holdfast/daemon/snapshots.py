@@ -16,12 +16,12 @@ from holdfast.daemon.snapshot_tail import Duties, RemovalRefused, SnapshotOwner
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.metrics.registry import Registry
-from holdfast.runtime.base import Base
-from holdfast.runtime.kafka_log import KafkaLog, KafkaLogConfig
-from holdfast.runtime.partition import Partition
-from holdfast.runtime.runtime import CoordinatorRuntime
+from holdfast.runtime.coordinator import CoordinatorRuntime
+from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
+from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
-from holdfast.runtime.states import State
 
 _log = structlog.get_logger(__name__)
 

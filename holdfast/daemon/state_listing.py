@@ -16,8 +16,8 @@ from holdfast.daemon.shard import ShareShard
 from holdfast.daemon.shards import Shards
 from holdfast.records.deliveries import describe_state
 from holdfast.records.keys import SharePartitionKey, format_topic_id
-from holdfast.runtime.partition import Partition
-from holdfast.runtime.states import State
+from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.states import State
 
 #: Of each step, so that one takes a millisecond or two; a state is counted by its state batches.
 _KEYS_PER_STEP: Final = 1_000

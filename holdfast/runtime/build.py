@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from holdfast.runtime import partition
+from holdfast.runtime.partition import serving
 
 #: `compiled` where setup.py turned the hot path into C, `pure` where all of it is Python.
-BUILD: Final = "pure" if partition.__file__.endswith(".py") else "compiled"
+BUILD: Final = "pure" if serving.__file__.endswith(".py") else "compiled"

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.runtime.states import State
+from holdfast.runtime.partition.states import State
 
 
 class AskLogStart(NamedTuple):

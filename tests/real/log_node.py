@@ -7,11 +7,11 @@ from typing import Any
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.errors import CoordinatorError
-from holdfast.runtime.kafka_log import KafkaLogConfig
-from holdfast.runtime.partition import Partition
+from holdfast.runtime.kafka_log.log import KafkaLogConfig
+from holdfast.runtime.kafka_log.shell import CoordinatorShell
+from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity, PartitionConfig
-from holdfast.runtime.shell import CoordinatorShell
-from holdfast.runtime.states import State
 from tests.pure.runtime.counter import Add, Bugs, Counter
 from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
 

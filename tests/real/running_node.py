@@ -17,7 +17,7 @@ from holdfast.daemon.node import Exit, Node
 from holdfast.daemon.settings import Settings
 from holdfast.kafka.messages import header_of
 from holdfast.runtime.log import LogRecord
-from holdfast.runtime.states import State
+from holdfast.runtime.partition.states import State
 from tests.real.nodes import PATIENT, PATIENT_CLIENT
 from tests.waiting import PATIENCE_S, wait_until
 

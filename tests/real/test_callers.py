@@ -12,7 +12,7 @@ from holdfast.client import ClientSettings, connect
 from holdfast.client.client import parse_address
 from holdfast.daemon.errors import ErrorCode
 from holdfast.records.keys import SharePartitionKey
-from holdfast.runtime.states import State
+from holdfast.runtime.partition.states import State
 from tests.real.nodes import topic_id_of
 from tests.real.running_node import make_settings, running
 from tests.real.shared_kafka import NewTopicFactory

@@ -13,7 +13,7 @@ from holdfast.console.log_reader import LogReader, Wanted
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.daemon.settings import Settings
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
-from holdfast.runtime.states import State
+from holdfast.runtime.partition.states import State
 from tests.real.nodes import topic_id_of
 from tests.real.running_node import RunningNode, make_settings, running
 from tests.waiting import PATIENCE_S

@@ -20,7 +20,7 @@ from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.codecs.codec import Codec
 from holdfast.records.keys import SharePartitionKey, log_partition
-from holdfast.runtime.states import State
+from holdfast.runtime.partition.states import State
 from tests.real.nodes import topic_id_of
 from tests.real.running_node import RunningNode, make_settings
 from tests.real.shared_kafka import NewTopicFactory

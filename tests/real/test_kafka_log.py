@@ -12,9 +12,9 @@ from holdfast.broker import FAST_START, EmbeddedKafka
 from holdfast.kafka.connection import ConnectionFailed
 from holdfast.records.header import encode_header
 from holdfast.runtime.errors import LoadInProgress, NotAvailable, NotCoordinator, RecordTooLarge
-from holdfast.runtime.kafka_log import KafkaLog
+from holdfast.runtime.kafka_log.log import KafkaLog
 from holdfast.runtime.log import LogRecord, ReadError
-from holdfast.runtime.states import State
+from holdfast.runtime.partition.states import State
 from tests.real.container_kafka import needs_processes
 from tests.real.log_node import LogNode, bits_of, is_failure, log_config, log_node
 from tests.real.shared_kafka import NewTopicFactory

@@ -24,7 +24,7 @@ from holdfast.daemon.state_topic import FIXED_CONFIG
 from holdfast.daemon.upkeep import Upkeep
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
-from holdfast.runtime.states import State
+from holdfast.runtime.partition.states import State
 from tests.real.nodes import ONE_TRY, topic_id_of
 from tests.real.running_node import RunningNode, cut, make_settings, read_log, running
 from tests.real.shared_kafka import NewTopicFactory

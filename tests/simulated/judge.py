@@ -11,9 +11,9 @@ from holdfast.records.header import decode_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState, replay
 from holdfast.runtime.errors import CoordinatorError, NotAvailable, OperationFailed, RecordTooLarge
-from holdfast.runtime.ownership import Ownership, Verdict
-from holdfast.runtime.partition import Partition
-from holdfast.runtime.states import State
+from holdfast.runtime.partition.ownership import Ownership, Verdict
+from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.states import State
 from tests.simulated.expect import explains
 from tests.simulated.invariants import Invariant, violate
 from tests.simulated.machine import WatchedOperation, WatchedShard

@@ -12,7 +12,7 @@ from holdfast.daemon.service import INITIALIZE, WRITE
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.runtime.memory_log import MemoryLog, Move
-from holdfast.runtime.states import State
+from holdfast.runtime.partition.states import State
 from tests.simulated.around.topics import TOPIC_ID
 from tests.simulated.faults import FAULTS
 from tests.simulated.invariants import Invariant, violate

@@ -17,14 +17,14 @@ from holdfast.daemon.snapshot_tail import Duties, SnapshotOwner
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint
 from holdfast.records.header import decode_header
+from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.log import LogRecord, ReadError
 from holdfast.runtime.machine import Operation, StateMachine
 from holdfast.runtime.memory_log import Append, MemoryLog
-from holdfast.runtime.partition import Partition
-from holdfast.runtime.runtime import CoordinatorRuntime
+from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import PartitionConfig
-from holdfast.runtime.states import State
 from tests.simulated import judge
 from tests.simulated.around.readers import NodeReaders
 from tests.simulated.around.topics import Image, NodeTopics

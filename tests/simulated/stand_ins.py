@@ -11,7 +11,7 @@ from holdfast.daemon.settings import CompactionSettings
 from holdfast.daemon.snapshot_follower import SnapshotFollower
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.memory_log import Append, MemoryLog
-from holdfast.runtime.ownership import Ownership, Verdict
+from holdfast.runtime.partition.ownership import Ownership, Verdict
 
 if TYPE_CHECKING:
     from tests.simulated.snapshots import Snapshots

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime import partition
+from holdfast.runtime.partition import serving
 from tests.simulated.cluster.life import run_cluster_life
 from tests.simulated.life import run_life
 from tests.simulated.mutants import (
@@ -62,18 +62,18 @@ def test_open_mutants_fit_the_sources_and_are_recorded_nowhere() -> None:
 
 def test_a_patch_lives_in_memory_only() -> None:
     mutant = MUTANTS["answer at append"]
-    before = Path(partition.__file__).read_text()
+    before = Path(serving.__file__).read_text()
     with mutated(mutant):
-        assert sys.modules["holdfast.runtime.partition"] is not partition
-    assert sys.modules["holdfast.runtime.partition"] is partition
+        assert sys.modules["holdfast.runtime.partition.serving"] is not serving
+    assert sys.modules["holdfast.runtime.partition.serving"] is serving
     assert sys.modules["tests"].simulated is sys.modules["tests.simulated"]
-    assert Path(partition.__file__).read_text() == before
+    assert Path(serving.__file__).read_text() == before
 
 
 def test_a_patch_that_does_not_fit_is_a_failure() -> None:
-    path = Path(partition.__file__)
+    path = Path(serving.__file__)
     with pytest.raises(PatchFailed, match="stand 0 times"):
-        patched(Mutant("wrong", partition.__name__, [("no such line\n", "x\n")]), path)
+        patched(Mutant("wrong", serving.__name__, [("no such line\n", "x\n")]), path)
     with pytest.raises(PatchFailed, match="not imported"), mutated(Mutant("lost", "holdfast.cli", [])):
         pass
 

@@ -12,7 +12,7 @@ from holdfast.daemon.service import INITIALIZE
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
 from holdfast.runtime.memory_log import MemoryPartition
-from holdfast.runtime.states import State
+from holdfast.runtime.partition.states import State
 from tests.simulated.around.topics import TOPIC_ID
 from tests.simulated.node import APPEND_STALL_MS
 from tests.simulated.requests import GROUP, Clients

@@ -14,13 +14,13 @@ from holdfast.daemon.shard import ShardConfig, ShareShard
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
+from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import CoordinatorError, RecordTooLarge
 from holdfast.runtime.machine import Decision
 from holdfast.runtime.memory_log import MemoryTopic
-from holdfast.runtime.partition import Partition
-from holdfast.runtime.runtime import CoordinatorRuntime
+from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import PartitionConfig
-from holdfast.runtime.states import State
 from tests.pure.daemon.shard_world import TOPIC, Image, batch
 
 TICK_MS = 50

@@ -17,13 +17,13 @@ from holdfast.daemon.state_topic import StateTopic
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.metrics.registry import Registry
 from holdfast.records.keys import SharePartitionKey
+from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import CoordinatorError
-from holdfast.runtime.kafka_log import KafkaLogConfig
+from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.machine import Decision, StateMachine
 from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.metrics import RuntimeMetrics
-from holdfast.runtime.partition import Partition
-from holdfast.runtime.runtime import CoordinatorRuntime
+from holdfast.runtime.partition.serving import Partition
 from holdfast.runtime.settings import PartitionConfig
 from tests.pure.daemon.shard_world import TOPIC, Image, batch
 

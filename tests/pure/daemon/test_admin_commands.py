@@ -21,7 +21,7 @@ from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.memory_log import MemoryTopic
-from holdfast.runtime.states import State
+from holdfast.runtime.partition.states import State
 from tests.pure.daemon.shard_world import TOPIC
 from tests.pure.daemon.shards_world import ShardsWorld
 

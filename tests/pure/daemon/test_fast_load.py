@@ -15,9 +15,9 @@ from holdfast.daemon.shard import ShardConfig, ShareShard
 from holdfast.records.snapshot_store.entries import ManifestKey, decode_entry, decode_key, encode_entry, encode_manifest
 from holdfast.records.snapshot_store.folding import NEW, RawRecord, fold
 from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
-from holdfast.runtime.base import Base
 from holdfast.runtime.log import LogRecord
-from holdfast.runtime.ownership import Ownership, Verdict
+from holdfast.runtime.partition.ownership import Ownership, Verdict
+from holdfast.runtime.partition.restore_point import Base
 from holdfast.runtime.settings import LogIdentity
 from tests.pure.records.logs import LOG_PARTITION, PARTITION_COUNT, STATE_TOPIC_ID, DictStore, LogWriter, logs
 

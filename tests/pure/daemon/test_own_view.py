@@ -11,7 +11,7 @@ from holdfast.daemon.own_view import OwnView
 from holdfast.records.keys import SharePartitionKey, format_key
 from holdfast.runtime.errors import Alarm
 from holdfast.runtime.memory_log import MemoryTopic
-from holdfast.runtime.states import State
+from holdfast.runtime.partition.states import State
 from tests.pure.daemon.shard_world import TOPIC
 from tests.pure.daemon.shards_world import ShardsWorld, state_topic
 

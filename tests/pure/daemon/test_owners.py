@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from holdfast.daemon.owners import Owners, ask_status
 from holdfast.records.keys import format_topic_id
 from holdfast.runtime.memory_log import MemoryTopic
-from holdfast.runtime.states import State
+from holdfast.runtime.partition.states import State
 from tests.pure.daemon.serving import serve
 from tests.pure.daemon.shards_world import CLUSTER, ShardsWorld
 from tests.waiting import in_patience, wait_until

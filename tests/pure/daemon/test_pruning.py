@@ -11,7 +11,7 @@ from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint, encod
 from holdfast.records.codecs.codec import Codec
 from holdfast.records.header import encode_header
 from holdfast.runtime.memory_log import MemoryTopic
-from holdfast.runtime.states import State
+from holdfast.runtime.partition.states import State
 from tests.pure.daemon.pruning_world import SETTINGS, TICK_MS, PrunedNode, key_of
 
 IDLE, REFRESHING, WRITING, CUTTING = Phase.IDLE, Phase.REFRESHING, Phase.WRITING, Phase.CUTTING

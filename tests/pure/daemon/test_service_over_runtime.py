@@ -14,11 +14,11 @@ from holdfast.daemon.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Sh
 from holdfast.daemon.settings import CompactionSettings
 from holdfast.daemon.shard import ShardConfig, ShareShard
 from holdfast.records.checkpoint import Checkpoint
+from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.memory_log import MemoryTopic
-from holdfast.runtime.partition import Partition
-from holdfast.runtime.runtime import CoordinatorRuntime
+from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import PartitionConfig
-from holdfast.runtime.states import State
 from tests.pure.daemon.service_world import FakeMetrics, ask, codes
 from tests.pure.daemon.shard_world import TOPIC, Image, batch
 

@@ -17,7 +17,7 @@ from holdfast.records.values import Snapshot
 from holdfast.runtime.errors import NotAvailable, TimedOut
 from holdfast.runtime.log import ReadError
 from holdfast.runtime.memory_log import MemoryTopic
-from holdfast.runtime.states import State
+from holdfast.runtime.partition.states import State
 from tests.pure.daemon.shard_world import TOPIC
 from tests.pure.daemon.shards_world import Call, ShardsWorld, state_topic
 

@@ -25,11 +25,11 @@ from holdfast.records.snapshot_store.entries import (
     encode_manifest_key,
 )
 from holdfast.records.snapshot_store.folding import NEW, fold
-from holdfast.runtime.base import Base
 from holdfast.runtime.log import ReadError
 from holdfast.runtime.memory_log import MemoryTopic
+from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
-from holdfast.runtime.states import State
 from tests.pure.records.logs import KEYS, LOG_PARTITION, PARTITION_COUNT, STATE_TOPIC_ID, DictStore, LogWriter
 
 READ_TIMEOUT_MS = 1_000

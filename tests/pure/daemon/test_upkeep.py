@@ -25,8 +25,8 @@ from holdfast.kafka.group_offsets import GroupRefused
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.memory_log import MemoryPartition, MemoryTopic
+from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
-from holdfast.runtime.states import State
 from tests.pure.daemon.shards_world import CLUSTER, ShardsWorld, state_topic
 from tests.waiting import PATIENCE_S
 

@@ -38,11 +38,11 @@ from holdfast.kafka.protocol.requests import Fetched
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
-from holdfast.runtime.follower import _damage_error, _read_error
+from holdfast.runtime.kafka_log.fetcher import _damage_error, _read_error
 from holdfast.runtime.log import LogRecord
-from holdfast.runtime.log_check import LogCheck
 from holdfast.runtime.metrics import RuntimeMetrics
-from holdfast.runtime.ownership import OWNER_EPOCH_MAX
+from holdfast.runtime.partition.log_check import LogCheck
+from holdfast.runtime.partition.ownership import OWNER_EPOCH_MAX
 from holdfast.runtime.settings import LogIdentity
 from tests.pure.daemon.compaction.reports import batch
 from tests.pure.docs.pages import ROOT, as_pattern, table

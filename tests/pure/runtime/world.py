@@ -16,12 +16,12 @@ from holdfast.records.checkpoint import (
     is_checkpoint_key,
 )
 from holdfast.records.header import decode_header, encode_header
+from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import Alarm, AppendRefused, CoordinatorError
 from holdfast.runtime.log import LogRecord, ReadError
-from holdfast.runtime.partition import Partition
-from holdfast.runtime.runtime import CoordinatorRuntime
+from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity, PartitionConfig
-from holdfast.runtime.states import State
 from tests.pure.runtime.counter import Add, Bugs, Counter
 
 IDENTITY = LogIdentity("cluster", b"t" * 16, 2)

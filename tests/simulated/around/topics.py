@@ -16,8 +16,8 @@ from holdfast.daemon.topic_gate import TopicGate
 from holdfast.daemon.upkeep import TopicCleanUp, Upkeep
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.machine import Operation
-from holdfast.runtime.partition import Partition
-from holdfast.runtime.states import State
+from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.states import State
 from tests.simulated.invariants import Invariant, violate
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from holdfast.runtime.kafka_log import KafkaLog
-from holdfast.runtime.runtime import CoordinatorRuntime
+from holdfast.runtime.coordinator import CoordinatorRuntime
+from holdfast.runtime.kafka_log.log import KafkaLog
 
 
 class Backlog(NamedTuple):

@@ -21,8 +21,8 @@ from holdfast.daemon.service import INITIALIZE, READ, WRITE
 from holdfast.kafka import connection
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition
-from holdfast.runtime import kafka_log
-from holdfast.runtime.states import State
+from holdfast.runtime.kafka_log import log
+from holdfast.runtime.partition.states import State
 from tests.simulated.around.topics import TOPIC_ID
 from tests.simulated.cluster import inside
 from tests.simulated.cluster.broker import Broker
@@ -52,7 +52,7 @@ PROMPT_S = 0.09
 @contextmanager
 def standing_in(cluster: Cluster) -> Iterator[None]:
     """Let connections and admin clients lead to the cluster."""
-    modules = vars(connection), vars(kafka_log)
+    modules = vars(connection), vars(log)
     places = [
         (names, name, stand_in)
         for names, name, stand_in in zip(

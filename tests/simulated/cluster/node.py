@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.api.results import StateRequest, StateResponse
 from holdfast.runtime.log import LogRecord, ReadError
-from holdfast.runtime.partition import Partition
-from holdfast.runtime.states import State
+from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.states import State
 from tests.simulated.cluster.process import Process, ProcessLog
 from tests.simulated.invariants import Invariant, violate
 from tests.simulated.machine import WatchedOperation

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.kafka.connection import ConnectionFailed, ConnectionOptions
-from holdfast.runtime.kafka_log import KafkaLog, KafkaLogConfig
+from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
 from holdfast.runtime.log import LogListener, LogRecord
 from holdfast.runtime.memory_log import Append, MemoryLog, MemoryPartition
 from tests.simulated.cluster.watch import Watch

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.memory_log import Append, MemoryPartition
-from holdfast.runtime.states import State
+from holdfast.runtime.partition.states import State
 from tests.simulated.cluster import inside, wire
 from tests.simulated.cluster.replicated import read_batch
 from tests.simulated.cluster.wire import Request

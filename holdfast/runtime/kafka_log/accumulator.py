@@ -13,8 +13,8 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: i
 
 from holdfast.records.header import HEADER_NAME
 from holdfast.runtime.errors import AppendRefused
+from holdfast.runtime.kafka_log.record_batches import BATCH_HEAD_BYTES
 from holdfast.runtime.metrics import RuntimeMetrics
-from holdfast.runtime.record_batches import BATCH_HEAD_BYTES
 
 #: A batch's head, a record's own varints and its `hf` header: what the topic's limit has to hold beside key and value.
 RECORD_OVERHEAD_BYTES = BATCH_HEAD_BYTES + 25 + 17

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from holdfast.runtime.states import TRANSITIONS, IllegalTransition, State, check_transition
+from holdfast.runtime.partition.states import TRANSITIONS, IllegalTransition, State, check_transition
 from tests.pure.runtime.world import World
 
 LEGAL = {

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runtime.parking import Parked, Parking
+from holdfast.runtime.partition.parking import Parked, Parking
 from tests.pure.runtime.counter import Add
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
+from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import NotCoordinator, OperationFailed
 from holdfast.runtime.memory_log import MemoryTopic
-from holdfast.runtime.partition import Partition
-from holdfast.runtime.runtime import CoordinatorRuntime
+from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import PartitionConfig
-from holdfast.runtime.states import State
 from tests.pure.runtime.counter import Bugs, Counter
 
 OWNER = Checkpoint(1, b"o" * 16, "b", 4, "memory", (1).to_bytes(16, "big"), 1, None, "b.example:9492")

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from holdfast.kafka.protocol.requests import Fetched
-from holdfast.runtime.fetch_session import FollowerConfig
-from holdfast.runtime.follower import Follower
-from holdfast.runtime.lanes import SentBatch
+from holdfast.runtime.kafka_log.accumulator import SentBatch
+from holdfast.runtime.kafka_log.fetch_session import FollowerConfig
+from holdfast.runtime.kafka_log.fetcher import Follower
 from tests.pure.kafka.fake_brokers import FakeBrokers, batch, fetched, sealed, targets_of
-from tests.pure.runtime.follower_world import Told, answer, found
+from tests.pure.runtime.kafka_log.fetcher_world import Told, answer, found
 from tests.waiting import wait_until
 
 GOOD = batch(5, [b"a", b"b"])

@@ -1,4 +1,4 @@
-"""How one log partition comes to serve on this node, and how it stops; what it does meanwhile is in `runtime.partition`.
+"""How one log partition comes to serve on this node, and how it stops; what it does meanwhile is in `runtime.partition.serving`.
 
 Events are methods, called one at a time with the time as an argument.
 What they ask of the world is appended to `effects` and `replies`.
@@ -13,7 +13,6 @@ from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_check
 from holdfast.records.errors import RecordError
 from holdfast.records.header import decode_header, encode_header
 from holdfast.records.log_start import Beginning
-from holdfast.runtime.base import Base
 from holdfast.runtime.effects import (
     AskLogStart,
     AskOwner,
@@ -36,14 +35,15 @@ from holdfast.runtime.errors import (
 )
 from holdfast.runtime.log import LogRecord, ReadError
 from holdfast.runtime.machine import StateMachine
-from holdfast.runtime.ownership import OWNER_EPOCH_MAX, Verdict, may_take
-from holdfast.runtime.parking import Parked
-from holdfast.runtime.partition_data import PartitionData
-from holdfast.runtime.states import State, check_transition
+from holdfast.runtime.partition.data import PartitionData
+from holdfast.runtime.partition.ownership import OWNER_EPOCH_MAX, Verdict, may_take
+from holdfast.runtime.partition.parking import Parked
+from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.partition.states import State, check_transition
 
 
 class PartitionLife(PartitionData):
-    """The load, the ownership and the end of one log partition; `runtime.partition.Partition` adds serving."""
+    """The load, the ownership and the end of one log partition; `runtime.partition.serving.Partition` adds serving."""
 
     # ---- ownership ---------------------------------------------------------------------------------------------------
 

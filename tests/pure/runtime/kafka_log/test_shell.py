@@ -3,8 +3,8 @@
 import asyncio
 
 from holdfast.kafka.connection import ConnectionOptions
-from holdfast.runtime.kafka_log import KafkaLogConfig
-from holdfast.runtime.shell import CoordinatorShell, make_clock_ms
+from holdfast.runtime.kafka_log.log import KafkaLogConfig
+from holdfast.runtime.kafka_log.shell import CoordinatorShell, make_clock_ms
 from tests.pure.runtime.counter import Bugs, Counter
 from tests.pure.runtime.world import CONFIG
 from tests.waiting import wait_until

@@ -9,13 +9,13 @@ from typing import Protocol
 
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.runtime.base import BaseFinder
-from holdfast.runtime.kafka_log import KafkaLog, KafkaLogConfig
+from holdfast.runtime.coordinator import CoordinatorRuntime
+from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
 from holdfast.runtime.machine import StateMachine
 from holdfast.runtime.metrics import RuntimeMetrics
-from holdfast.runtime.ownership import Owners
-from holdfast.runtime.partition import Partition
-from holdfast.runtime.runtime import CoordinatorRuntime
+from holdfast.runtime.partition.ownership import Owners
+from holdfast.runtime.partition.restore_point import BaseFinder
+from holdfast.runtime.partition.serving import Partition
 from holdfast.runtime.settings import PartitionConfig
 
 

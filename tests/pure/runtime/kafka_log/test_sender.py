@@ -11,9 +11,9 @@ from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-
 
 from holdfast.kafka.connection import ConnectionFailed
 from holdfast.kafka.protocol import requests as frames
-from holdfast.runtime.appender import Appender, AppenderConfig
 from holdfast.runtime.errors import AppendRefused
-from holdfast.runtime.lanes import LaneConfig, SentBatch
+from holdfast.runtime.kafka_log.accumulator import LaneConfig, SentBatch
+from holdfast.runtime.kafka_log.sender import Appender, AppenderConfig
 from tests.pure.kafka.fake_brokers import FakeBrokers, produced
 from tests.waiting import PATIENCE_MS, wait_until
 

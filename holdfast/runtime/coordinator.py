@@ -11,7 +11,6 @@ from typing import Any, Protocol, TypeVar
 
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.runtime.base import Base, BaseFinder
 from holdfast.runtime.deadlines import Deadlines
 from holdfast.runtime.effects import (
     AskLogStart,
@@ -40,10 +39,11 @@ from holdfast.runtime.errors import (
 from holdfast.runtime.log import Log, LogRecord, ReadError
 from holdfast.runtime.machine import Operation, StateMachine
 from holdfast.runtime.metrics import RuntimeMetrics
-from holdfast.runtime.ownership import Owners
-from holdfast.runtime.partition import Partition
+from holdfast.runtime.partition.ownership import Owners
+from holdfast.runtime.partition.restore_point import Base, BaseFinder
+from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import PartitionConfig, Ports
-from holdfast.runtime.states import State
 
 T = TypeVar("T")
 

@@ -2,19 +2,19 @@
 
 from collections.abc import Callable
 
-from holdfast.runtime.base import Base
 from holdfast.runtime.effects import Effect, Note
-from holdfast.runtime.log_check import LogCheck
 from holdfast.runtime.machine import Operation, StateMachine
-from holdfast.runtime.ownership import Ownership
-from holdfast.runtime.parking import Parking
+from holdfast.runtime.partition.log_check import LogCheck
+from holdfast.runtime.partition.ownership import Ownership
+from holdfast.runtime.partition.parking import Parking
+from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import PartitionConfig, Ports
-from holdfast.runtime.states import State
 from holdfast.runtime.timers import Timers
 
 
 class PartitionData:
-    """The fields; what happens to them is in `runtime.partition_life` and `runtime.partition`."""
+    """The fields; what happens to them is in `runtime.partition.lifecycle` and `runtime.partition.serving`."""
 
     def __init__(
         self,

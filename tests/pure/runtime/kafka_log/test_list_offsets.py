@@ -10,8 +10,8 @@ from kio.serial import entity_reader
 
 from holdfast.kafka.protocol import requests as frames
 from holdfast.metrics.registry import Registry
+from holdfast.runtime.kafka_log.list_offsets import Offsets
 from holdfast.runtime.metrics import RuntimeMetrics
-from holdfast.runtime.offsets import Offsets
 from tests.pure.kafka.fake_brokers import FakeBrokers
 from tests.waiting import wait_until
 

@@ -5,7 +5,7 @@ import pytest
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.errors import Alarm, LoadFailed
 from holdfast.runtime.log import LogRecord
-from holdfast.runtime.log_check import LogCheck
+from holdfast.runtime.partition.log_check import LogCheck
 from holdfast.runtime.settings import LogIdentity
 
 OURS = LogIdentity("cluster", b"t" * 16, 50)

@@ -1,6 +1,6 @@
 """Hands records to the brokers: one Produce request per broker and turn, for all partitions that have something to say.
 
-What a partition has to say gathers in `runtime.lanes`, which keeps its records in order.
+What a partition has to say gathers in `runtime.kafka_log.accumulator`, which keeps its records in order.
 A batch may land twice when its answer is lost: the second copy has old sequences and is void for every reader.
 So a batch is sent again until its time is up; then it is ambiguous, and the partition's owner is told.
 """
@@ -16,8 +16,8 @@ from holdfast.kafka.leaders import STALE_LEADER, Brokers
 from holdfast.kafka.protocol import requests as frames
 from holdfast.kafka.throttle import Throttle
 from holdfast.metrics.registry import Registry
-from holdfast.runtime.gathering import Gathering
-from holdfast.runtime.lanes import LaneConfig, Lanes, SentBatch
+from holdfast.runtime.kafka_log.accumulator import LaneConfig, Lanes, SentBatch
+from holdfast.runtime.kafka_log.linger import Gathering
 from holdfast.runtime.metrics import RuntimeMetrics
 
 #: Errors after which the same batch may be sent again: nothing was appended, or a second copy is void.

@@ -9,13 +9,13 @@ from kio.schema.fetch.v12.request import FetchRequest
 from kio.serial import entity_reader
 
 from holdfast.kafka.protocol.requests import Fetched
-from holdfast.runtime.fetch_session import FollowerConfig
-from holdfast.runtime.follower import Follower
-from holdfast.runtime.lanes import SentBatch
+from holdfast.runtime.kafka_log.accumulator import SentBatch
+from holdfast.runtime.kafka_log.fetch_session import FollowerConfig
+from holdfast.runtime.kafka_log.fetcher import Follower
+from holdfast.runtime.kafka_log.record_batches import BATCH_HEAD_BYTES
 from holdfast.runtime.log import LogRecord
-from holdfast.runtime.record_batches import BATCH_HEAD_BYTES
 from tests.pure.kafka.fake_brokers import FakeBrokers, batch, fetched, last_epochs_of, targets_of, wait_ms_of
-from tests.pure.runtime.follower_world import Told, answer, found
+from tests.pure.runtime.kafka_log.fetcher_world import Told, answer, found
 from tests.waiting import wait_until
 
 CONFIG = FollowerConfig(

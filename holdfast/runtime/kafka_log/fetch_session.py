@@ -14,7 +14,7 @@ from holdfast.kafka.leaders import STALE_LEADER, Brokers
 from holdfast.kafka.protocol import requests as frames
 from holdfast.kafka.protocol.requests import Fetched, FetchTarget
 from holdfast.kafka.throttle import Throttle
-from holdfast.runtime.record_batches import DamagedBatch
+from holdfast.runtime.kafka_log.record_batches import DamagedBatch
 
 _SESSION_EPOCH_MAX = 2**31 - 1
 _SESSION_LOST = frozenset({70, 71, 106})

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runtime.gathering import Gathering
+from holdfast.runtime.kafka_log.linger import Gathering
 
 
 def test_before_the_first_answer_it_is_the_least_time() -> None:

@@ -1,6 +1,6 @@
 """One log partition on this node, while it serves: decide, append, park, meet, answer.
 
-How it comes to serve and how it stops is in `runtime.partition_life`.
+How it comes to serve and how it stops is in `runtime.partition.lifecycle`.
 The one thing asked of the world at once is `append`: the log may refuse a record, and then that operation alone is undone.
 
 The rules (docs/architecture.md): a write is answered when the tail has met that very record and it counted.
@@ -16,9 +16,9 @@ from holdfast.runtime.effects import DeleteRecords
 from holdfast.runtime.errors import AppendRefused, CoordinatorError, NotAvailable, OperationFailed, RecordTooLarge
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.machine import Operation, StateMachine
-from holdfast.runtime.parking import Parked, make_parked
-from holdfast.runtime.partition_life import PartitionLife
-from holdfast.runtime.states import State
+from holdfast.runtime.partition.lifecycle import PartitionLife
+from holdfast.runtime.partition.parking import Parked, make_parked
+from holdfast.runtime.partition.states import State
 
 T = TypeVar("T")
 

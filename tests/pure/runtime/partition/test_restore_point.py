@@ -10,13 +10,13 @@ import pytest
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint, encode_checkpoint
 from holdfast.records.fencing import Position
 from holdfast.records.header import encode_header
-from holdfast.runtime.base import Base
+from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.memory_log import MemoryTopic
-from holdfast.runtime.partition import Partition
-from holdfast.runtime.runtime import CoordinatorRuntime
+from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import PartitionConfig
-from holdfast.runtime.states import State
 from tests.pure.runtime.counter import Bugs, Counter
 
 ATTEMPT = b"a" * 16

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from holdfast.kafka.protocol import requests as frames
-from holdfast.runtime.kafka_log import KafkaLog, KafkaLogConfig
+from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
 from tests.pure.kafka.fake_brokers import batch
-from tests.pure.runtime.fake_cluster import FakeCluster
-from tests.pure.runtime.follower_world import Told
+from tests.pure.runtime.kafka_log.fake_cluster import FakeCluster
+from tests.pure.runtime.kafka_log.fetcher_world import Told
 from tests.waiting import wait_until
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = (

@@ -13,13 +13,13 @@ from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests as frames
 from holdfast.metrics.registry import Registry
-from holdfast.runtime.appender import NO_BROKER, Appender, AppenderConfig
-from holdfast.runtime.fetch_session import FollowerConfig
-from holdfast.runtime.follower import Follower
-from holdfast.runtime.lanes import LaneConfig, SentBatch
+from holdfast.runtime.kafka_log.accumulator import LaneConfig, SentBatch
+from holdfast.runtime.kafka_log.fetch_session import FollowerConfig
+from holdfast.runtime.kafka_log.fetcher import Follower
+from holdfast.runtime.kafka_log.list_offsets import Offsets
+from holdfast.runtime.kafka_log.sender import NO_BROKER, Appender, AppenderConfig
 from holdfast.runtime.log import LogListener, ReadError
 from holdfast.runtime.metrics import RuntimeMetrics
-from holdfast.runtime.offsets import Offsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

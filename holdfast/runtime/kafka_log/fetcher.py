@@ -18,10 +18,17 @@ from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol.requests import Fetched
 from holdfast.kafka.throttle import Throttle
 from holdfast.metrics.registry import Counter
-from holdfast.runtime.fetch_session import FetchSession, Followed, FollowerConfig
-from holdfast.runtime.lanes import SentBatch
+from holdfast.runtime.kafka_log.accumulator import SentBatch
+from holdfast.runtime.kafka_log.fetch_session import FetchSession, Followed, FollowerConfig
+from holdfast.runtime.kafka_log.record_batches import (
+    BATCH_HEAD,
+    BATCH_HEAD_BYTES,
+    LENGTH_OFFSET,
+    DamagedBatch,
+    decode,
+    take,
+)
 from holdfast.runtime.log import LogListener, LogRecord, ReadError
-from holdfast.runtime.record_batches import BATCH_HEAD, BATCH_HEAD_BYTES, LENGTH_OFFSET, DamagedBatch, decode, take
 
 _OFFSET_OUT_OF_RANGE = 1
 _CORRUPT_MESSAGE = 2

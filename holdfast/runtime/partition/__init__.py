@@ -1,0 +1,1 @@
+"""One log partition on a node: its load, its serving, who owns it, and what waits for its log."""
