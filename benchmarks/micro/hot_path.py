@@ -19,17 +19,17 @@ from functools import partial
 from benchmarks.micro.wire import TOPIC_ID, VERSION
 from holdfast.api import share_state
 from holdfast.api.results import InitializePartition, StateRequest, WritePartition
-from holdfast.daemon.admin import Admin
-from holdfast.daemon.apis import APIS, ApiHandler
-from holdfast.daemon.cluster import MetadataImage
-from holdfast.daemon.cluster_view import Node
-from holdfast.daemon.connection import Connection
-from holdfast.daemon.listener_settings import LimitSettings
-from holdfast.daemon.metrics import ShareMetrics
-from holdfast.daemon.service import ShareService
-from holdfast.daemon.shard import ShardConfig, ShareShard
-from holdfast.daemon.state_topic import StateTopic
-from holdfast.daemon.topic_gate import TopicGate
+from holdfast.daemon.server.admin import Admin
+from holdfast.daemon.server.api_table import APIS, ApiHandler
+from holdfast.daemon.server.cluster_view import Node
+from holdfast.daemon.server.connection import Connection
+from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.daemon.share.decisions import ShardConfig, ShareShard
+from holdfast.daemon.share.metrics import ShareMetrics
+from holdfast.daemon.share.service import ShareService
+from holdfast.daemon.share.topic_gate import TopicGate
+from holdfast.daemon.topics.metadata_cache import MetadataImage
+from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.protocol import frames
 from holdfast.metrics.registry import Registry
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch

@@ -15,9 +15,9 @@ from typing import Any
 from benchmarks.micro.records import Operation, time_us
 from holdfast.api import share_state
 from holdfast.api.results import StateRequest, StateResponse, WritePartition, WriteResult
-from holdfast.daemon.apis import APIS
-from holdfast.daemon.connection import Connection
-from holdfast.daemon.listener_settings import LimitSettings
+from holdfast.daemon.server.api_table import APIS
+from holdfast.daemon.server.connection import Connection
+from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.kafka.protocol import frames
 from holdfast.records.batches import StateBatch
 

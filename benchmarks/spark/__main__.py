@@ -21,10 +21,10 @@ from confluent_kafka.cimpl import NewTopic
 from benchmarks.history import Appender, History, write_history
 from benchmarks.machine import cpu_seconds
 from holdfast.broker import development_kafka
-from holdfast.daemon.compaction.config import CompactionConfig
-from holdfast.daemon.compaction.group import topics_of
-from holdfast.daemon.compaction.job import make_session, run
-from holdfast.daemon.compaction.report import BatchReport
+from holdfast.compaction.config import CompactionConfig
+from holdfast.compaction.group import topics_of
+from holdfast.compaction.job import make_session, run
+from holdfast.compaction.report import BatchReport
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.codecs.codec import Codec
 

@@ -13,9 +13,9 @@ from holdfast.broker.embedded import (
     start_detached,
     stop_detached,
 )
-from holdfast.broker.errors import BrokerError
-from holdfast.broker.jars import KAFKA_VERSION, cache_dir, classpath, jars
-from holdfast.broker.java import java
+from holdfast.jars.cache import KAFKA_VERSION, cache_dir, classpath, jars
+from holdfast.jars.errors import BrokerError
+from holdfast.jars.java import java
 
 __all__ = [
     "FAST_START",

@@ -12,11 +12,11 @@ from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 
-from holdfast.broker.errors import BrokerError
-from holdfast.broker.jars import BOOTSTRAP_CHECKPOINT, kafka_home
-from holdfast.broker.java import java
 from holdfast.broker.processes import ending_with_us
 from holdfast.broker.properties import new_kafka_uuid, to_properties_text
+from holdfast.jars.cache import BOOTSTRAP_CHECKPOINT, kafka_home
+from holdfast.jars.errors import BrokerError
+from holdfast.jars.java import java
 
 _POLL_S = 0.02
 _RECOGNIZABLE_TIMEOUT_S = 5.0

@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.daemon.compaction.progress import Progress
-from holdfast.daemon.compaction.report import BatchReport
+from holdfast.compaction.progress import Progress
+from holdfast.compaction.report import BatchReport
 
 #: Log partitions that are shown by name: those furthest behind.
 _LAGS_MAX: Final = 8

@@ -20,23 +20,23 @@ import structlog
 from confluent_kafka import KafkaException
 from rich.live import Live
 
-from holdfast.broker import BrokerError
-from holdfast.broker.java import java
+from holdfast.compaction.child_lines import ChildLines
+from holdfast.compaction.config import CompactionConfig
+from holdfast.compaction.errors import CompactionError
+from holdfast.compaction.group import topics_of
+from holdfast.compaction.progress import Progress, to_json
+from holdfast.compaction.report import BatchReport
+from holdfast.compaction.spark.py_files import write_py_files
 from holdfast.console.compact_view import line_of, view_of
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.daemon.compaction.child_lines import ChildLines
-from holdfast.daemon.compaction.config import CompactionConfig
-from holdfast.daemon.compaction.errors import CompactionError
-from holdfast.daemon.compaction.group import topics_of
-from holdfast.daemon.compaction.progress import Progress, to_json
-from holdfast.daemon.compaction.py_files import write_py_files
-from holdfast.daemon.compaction.report import BatchReport
-from holdfast.daemon.config import ConfigError, load_settings
-from holdfast.daemon.logs import LibraryLines, configure_logging
-from holdfast.daemon.settings import Settings
-from holdfast.daemon.snapshot_topic import SnapshotTopicError, ensure_snapshot_topic
-from holdfast.daemon.state_topic import TopicMissing, describe_topic
+from holdfast.daemon.settings.logging import LibraryLines, configure_logging
+from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.settings.sources import ConfigError, load_settings
+from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError, ensure_snapshot_topic
+from holdfast.daemon.topics.state_topic import TopicMissing, describe_topic
 from holdfast.distribution import how_to_install
+from holdfast.jars.errors import BrokerError
+from holdfast.jars.java import java
 from holdfast.kafka.connection import ConnectionFailed
 from holdfast.kafka.librdkafka import KafkaClients
 
@@ -108,7 +108,7 @@ def compact_until_stopped(settings: Settings, *, once: bool, output: Output) -> 
     with output(settings, progress) as show:
         _check_environment()
         _ensure_topic(settings)
-        from holdfast.daemon.compaction.job import run
+        from holdfast.compaction.job import run
 
         def on_progress(report: BatchReport) -> None:
             _tell(report, progress)

@@ -12,11 +12,11 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyarrow import dataset as ds
 from pyarrow import fs
 
+from holdfast.compaction.errors import DamagedFile
+from holdfast.compaction.history import coverage
+from holdfast.compaction.history.schema import GAP, TOMBSTONE
 from holdfast.console.history_states import DAY_MS, Change, Gap, Wanted
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.daemon.compaction import coverage
-from holdfast.daemon.compaction.errors import DamagedFile
-from holdfast.daemon.compaction.history import GAP, TOMBSTONE
 from holdfast.records.codecs.codec import decode_value
 from holdfast.records.errors import RecordError
 from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id

@@ -17,7 +17,7 @@ from confluent_kafka import (
 )
 
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.daemon.config import ConfigError
+from holdfast.daemon.settings.sources import ConfigError
 from holdfast.kafka.connection import ConnectionFailed
 from holdfast.kafka.group_offsets import BlockingGroupOffsets, GroupRefused
 from holdfast.kafka.librdkafka import DAMAGE, KafkaClients

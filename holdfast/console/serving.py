@@ -12,11 +12,11 @@ import structlog
 import uvloop
 
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.daemon.config import ConfigError, load_settings, to_flags
-from holdfast.daemon.logs import configure_logging, set_level
 from holdfast.daemon.node import Exit as NodeExit
 from holdfast.daemon.node import Node
-from holdfast.daemon.settings import Settings
+from holdfast.daemon.settings.logging import configure_logging, set_level
+from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.settings.sources import ConfigError, load_settings, to_flags
 
 _log = structlog.get_logger(__name__)
 

@@ -3,15 +3,15 @@
 import sys
 from collections.abc import Iterator, Mapping
 
-from holdfast.daemon.config import KNOWN, MEANINGLESS, Known, expected
-from holdfast.daemon.declarations import Component
-from holdfast.daemon.settings import OWNED_PROPERTIES, Settings
-from holdfast.daemon.snapshot_settings import OWNED_SPARK_PROPERTIES
+from holdfast.daemon.settings.declarations import Component
+from holdfast.daemon.settings.models import OWNED_PROPERTIES, Settings
+from holdfast.daemon.settings.snapshot_models import OWNED_SPARK_PROPERTIES
+from holdfast.daemon.settings.sources import KNOWN, MEANINGLESS, Known, expected
 
 _HEAD = """\
 # Configuration
 
-This page is written by `python -m holdfast.daemon.config_reference` from `holdfast/daemon/settings.py`.
+This page is written by `python -m holdfast.daemon.config_reference` from `holdfast/daemon/settings/models.py`.
 
 A setting has one name everywhere. Sources are merged once, and the later wins:
 

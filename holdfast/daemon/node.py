@@ -15,29 +15,29 @@ from typing import Any, TypeVar
 import structlog
 from confluent_kafka import KafkaError, KafkaException
 
-from holdfast.daemon.admin import Admin
-from holdfast.daemon.admin_commands import AdminCommands
-from holdfast.daemon.apis import APIS, ApiHandler
-from holdfast.daemon.broker_watch import BrokerWatch
-from holdfast.daemon.cluster import ClusterMetadata
-from holdfast.daemon.compaction.metrics import JobMetrics
-from holdfast.daemon.compaction.supervisor import Supervisor
-from holdfast.daemon.config import ConfigError
-from holdfast.daemon.logs import ClientLines, LibraryLines
-from holdfast.daemon.metrics import ShareMetrics
-from holdfast.daemon.own_view import OwnView
-from holdfast.daemon.owners import Owners
-from holdfast.daemon.peers import Peers
-from holdfast.daemon.server import CannotListen, Server
-from holdfast.daemon.server_metrics import ServerMetrics
-from holdfast.daemon.service import ShareService
-from holdfast.daemon.settings import Settings
-from holdfast.daemon.shards import Shards
-from holdfast.daemon.snapshots import Snapshots
-from holdfast.daemon.state_topic import Finding, StateTopic, StateTopicError, ensure_state_topic
-from holdfast.daemon.topic_gate import TopicGate
-from holdfast.daemon.topic_names import TopicNames
-from holdfast.daemon.upkeep import Upkeep
+from holdfast.daemon.admin.commands import AdminCommands
+from holdfast.daemon.brokers.watch import BrokerWatch
+from holdfast.daemon.maintenance import Upkeep
+from holdfast.daemon.partitions.own_view import OwnView
+from holdfast.daemon.partitions.owners import Owners
+from holdfast.daemon.partitions.shards import Shards
+from holdfast.daemon.server.admin import Admin
+from holdfast.daemon.server.api_table import APIS, ApiHandler
+from holdfast.daemon.server.listener import CannotListen, Server
+from holdfast.daemon.server.metrics import ServerMetrics
+from holdfast.daemon.server.protocol import Peers
+from holdfast.daemon.settings.logging import ClientLines, LibraryLines
+from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.settings.sources import ConfigError
+from holdfast.daemon.share.metrics import ShareMetrics
+from holdfast.daemon.share.service import ShareService
+from holdfast.daemon.share.topic_gate import TopicGate
+from holdfast.daemon.snapshots.job_metrics import JobMetrics
+from holdfast.daemon.snapshots.job_supervisor import Supervisor
+from holdfast.daemon.snapshots.store import Snapshots
+from holdfast.daemon.topics.metadata_cache import ClusterMetadata
+from holdfast.daemon.topics.state_topic import Finding, StateTopic, StateTopicError, ensure_state_topic
+from holdfast.daemon.topics.topic_names import TopicNames
 from holdfast.distribution import VERSION
 from holdfast.kafka.connection import ConnectionFailed, ConnectionOptions
 from holdfast.kafka.group_offsets import GroupOffsets

@@ -14,7 +14,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 from kio.static.protocol import Entity, Payload, RequestPayload
 
-from holdfast.daemon.config import ConfigError
+from holdfast.daemon.settings.sources import ConfigError
 from holdfast.kafka.addresses import parse_address
 from holdfast.kafka.connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
 from holdfast.kafka.leaders import first_answer

@@ -17,7 +17,7 @@ from kio.schema.metadata.v12.response import MetadataResponse
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
-from holdfast.daemon.settings import MetadataSettings
+from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.kafka.connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
 from holdfast.kafka.leaders import STALE_LEADER
 from holdfast.kafka.metadata import RESERVED_IDS

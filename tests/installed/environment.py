@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 from zipfile import ZipFile
 
-from holdfast.broker.jars import cache_dir, kafka_home, spark_kafka_jars
 from holdfast.broker.properties import HOST, choose_ports
+from holdfast.jars.cache import cache_dir, kafka_home, spark_kafka_jars
 from tests.waiting import PATIENCE_S, SPARK_PATIENCE_S
 
 ROOT: Final = Path(__file__).parents[2]

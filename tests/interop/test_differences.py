@@ -10,7 +10,7 @@ from kio.serial import entity_reader
 
 from holdfast.api.results import WritePartition
 from holdfast.client import connect
-from holdfast.daemon.apis import APIS
+from holdfast.daemon.server.api_table import APIS
 from holdfast.kafka.protocol import frames
 from holdfast.kafka.protocol.primitives import encode_string
 from holdfast.records.batches import StateBatch

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast.broker import FAST_START, classpath, java
-from tests.pure.daemon.serving import serve
+from tests.pure.daemon.server.serving import serve
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.interop

@@ -17,10 +17,10 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
 from holdfast.broker import FAST_START
-from holdfast.daemon.compaction.config import CompactionConfig
-from holdfast.daemon.compaction.group import topics_of
-from holdfast.daemon.compaction.job import run
-from holdfast.daemon.compaction.report import BatchReport
+from holdfast.compaction.config import CompactionConfig
+from holdfast.compaction.group import topics_of
+from holdfast.compaction.job import run
+from holdfast.compaction.report import BatchReport
 from holdfast.kafka.messages import header_of
 from holdfast.records.codecs.codec import Codec, encode_record
 from holdfast.records.header import HEADER_NAME

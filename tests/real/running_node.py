@@ -12,9 +12,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from confluent_kafka.admin import AdminClient
 
 from holdfast.client import Client, connect
-from holdfast.daemon.config import load_settings
 from holdfast.daemon.node import Exit, Node
-from holdfast.daemon.settings import Settings
+from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.settings.sources import load_settings
 from holdfast.kafka.messages import header_of
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.partition.states import State

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from holdfast.broker import FAST_START, development_kafka
-from holdfast.broker.locks import file_lock
+from holdfast.jars.locks import file_lock
 from tests.real.container_kafka import ContainerKafka, engine_problem, is_wanted
 from tests.waiting import PATIENCE_S
 

@@ -20,7 +20,7 @@ from confluent_kafka.cimpl import NewTopic
 from holdfast.cli import main
 from holdfast.client import connect
 from holdfast.console.outcomes import Exit
-from holdfast.daemon.state_topic import FIXED_CONFIG
+from holdfast.daemon.topics.state_topic import FIXED_CONFIG
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.keys import format_topic_id
 from tests.real.nodes import node_processes, topic_id_of

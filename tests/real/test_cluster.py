@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from holdfast.daemon.cluster import ClusterMetadata, MetadataImage, Refresh
-from holdfast.daemon.deleted_topics import CleanUp, DeletedTopics
-from holdfast.daemon.settings import DeletedTopicSettings, MetadataSettings
+from holdfast.daemon.settings.models import DeletedTopicSettings, MetadataSettings
+from holdfast.daemon.topics.deleted_topics import CleanUp, DeletedTopics
+from holdfast.daemon.topics.metadata_cache import ClusterMetadata, MetadataImage, Refresh
 from holdfast.kafka.metadata import MetadataClient
 from holdfast.kafka.security import connection_options
 from tests.real.shared_kafka import NewTopicFactory

@@ -16,16 +16,16 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame
 
-from holdfast.daemon.compaction import sink
-from holdfast.daemon.compaction.errors import CompactionError
-from holdfast.daemon.compaction.files import Directory
-from holdfast.daemon.compaction.group import topics_of
-from holdfast.daemon.compaction.history import GAP
-from holdfast.daemon.compaction.history_writer import HistoryWriter
-from holdfast.daemon.compaction.job import run
-from holdfast.daemon.compaction.report import BatchReport
-from holdfast.daemon.compaction.sink import Sink
-from holdfast.daemon.compaction.topics import Topics
+from holdfast.compaction import sink
+from holdfast.compaction.errors import CompactionError
+from holdfast.compaction.group import topics_of
+from holdfast.compaction.history.schema import GAP
+from holdfast.compaction.history.writer import HistoryWriter
+from holdfast.compaction.job import run
+from holdfast.compaction.report import BatchReport
+from holdfast.compaction.sink import Sink
+from holdfast.compaction.spark.files import Directory
+from holdfast.compaction.topics import Topics
 from holdfast.records.codecs.codec import peek_kind
 from holdfast.records.header import encode_header
 from tests.pure.records.snapshot_store.test_folding import load

@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 from holdfast.broker import FAST_START, EmbeddedKafka
 from holdfast.console.log_reader import LogReader, Wanted
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.daemon.settings import Settings
+from holdfast.daemon.settings.models import Settings
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.runtime.partition.states import State
 from tests.real.nodes import topic_id_of

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from holdfast.broker import FAST_START, EmbeddedKafka
-from holdfast.daemon.compaction.errors import CompactionError
+from holdfast.compaction.errors import CompactionError
 from tests.pure.records.snapshot_store.test_folding import load
 from tests.real.folded_logs import FoldedLogs
 from tests.real.test_compaction import assert_as_loaded, assert_history_holds_each_change_once

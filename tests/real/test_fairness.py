@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from benchmarks.history import Appender, History, write_history
 from holdfast.client import connect
-from holdfast.daemon.state_topic import FIXED_CONFIG
+from holdfast.daemon.topics.state_topic import FIXED_CONFIG
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.codecs.codec import Codec

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from holdfast.api.results import ReadResult
-from holdfast.daemon.settings import Settings
+from holdfast.daemon.settings.models import Settings
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.snapshot_store.entries import (
     EntryKey,

@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from holdfast.broker import FAST_START, EmbeddedKafka
 from holdfast.client import Client, ShareStateError, connect
-from holdfast.daemon.state_topic import FIXED_CONFIG
+from holdfast.daemon.topics.state_topic import FIXED_CONFIG
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from tests.real.container_kafka import needs_processes
 from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of

@@ -16,14 +16,14 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from holdfast.daemon.compaction.errors import CompactionError
-from holdfast.daemon.compaction.files import Directory
-from holdfast.daemon.compaction.group import topics_of
-from holdfast.daemon.compaction.history_writer import HistoryWriter
-from holdfast.daemon.compaction.job import run
-from holdfast.daemon.compaction.report import BatchReport
-from holdfast.daemon.compaction.sink import Sink
-from holdfast.daemon.compaction.topics import Topics
+from holdfast.compaction.errors import CompactionError
+from holdfast.compaction.group import topics_of
+from holdfast.compaction.history.writer import HistoryWriter
+from holdfast.compaction.job import run
+from holdfast.compaction.report import BatchReport
+from holdfast.compaction.sink import Sink
+from holdfast.compaction.spark.files import Directory
+from holdfast.compaction.topics import Topics
 from holdfast.records.keys import format_topic_id
 from tests.pure.records.snapshot_store.test_folding import load
 from tests.real.folded_logs import QUICK, FoldedLogs

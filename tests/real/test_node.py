@@ -16,12 +16,12 @@ from structlog.testing import capture_logs
 
 from holdfast.client import AdminRefused, ShareStateError, connect
 from holdfast.daemon import node as node_module
-from holdfast.daemon.cluster import ClusterMetadata
+from holdfast.daemon.maintenance import Upkeep
 from holdfast.daemon.node import Exit
-from holdfast.daemon.server import Server
-from holdfast.daemon.shards import Shards
-from holdfast.daemon.state_topic import FIXED_CONFIG
-from holdfast.daemon.upkeep import Upkeep
+from holdfast.daemon.partitions.shards import Shards
+from holdfast.daemon.server.listener import Server
+from holdfast.daemon.topics.metadata_cache import ClusterMetadata
+from holdfast.daemon.topics.state_topic import FIXED_CONFIG
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.runtime.partition.states import State

@@ -7,10 +7,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from holdfast.daemon.log_settings import LogSettings
-from holdfast.daemon.snapshot_settings import SnapshotSettings
-from holdfast.daemon.snapshot_topic import SnapshotTopicError, check_snapshot_topic, ensure_snapshot_topic
-from holdfast.daemon.state_topic import StateTopic, TopicMissing, describe_topic
+from holdfast.daemon.settings.log_models import LogSettings
+from holdfast.daemon.settings.snapshot_models import SnapshotSettings
+from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError, check_snapshot_topic, ensure_snapshot_topic
+from holdfast.daemon.topics.state_topic import StateTopic, TopicMissing, describe_topic
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S
 

@@ -12,9 +12,9 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions
 
-from holdfast.daemon.first_look import read_beginnings, refuse_foreign_topic
-from holdfast.daemon.log_settings import LogSettings
-from holdfast.daemon.state_topic import (
+from holdfast.daemon.settings.log_models import LogSettings
+from holdfast.daemon.topics.log_identity import read_beginnings, refuse_foreign_topic
+from holdfast.daemon.topics.state_topic import (
     FIXED_CONFIG,
     StateTopicError,
     TopicMissing,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from holdfast.daemon.fast_load import Refusal
+from holdfast.daemon.snapshots.restore import Refusal
 from tests.simulated.cluster import faults as cluster_faults
 from tests.simulated.faults import FAULTS
 

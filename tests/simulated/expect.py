@@ -13,7 +13,7 @@ from holdfast.api.results import (
     SummaryResult,
     WritePartition,
 )
-from holdfast.daemon.errors import ErrorCode
+from holdfast.daemon.share.errors import ErrorCode
 from holdfast.records.replay import ShareState
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.daemon.operations import ShareOperation
-from holdfast.daemon.shard import ShareShard
+from holdfast.daemon.share.decisions import ShareShard
+from holdfast.daemon.share.operations import ShareOperation
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.header import decode_header
 from holdfast.records.keys import SharePartitionKey

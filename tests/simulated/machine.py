@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from holdfast.daemon.shard import ShardConfig, ShareShard
+from holdfast.daemon.share.decisions import ShardConfig, ShareShard
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.errors import CoordinatorError

@@ -9,11 +9,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from holdfast.api.results import StateRequest, StateResponse
-from holdfast.daemon.pruning import Phase, Pruner
-from holdfast.daemon.service import ShareService
-from holdfast.daemon.snapshot_follower import Bounds, SnapshotFollower
-from holdfast.daemon.snapshot_metrics import SnapshotMetrics
-from holdfast.daemon.snapshot_tail import Duties, SnapshotOwner
+from holdfast.daemon.pruning.pruner import Phase, Pruner
+from holdfast.daemon.share.service import ShareService
+from holdfast.daemon.snapshots.follower import Bounds, SnapshotFollower
+from holdfast.daemon.snapshots.metrics import SnapshotMetrics
+from holdfast.daemon.snapshots.verifier import Duties, SnapshotOwner
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint
 from holdfast.records.header import decode_header

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from holdfast.daemon.pruning import Pruner
-from holdfast.daemon.settings import CompactionSettings
-from holdfast.daemon.snapshot_follower import SnapshotFollower
+from holdfast.daemon.pruning.pruner import Pruner
+from holdfast.daemon.settings.models import CompactionSettings
+from holdfast.daemon.snapshots.follower import SnapshotFollower
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.memory_log import Append, MemoryLog
 from holdfast.runtime.partition.ownership import Ownership, Verdict

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.daemon.errors import ErrorCode
-from holdfast.daemon.shard import ShardConfig, ShareShard
+from holdfast.daemon.share.decisions import ShardConfig, ShareShard
+from holdfast.daemon.share.errors import ErrorCode
 from holdfast.records.codecs.codec import Codec, encode_record
 from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
 from holdfast.records.values import Snapshot, Update, Value

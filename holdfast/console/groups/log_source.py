@@ -14,8 +14,8 @@ from holdfast.console.groups.listing import Place, Row, TopicEnd, Wanted
 from holdfast.console.log_reader import LogEntry, LogReader
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.output import counted
-from holdfast.daemon.config import ConfigError
-from holdfast.daemon.settings import MetadataSettings
+from holdfast.daemon.settings.models import MetadataSettings
+from holdfast.daemon.settings.sources import ConfigError
 from holdfast.kafka.security import connection_options
 from holdfast.kafka.topic_ends import TopicEndSource
 from holdfast.records.checkpoint import Checkpoint

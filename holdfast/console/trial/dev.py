@@ -12,8 +12,6 @@ from typing import Final
 import click
 
 from holdfast.broker import FAST_START, BrokerError, EmbeddedKafka, java
-from holdfast.broker.jars import kafka_home as cached_kafka
-from holdfast.broker.locks import file_lock
 from holdfast.broker.properties import HOST, is_free
 from holdfast.client.client import parse_address
 from holdfast.console.interrupts import one_interrupt
@@ -23,6 +21,8 @@ from holdfast.console.output import print_json, say
 from holdfast.console.trial.broker import kafka_home_option, start_timeout_option
 from holdfast.console.trial.node_process import NodeProcess
 from holdfast.console.trial.topics import CLUSTERS_DEFAULT, TOPIC_NAMES, make_topic
+from holdfast.jars.cache import kafka_home as cached_kafka
+from holdfast.jars.locks import file_lock
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.metadata import is_topic_name
 

@@ -12,7 +12,7 @@ from holdfast.console.kafka_reader import READ_TIMEOUT_S
 from holdfast.console.options import dry_run_option, json_option, kafka_options, kafka_properties
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.output import counted, print_json, say
-from holdfast.daemon.state_topic import StateTopic, TopicMissing, describe_topic
+from holdfast.daemon.topics.state_topic import StateTopic, TopicMissing, describe_topic
 from holdfast.kafka.connection import ConnectionFailed
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.records.keys import format_topic_id

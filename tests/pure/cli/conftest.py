@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import main
-from holdfast.daemon.admin import AdminCommand, AdminError
+from holdfast.daemon.server.admin import AdminCommand, AdminError
 from holdfast.records.keys import format_topic_id
-from tests.pure.daemon.serving import FakeService, Served, serve
+from tests.pure.daemon.server.serving import FakeService, Served, serve
 from tests.waiting import PATIENCE_S
 
 TOPIC_ID = bytes(range(16))

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+from holdfast.compaction.history import coverage, schema
 from holdfast.console.history_states import Change
-from holdfast.daemon.compaction import coverage, history
 from holdfast.records.batches import AVAILABLE, StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.codecs.codec import Codec, Kind, decode_key, decode_value, encode_record, peek_kind
@@ -44,8 +44,8 @@ UNCUT: Final = (
 SNAPSHOT: Final = Snapshot(0, 1, 0, 100, -1, 5, 5, (StateBatch(100, 109, AVAILABLE, 1),), 0, 1)
 
 _TYPES: Final = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string(), "binary": pa.binary()}
-_SCHEMA: Final = pa.schema([(name, _TYPES[kind]) for name, kind in history.COLUMNS.items()])
-_KINDS: Final = {Kind.SNAPSHOT: history.SNAPSHOT, Kind.UPDATE: history.UPDATE, Kind.TOMBSTONE: history.TOMBSTONE}
+_SCHEMA: Final = pa.schema([(name, _TYPES[kind]) for name, kind in schema.COLUMNS.items()])
+_KINDS: Final = {Kind.SNAPSHOT: schema.SNAPSHOT, Kind.UPDATE: schema.UPDATE, Kind.TOMBSTONE: schema.TOMBSTONE}
 
 
 class Stamped(NamedTuple):
@@ -72,14 +72,14 @@ def rows_of(log_partition: int, records: Iterable[Stamped]) -> list[dict[str, An
         place = (log_partition, offset, timestamp_ms, owner_epoch, sequence, kind)
         group_id, topic_id, partition = share_partition
         cells = (*place, group_id, format_topic_id(topic_id), partition, key, value)
-        rows.append(dict(zip(history.COLUMNS, cells, strict=True)))
+        rows.append(dict(zip(schema.COLUMNS, cells, strict=True)))
     return rows
 
 
 def gap_row(log_partition: int, end: int, timestamp_ms: int) -> dict[str, Any]:
     """Return the row that a job writes when it begins a log partition afresh that was cut past it."""
-    cells = (log_partition, end, timestamp_ms, -1, -1, history.GAP, None, None, -1, None, None)
-    return dict(zip(history.COLUMNS, cells, strict=True))
+    cells = (log_partition, end, timestamp_ms, -1, -1, schema.GAP, None, None, -1, None, None)
+    return dict(zip(schema.COLUMNS, cells, strict=True))
 
 
 def write_batch(directory: Path, state_topic_id: bytes, batch_id: str, rows: Iterable[dict[str, Any]]) -> None:

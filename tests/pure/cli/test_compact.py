@@ -20,16 +20,16 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from holdfast.cli import main
+from holdfast.compaction.config import CompactionConfig
+from holdfast.compaction.errors import CompactionError
+from holdfast.compaction.progress import Progress, from_json
+from holdfast.compaction.report import BatchReport
+from holdfast.compaction.topics import Topics
 from holdfast.console import compacting
 from holdfast.console.compact_view import bytes_text, view_of
 from holdfast.console.outcomes import Exit
-from holdfast.daemon.compaction.config import CompactionConfig
-from holdfast.daemon.compaction.errors import CompactionError
-from holdfast.daemon.compaction.progress import Progress, from_json
-from holdfast.daemon.compaction.report import BatchReport
-from holdfast.daemon.compaction.topics import Topics
 from holdfast.distribution import how_to_install
-from tests.pure.daemon.compaction.reports import batch, partition
+from tests.pure.compaction.reports import batch, partition
 
 SETTINGS = {"kafka.bootstrap.servers": "127.0.0.1:1", "snapshots.checkpoint.dir": "/checkpoint"}
 WAIT_S = 30
@@ -56,7 +56,7 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> Callable[[Job], list[Any]]:
             called.append((config, once))
             job(on_progress, stop)
 
-        module = ModuleType("holdfast.daemon.compaction.job")
+        module = ModuleType("holdfast.compaction.job")
         module.run = run  # type: ignore[attr-defined] # as the real one
         monkeypatch.setitem(sys.modules, module.__name__, module)
         monkeypatch.setattr(compacting, "_check_environment", lambda: None)

@@ -15,7 +15,7 @@ from holdfast.console.groups.listing import Place, Row, TopicEnd, Wanted, list_w
 from holdfast.console.groups.log_source import Fold
 from holdfast.console.log_reader import LogEntry
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.daemon.admin import AdminError
+from holdfast.daemon.server.admin import AdminError
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.combining import combine

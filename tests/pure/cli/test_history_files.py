@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from pyarrow import fs  # type: ignore[import-untyped]
 
 from holdfast.cli import main
+from holdfast.compaction.history.coverage import encode_covered
 from holdfast.console import history_files
 from holdfast.console.history_files import SCHEMES, HistoryDirectory, HistoryFiles
 from holdfast.console.history_states import DAY_MS, Gap, Wanted
 from holdfast.console.outcomes import Failure
-from holdfast.daemon.compaction.coverage import encode_covered
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from tests.pure.cli.history_writer import (
     BEGIN_MS,

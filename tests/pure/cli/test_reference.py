@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from holdfast.cli import main
 from holdfast.cli_reference import commands, render_reference
 from holdfast.console.outcomes import Exit
-from holdfast.daemon.config import ENVIRONMENT_PREFIX, KNOWN
 from holdfast.daemon.node import Exit as NodeExit
+from holdfast.daemon.settings.sources import ENVIRONMENT_PREFIX, KNOWN
 
 COMMANDS = dict(commands())
 

@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 
 from holdfast.console.outcomes import Exit
 from holdfast.console.serving import reload
-from holdfast.daemon.config import load_settings
+from holdfast.daemon.settings.sources import load_settings
 from tests.waiting import PATIENCE_S
 
 

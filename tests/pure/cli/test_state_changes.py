@@ -14,17 +14,17 @@ from holdfast.api.results import StateRequest
 from holdfast.console import confirming
 from holdfast.console.outcomes import Exit
 from holdfast.console.state.differences import state_data
-from holdfast.daemon.admin import Admin, AdminCommand
-from holdfast.daemon.apis import ApiHandler
-from holdfast.daemon.previews import preview
-from holdfast.daemon.service import INITIALIZE, READ, WRITE
+from holdfast.daemon.admin.previews import preview
+from holdfast.daemon.server.admin import Admin, AdminCommand
+from holdfast.daemon.server.api_table import ApiHandler
+from holdfast.daemon.share.service import INITIALIZE, READ, WRITE
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.records.replay import ShareState
 from tests.pure.cli.conftest import Run, runner_for, served_in_thread
-from tests.pure.daemon.service_world import House, ask
-from tests.pure.daemon.serving import FakeCluster, serve
-from tests.pure.daemon.shard_world import TOPIC
+from tests.pure.daemon.server.serving import FakeCluster, serve
+from tests.pure.daemon.share.service_world import House, ask
+from tests.pure.daemon.share.shard_world import TOPIC
 
 TOPIC_TEXT = format_topic_id(TOPIC)
 NAMED = ("--group", "g1", "--topic", "orders", "--partition", "0")

@@ -41,14 +41,14 @@ from holdfast.client import (
 from holdfast.client.client import parse_address
 from holdfast.client.connection import Address, NodeConnection, open_connection
 from holdfast.client.nodes import Nodes
-from holdfast.daemon.admin import AdminCommand, AdminError
-from holdfast.daemon.cluster_view import Node
-from holdfast.daemon.errors import ErrorCode
+from holdfast.daemon.server.admin import AdminCommand, AdminError
+from holdfast.daemon.server.cluster_view import Node
+from holdfast.daemon.share.errors import ErrorCode
 from holdfast.kafka.protocol import frames
 from holdfast.kafka.protocol.primitives import encode_string
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id, log_partition
-from tests.pure.daemon.serving import TOPIC_ID, CountingTransport, Served, serve
+from tests.pure.daemon.server.serving import TOPIC_ID, CountingTransport, Served, serve
 from tests.waiting import wait_until
 
 OTHER_TOPIC_ID = bytes(16)

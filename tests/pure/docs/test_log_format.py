@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.daemon.compaction.history import COLUMNS, DIRECTORIES
-from holdfast.daemon.state_topic import FIXED_CONFIG
+from holdfast.compaction.history.schema import COLUMNS, DIRECTORIES
+from holdfast.daemon.topics.state_topic import FIXED_CONFIG
 from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.codecs import avro

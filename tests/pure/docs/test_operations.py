@@ -17,22 +17,22 @@ import yaml  # type: ignore[import-untyped] # it ships no types
 from packaging.requirements import Requirement
 from structlog.testing import capture_logs
 
-from holdfast.daemon.broker_silence import BrokerSilence, watch_broker
-from holdfast.daemon.compaction.metrics import JobMetrics
-from holdfast.daemon.compaction.progress import Progress
-from holdfast.daemon.config import load_settings
-from holdfast.daemon.fast_load import Refusal
-from holdfast.daemon.first_look import Beginning, LogProblem, find_problem
-from holdfast.daemon.listener_settings import LimitSettings
-from holdfast.daemon.log_settings import LogSettings
-from holdfast.daemon.metrics import ShareMetrics
+from holdfast.compaction.progress import Progress
+from holdfast.daemon.brokers.silence import BrokerSilence, watch_broker
 from holdfast.daemon.node import Exit as NodeExit
-from holdfast.daemon.peers import Peers
-from holdfast.daemon.server_metrics import ServerMetrics
-from holdfast.daemon.settings import ShutdownSettings
-from holdfast.daemon.snapshot_metrics import SnapshotMetrics
-from holdfast.daemon.snapshot_topic import find_snapshot_problems
-from holdfast.daemon.state_topic import FIXED_CONFIG, StateTopic, find_problems
+from holdfast.daemon.server.metrics import ServerMetrics
+from holdfast.daemon.server.protocol import Peers
+from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.daemon.settings.log_models import LogSettings
+from holdfast.daemon.settings.models import ShutdownSettings
+from holdfast.daemon.settings.sources import load_settings
+from holdfast.daemon.share.metrics import ShareMetrics
+from holdfast.daemon.snapshots.job_metrics import JobMetrics
+from holdfast.daemon.snapshots.metrics import SnapshotMetrics
+from holdfast.daemon.snapshots.restore import Refusal
+from holdfast.daemon.topics.log_identity import Beginning, LogProblem, find_problem
+from holdfast.daemon.topics.snapshot_topic import find_snapshot_problems
+from holdfast.daemon.topics.state_topic import FIXED_CONFIG, StateTopic, find_problems
 from holdfast.distribution import NAME
 from holdfast.kafka.protocol.requests import Fetched
 from holdfast.metrics.registry import Registry
@@ -44,7 +44,7 @@ from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.log_check import LogCheck
 from holdfast.runtime.partition.ownership import OWNER_EPOCH_MAX
 from holdfast.runtime.settings import LogIdentity
-from tests.pure.daemon.compaction.reports import batch
+from tests.pure.compaction.reports import batch
 from tests.pure.docs.pages import ROOT, as_pattern, table
 
 PAGE = (ROOT / "docs" / "operations.md").read_text()

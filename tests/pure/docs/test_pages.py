@@ -12,8 +12,8 @@ import click
 import pytest
 
 from holdfast.cli import main
-from holdfast.daemon.compaction import history
-from holdfast.daemon.config import KNOWN, MEANINGLESS, RESERVED_VARIABLES
+from holdfast.compaction.history import schema
+from holdfast.daemon.settings.sources import KNOWN, MEANINGLESS, RESERVED_VARIABLES
 from tests.pure.docs.pages import GUIDES, PAGES, ROOT, anchors, code_blocks, code_spans, commands, links, name_of
 
 #: Names with an underscore or a dot that are no settings of ours: of topics, of features, of log lines.
@@ -103,9 +103,7 @@ def test_settings_exist(page: Path) -> None:
         for schema in (ROOT / "holdfast").rglob("*.avsc")
         for name in re.findall(r'"([a-z_]+)"', schema.read_text())
     }
-    known = (
-        KNOWN.keys() | MEANINGLESS.keys() | OTHER_NAMES | columns | history.COLUMNS.keys() | set(history.DIRECTORIES)
-    )
+    known = KNOWN.keys() | MEANINGLESS.keys() | OTHER_NAMES | columns | schema.COLUMNS.keys() | set(schema.DIRECTORIES)
     for span in code_spans(text):
         name = span.partition(" = ")[0].partition("=")[0]
         if (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from holdfast.daemon.admin_commands import AdminCommands
-from holdfast.daemon.apis import APIS
-from holdfast.daemon.errors import ErrorCode
-from holdfast.daemon.shard import ShardConfig
+from holdfast.daemon.admin.commands import AdminCommands
+from holdfast.daemon.server.api_table import APIS
+from holdfast.daemon.share.decisions import ShardConfig
+from holdfast.daemon.share.errors import ErrorCode
 from tests.pure.docs.pages import ROOT, table
 
 PAGE = (ROOT / "docs" / "protocol.md").read_text()

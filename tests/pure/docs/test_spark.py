@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped] # it ships no types
 
-from holdfast.broker.jars import SPARK_KAFKA_VERSION
-from holdfast.broker.java import JAVA_VERSION_MIN
 from holdfast.console import compacting
 from holdfast.console.outcomes import Exit
-from holdfast.daemon.config import load_settings
+from holdfast.daemon.settings.sources import load_settings
+from holdfast.jars.cache import SPARK_KAFKA_VERSION
+from holdfast.jars.java import JAVA_VERSION_MIN
 from tests.pure.docs.pages import ROOT
 from tests.pure.docs.test_operations import pins
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.daemon.config import ConfigError
+from holdfast.daemon.settings.sources import ConfigError
 from holdfast.kafka.java_properties import to_java
 
 

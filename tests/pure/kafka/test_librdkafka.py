@@ -7,7 +7,7 @@ import asyncio
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
-from tests.pure.daemon.serving import serve
+from tests.pure.daemon.server.serving import serve
 from tests.waiting import PATIENCE_S
 
 

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from holdfast.daemon.config import ConfigError
+from holdfast.daemon.settings.sources import ConfigError
 from holdfast.kafka.connection import ConnectionFailed, ConnectionOptions
 from holdfast.kafka.metadata import MetadataClient
 from holdfast.kafka.security import check_properties, connection_options

@@ -18,7 +18,7 @@ from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32, i64
 
-from holdfast.daemon.settings import MetadataSettings
+from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.kafka.connection import BrokerConnection, ConnectionFailed, ConnectionOptions
 from holdfast.kafka.topic_ends import Ends, TooManyQuestions, TopicEnds, TopicEndSource
 from tests.pure.kafka.metadata_brokers import NO_TIME

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.daemon.metrics import ShareMetrics
+from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.metrics.registry import HISTOGRAM_MAX_MS, WINDOW_MS, Registry
 from holdfast.runtime.metrics import RuntimeMetrics
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.daemon.readers import Change, LogReaders
+from holdfast.daemon.pruning.log_readers import Change, LogReaders
 from tests.simulated.invariants import Invariant, violate
 
 if TYPE_CHECKING:

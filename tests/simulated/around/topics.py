@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from structlog.testing import capture_logs
 
 from holdfast.api.results import StateRequest, StateResponse
-from holdfast.daemon.cluster import Refresh
-from holdfast.daemon.deleted_topics import DeletedTopics
-from holdfast.daemon.settings import DeletedTopicSettings
-from holdfast.daemon.topic_gate import TopicGate
-from holdfast.daemon.upkeep import TopicCleanUp, Upkeep
+from holdfast.daemon.maintenance import TopicCleanUp, Upkeep
+from holdfast.daemon.settings.models import DeletedTopicSettings
+from holdfast.daemon.share.topic_gate import TopicGate
+from holdfast.daemon.topics.deleted_topics import DeletedTopics
+from holdfast.daemon.topics.metadata_cache import Refresh
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.machine import Operation
 from holdfast.runtime.partition.serving import Partition

@@ -16,8 +16,8 @@ from holdfast.api.results import (
     StateResponse,
     WritePartition,
 )
-from holdfast.daemon.errors import ErrorCode
-from holdfast.daemon.service import INITIALIZE, READ, WRITE
+from holdfast.daemon.share.errors import ErrorCode
+from holdfast.daemon.share.service import INITIALIZE, READ, WRITE
 from holdfast.kafka import connection
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition

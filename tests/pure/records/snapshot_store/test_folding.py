@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.daemon.shard_load import ShareLoad
+from holdfast.daemon.share.load import ShareLoad
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint, encode_checkpoint
 from holdfast.records.codecs.codec import Codec, encode_record
 from holdfast.records.fencing import START, Position, step

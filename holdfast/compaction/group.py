@@ -1,0 +1,57 @@
+"""The consumer group whose committed offsets are the job's progress, and what a job needs to use it.
+
+The job itself imports nothing of the runtime, wherever it runs; this is handed to it.
+"""
+
+from collections.abc import Collection, Mapping
+
+from holdfast.compaction.config import CompactionConfig
+from holdfast.compaction.errors import CompactionError
+from holdfast.compaction.topics import Topics
+from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.group_offsets import BlockingGroupOffsets, GroupRefused
+from holdfast.kafka.librdkafka import KafkaClients, Say, unsaid
+from holdfast.kafka.security import connection_options
+
+
+def topics_of(config: CompactionConfig, say: Say = unsaid) -> Topics:
+    """Return the topics of a job; `say` takes the lines of librdkafka.
+
+    Raises:
+        ConfigError: a property cannot be carried over to connections of our own.
+    """
+    properties = {**config.kafka_properties, "bootstrap.servers": config.bootstrap_servers}
+    offsets = BlockingGroupOffsets(connection_options(properties), config.admin_timeout_ms)
+    return Topics(config, KafkaClients(properties, say), JobGroup(config, offsets))
+
+
+class JobGroup:
+    """The offsets of the job's group on the state topic."""
+
+    def __init__(self, config: CompactionConfig, offsets: BlockingGroupOffsets) -> None:
+        """Take the names from the configuration."""
+        self._group = config.group
+        self._topic = config.state_topic
+        self._offsets = offsets
+
+    def fetch_offsets(self, partitions: Collection[int]) -> dict[int, int]:
+        """Return what was committed for these log partitions, without those that have nothing.
+
+        Raises:
+            CompactionError: Kafka does not say.
+        """
+        try:
+            return self._offsets.fetch_offsets(self._group, self._topic, partitions)
+        except (GroupRefused, ConnectionFailed) as failure:
+            raise CompactionError(f"The offsets of group {self._group} are not known: {failure}") from failure
+
+    def commit_offsets(self, next_offsets: Mapping[int, int]) -> None:
+        """Commit the offset to be folded next of some log partitions.
+
+        Raises:
+            CompactionError: Kafka refuses.
+        """
+        try:
+            self._offsets.commit_offsets(self._group, self._topic, next_offsets)
+        except (GroupRefused, ConnectionFailed) as failure:
+            raise CompactionError(f"The offsets of group {self._group} cannot be committed: {failure}") from failure

@@ -1,0 +1,92 @@
+"""The files in which the jobs of one history say what it covers: one of each job, and none that another one contains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from holdfast.compaction.errors import DamagedFile
+from holdfast.compaction.history import coverage
+
+
+class SmallFiles(Protocol):
+    """What is asked of a directory; `files.Directory` does it."""
+
+    path: str
+
+    def files(self, name: str = "", /) -> list[str]:
+        """Return the names of the files in a directory below this one."""
+        ...
+
+    def read_text(self, name: str, /) -> str | None:
+        """Return what a file holds, None if there is none.
+
+        Raises:
+            ValueError: it does not agree with its checksum.
+        """
+        ...
+
+    def write_text(self, name: str, text: str, /) -> None:
+        """Write a file that is not there yet; it appears whole or not at all."""
+        ...
+
+    def remove(self, name: str, /) -> None:
+        """Remove a file, if there is one."""
+        ...
+
+
+class CoveredFiles:
+    """Read and write these files.
+
+    A file is removed by whoever has read it and then written one that covers as much or more, so what the files say together never
+    falls, however many jobs write, and there are no more of them than jobs that run, but for what a dying job leaves to the next.
+
+    Args:
+        root: directory of the history of one state topic.
+    """
+
+    def __init__(self, root: SmallFiles) -> None:
+        self._root = root
+        #: Names of what was read.
+        self._read: list[str] = []
+
+    def read(self) -> dict[int, int] | None:
+        """Return the offset by log partition, exclusive, below which the history tells every change; None: no file says so.
+
+        Raises:
+            DamagedFile: one cannot be understood.
+            OSError: they cannot be read.
+        """
+        for _ in range(coverage.LISTS_MAX):
+            names = [name for name in self._root.files(coverage.DIRECTORY) if coverage.is_covered_file(name)]
+            found = {f"{self._root.path}/{_path(name)}": self._read_one(name) for name in names}
+            texts = {path: text for path, text in found.items() if text is not None}
+            if len(texts) == len(names):
+                self._read = names
+                return coverage.merge_covered(texts) if texts else None
+        raise OSError(f"{self._root.path}/{coverage.DIRECTORY} cannot be read: what is listed there is not there.")
+
+    def _read_one(self, name: str) -> str | None:
+        try:
+            return self._root.read_text(_path(name))
+        except ValueError as error:
+            raise DamagedFile(f"{self._root.path}/{_path(name)}", error, coverage.CURE) from None
+
+    def write(self, name: str, covered: Mapping[int, int]) -> None:
+        """Say what is covered, in place of all that was read.
+
+        Args:
+            name: of the file, without its ending; none has had it before.
+            covered: offset by log partition, none of them lower than it was read.
+
+        Raises:
+            OSError: the file system refuses.
+        """
+        self._root.write_text(_path(f"{name}{coverage.ENDING}"), coverage.encode_covered(covered))
+        for former in self._read:
+            self._root.remove(_path(former))
+        self._read = [f"{name}{coverage.ENDING}"]
+
+
+def _path(name: str) -> str:
+    return f"{coverage.DIRECTORY}/{name}"

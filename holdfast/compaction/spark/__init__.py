@@ -1,0 +1,1 @@
+"""What the job has of Spark, its processes and its file systems."""

@@ -1,0 +1,232 @@
+"""The fold of `records.snapshot_store.folding` as Spark runs it: once per log partition and batch, over state in RocksDB.
+
+This runs in Spark's Python workers, so it imports little: PySpark, pandas and `records`.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import pandas as pd
+from pyspark.sql.streaming.stateful_processor import (
+    MapState,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+    ValueState,
+)
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
+
+from holdfast.compaction.history import schema
+from holdfast.compaction.history.coverage import Stretch, find_stretches
+from holdfast.compaction.spark.buckets import BucketStore
+from holdfast.records.codecs.codec import Kind, decode_key, peek_kind
+from holdfast.records.fencing import Position
+from holdfast.records.header import decode_header
+from holdfast.records.keys import format_topic_id
+from holdfast.records.snapshot_store.folding import NEW, Folded, FoldStopped, Mark, RawRecord, fold
+
+#: What the processor takes in; `header` is the value of `hf`.
+INPUT_COLUMNS: Final = ("log_partition", "offset", "timestamp_ms", "key", "value", "header")
+
+_SPARK_TYPES: Final = {"int": IntegerType(), "bigint": LongType(), "string": StringType(), "binary": BinaryType()}
+#: What it gives out: rows of the history, and of the other kinds, which use some of the same columns.
+OUTPUT: Final = StructType([StructField(name, _SPARK_TYPES[kind]) for name, kind in schema.COLUMNS.items()])
+
+#: Kinds of rows beside those of the history: key and value to be written to the snapshot topic.
+ENTRY: Final = "entry"
+MANIFEST: Final = "manifest"
+#: One per log partition and batch; the value is the JSON of a `PartitionReport`, of `TOTALS` and of `STRETCHES`.
+REPORT: Final = "report"
+#: What a batch adds up over all log partitions.
+TOTALS: Final = ("entries", "history_rows", "bytes_in", "bytes_out")
+
+#: The offsets folded, as `coverage.Stretch`.
+STRETCHES: Final = "stretches"
+
+_HISTORY_KINDS: Final = {
+    Kind.SNAPSHOT: schema.SNAPSHOT,
+    Kind.UPDATE: schema.UPDATE,
+    Kind.TOMBSTONE: schema.TOMBSTONE,
+}
+
+
+class Memory(NamedTuple):
+    """Hold what the job remembers of a log partition, beside the share partitions."""
+
+    mark: Mark
+    bucket_count: int
+    #: Why the fold stands still in front of its mark, and the offset in its way; None: it does not.
+    stopped_reason: str | None
+    stopped_offset: int | None
+
+
+_NEW_MEMORY: Final = Memory(NEW, 1, None, None)
+
+
+def encode_memory(memory: Memory) -> str:
+    """Return the JSON of what is remembered."""
+    owner_epoch, attempt_id, next_sequence = memory.mark.position
+    mark = memory.mark._asdict() | {
+        "position": (owner_epoch, attempt_id and attempt_id.hex(), next_sequence),
+        "checkpoint": memory.mark.checkpoint.hex(),
+    }
+    return json.dumps(memory._asdict() | {"mark": mark})
+
+
+def decode_memory(text: str) -> Memory:
+    """Return what `encode_memory` made the JSON of."""
+    fields: dict[str, Any] = json.loads(text)
+    mark = fields["mark"]
+    owner_epoch, attempt_id, next_sequence = mark["position"]
+    position = Position(owner_epoch, attempt_id and bytes.fromhex(attempt_id), next_sequence)
+    mark |= {"position": position, "checkpoint": bytes.fromhex(mark["checkpoint"])}
+    return Memory(**fields | {"mark": Mark(**mark)})
+
+
+class FoldingProcessor(StatefulProcessor):
+    """Fold the records of one log partition after the other.
+
+    A log partition whose fold stops stays so: its records are passed over and its mark stays in front of them, until the
+    job is started again and begins anew.
+    """
+
+    def __init__(self, state_topic_id: bytes, partition_count: int, is_history_kept: bool) -> None:
+        self._state_topic_id = state_topic_id
+        self._partition_count = partition_count
+        self._is_history_kept = is_history_kept
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Declare the state."""
+        self._memory: ValueState = handle.getValueState("memory", StructType([StructField("memory", StringType())]))
+        self._buckets = _Buckets(
+            handle.getMapState(
+                "buckets",
+                StructType([StructField("number", IntegerType())]),
+                StructType([StructField("bucket", BinaryType())]),
+            )
+        )
+
+    def handleInputRows(  # noqa: N802  # the names are PySpark's
+        self,
+        key: Any,  # noqa: ANN401
+        rows: Iterator[pd.DataFrame],
+        timerValues: TimerValues,  # noqa: N803
+    ) -> Iterator[pd.DataFrame]:
+        """Fold one batch of a log partition's records, which come in any order, and give out what comes of it."""
+        log_partition = int(key[0])
+        frame = pd.concat(list(rows), ignore_index=True)
+        if not frame["offset"].is_monotonic_increasing:
+            frame = frame.sort_values("offset", ignore_index=True)
+        timestamps = frame["timestamp_ms"].tolist()
+        records = list(map(RawRecord, *(frame[name].tolist() for name in ("offset", "key", "value", "header"))))
+        found = self._memory.get()
+        memory = decode_memory(found[0]) if found else _NEW_MEMORY
+        output = _Output(log_partition)
+        folded, stretches = None, list[Stretch]()
+        if memory.stopped_reason is None:
+            store = BucketStore(self._buckets, memory.bucket_count)
+            try:
+                folded = fold(self._state_topic_id, log_partition, self._partition_count, memory.mark, store, records)
+            except FoldStopped as stop:
+                memory = memory._replace(stopped_reason=str(stop), stopped_offset=stop.offset)
+            else:
+                offsets = [record.offset for record in records]
+                first = bisect_left(offsets, memory.mark.next_offset or 0)
+                stretches = find_stretches(offsets[first:], timestamps[first:])
+                mark = folded.mark
+                memory = memory._replace(mark=mark, bucket_count=store.flush(mark.live_count + mark.waiting_count))
+                output.add_snapshots(folded)
+                if self._is_history_kept:
+                    output.add_history(folded, records, timestamps)
+            self._memory.update((encode_memory(memory),))
+        output.add_report(memory, folded, records, stretches, is_new=found is None)
+        yield output.frame()
+
+
+class _Buckets:
+    """`BucketState` over Spark's."""
+
+    def __init__(self, state: MapState) -> None:
+        self._state = state
+
+    def read(self, number: int) -> bytes | None:
+        found = self._state.getValue((number,))
+        return bytes(found[0]) if found else None
+
+    def write(self, number: int, data: bytes) -> None:
+        self._state.updateValue((number,), (data,))
+
+    def clear(self) -> None:
+        self._state.clear()
+
+
+class _Output:
+    """Collect rows of `OUTPUT`."""
+
+    def __init__(self, log_partition: int) -> None:
+        self._log_partition = log_partition
+        self._rows: list[tuple[object, ...]] = []
+        self._bytes_out = 0
+
+    def add_snapshots(self, folded: Folded) -> None:
+        for key, value in folded.entries:
+            self._add(ENTRY, key, value)
+        if folded.manifest is not None:
+            self._add(MANIFEST, *folded.manifest)
+
+    def add_history(self, folded: Folded, records: list[RawRecord], timestamps: list[int]) -> None:
+        names: dict[bytes, tuple[str, str, int]] = {}
+        rows = self._rows
+        log_partition = self._log_partition
+        for index in folded.changes:
+            offset, key, value, header = records[index]
+            assert key is not None
+            assert header is not None
+            name = names.get(key)
+            if name is None:
+                group_id, topic_id, partition = decode_key(key)
+                name = names[key] = group_id, format_topic_id(topic_id), partition
+            kind = _HISTORY_KINDS[peek_kind(key, value)]
+            rows.append((log_partition, offset, timestamps[index], *decode_header(header), kind, *name, key, value))
+
+    def add_report(
+        self,
+        memory: Memory,
+        folded: Folded | None,
+        records: list[RawRecord],
+        stretches: list[Stretch],
+        *,
+        is_new: bool,
+    ) -> None:
+        mark = memory.mark
+        report = {
+            "log_partition": self._log_partition,
+            "next_offset": records[0].offset if mark.next_offset is None else mark.next_offset,
+            "covered_offset": mark.covered_offset,
+            "live_count": mark.live_count,
+            "waiting_count": mark.waiting_count,
+            "records": len(records),
+            "void_records": folded.void_records if folded else 0,
+            "skipped_records": folded.skipped_records if folded else 0,
+            "is_new": is_new,
+            "cut_at": folded.cut_at if folded else None,
+            "stopped_reason": memory.stopped_reason,
+            "stopped_offset": memory.stopped_offset,
+            "entries": len(folded.entries) if folded else 0,
+            "history_rows": len(folded.changes) if folded else 0,
+            STRETCHES: stretches,
+            "bytes_in": sum(len(record.key or b"") + len(record.value or b"") for record in records),
+            "bytes_out": self._bytes_out,
+        }
+        self._add(REPORT, None, json.dumps(report).encode())
+
+    def frame(self) -> pd.DataFrame:
+        return pd.DataFrame.from_records(self._rows, columns=OUTPUT.names)
+
+    def _add(self, kind: str, key: bytes | None, value: bytes) -> None:
+        self._bytes_out += len(key or b"") + len(value)
+        self._rows.append((self._log_partition, -1, -1, -1, -1, kind, None, None, -1, key, value))

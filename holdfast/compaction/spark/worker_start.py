@@ -1,0 +1,39 @@
+"""A query that Spark gave up because Python took its time to start, run again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+from pyspark.errors import StreamingQueryException
+
+from holdfast.compaction.errors import CompactionError
+
+#: Spark says so when a Python process that it started has not connected within ten seconds, a bound that it lets nobody change.
+TOO_SLOW: Final = "Python worker failed to connect back"
+
+_log = structlog.get_logger(__name__)
+
+
+def run_with_slow_starts(run_query: Callable[[], bool], attempts_max: int) -> bool:
+    """Run a query, and again while Spark gives it up because Python starts slowly, as on a busy machine.
+
+    Such a query has folded nothing, so nothing is lost by another try.
+
+    Args:
+        run_query: runs it to its end, and returns whether all is done.
+        attempts_max: how often to try, the first try included.
+
+    Raises:
+        CompactionError: the query failed for another reason, or every try failed.
+        StreamingQueryException: the same.
+    """
+    for attempt in range(1, attempts_max):
+        try:
+            return run_query()
+        except (CompactionError, StreamingQueryException) as error:
+            if TOO_SLOW not in str(error):
+                raise
+            _log.warning("python_started_too_slowly_for_spark", attempt=attempt, attempts_max=attempts_max)
+    return run_query()

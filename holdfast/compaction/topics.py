@@ -1,0 +1,150 @@
+"""What the driver asks of Kafka and tells it: ids and ends of topics, manifests, and the group's offsets.
+
+Everything here blocks while Kafka answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, Protocol
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin._listoffsets import (
+    EarliestSpec,
+    LatestSpec,
+    OffsetSpec,
+)  # the stubs of `admin` re-export none of these
+from confluent_kafka.admin._topic import TopicDescription
+
+from holdfast.compaction.config import CompactionConfig
+from holdfast.compaction.errors import CompactionError
+from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.kafka.messages import topic_id_bytes
+
+_PRODUCE_TIMEOUT_S: Final = 120.0
+# Their constructors have no types.
+_latest: Final[Callable[[], OffsetSpec]] = LatestSpec
+_earliest: Final[Callable[[], OffsetSpec]] = EarliestSpec
+
+
+class Progress(Protocol):
+    """The offsets of the job's group on the state topic, each the one to be folded next."""
+
+    def fetch_offsets(self, partitions: Collection[int]) -> dict[int, int]:
+        """Return what was committed for these log partitions, without those that have nothing; raises CompactionError."""
+
+    def commit_offsets(self, next_offsets: Mapping[int, int]) -> None:
+        """Commit, by log partition; raises CompactionError."""
+
+
+class Topics:
+    """The state topic and the snapshot topic, as one job sees them."""
+
+    def __init__(self, config: CompactionConfig, clients: KafkaClients, progress: Progress) -> None:
+        """Connect lazily, with clients of the cluster that the configuration names, and the progress of its group."""
+        self._config = config
+        self._timeout_s = config.admin_timeout_ms / 1_000
+        self._clients = clients
+        self._progress = progress
+
+    def describe(self, topic: str) -> tuple[bytes, int] | None:
+        """Return the id and the number of partitions of a topic, None when there is none.
+
+        Raises:
+            CompactionError: Kafka does not say.
+        """
+        try:
+            with self._clients.admin() as admin:
+                asked = admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
+                described: TopicDescription = asked[topic].result()
+        except KafkaException as error:
+            cause: KafkaError = error.args[0]
+            if cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise CompactionError(f"Topic {topic} cannot be described: {cause.str()}.") from error
+        return topic_id_bytes(described.topic_id), len(described.partitions)
+
+    def starts(self, partition_count: int) -> dict[int, int]:
+        """Return the start offset of each log partition.
+
+        Raises:
+            CompactionError: Kafka does not say.
+        """
+        return self._list_offsets(range(partition_count), _earliest())
+
+    def ends(self, partition_count: int) -> dict[int, int]:
+        """Return the end offset of each log partition.
+
+        Raises:
+            CompactionError: Kafka does not say.
+        """
+        return self._list_offsets(range(partition_count), _latest())
+
+    def offsets_to_fold(self) -> int:
+        """Return how many offsets of the log lie between what the group has committed, or the log's start, and its end.
+
+        Raises:
+            CompactionError: Kafka does not say.
+        """
+        described = self.describe(self._config.state_topic)
+        if described is None:
+            return 0
+        starts, ends = self.starts(described[1]), self.ends(described[1])
+        begins = starts | self._progress.fetch_offsets(range(described[1]))
+        return sum(max(0, end - max(begins[number], starts[number])) for number, end in ends.items())
+
+    def register(self) -> None:
+        """Make the group a reader of the log from its start, wherever it is none yet, so that its owner cuts nothing unread.
+
+        Raises:
+            CompactionError: Kafka refuses.
+        """
+        described = self.describe(self._config.state_topic)
+        if described is None:
+            return
+        committed = self._progress.fetch_offsets(range(described[1]))
+        self.commit(
+            self._list_offsets([number for number in range(described[1]) if number not in committed], _earliest())
+        )
+
+    def write(self, records: Collection[tuple[int, bytes, bytes]]) -> None:
+        """Write (partition, key, value) to the snapshot topic, and return when all are acknowledged.
+
+        Raises:
+            CompactionError: one is not.
+        """
+        if not records:
+            return
+        producer = self._clients.producer({"acks": "all", "enable.idempotence": True, "linger.ms": 5})
+        errors: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _: object) -> None:
+            if error is not None:
+                errors.append(error)
+
+        for partition, key, value in records:
+            producer.produce(self._config.snapshot_topic, value, key, partition, on_delivery=delivered)
+        left = producer.flush(_PRODUCE_TIMEOUT_S)
+        if errors or left:
+            why = errors[0].str() if errors else f"{left} are not acknowledged after {_PRODUCE_TIMEOUT_S:.0f} s"
+            raise CompactionError(f"The manifests cannot be written to {self._config.snapshot_topic}: {why}.")
+
+    def commit(self, next_offsets: Mapping[int, int]) -> None:
+        """Commit, for the group, the offset to be folded next of some log partitions.
+
+        Raises:
+            CompactionError: Kafka refuses.
+        """
+        if next_offsets:
+            self._progress.commit_offsets(next_offsets)
+
+    def _list_offsets(self, partitions: Iterable[int], which: OffsetSpec) -> dict[int, int]:
+        places = {TopicPartition(self._config.state_topic, number): which for number in partitions}
+        if not places:
+            return {}
+        try:
+            with self._clients.admin() as admin:
+                asked = admin.list_offsets(places, request_timeout=self._timeout_s)
+                return {place.partition: future.result().offset for place, future in asked.items()}
+        except KafkaException as error:
+            raise CompactionError(f"The bounds of the log are not known: {error.args[0].str()}.") from error

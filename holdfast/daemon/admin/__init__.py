@@ -1,0 +1,1 @@
+"""What an admin may ask of a node, and previews of what a change would do."""

@@ -1,0 +1,279 @@
+"""What an admin can ask a node to tell or to do; the command line tool calls it by name."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
+
+import structlog
+
+from holdfast.api.admin import reason_problem
+from holdfast.daemon.admin.previews import preview
+from holdfast.daemon.admin.state_listing import StateListing
+from holdfast.daemon.maintenance import Upkeep
+from holdfast.daemon.partitions.shards import Shards
+from holdfast.daemon.server.admin import AdminCommand, AdminError, topic_id_of
+from holdfast.daemon.server.share_calls import ShareCalls
+from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.settings.sources import describe
+from holdfast.daemon.share.errors import ErrorCode
+from holdfast.daemon.topics.topic_names import NotATopicName, TooManyNames, TopicNames
+from holdfast.distribution import VERSION
+from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.topic_ends import TooManyQuestions, TopicEndSource
+from holdfast.metrics.registry import Registry
+from holdfast.records.keys import format_topic_id
+from holdfast.runtime.build import BUILD
+from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.states import State
+
+_log = structlog.get_logger(__name__)
+
+Arguments = dict[str, Any]
+Facts = dict[str, Any]
+
+#: Topic ids that are named where state goes; the log line has all of them.
+_TOPICS_SHOWN_MAX: Final = 10
+
+
+class Plan(NamedTuple):
+    """What a decision of an admin would change."""
+
+    carry_out: Callable[[], str]  #: does it, and tells what was done
+    before: Facts
+    after: Facts
+    data_lost: tuple[str, ...] = ()  #: a sentence each without its full stop
+
+
+class NodeView(Protocol):
+    """What the commands ask of the node."""
+
+    settings: Settings
+    registry: Registry
+
+    def status(self) -> dict[str, Any]:
+        """Return whether it is ready, and what it serves."""
+
+
+class AdminCommands:
+    """The commands of one node."""
+
+    def __init__(self, node: NodeView, shards: Shards, upkeep: Upkeep) -> None:
+        self.topic_names: TopicNames | None = None  #: None while the node starts
+        self.topic_ends: TopicEndSource | None = None  #: None while the node starts
+        self.share_calls: ShareCalls | None = None  #: the same
+        self._node = node
+        self._shards = shards
+        self._upkeep = upkeep
+        self._decisions: dict[str, Callable[[Arguments], Plan]] = {
+            "partitions-take": self._take,
+            "partitions-accept": self._accept,
+            "topics-accept-deleted": self._accept_deleted,
+            "readers-drop": self._drop_reader,
+        }
+
+    def table(self) -> Mapping[str, AdminCommand]:
+        """Return the commands by name."""
+        return {
+            "status": lambda _: {"version": VERSION, "build": BUILD} | self._node.status(),
+            "settings": lambda _: describe(self._node.settings),
+            "metrics": lambda _: self._node.registry.snapshot(),
+            "partitions": lambda _: self._shards.describe(),
+            "share-partitions": lambda arguments: self._listing().page(arguments),
+            "readers": lambda _: self._shards.readers.describe(),
+            **{name: partial(_carry_out, decide) for name, decide in self._decisions.items()},
+            "decision-preview": self._preview_decision,
+            "resolve-topic": self._resolve_topic,
+            "topic-ends": self._topic_ends,
+            "state-preview": self._preview,
+        }
+
+    def _listing(self) -> StateListing:
+        return StateListing(self._shards, self._node.settings.limits)
+
+    def _take(self, arguments: Arguments) -> Plan:
+        partition = self._partition(arguments)
+        if partition.state in (State.LOADING, State.ACTIVE):
+            raise AdminError(f"This node has log partition {partition.index} already: it is {partition.state.value}.")
+
+        def carry_out() -> str:
+            self._shards.runtime.take(partition.index)
+            return f"log partition {partition.index} is being taken"
+
+        return Plan(carry_out, *self._taking(partition))
+
+    def _accept(self, arguments: Arguments) -> Plan:
+        reason, partition = _reason(arguments), self._partition(arguments)
+        if partition.state is State.ACTIVE or not (partition.is_alarmed or partition.state is State.FAILED):
+            why = f" ({partition.failure})" if partition.failure else ""
+            raise AdminError(
+                f"Log partition {partition.index} is {partition.state.value}{why} and raised no alarm; there is nothing to accept."
+            )
+        problem = self._upkeep.log_problem
+        if problem is not None and not problem.is_acceptable:
+            raise AdminError(f"This cannot be accepted: {problem.text}.")
+
+        def carry_out() -> str:
+            self._shards.runtime.accept(partition.index, reason)
+            return f"log partition {partition.index} goes on with the log as it is"
+
+        loss = f"what the log of partition {partition.index} has lost stays lost"
+        return Plan(carry_out, *self._taking(partition), (loss,) if partition.is_alarmed else ())
+
+    def _taking(self, partition: Partition) -> tuple[Facts, Facts]:
+        winner = partition.ownership.winner
+        before = {
+            "state": partition.state.value,
+            "owner": None if winner is None else winner.node_id,
+            "owner_epoch": None if winner is None else winner.owner_epoch,
+            "failure": partition.failure,
+        }
+        # Somebody else may have taken it since, and then the epoch is higher.
+        owner_epoch = None if winner is None else winner.owner_epoch + 1
+        owner = str(self._node.settings.node_id)
+        return before, {"state": State.ACTIVE.value, "owner": owner, "owner_epoch": owner_epoch, "failure": None}
+
+    def _accept_deleted(self, arguments: Arguments) -> Plan:
+        reason = _reason(arguments)
+        alarm, deleted = self._upkeep.alarm, self._upkeep.deleted
+        if alarm is None or deleted is None:
+            raise AdminError("No clean-up of deleted topics waits for an admin.")
+        topic_ids = [format_topic_id(topic_id) for topic_id in sorted(alarm.topic_ids)]
+
+        def carry_out() -> str:
+            deleted.accept(alarm.topic_ids)
+            _log.warning(
+                "an admin lets the state of deleted topics go", reason=reason, topics=topic_ids, keys=alarm.key_count
+            )
+            return f"the state of {len(topic_ids)} deleted topics ({alarm.key_count} share partitions) may go"
+
+        shown = ", ".join(topic_ids[:_TOPICS_SHOWN_MAX]) + (", …" if len(topic_ids) > _TOPICS_SHOWN_MAX else "")
+        return Plan(
+            carry_out,
+            {"deleted_topics": len(topic_ids), "share_partitions": alarm.key_count},
+            {"deleted_topics": 0, "share_partitions": 0},
+            (f"the state of {alarm.key_count} share partitions of {len(topic_ids)} topics ({shown})",),
+        )
+
+    def _drop_reader(self, arguments: Arguments) -> Plan:
+        reason, group, readers = _reason(arguments), arguments.get("group"), self._shards.readers
+        told = next((row for row in readers.describe() if row["group"] == group), None)
+        if told is None:
+            raise AdminError(f"No group {group!r} is registered; registered are {', '.join(readers.groups) or 'none'}.")
+
+        def carry_out() -> str:
+            self._upkeep.drop_reader(str(group), reason)
+            return f"the log is pruned past {group} until it commits again"
+
+        behind = told["behind"]
+        loss = f"{'what' if behind is None else f'{behind} offsets that'} {group} has not read yet may be pruned"
+        is_loss = told["state"] not in ("dropped", "not started") and behind != 0
+        return Plan(carry_out, {"state": told["state"]}, {"state": "dropped"}, (loss,) if is_loss else ())
+
+    def _preview_decision(self, arguments: Arguments) -> dict[str, Any]:
+        """Tell what a decision would change, by the code that would carry it out."""
+        decide = self._decisions.get(str(arguments.get("decision")))
+        if decide is None:
+            raise AdminError(f"decision-preview needs a `decision`, one of {', '.join(self._decisions)}.")
+        plan = decide(arguments)
+        return {"before": plan.before, "after": plan.after, "data_lost": list(plan.data_lost)}
+
+    async def _resolve_topic(self, arguments: Arguments) -> dict[str, Any]:
+        name = arguments.get("name")
+        if not isinstance(name, str):
+            raise AdminError("resolve-topic needs a `name`.")
+        if self.topic_names is None:
+            raise AdminError("This node is starting; try again when it is ready.", ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        try:
+            topic, age_ms, problem = await self.topic_names.resolve(name)
+        except NotATopicName:
+            raise AdminError(
+                "That is no topic's name: Kafka takes 1 to 249 letters, digits, dots, underscores and hyphens."
+            ) from None
+        except TooManyNames:
+            raise AdminError(
+                "Too many other names are being looked up (topic_names_waiting_max); try again.",
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ) from None
+        except ConnectionFailed as failure:
+            raise AdminError(
+                f"Kafka cannot be reached ({failure}), and has not told this node the topic {name!r} before; "
+                "try again when it is back, or give the topic's id.",
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ) from None
+        if topic is None:
+            raise AdminError(f"The cluster knows no topic {name!r}; give a name it knows, or the topic's id.")
+        found = {"name": name, "topic_id": format_topic_id(topic.topic_id), "partitions": topic.partition_count}
+        if not problem:
+            return found
+        warning = f"Kafka cannot be reached ({problem}); it resolved {name} {age_ms / 1_000:.0f} s ago to {found['topic_id']}."
+        return found | {"warning": warning}
+
+    async def _topic_ends(self, arguments: Arguments) -> dict[str, Any]:
+        if self.topic_ends is None:
+            raise AdminError("topic-ends needs a node that has started.")
+        wanted = _wanted_partitions(arguments.get("topics"), self._node.settings.metadata.topic_ends_partitions_max)
+        try:
+            found = await self.topic_ends.look_up(wanted)
+        except TooManyQuestions:
+            raise AdminError(
+                "Too many others wait for the ends of topics (topic_ends_waiting_max); try again.",
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ) from None
+        return {
+            format_topic_id(topic_id): {
+                "name": ends.name,
+                "partitions": {
+                    str(partition): {"first_offset": first, "end_offset": end, "problem": problem or None}
+                    for partition, (first, end, problem) in ends.partitions.items()
+                },
+            }
+            for topic_id, ends in found.items()
+        }
+
+    async def _preview(self, arguments: Arguments) -> dict[str, Any]:
+        if self.share_calls is None:
+            raise AdminError("state-preview needs a node that has started.")
+        return await preview(self.share_calls, arguments)
+
+    def _partition(self, arguments: Arguments) -> Partition:
+        index = arguments.get("partition")
+        held = {partition.index: partition for partition in self._shards.partitions()}
+        if type(index) is not int or index not in held:
+            raise AdminError(
+                f"This node holds no log partition {index!r}; it holds {_ranges(sorted(held))}.",
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            )
+        return held[index]
+
+
+def _carry_out(decide: Callable[[Arguments], Plan], arguments: Arguments) -> str:
+    return decide(arguments).carry_out()
+
+
+def _reason(arguments: Arguments) -> str:
+    reason = arguments.get("reason")
+    problem = reason_problem(reason) if isinstance(reason, str) else "it is no text"
+    if problem:
+        raise AdminError(f"A `reason` is needed, and this is none that can be kept: {problem}.")
+    return str(reason)
+
+
+def _wanted_partitions(topics: object, partitions_max: int) -> dict[bytes, list[int]]:
+    if not isinstance(topics, dict) or not topics:
+        raise AdminError("topic-ends needs `topics`: an object of topic ids, each with a list of partitions.")
+    wanted: dict[bytes, list[int]] = {}
+    for text, partitions in topics.items():
+        topic_id = topic_id_of(text)
+        if not isinstance(partitions, list) or not all(
+            type(each) is int and 0 <= each < 1 << 31 for each in partitions
+        ):
+            raise AdminError(f"The partitions of topic {text} are not a list of whole numbers from 0 on.")
+        wanted[topic_id] = partitions
+    count = sum(map(len, wanted.values()))
+    if count > partitions_max:
+        raise AdminError(f"{count} partitions are asked for; topic_ends_partitions_max allows {partitions_max}.")
+    return wanted
+
+
+def _ranges(indexes: list[int]) -> str:
+    return f"{indexes[0]} to {indexes[-1]}" if indexes else "none yet"

@@ -1,0 +1,1 @@
+"""The brokers that the log needs: who is silent, and since when."""

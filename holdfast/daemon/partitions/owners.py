@@ -1,0 +1,193 @@
+"""Before a node takes log partitions that another one owned, it asks that one whether it still serves them.
+
+The log alone decides who owns a log partition, whatever is said here. The question is a courtesy to whoever starts a node where one
+serves already. It costs a start no more than the time that an answer may take.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import structlog
+
+from holdfast.api.admin import ADMIN, ADMIN_VERSION, AdminRequest, decode_admin_response, encode_admin_request
+from holdfast.daemon.settings.models import LoadSettings
+from holdfast.kafka.addresses import parse_address
+from holdfast.kafka.connection import BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.kafka.protocol.primitives import MalformedBody
+from holdfast.records.checkpoint import Checkpoint
+from holdfast.records.keys import format_topic_id
+from holdfast.runtime.coordinator import CoordinatorRuntime
+
+_log = structlog.get_logger(__name__)
+
+#: Asks the node at an address (`host:port`) for its `status`; None: it gave no answer in time.
+Ask: TypeAlias = Callable[[str], Awaitable[Mapping[str, Any] | None]]
+
+
+class Owner(NamedTuple):
+    """Who wrote a checkpoint."""
+
+    node_id: str
+    address: str  #: `host:port`; empty where it is not known
+
+
+class _Question(NamedTuple):
+    partition: int
+    instance: int
+    checkpoint: Checkpoint
+
+
+async def ask_status(address: str, timeout_ms: int) -> Mapping[str, Any] | None:
+    """Return what the node at an address (`host:port`) tells of itself; None: nobody there does, in time."""
+    try:
+        async with asyncio.timeout(timeout_ms / 1_000):
+            place = parse_address(address)
+            connection = await BrokerConnection.open(place, ConnectionOptions(bootstrap=(place,)), timeout_ms)
+            try:
+                request = encode_admin_request(AdminRequest("status", {}))
+                body = await connection.exchange(ADMIN, ADMIN_VERSION, request, is_flexible=True)
+            finally:
+                connection.close()
+        told = decode_admin_response(body).result
+    except (TimeoutError, ConnectionFailed, MalformedBody, ValueError) as failure:
+        _log.debug("a node does not tell its status", address=address, why=str(failure) or type(failure).__name__)
+        return None
+    return told if isinstance(told, Mapping) else None
+
+
+class Owners:
+    """Asks owners, and leaves log partitions to those that serve; see `runtime.partition.ownership.Owners`."""
+
+    def __init__(
+        self, settings: LoadSettings, run_id: str, refused: Callable[[str, bool], None], ask: Ask | None = None
+    ) -> None:
+        """Know no owner yet.
+
+        Args:
+            settings: whether to wait, to take over, and how long an owner may be silent.
+            run_id: of this process; a node that answers with it is this one, under an address that it had before.
+            refused: told why this node must not serve, and whether a setting is wrong.
+            ask: how to ask.
+        """
+        self._settings = settings
+        self._run_id = run_id
+        self._refused = refused
+        self._ask = ask or partial(ask_status, timeout_ms=settings.owner_answer_timeout_ms)
+        self._runtime: CoordinatorRuntime | None = None
+        self._load: Callable[[Collection[int]], None] = lambda _: None
+        self._silent: set[Owner] = set()  #: those who did not serve when they were asked
+        self._asked: dict[Owner, list[_Question]] = {}  #: questions under way
+        self._left: dict[Owner, set[int]] = {}  #: log partitions that were left to owners that serve
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, runtime: CoordinatorRuntime, load: Callable[[Collection[int]], None]) -> None:
+        """Answer a runtime; `load` lets it load log partitions again that were left to their owner."""
+        self._runtime, self._load = runtime, load
+
+    async def close(self) -> None:
+        """Ask nobody any more."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def ask_owner(self, partition: int, instance: int, owner: Checkpoint) -> None:
+        """Ask the owner of a log partition, unless it is being asked or was silent before."""
+        who = Owner(owner.node_id, owner.advertised_address)
+        question = _Question(partition, instance, owner)
+        if who in self._silent or not who.address:
+            self._answer(question, is_serving=False)
+        elif who in self._asked:
+            self._asked[who].append(question)
+        else:
+            self._asked[who] = [question]
+            self._run(self._decide(who))
+
+    async def _decide(self, who: Owner) -> None:
+        try:
+            is_serving = await self._serves(who)
+        except Exception:  # a start does not hang on what a stranger answers
+            _log.exception("the owner cannot be asked", node=who.node_id, address=who.address)
+            is_serving = False
+        if not is_serving:
+            _log.info("the owner before does not serve, so this node loads", node=who.node_id, address=who.address)
+        elif self._takes_over_from(who):
+            is_serving = False
+        questions = self._asked.pop(who)
+        if is_serving:
+            self._leave(who, {question.partition for question in questions})
+        else:
+            self._silent.add(who)
+        for question in questions:
+            self._answer(question, is_serving=is_serving)
+
+    async def _serves(self, who: Owner) -> bool:
+        """Ask whether that node answers there, is not this process, and has log partitions of this very log."""
+        told = await self._ask(who.address)
+        log = self._get_runtime().config.log
+        return (
+            told is not None
+            and told.get("run_id") != self._run_id
+            and str(told.get("node_id")) == who.node_id
+            and told.get("cluster_id") == log.cluster_id
+            and told.get("topic_id") == format_topic_id(log.topic_id)
+            and bool(told.get("log_partitions_held"))
+        )
+
+    def _takes_over_from(self, who: Owner) -> bool:
+        if not self._settings.take_over or self._is_twin(who):
+            return False
+        _log.warning("this node takes over from one that serves", node=who.node_id, address=who.address)
+        return True
+
+    def _is_twin(self, who: Owner) -> bool:
+        config = self._get_runtime().config
+        return who.node_id == config.node_id and who.address != config.advertised_address
+
+    def _leave(self, who: Owner, partitions: set[int]) -> None:
+        node = f"node {who.node_id} serves this log and answers at {who.address}"
+        if self._is_twin(who):
+            text = f"{node}, and this node has the same id: give this one another `node_id`, or stop that one first"
+            self._refused(text, True)
+        elif self._settings.when_superseded == "exit":
+            self._refused(f"{node}: stop it first, or let this node take its place with --take-over", False)
+        elif who in self._left:
+            self._left[who] |= partitions
+        else:
+            self._left[who] = partitions
+            _log.warning(
+                "this node waits, for another one serves",
+                node=who.node_id,
+                address=who.address,
+                next_step=f"it takes over when that one is silent for {self._settings.owner_silence_max_ms} ms, "
+                "or when it is started with --take-over",
+            )
+            self._run(self._wait(who))
+
+    async def _wait(self, who: Owner) -> None:
+        """Load what was left to an owner once that one is silent, or serves no more."""
+        loop, interval_s = asyncio.get_running_loop(), self._settings.owner_answer_timeout_ms / 1_000
+        heard_s = loop.time()
+        while loop.time() - heard_s < self._settings.owner_silence_max_ms / 1_000:
+            await asyncio.sleep(interval_s)
+            if await self._serves(who):
+                heard_s = loop.time()
+        left = self._left.pop(who)
+        _log.warning("the owner is silent, so this node loads", node=who.node_id, address=who.address)
+        self._load(left)
+
+    def _answer(self, question: _Question, *, is_serving: bool) -> None:
+        partition, instance, checkpoint = question
+        self._get_runtime().owner_answered(partition, instance, checkpoint, is_serving)
+
+    def _get_runtime(self) -> CoordinatorRuntime:
+        assert self._runtime is not None
+        return self._runtime
+
+    def _run(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        task.set_name("holdfast-owners")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

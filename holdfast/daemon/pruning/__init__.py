@@ -1,0 +1,1 @@
+"""Pruning: snapshots in the log, then the cut, never past a registered reader."""

@@ -1,0 +1,138 @@
+"""The admin call: runs a command of the command line tool in the node and answers with JSON.
+
+A command is a plain function of its arguments; where it must wait, it is a coroutine function and has
+`admin_timeout_ms`; where it has much to look at, it is a generator that returns the result, and between its steps others
+have their turns (`daemon.server.turns`). `AdminError` is for what the person at the tool can mend; anything else it raises is a
+bug of ours, logged here and not shown there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import inspect
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from typing import Any, Final
+
+import structlog
+
+from holdfast.api.admin import AdminRequest, AdminResponse, encode_admin_response
+from holdfast.daemon.share.errors import ErrorCode
+from holdfast.records.errors import InvalidKey
+from holdfast.records.keys import parse_topic_id
+
+_log = structlog.get_logger(__name__)
+
+AdminSteps = Generator[None, None, object]
+AdminCommand = Callable[[dict[str, Any]], object | Awaitable[object] | AdminSteps]
+
+
+#: An argument may hold anything, and the text of a refusal may repeat it: so much of it is told.
+_REFUSAL_CHARACTERS_MAX: Final = 1_000
+
+
+class AdminError(Exception):
+    """Say in one plain sentence why a command was refused, and the next step."""
+
+    def __init__(self, text: str, code: ErrorCode = ErrorCode.INVALID_REQUEST) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def topic_id_of(argument: object) -> bytes:
+    """Return the topic id that an argument of a command is.
+
+    Raises:
+        AdminError: it is none.
+    """
+    try:
+        return parse_topic_id(str(argument))
+    except InvalidKey as error:
+        raise AdminError(str(error)) from None
+
+
+class Admin:
+    """Run admin commands."""
+
+    def __init__(self, commands: Mapping[str, AdminCommand], admin_timeout_ms: int = 60_000) -> None:
+        self._commands = commands
+        self._admin_timeout_ms = admin_timeout_ms
+        #: Commands that wait for something; the loop itself holds tasks only weakly.
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def handle(
+        self, request: AdminRequest, respond: Callable[[bytes], None], peer: str = "unknown"
+    ) -> Iterator[bool] | None:
+        """Run a command of the client at address `peer`; `respond` takes the body of the answer, once.
+
+        Returns:
+            the steps that are left of a command that has many, else None; see `connection.Steps`.
+        """
+        name = request.command
+        command = self._commands.get(name)
+        if command is None:
+            near = difflib.get_close_matches(name[:100], self._commands, n=1)
+            hint = f"did you mean {near[0]}" if near else f"known are {', '.join(sorted(self._commands))}"
+            text = f"The admin command {name[:100]!r} is unknown to this node; {hint}."
+            respond(encode_admin_response(AdminResponse(ErrorCode.INVALID_REQUEST, text, None)))
+            return None
+        try:
+            result = command(request.arguments)
+        except Exception as error:
+            respond(self._refusal(name, error, peer))
+            return None
+        if isinstance(result, Generator):
+            return self._do_steps(name, result, respond, peer)
+        if inspect.isawaitable(result):
+            task = asyncio.ensure_future(self._finish(name, result, respond, peer))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            respond(self._success(name, result, peer))
+        return None
+
+    async def close(self) -> None:
+        """Cancel the commands under way; nobody hears of them any more."""
+        # A task that is cancelled before it began would leave its coroutine unawaited.
+        await asyncio.sleep(0)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _do_steps(self, name: str, steps: AdminSteps, respond: Callable[[bytes], None], peer: str) -> Iterator[bool]:
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                respond(self._success(name, end.value, peer))
+                return
+            except Exception as error:
+                respond(self._refusal(name, error, peer))
+                return
+            yield True
+
+    async def _finish(self, name: str, result: Awaitable[object], respond: Callable[[bytes], None], peer: str) -> None:
+        try:
+            async with asyncio.timeout(self._admin_timeout_ms / 1_000):
+                body = self._success(name, await result, peer)
+        except TimeoutError:
+            text = f"The command {name} took longer than {self._admin_timeout_ms} ms and was given up."
+            body = encode_admin_response(AdminResponse(ErrorCode.UNKNOWN_SERVER_ERROR, text, None))
+        except Exception as error:
+            body = self._refusal(name, error, peer)
+        respond(body)
+
+    def _success(self, name: str, result: object, peer: str) -> bytes:
+        try:
+            return encode_admin_response(AdminResponse(ErrorCode.NONE, None, result))
+        except (TypeError, ValueError) as error:
+            return self._refusal(name, error, peer)
+
+    def _refusal(self, name: str, error: Exception, peer: str) -> bytes:
+        if isinstance(error, AdminError):
+            text = str(error)[:_REFUSAL_CHARACTERS_MAX].encode("utf-8", "backslashreplace").decode()
+            return encode_admin_response(AdminResponse(error.code, text, None))
+        _log.error("An admin command failed.", command=name, peer=peer, exc_info=error)
+        text = f"The command {name} failed in the node; its log says why."
+        return encode_admin_response(AdminResponse(ErrorCode.UNKNOWN_SERVER_ERROR, text, None))

@@ -1,0 +1,178 @@
+"""FindCoordinator, versions 0 to 6: which node coordinates the share partition of each key.
+
+Keys are batched from version 4 on, and share keys exist from version 6 on. A problem of one key is an error of that key
+alone; the answers stand in the order of the keys, duplicates included. Answers are packed by hand, because a group
+coordinator asks for all share partitions of its groups at once.
+
+Source: KIP-699, KIP-932.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from holdfast.daemon.server.cluster_view import ClusterView, Node
+from holdfast.daemon.share.errors import ErrorCode
+from holdfast.kafka.protocol.body import BodyReader
+from holdfast.kafka.protocol.primitives import MalformedBody, encode_string, encode_varint
+from holdfast.records.errors import InvalidKey
+from holdfast.records.keys import SharePartitionKey, parse_key
+from holdfast.runtime.errors import NotAvailable
+
+FIND_COORDINATOR: Final = 10
+MAX_VERSION: Final = 6
+FLEXIBLE_FROM: Final = 3
+
+#: Key types.
+GROUP: Final = 0
+TRANSACTION: Final = 1
+SHARE: Final = 2
+
+_KEY_TYPES_FROM: Final = 1
+_BATCHES_FROM: Final = 4
+_SHARE_KEYS_FROM: Final = 6
+
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_NO_NODE: Final = Node(-1, "", -1)
+
+
+#: Keys that one step of a large request answers, and about so many bytes of them.
+_KEYS_PER_STEP: Final = 100
+_KEY_BYTES_PER_STEP: Final = 32_768
+#: What Kafka's record keys can carry.
+_GROUP_ID_BYTES_MAX: Final = 0x7FFF
+_UTF_8_BYTES_MAX: Final = 4
+#: A group id, a topic id with its padding, a partition, and what stands between and behind them.
+_KEY_CHARS_MAX: Final = _GROUP_ID_BYTES_MAX + 64
+
+
+class Answer(NamedTuple):
+    """Say who coordinates one key; the text is empty, not null, on success."""
+
+    node: Node
+    error_code: int = ErrorCode.NONE
+    error_message: str = ""
+
+
+class Finder:
+    """Answers requests of one version.
+
+    Args:
+        version: of the requests.
+        cluster: who owns what.
+        partition_for: gives the log partition of a key, and raises NotAvailable before start-up and after shutdown.
+    """
+
+    def __init__(self, version: int, cluster: ClusterView, partition_for: Callable[[SharePartitionKey], int]) -> None:
+        self._version = version
+        self._cluster = cluster
+        self._partition_for = partition_for
+
+    def answer(self, data: bytes, offset: int, keys_max: int) -> Iterator[bytes]:
+        """Return the body of the answer piece by piece, each after some keys: one entry for each key, in their order.
+
+        Raises:
+            MalformedBody: the bytes are no such request, or it names more than `keys_max` keys; before the first piece
+                or after any.
+        """
+        version = self._version
+        reader = BodyReader(data, offset, version >= FLEXIBLE_FROM)
+        if version >= _BATCHES_FROM:
+            return self._answer_batch(reader, keys_max)
+        key = reader.string("Key")
+        key_type = reader.int8("KeyType") if version >= _KEY_TYPES_FROM else GROUP
+        reader.lenient_end()
+        return iter((self._encode_one(self._refusal(key_type) or self.find(key)),))
+
+    def _answer_batch(self, reader: BodyReader, keys_max: int) -> Iterator[bytes]:
+        key_type = reader.int8("KeyType")
+        count_offset = reader.offset
+        count = reader.count("CoordinatorKeys")
+        if count > keys_max:
+            raise MalformedBody(
+                "CoordinatorKeys", count_offset, f"{count} keys are named, at most {keys_max} are taken"
+            )
+        refusal = self._refusal(key_type)
+        parts = [_INT32.pack(0), encode_varint(count + 1)]
+        #: All but the key; most keys of a batch have one of few answers.
+        tails: dict[Answer, bytes] = {}
+        keys_left, step_ends_at = _KEYS_PER_STEP, reader.offset + _KEY_BYTES_PER_STEP
+        for _ in range(count):
+            key = reader.string("CoordinatorKeys")
+            answer = refusal or self.find(key)
+            tail = tails.get(answer)
+            if tail is None:
+                tail = tails[answer] = self._encode_tail(answer)
+            parts.append(encode_string(key))
+            parts.append(tail)
+            keys_left -= 1
+            if not keys_left or reader.offset >= step_ends_at:
+                yield b"".join(parts)
+                parts.clear()
+                keys_left, step_ends_at = _KEYS_PER_STEP, reader.offset + _KEY_BYTES_PER_STEP
+        reader.lenient_end()
+        parts.append(b"\x00")
+        yield b"".join(parts)
+
+    def _refusal(self, key_type: int) -> Answer | None:
+        """Return the answer to all keys of a type that is not coordinated here, None for share keys."""
+        if key_type not in (GROUP, TRANSACTION, SHARE):
+            return Answer(_NO_NODE, ErrorCode.INVALID_REQUEST, f"The key type {key_type} is unknown.")
+        if key_type != SHARE or self._version < _SHARE_KEYS_FROM:
+            return Answer(_NO_NODE, ErrorCode.INVALID_REQUEST, "this node coordinates share state only")
+        return None
+
+    def find(self, text: str) -> Answer:
+        """Return who coordinates the share partition of a key; whatever is wrong with the key is an answer, too."""
+        try:
+            if len(text) > _KEY_CHARS_MAX:
+                raise InvalidKey("", f"the group id has more than {_GROUP_ID_BYTES_MAX} bytes")
+            key = parse_key(text)
+            group_id = key.group_id
+            if len(group_id) * _UTF_8_BYTES_MAX > _GROUP_ID_BYTES_MAX < len(group_id.encode()):
+                raise InvalidKey("", f"the group id has more than {_GROUP_ID_BYTES_MAX} bytes")
+            partition = self._partition_for(key)
+        except InvalidKey as error:
+            return Answer(_NO_NODE, ErrorCode.INVALID_REQUEST, f"The key is not valid: {error.reason}.")
+        except NotAvailable as error:
+            return Answer(_NO_NODE, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+        owner = self._cluster.owner(partition)
+        if owner is None:
+            reason = f"No live node owns log partition {partition}."
+            return Answer(_NO_NODE, ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
+        return Answer(owner)
+
+    def _encode_tail(self, answer: Answer) -> bytes:
+        (node_id, host, port), error_code, message = answer
+        return b"%b%b%b%b%b\x00" % (
+            _INT32.pack(node_id),
+            encode_string(host),
+            _INT32.pack(port),
+            _INT16.pack(error_code),
+            encode_string(message),
+        )
+
+    def _encode_one(self, answer: Answer) -> bytes:
+        """Return the body of an answer of the versions below 4."""
+        version = self._version
+        (node_id, host, port), error_code, message = answer
+        encode_text = encode_string if version >= FLEXIBLE_FROM else _encode_legacy_string
+        return b"".join(
+            (
+                _INT32.pack(0) if version >= 1 else b"",
+                _INT16.pack(error_code),
+                encode_text(message) if version >= 1 else b"",
+                _INT32.pack(node_id),
+                encode_text(host),
+                _INT32.pack(port),
+                b"\x00" if version >= FLEXIBLE_FROM else b"",
+            )
+        )
+
+
+def _encode_legacy_string(text: str | None) -> bytes:
+    data = (text or "").encode()
+    return _INT16.pack(len(data)) + data

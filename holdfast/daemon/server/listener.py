@@ -1,0 +1,105 @@
+"""The wire server: listen, look after the connections, and end them.
+
+One handler serves all connections, on the loop that owns the shards; `daemon.server.protocol` carries the bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Final, cast
+
+import structlog
+
+from holdfast.daemon.server.protocol import Peer, Peers
+
+_log = structlog.get_logger(__name__)
+
+#: Longest time between two looks for connections whose time is up.
+_SWEEP_INTERVAL_MS_MAX: Final = 1_000
+
+
+class CannotListen(Exception):
+    """Say that the listener's address cannot be used."""
+
+
+class Server:
+    """Serve the Kafka protocol on one address."""
+
+    def __init__(self, peers: Peers) -> None:
+        """Prepare a server whose connections become `peers`."""
+        self.peers = peers
+        self._listener: asyncio.Server | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+
+    @property
+    def port(self) -> int:
+        """Port that is listened on, also when the setting asked for any free one."""
+        assert self._listener is not None
+        port: int = self._listener.sockets[0].getsockname()[1]
+        return port
+
+    async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> None:
+        """Listen, from now on until `drain`.
+
+        Raises:
+            CannotListen: the address is in use or not ours.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            self._listener = await loop.create_server(
+                self._make_protocol, host, port, backlog=self.peers.limits.connections_max, ssl=ssl_context
+            )
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise CannotListen(f"Cannot listen on {host}:{port} ({reason}); set another `listen` address.") from error
+        self._schedule_sweep()
+
+    async def drain(self, deadline_ms: int) -> int:
+        """Stop listening, let requests in flight finish until the deadline, close all connections.
+
+        A client whose requests are all answered has `unread_timeout_ms` to take the answers, and no more than that.
+
+        Returns:
+            The number of connections that were cut off with requests in flight.
+        """
+        peers = self.peers
+        if peers.is_draining:
+            return 0
+        if self._listener is not None:
+            self._listener.close()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        peers.drain()
+        cut_off = 0
+        if not await _is_set(peers.is_answered, deadline_ms):
+            cut_off = peers.unanswered()
+            _log.warning("Connections are cut off with requests in flight.", connections=cut_off)
+        elif not await _is_set(peers.is_empty, peers.limits.unread_timeout_ms):
+            _log.info("Connections are cut off whose clients do not take their answers.", connections=len(peers))
+        peers.abort()
+        await peers.is_empty.wait()
+        return cut_off
+
+    def _make_protocol(self) -> asyncio.Protocol:
+        # It has the interface and not the class, which would keep it from being compiled.
+        return cast("asyncio.Protocol", Peer(self.peers))
+
+    def _schedule_sweep(self) -> None:
+        limits = self.peers.limits
+        interval_ms = min(limits.frame_timeout_ms, limits.connections_max_idle_ms, _SWEEP_INTERVAL_MS_MAX)
+        self._sweep = asyncio.get_running_loop().call_later(interval_ms / 1_000, self._close_overdue)
+
+    def _close_overdue(self) -> None:
+        self.peers.close_overdue()
+        self._schedule_sweep()
+
+
+async def _is_set(event: asyncio.Event, timeout_ms: int) -> bool:
+    """Wait for an event; returns whether it came in time."""
+    if not event.is_set():
+        try:
+            await asyncio.wait_for(event.wait(), timeout_ms / 1_000)
+        except TimeoutError:
+            return False
+    return True

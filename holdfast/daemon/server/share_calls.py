@@ -1,0 +1,197 @@
+"""A share-state call on its way from the wire to the service and back.
+
+A small request is decoded, carried out and answered in one step each. A large one is carried out in parts of some share
+partitions: the service sees each part as a request, in order, and the answers of the parts become one answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, Protocol
+
+from holdfast.api import share_state
+from holdfast.api.results import PartitionRequest, PartitionResult, StateRequest, StateResponse, WritePartition
+from holdfast.daemon.server.connection import SMALL_FRAME_BYTES, Body, Request, Steps
+from holdfast.records.keys import SharePartitionKey
+
+#: How much the service takes on at once, in share partitions and in state batches.
+_PARTITIONS_PER_PART: Final = 64
+_BATCHES_PER_PART: Final = 1_000
+#: Parts that may be on their way: what waits for one event, such as a topic's look-up, goes on in one turn of the loop.
+_PARTS_MAX: Final = 8
+#: The most that an answer says of a share partition, state batches excepted: topic, fields, and an error's text.
+_ENTRY_BYTES_MAX: Final = 256
+#: An answer with more state batches than this is encoded in steps, when it is the next to leave.
+_BATCHES_AT_ONCE_MAX: Final = 500
+
+
+class ShareCalls(Protocol):
+    """Carry out the five share-state calls."""
+
+    def handle(
+        self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None], caller: str
+    ) -> None:
+        """Carry out a call of API key 83 to 87 for the client at address `caller`.
+
+        `respond` is called once, maybe before this returns.
+        """
+
+    def partition_for(self, key: SharePartitionKey) -> int:
+        """Return the log partition of a share partition.
+
+        Raises:
+            NotAvailable: before start-up and after shutdown.
+        """
+
+
+def answer(
+    service: ShareCalls, bounds: share_state.Bounds, request: Request, respond: Callable[[Body], None]
+) -> Steps | None:
+    """Answer a share-state call; returns the steps that are left of it, None when it is begun.
+
+    Raises:
+        MalformedBody: the body does not follow its API; from a step, too.
+    """
+    if len(request.frame) > SMALL_FRAME_BYTES:
+        return _answer_in_steps(service, bounds, request, respond)
+    api_key, version = request.api_key, request.api_version
+    asked = share_state.decode_request(api_key, version, request.frame, request.body_offset, bounds, request)
+    service.handle(api_key, asked, partial(_respond, request, respond), request.peer)
+    return None
+
+
+def _respond(request: Request, respond: Callable[[Body], None], response: StateResponse) -> None:
+    """Hand an answer to the connection, encoded if it is small."""
+    body: Body = b""
+    if request.is_wanted:
+        api_key, version = request.api_key, request.api_version
+        try:
+            if api_key == share_state.READ and _count_batches(response) > _BATCHES_AT_ONCE_MAX:
+                body = share_state.encode_in_steps(api_key, version, response)
+            else:
+                body = share_state.encode_response(api_key, version, response)
+        except Exception as bug:  # the connection ends by it
+            request.failure = bug
+    respond(body)
+
+
+def _count_batches(response: StateResponse) -> int:
+    count = 0
+    for _, results in response:
+        for _, result in results:
+            count += len(result.state_batches)  # type: ignore[union-attr]  # the results of a Read have them
+    return count
+
+
+def _answer_in_steps(
+    service: ShareCalls, bounds: share_state.Bounds, request: Request, respond: Callable[[Body], None]
+) -> Steps:
+    api_key, version = request.api_key, request.api_version
+    frame, request.frame = request.frame, b""
+    asked = yield from share_state.decode_in_steps(api_key, version, frame, request.body_offset, bounds, request)
+    group_id, topics, _ = asked
+    count = sum(len(partitions) for _, partitions in topics)
+    if (
+        not group_id
+        or not count
+        or (api_key != share_state.INITIALIZE and not all(partitions for _, partitions in topics))
+    ):
+        # Whether anything of it is carried out depends on the whole of it.
+        service.handle(api_key, asked, partial(_respond, request, respond), request.peer)
+        return
+    request.hold(count * _ENTRY_BYTES_MAX)
+    answers = _Answers(request, respond)
+    for part in _split(topics):
+        if not request.is_wanted:
+            break
+        service.handle(api_key, StateRequest(group_id, part, request), answers.expect(), request.peer)
+        yield answers.has_room()
+        while request.is_wanted and not answers.has_room():
+            yield False
+    answers.expect_no_more()
+
+
+def _split(
+    topics: list[tuple[bytes, list[PartitionRequest]]],
+) -> Iterator[list[tuple[bytes, list[PartitionRequest]]]]:
+    """Yield the share partitions of a request in parts, in order."""
+    part: list[tuple[bytes, list[PartitionRequest]]] = []
+    partition_count = batch_count = 0
+    for topic_id, partitions in topics:
+        taken: list[PartitionRequest] = []
+        for asked in partitions:
+            taken.append(asked)
+            partition_count += 1
+            if isinstance(asked, WritePartition):
+                batch_count += len(asked.state_batches)
+            if partition_count >= _PARTITIONS_PER_PART or batch_count >= _BATCHES_PER_PART:
+                part.append((topic_id, taken))
+                yield part
+                part, taken, partition_count, batch_count = [], [], 0, 0
+        if taken:
+            part.append((topic_id, taken))
+    if part:
+        yield part
+
+
+class _Answers:
+    """The answers of the parts of a request, until all are there."""
+
+    def __init__(self, request: Request, respond: Callable[[Body], None]) -> None:
+        self._request = request
+        self._respond = respond
+        self._parts: list[StateResponse | None] = []
+        self._missing = 1  #: and one for the parts to come
+
+    def expect(self) -> Callable[[StateResponse], None]:
+        """Return what takes the answer of the next part."""
+        index = len(self._parts)
+        self._parts.append(None)
+        self._missing += 1
+        return partial(self._take, index)
+
+    def has_room(self) -> bool:
+        """Tell whether one more part may be on its way."""
+        return self._missing <= _PARTS_MAX
+
+    def expect_no_more(self) -> None:
+        """Learn that no part is to come."""
+        self._missing -= 1
+        if not self._missing:
+            self._finish()
+
+    def _take(self, index: int, response: StateResponse) -> None:
+        self._parts[index] = response
+        self._missing -= 1
+        if not self._missing:
+            self._finish()
+        elif self._missing == _PARTS_MAX and self._request.wake is not None:
+            self._request.wake()
+
+    def _finish(self) -> None:
+        request, parts, self._parts = self._request, self._parts, []
+        body: Body = b""
+        if request.is_wanted:
+            body = _encode(request.api_key, request.api_version, parts)
+        self._respond(body)
+
+
+def _encode(api_key: int, version: int, parts: list[StateResponse | None]) -> Iterator[bytes]:
+    """Make one answer of those of the parts, in steps.
+
+    A share partition that was asked for more than once has the first error, or the last result when all succeeded.
+    """
+    merged: dict[bytes, dict[int, PartitionResult]] = {}
+    for part in parts:
+        assert part is not None
+        for topic_id, results in part:
+            entries = merged.setdefault(topic_id, {})
+            for partition, result in results:
+                earlier = entries.get(partition)
+                if earlier is None or not earlier.error_code:
+                    entries[partition] = result
+        yield b""
+    yield from share_state.encode_in_steps(
+        api_key, version, [(topic_id, list(entries.items())) for topic_id, entries in merged.items()]
+    )

@@ -1,0 +1,139 @@
+"""The settings of the listener: where the node listens, and what its clients may cost."""
+
+from typing import Self
+
+from pydantic import model_validator
+
+from holdfast.daemon.settings.declarations import MIB, MINUTE_MS, Address, Component, count, setting, time_ms
+from holdfast.kafka.addresses import DEFAULT_PORT, parse_address
+
+
+class ListenerSettings(Component):
+    """Where the node listens, and how clients reach it."""
+
+    listen: Address = setting(
+        f"127.0.0.1:{DEFAULT_PORT}",
+        "Address to listen on, as host:port. `0.0.0.0` listens everywhere and then needs "
+        "`advertised_listener`; port 0 takes a free one.",
+        min_length=1,
+    )
+    advertised_listener: Address = setting(
+        "", "Address that clients and other nodes are told, as host:port. Empty: the same as `listen`."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        host, _ = parse_address(self.listen)
+        if self.advertised_listener:
+            advertised, port = parse_address(self.advertised_listener)
+            if advertised in ("0.0.0.0", "::") or port == 0:  # noqa: S104
+                raise ValueError("advertised_listener must be an address that clients can connect to, host and port")
+        elif host in ("0.0.0.0", "::"):  # noqa: S104
+            raise ValueError(
+                f"listen is {self.listen}, which no client can connect to; set advertised_listener as well"
+            )
+        return self
+
+    @property
+    def listen_address(self) -> tuple[str, int]:
+        """Host and port to bind."""
+        return parse_address(self.listen)
+
+    @property
+    def advertised_address(self) -> tuple[str, int]:
+        """Host and port to tell; where no `advertised_listener` is set and `listen` has port 0, the port is 0."""
+        return parse_address(self.advertised_listener or self.listen)
+
+
+class LimitSettings(Component):
+    """What clients may cost, each of them and all together."""
+
+    frame_size_bytes_max: int = setting(
+        8 * MIB,
+        "Largest request. Kafka's default of 100 MiB is for records, which nobody sends here.",
+        kafka="socket.request.max.bytes",
+        ge=1024,
+        le=100 * MIB,
+    )
+    frame_timeout_ms: int = time_ms(30_000, "A request that has begun to arrive must be complete within this time.")
+    buffered_bytes_max: int = setting(
+        256 * MIB,
+        "Bytes of requests that are not complete or wait for their turn, on all connections; the connection that "
+        "holds most of them is closed to go on.",
+        ge=1024,
+        le=1024 * 1024 * MIB,
+    )
+    connections_max: int = count(1_000, "Open connections.", kafka="max.connections")
+    connections_per_address_max: int = count(
+        500, "Of these, connections from one address; so that others get in.", kafka="max.connections.per.ip"
+    )
+    connections_reserved: int = setting(
+        20, "Of these, connections kept for loopback addresses, from which the admin tool comes.", ge=0, le=1_000
+    )
+    connections_silent_ms: int = time_ms(
+        1_000,
+        "Where no connection is free, a new one takes the place of the one that was silent for longest, and for so "
+        "long at least; with none so silent, the new one is closed.",
+    )
+    connections_max_idle_ms: int = time_ms(
+        10 * MINUTE_MS,
+        "A connection without a request for so long is closed, and so is one whose client does not take its answers.",
+        kafka="connections.max.idle.ms",
+    )
+    request_slice_ms: int = time_ms(
+        5, "Requests are worked on for so long, then the loop turns to sockets and the log before it goes on with them."
+    )
+    requests_in_flight_max: int = count(
+        64, "Requests of one connection that may wait for an answer; then no more are read from it.", most=100_000
+    )
+    requests_in_flight_bytes_max: int = setting(
+        256 * MIB,
+        "Memory that the requests of all connections may take while they are carried out, as estimated from their "
+        "size; then large ones wait, and every connection has its share for small ones.",
+        ge=1024,
+        le=1024 * 1024 * MIB,
+    )
+    share_partitions_per_request_max: int = count(
+        20_000, "Share partitions that one request may name; a request with more is refused.", most=1_000_000
+    )
+    state_batches_per_write_max: int = count(
+        10_000,
+        "State batches that a request may write to one share partition; a request with more is refused. "
+        "Kafka's brokers keep that many records of a share partition in flight at most.",
+        most=1_000_000,
+    )
+    state_batches_per_request_max: int = count(
+        100_000, "State batches that one request may write in all; a request with more is refused.", most=10_000_000
+    )
+    admin_arguments_bytes_max: int = setting(
+        64 * 1024, "Arguments of one admin command, in bytes; a request with more is refused.", ge=1024, le=8 * MIB
+    )
+    share_partitions_per_page_max: int = count(
+        1_000,
+        "Share partitions in one answer to an admin who lists them; further ones are asked for with another request.",
+        most=100_000,
+    )
+    answer_size_bytes_max: int = setting(
+        8 * MIB,
+        "Largest answer to a Read, one share partition excepted: those that have no room in it are answered "
+        "COORDINATOR_NOT_AVAILABLE, and are to be asked for again. It ends a page of listed share partitions, too.",
+        ge=1024,
+        le=1024 * MIB,
+    )
+    write_buffer_bytes_max: int = setting(
+        MIB,
+        "Answers of one connection that may wait for their client or be on their way, in bytes; then none of its "
+        "requests is begun.",
+        ge=1024,
+        le=1024 * MIB,
+    )
+    unsent_bytes_max: int = setting(
+        256 * MIB,
+        "Answers that may wait for their clients, in bytes on all connections; the connection that holds most of "
+        "them is closed to go on.",
+        ge=1024,
+        le=1024 * 1024 * MIB,
+    )
+    unread_timeout_ms: int = time_ms(
+        500, "When the node stops, a client whose requests are answered has so long to take the answers."
+    )

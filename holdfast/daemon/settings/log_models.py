@@ -1,0 +1,159 @@
+"""The settings of the log: the state topic, and how this node writes and reads it."""
+
+from typing import Final, Literal, Self
+
+from pydantic import model_validator
+
+from holdfast.daemon.settings.declarations import MIB, MINUTE_MS, Component, count, setting, time_ms
+
+#: A broker that holds fetches is heard of as seldom as they end; so many of them must fit into what counts as silence.
+_FETCHES_PER_SILENCE: Final = 10
+
+
+class LogSettings(Component):
+    """The state topic, and how this node writes and reads it."""
+
+    state_topic: str = setting(
+        "__holdfast_share_state",
+        "Topic that holds the state. A broker's own `__share_group_state` is refused: two writers would destroy it.",
+        min_length=1,
+        max_length=249,
+        pattern=r"^[a-zA-Z0-9._-]+$",
+    )
+    state_topic_num_partitions: int = count(
+        50,
+        "Partitions of the state topic when it is made. They must never change later; the real number is what counts.",
+        kafka="share.coordinator.state.topic.num.partitions",
+        most=10_000,
+    )
+    state_topic_replication_factor: int = count(
+        3,
+        "Copies of the state topic when it is made. Needs as many brokers; 1 loses the state with the disk.",
+        kafka="share.coordinator.state.topic.replication.factor",
+        most=32_767,
+    )
+    state_topic_min_isr: int = count(
+        2,
+        "Copies that must have a record before it counts (`min.insync.replicas`), when the topic is made. At "
+        "most the replication factor.",
+        kafka="share.coordinator.state.topic.min.isr",
+        most=32_767,
+    )
+    state_topic_segment_bytes: int = setting(
+        100 * MIB,
+        "Segment size of the state topic when it is made. Pruning frees whole segments only.",
+        kafka="share.coordinator.state.topic.segment.bytes",
+        ge=MIB,
+        le=2**31 - 1,
+    )
+    state_topic_compression_codec: int = setting(
+        0,
+        "Compression of our batches by Kafka's number: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+        kafka="share.coordinator.state.topic.compression.codec",
+        ge=0,
+        le=4,
+    )
+    append_linger_ms: int = setting(
+        -1,
+        "How long a record waits for company before it is sent. -1 sends it at once to a broker that is idle; "
+        "append_gather_max_ms bounds how long it waits for one that is not.",
+        kafka="share.coordinator.append.linger.ms",
+        ge=-1,
+        le=1_000,
+    )
+    append_gather_max_ms: int = setting(
+        100,
+        "Longest time that a record waits for company because its broker has not answered the request before; as a rule "
+        "it waits for that answer. 0 sends it as soon as one of produce_requests_in_flight_max connections is free.",
+        ge=0,
+        le=1_000,
+    )
+    codec: Literal["avro", "kafka"] = setting(
+        "avro",
+        "Format of new records: Avro, or byte for byte that of Apache Kafka's share coordinator. A log may hold both.",
+    )
+    message_timeout_ms: int = time_ms(
+        30_000, "How long the producer tries to deliver a record before the shard fails and loads again.", minimum=1_000
+    )
+    max_parked_writes: int = count(
+        10_000,
+        "Writes of one shard that may wait for the log; further ones answer COORDINATOR_NOT_AVAILABLE.",
+        most=1_000_000,
+    )
+    read_batch_records_max: int = count(
+        200,
+        "Records that a load takes in at a time, before other shards have their turn: about a millisecond's worth.",
+        most=100_000,
+    )
+    fetch_bytes_max: int = setting(
+        4 * MIB, "Largest answer to one fetch of the log, for loads and for tails each.", ge=64 * 1024, le=1024 * MIB
+    )
+    fetch_partition_bytes_max: int = setting(
+        MIB, "What one fetch brings of one log partition. At most fetch_bytes_max.", ge=16 * 1024, le=1024 * MIB
+    )
+    fetch_wait_ms: int = time_ms(
+        100,
+        "How long a broker may hold a fetch of the log that finds nothing new; the longest time between two fetches.",
+    )
+    produce_requests_in_flight_max: int = count(
+        4, "Produce requests under way to one broker, each on a connection of its own.", most=100
+    )
+    producer_queue_records_max: int = count(
+        100_000,
+        "Records of all shards that may wait to be sent. Beyond, a shard's writes answer COORDINATOR_NOT_AVAILABLE while it "
+        "has an equal part of them; so all shards together may have twice as many. Several times max_parked_writes.",
+        most=10_000_000,
+    )
+    producer_queue_bytes_max: int = setting(
+        64 * MIB, "The same in bytes of records, with what each takes beside key and value.", ge=MIB, le=1024 * MIB
+    )
+    throttle_max_ms: int = time_ms(
+        5 * MINUTE_MS,
+        "Longest time for which a broker is sent nothing because it says that a quota was exceeded; a pause that it "
+        "asks for and that is longer is cut to this.",
+    )
+    leader_silence_max_ms: int = time_ms(
+        3_000,
+        "Longest time that a broker may be silent. After it, what it says of the end of a log counts only when another "
+        "broker confirms that it still leads. At most a third of the brokers' broker.session.timeout.ms, and at least "
+        "ten times fetch_wait_ms, or every read waits for another broker. That one is waited for admin_timeout_ms at most.",
+        minimum=500,
+    )
+    admin_timeout_ms: int = time_ms(
+        10_000,
+        "How long one request to a broker may take. A batch of records without an answer is then sent again, to "
+        "whoever leads its log partition now; so keep it well below message_timeout_ms.",
+    )
+    broker_silence_max_ms: int = time_ms(
+        15_000,
+        "How long a broker that leads log partitions may give no answer at all before the node is not ready, and says so. "
+        "Above the time in which a cluster finds other leaders, so that the loss of one broker of several need not show.",
+        minimum=500,
+    )
+    state_topic_create_timeout_ms: int = time_ms(
+        30_000, "How long to wait until a state topic just made is known everywhere."
+    )
+    state_topic_check_interval_ms: int = time_ms(
+        60 * MINUTE_MS, "How often the settings of the state topic are looked at again.", minimum=1_000
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.state_topic_min_isr > self.state_topic_replication_factor:
+            raise ValueError(
+                f"share.coordinator.state.topic.min.isr is {self.state_topic_min_isr} and share.coordinator.state.topic.replication.factor "
+                f"{self.state_topic_replication_factor}; min.isr must be at most the replication factor, or no write would count: "
+                f"--set share.coordinator.state.topic.min.isr={self.state_topic_replication_factor}"
+            )
+        silence_least_ms = _FETCHES_PER_SILENCE * self.fetch_wait_ms
+        if self.leader_silence_max_ms < silence_least_ms:
+            raise ValueError(
+                f"leader_silence_max_ms is {self.leader_silence_max_ms} and fetch_wait_ms {self.fetch_wait_ms}; "
+                f"leader_silence_max_ms must be at least {_FETCHES_PER_SILENCE} times fetch_wait_ms, which is {silence_least_ms}, or "
+                f"brokers that only hold a fetch would pass for silent"
+            )
+        if self.state_topic in ("__share_group_state", "__consumer_offsets", "__transaction_state"):
+            raise ValueError(
+                f"state_topic is {self.state_topic}, which a broker writes itself; name a topic of our own"
+            )
+        return self

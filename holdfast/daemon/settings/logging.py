@@ -1,0 +1,179 @@
+"""What the node says: one line an event, JSON for machines or text for people on a terminal, on stderr.
+
+Events are short sentences; what varies stands in named fields. Lines of libraries come out in the same form.
+Fields whose names say that they hold a secret are hidden, wherever they come from.
+"""
+
+import logging
+import sys
+from collections.abc import Callable, MutableMapping
+from time import monotonic
+from typing import IO, Any, Final
+
+import structlog
+
+from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
+from holdfast.daemon.settings.declarations import REDACTED, is_secret
+from holdfast.daemon.settings.log_limits import LineLimit, TracebackLimit, bound_text
+from holdfast.daemon.settings.models import LoggingSettings
+
+_log = structlog.get_logger(__name__)
+
+#: A client may put anything into what it sends; its part of a line is cut to so many characters.
+_CLIENT_TEXT_MAX: Final = 300
+
+#: The logger of everything that does not use structlog.
+_ROOT_LEVEL: Final = logging.WARNING
+
+
+def configure_logging(
+    settings: LoggingSettings, stream: IO[str] | None = None, *, may_be_coloured: bool = True
+) -> None:
+    """Send all lines of this process to `stream` (by default stderr), in the form that the settings name.
+
+    Text for people has colours where they may be and `stream` is a terminal.
+    """
+    stream = stream or sys.stderr
+    is_json = settings.log_format == "json" or (settings.log_format == "auto" and not stream.isatty())
+    form: Any = (
+        structlog.processors.JSONRenderer(ensure_ascii=False)
+        if is_json
+        else LineForPeople(is_coloured=may_be_coloured and stream.isatty())
+    )
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _hide_secrets,
+        _to_text,
+        # Not the renderer's, which shows local variables, and with them what must not be shown.
+        structlog.processors.format_exc_info,
+        bound_text,
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(stream)
+    handler.addFilter(TracebackLimit(settings.client_lines_per_minute_max))
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _put_first, form],
+            foreign_pre_chain=shared,
+        )
+    )
+    root = logging.getLogger()
+    for earlier in root.handlers[:]:
+        root.removeHandler(earlier)
+    root.addHandler(handler)
+    set_level(settings.log_level)
+    logging.captureWarnings(True)
+
+
+def set_level(log_level: str) -> None:
+    """Write lines from a level on: ours, and of libraries only what is wrong, or all where everything is wanted."""
+    level = log_level.upper()
+    logging.getLogger().setLevel(level if level == "DEBUG" else max(_ROOT_LEVEL, logging.getLevelNamesMapping()[level]))
+    logging.getLogger("holdfast").setLevel(level)
+
+
+class LineForPeople:
+    """Renders a line as text: time of day, level, event, then the fields; a traceback follows on lines of its own."""
+
+    def __init__(self, *, is_coloured: bool) -> None:
+        """Write warnings and errors in colours, or nothing."""
+        self._is_coloured = is_coloured
+
+    def __call__(self, _: Any, __: str, event: MutableMapping[str, Any]) -> str:  # noqa: ANN401
+        """Return the line; for structlog's chain."""
+        fields = dict(event)
+        text, level = str(fields.pop("event", "")), str(fields.pop("level", ""))
+        moment, traceback = str(fields.pop("timestamp", "")), fields.pop("exception", None)
+        fields.pop("logger", None)
+        told = " ".join(f"{name}={_show(value)}" for name, value in fields.items())
+        time_of_day = moment.partition("T")[2].partition(".")[0]
+        line = (
+            f"{time_of_day} {self._paint(level, f'{level:<7}')} {self._paint(level, text)}{'  ' if told else ''}{told}"
+        )
+        return f"{line}\n{traceback}" if traceback else line
+
+    def _paint(self, level: str, text: str) -> str:
+        colour = _COLOURS.get(level) if self._is_coloured else None
+        return f"{colour}{text}\x1b[0m" if colour else text
+
+
+#: Of terminals.
+_COLOURS: Final = {"warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
+
+
+def _show(value: object) -> str:
+    """Write a value so that one sees where it ends."""
+    text = str(value)
+    return repr(text) if not text or any(character.isspace() for character in text) else text
+
+
+def _put_first(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ANN401
+    """Let a line begin with what it is about."""
+    return {name: event[name] for name in ("event", "level", "timestamp") if name in event} | dict(event)
+
+
+class ClientLines:
+    """Lines that clients can cause: each names its client, and only so many a minute of one kind are written."""
+
+    def __init__(self, per_minute_max: int, clock: Callable[[], float] = monotonic) -> None:
+        """See `LineLimit`."""
+        self._limit = LineLimit(per_minute_max, clock)
+
+    def __call__(self, kind: str, peer: str, text: str) -> None:
+        """Write one line about what the client at address `peer` did, if the kind has not had its share."""
+        fields = self._limit.admit(kind)
+        if fields is not None:
+            _log.warning(kind, peer=peer, text=text[:_CLIENT_TEXT_MAX], **fields)
+
+
+class LibraryLines:
+    """What librdkafka says: warnings and errors, as warnings, for it calls many things errors that pass by themselves."""
+
+    def __init__(
+        self,
+        per_minute_max: int,
+        clock: Callable[[], float] = monotonic,
+        is_left_out: IsLeftOut = none_left_out,
+    ) -> None:
+        """See `LineLimit` and `IsLeftOut`."""
+        self._limit = LineLimit(per_minute_max, clock)
+        self._is_left_out = is_left_out
+
+    def __call__(self, level: int, kind: str, client: str, text: str) -> None:
+        """Write one line, if it matters and the kind has not had its share."""
+        is_told = level >= logging.WARNING and not self._is_left_out(None)
+        fields = self._limit.admit(kind) if is_told else None
+        if fields is not None:
+            _log.warning("librdkafka says", kind=kind, client=client, text=text, **fields)
+
+
+def _hide_secrets(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ANN401
+    for name, value in event.items():
+        event[name] = REDACTED if is_secret(name.replace("_", ".")) or is_secret(name) else _hide_inside(value)
+    return event
+
+
+def _hide_inside(value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, dict):
+        return {key: REDACTED if is_secret(str(key)) else _hide_inside(inner) for key, inner in value.items()}
+    return value
+
+
+def _to_text(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ANN401
+    """Write bytes as hexadecimal digits, for topic ids and keys are bytes."""
+    for name, value in event.items():
+        if isinstance(value, bytes | bytearray | memoryview):
+            event[name] = value.hex()
+    return event

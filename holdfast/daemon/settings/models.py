@@ -1,0 +1,339 @@
+"""Every setting of a node: one frozen model per component, checked when built.
+
+A setting has one name everywhere, and no two settings share one, so a table of the TOML file only groups.
+Where the meaning is Kafka's, the name is Kafka's (`share.coordinator.write.timeout.ms`)
+and the attribute is ours (`write_timeout_ms`).
+Each description says what the setting does, how it relates to others and, where that needs saying, a good value.
+
+Sources: Apache Kafka 4.3.1 `ShareCoordinatorConfig`, `SocketServerConfigs`.
+"""
+
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from holdfast.daemon.settings.declarations import (
+    MIB,
+    MINUTE_MS,
+    Component,
+    Names,
+    Properties,
+    count,
+    setting,
+    time_ms,
+)
+from holdfast.daemon.settings.listener_models import LimitSettings, ListenerSettings
+from holdfast.daemon.settings.log_models import LogSettings
+from holdfast.daemon.settings.snapshot_models import SnapshotSettings, SparkSettings
+
+#: Two answers of a broker that holds fetches lie two waits apart, and that must fit twice into what counts as silence.
+_SNAPSHOT_FETCHES_PER_SILENCE = 4
+
+#: Properties of the client that the log protocol fixes, and what to say instead.
+OWNED_PROPERTIES = {
+    "acks": "it is always all",
+    "request.required.acks": "it is always all",
+    "enable.idempotence": "the log is appended to without it, and no record counts twice: each has a sequence of its own",
+    "enable.gapless.guarantee": "it is always false",
+    "transactional.id": "the log uses no transactions",
+    "isolation.level": "it is always read_uncommitted",
+    "auto.offset.reset": "it is always error",
+    "enable.auto.commit": "it is always false",
+    "group.id": "log partitions are assigned by hand",
+    "message.timeout.ms": "use message_timeout_ms",
+    "delivery.timeout.ms": "use message_timeout_ms",
+    "linger.ms": "use share.coordinator.append.linger.ms",
+    "queue.buffering.max.ms": "use share.coordinator.append.linger.ms",
+    "compression.type": "use share.coordinator.state.topic.compression.codec",
+    "compression.codec": "use share.coordinator.state.topic.compression.codec",
+}
+
+
+class ShareSettings(Component):
+    """The share coordinator proper."""
+
+    write_timeout_ms: int = time_ms(
+        5_000,
+        "How long an operation may take in all; then COORDINATOR_NOT_AVAILABLE.",
+        kafka="share.coordinator.write.timeout.ms",
+    )
+    snapshot_update_records_per_snapshot: int = setting(
+        500,
+        "Updates of a share partition after which a write puts down a snapshot in place of one more update.",
+        kafka="share.coordinator.snapshot.update.records.per.snapshot",
+        ge=0,
+        le=500,
+    )
+    share_partitions_max: int = count(
+        1_000_000,
+        "Share partitions with state that this node may serve; an Initialize of one more is refused. A warning comes at 80 %.",
+    )
+    share_partitions_per_group_max: int = count(
+        100_000, "Share partitions with state that one group may have; an Initialize of one more is refused."
+    )
+    state_bytes_max: int = setting(
+        1024 * MIB,
+        "Bytes of state that this node may serve: keys and values, if each share partition had one snapshot in the log. "
+        "Growth beyond is refused. A warning comes at 80 %; the node needs up to ten times as much memory.",
+        ge=MIB,
+        le=2**50,
+    )
+    group_id_bytes_max: int = setting(
+        1_024,
+        "Largest group id, in bytes of UTF-8, of which state is begun; what has state already is served whatever its length.",
+        ge=1,
+        le=32_767,
+    )
+    cached_keys_max: int = count(
+        100_000,
+        "Share partitions whose log partition is remembered, because Kafka's hash is slow to compute.",
+        most=10_000_000,
+    )
+
+
+class LoadSettings(Component):
+    """How log partitions are loaded and taken."""
+
+    load_timeout_ms: int = time_ms(10 * MINUTE_MS, "How long one load may take in all.", minimum=1_000)
+    loads_max: int = count(64, "Log partitions that load at the same time; the others wait their turn.", most=10_000)
+    load_stall_ms: int = time_ms(
+        30_000, "A load that has read nothing new for so long says where it stands and why. At most load_timeout_ms."
+    )
+    slice_ms: int = time_ms(
+        5,
+        "How long folding what a load has read, or the snapshot topic, may hold the event loop before others get their turn. "
+        "Reading is bounded by read_batch_records_max, compaction by compaction_records_per_slice_max, clean-ups by "
+        "deleted_topic_keys_per_slice_max.",
+    )
+    tick_ms: int = time_ms(50, "How often deadlines and pauses are looked at.")
+    retry_backoff_ms: int = time_ms(
+        200, "First pause before a failed load or a lost partition is tried again; it doubles."
+    )
+    retry_backoff_max_ms: int = time_ms(30_000, "Longest such pause. At least retry_backoff_ms.")
+    alarm_backoff_ms: int = time_ms(
+        5 * MINUTE_MS,
+        "Pause after an alarm before the log partition is looked at again, which reads its whole log; "
+        "`holdfast partitions accept` or `take` looks at once.",
+    )
+    when_superseded: Literal["exit", "wait"] = setting(
+        "exit",
+        "What a static node does when another took over its partitions, or serves them when it starts: end with an error, or "
+        "stay and not be ready.",
+    )
+
+    take_over: bool = setting(
+        False, "Take log partitions although their owner still serves them; `holdfast serve --take-over` sets it."
+    )
+    owner_answer_timeout_ms: int = time_ms(
+        2_000,
+        "How long a node that starts waits for the owner of a log partition to say that it still serves; a node that waits "
+        "for an owner asks so often.",
+    )
+    owner_silence_max_ms: int = time_ms(
+        10_000,
+        "How long an owner may be silent before a node that waits for it loads its log partitions, with when_superseded=wait.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.load_stall_ms > self.load_timeout_ms:
+            raise ValueError("load_stall_ms must be at most load_timeout_ms, or it would never be met")
+        if self.retry_backoff_ms > self.retry_backoff_max_ms:
+            raise ValueError("retry_backoff_ms must be at most retry_backoff_max_ms")
+        return self
+
+
+class CompactionSettings(Component):
+    """When a shard writes snapshots of its live keys and prunes its log."""
+
+    compaction_dead_share: float = setting(
+        0.5,
+        "Share of a log partition's bytes that may be dead before it is compacted. Snapshot bytes stay below "
+        "1/share − 1 times the update bytes.",
+        ge=0.05,
+        le=0.95,
+    )
+    compaction_dead_bytes_min: int = setting(
+        64 * MIB, "Dead bytes below which a log partition is left alone.", ge=0, le=2**62
+    )
+    compaction_bytes_per_second_max: int = setting(
+        8 * MIB, "Snapshot bytes per second that compaction writes for one log partition.", ge=1024, le=1024 * MIB
+    )
+    compaction_records_per_slice_max: int = count(200, "Snapshots that compaction writes in one go.", most=10_000)
+    compaction_check_interval_ms: int = time_ms(5_000, "How often a shard looks whether to compact.")
+    compaction_timeout_ms: int = time_ms(
+        60 * MINUTE_MS,
+        "A compaction that has written nothing for so long is given up; the next one waits until as much has changed again.",
+        minimum=1_000,
+    )
+    log_readers: Names = setting(
+        (), "Consumer groups that read the state topic; the log is not pruned past the offsets they have committed."
+    )
+    reader_timeout_ms: int = time_ms(
+        60 * MINUTE_MS,
+        "A reader that stays silent for so long raises an alarm; it keeps holding the log.",
+    )
+    reader_drop_after_ms: int = setting(
+        0,
+        "A reader that stays silent for so long is dropped: the log is pruned past it until it commits again. "
+        "0: never; an admin can, with `holdfast readers drop`.",
+        ge=0,
+        le=30 * 24 * 60 * MINUTE_MS,
+    )
+
+
+class DeletedTopicSettings(Component):
+    """When the state of a deleted topic is removed."""
+
+    deleted_topic_grace_ms: int = time_ms(
+        10 * MINUTE_MS,
+        "A topic counts as deleted when every metadata refresh for so long says that its id is unknown. At "
+        "least metadata_refresh_interval_ms.",
+    )
+    deleted_topic_max_share: float = setting(
+        0.5,
+        "Share of all live keys above which a clean-up stops and asks an admin: more looks like the wrong cluster.",
+        ge=0,
+        le=1,
+    )
+    deleted_topic_keys_per_slice_max: int = count(500, "Keys that a clean-up removes in one go.", most=100_000)
+
+
+class MetadataSettings(Component):
+    """How the node asks Kafka which topics there are."""
+
+    metadata_refresh_interval_ms: int = time_ms(
+        MINUTE_MS, "How often all known topic ids are asked for again.", minimum=100
+    )
+    metadata_refresh_backoff_ms: int = time_ms(
+        100,
+        "Shortest time between two questions about unknown topic ids, however many wait; each names at most "
+        "metadata_topics_per_request_max of them.",
+    )
+    metadata_timeout_ms: int = time_ms(10_000, "How long a broker may take to answer one request for metadata.")
+    metadata_topics_per_request_max: int = count(
+        100, "Topic ids that one request for metadata names; its answer is read in one go.", most=10_000
+    )
+    metadata_topics_max: int = count(
+        100_000,
+        "Topics without state that are remembered until the next full refresh; and unknown topic ids that may wait for an "
+        "answer of Kafka. Beyond, the address that waits for the most of them is refused.",
+        most=10_000_000,
+    )
+    unknown_topics_per_request_max: int = count(
+        1_000,
+        "Unknown topic ids of one request that Kafka is asked about; share partitions of further ones are answered "
+        "COORDINATOR_NOT_AVAILABLE.",
+        most=1_000_000,
+    )
+    metadata_reconnect_backoff_max_ms: int = time_ms(
+        10_000, "Longest pause between attempts to reach a broker for metadata."
+    )
+    topic_names_waiting_max: int = count(
+        1_000, "Topic names of admin commands that may wait for Kafka's answer; further ones are refused.", most=100_000
+    )
+    topic_ends_waiting_max: int = count(
+        100,
+        "Admin commands that may wait for the first and end offsets of topics; further ones are refused.",
+        most=10_000,
+    )
+    topic_ends_partitions_max: int = count(
+        10_000, "Partitions whose first and end offsets one admin command may ask for.", most=1_000_000
+    )
+    topic_names_bytes_max: int = setting(
+        MIB,
+        "Bytes for topic names that Kafka has resolved before; they serve while Kafka cannot be reached.",
+        ge=0,
+        le=1024 * MIB,
+    )
+    topic_name_max_age_ms: int = time_ms(
+        24 * 60 * MINUTE_MS,
+        "How long ago Kafka must have resolved a topic name to be used while Kafka cannot be reached.",
+    )
+
+
+class ShutdownSettings(Component):
+    """How the node stops."""
+
+    drain_timeout_ms: int = time_ms(10_000, "How long requests in flight may take to finish once a stop is asked for.")
+    shutdown_step_timeout_ms: int = time_ms(5_000, "How long each other step of a shutdown may take.")
+
+
+class LoggingSettings(Component):
+    """What the node says about itself."""
+
+    log_format: Literal["auto", "json", "console"] = setting(
+        "auto",
+        "One JSON object a line for machines, or text for people; `auto` is text on a terminal, and JSON anywhere else. Text has "
+        "colours on a terminal, unless the variable NO_COLOR is set.",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = setting(
+        "info", "The least important lines that are written; SIGHUP reads it again from the config file."
+    )
+    client_lines_per_minute_max: int = count(
+        10,
+        "Lines per minute of one kind that clients can cause; what was left out is counted in the next one.",
+        most=100_000,
+    )
+    partition_lines_per_minute_max: int = count(
+        10,
+        "Warnings and errors of one event per minute that log partitions may write, all of them together; alarms and bugs are "
+        "always written. What was left out is counted in the next one.",
+        most=100_000,
+    )
+    library_lines_per_minute_max: int = count(
+        2,
+        "Lines per minute of one kind that the library librdkafka may write; what was left out is counted in the next one.",
+        most=100_000,
+    )
+
+
+class KafkaSettings(Properties):
+    """The Kafka cluster that holds the log; properties of librdkafka, passed to every client."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name in self.properties:
+            if name in OWNED_PROPERTIES:
+                raise ValueError(f"kafka.{name} cannot be set: {OWNED_PROPERTIES[name]}; remove it")
+        if not self.properties.get("bootstrap.servers"):
+            raise ValueError(
+                "kafka.bootstrap.servers is not set; give the brokers to begin with, as host:port,host:port"
+            )
+        return self
+
+
+class Settings(Component):
+    """All settings of a node."""
+
+    node_id: int = setting(1, "Number of this node, its own among all nodes of one state topic.", ge=0, le=2**31 - 1)
+    listener: ListenerSettings = ListenerSettings()
+    limits: LimitSettings = LimitSettings()
+    kafka: KafkaSettings
+    log: LogSettings = LogSettings()
+    share: ShareSettings = ShareSettings()
+    load: LoadSettings = LoadSettings()
+    compaction: CompactionSettings = CompactionSettings()
+    snapshots: SnapshotSettings = SnapshotSettings()
+    spark: SparkSettings = SparkSettings()
+    deleted_topics: DeletedTopicSettings = DeletedTopicSettings()
+    metadata: MetadataSettings = MetadataSettings()
+    shutdown: ShutdownSettings = ShutdownSettings()
+    logging: LoggingSettings = LoggingSettings()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.deleted_topics.deleted_topic_grace_ms < self.metadata.metadata_refresh_interval_ms:
+            raise ValueError(
+                "deleted_topic_grace_ms must be at least metadata_refresh_interval_ms, or one answer would decide"
+            )
+        if self.snapshots.topic == self.log.state_topic:
+            raise ValueError("snapshots.topic is the state topic; the job needs a topic of its own to write to")
+        silence_max_ms, wait_ms = self.log.leader_silence_max_ms, self.snapshots.fetch_wait_ms
+        if self.snapshots.topic and silence_max_ms < _SNAPSHOT_FETCHES_PER_SILENCE * wait_ms:
+            raise ValueError(
+                f"snapshots.fetch.wait.ms is {wait_ms} and leader_silence_max_ms {silence_max_ms}; snapshots.fetch.wait.ms must be "
+                f"at most {silence_max_ms // _SNAPSHOT_FETCHES_PER_SILENCE}, a quarter of it, or brokers that only hold a fetch "
+                f"would pass for silent"
+            )
+        return self

@@ -1,0 +1,129 @@
+"""The settings of the snapshot topic and of the Spark job that writes it."""
+
+from typing import Final, Self
+
+from pydantic import model_validator
+
+from holdfast.daemon.settings.declarations import MIB, MINUTE_MS, Component, Properties, count, setting, time_ms
+
+#: Properties of Spark that the job fixes, and what to say instead.
+OWNED_SPARK_PROPERTIES: Final = {
+    "spark.master": "use snapshots.master",
+    "spark.sql.shuffle.partitions": "use snapshots.state.partitions",
+    "spark.sql.session.timeZone": "the days of the history are those of UTC",
+    "spark.sql.streaming.checkpointLocation": "use snapshots.checkpoint.dir",
+    "spark.sql.streaming.stateStore.providerClass": "the state is always kept in RocksDB",
+}
+
+
+class SnapshotSettings(Component):
+    """The snapshot topic, and the Spark job that folds the log into it."""
+
+    name_prefix = "snapshots."
+
+    topic: str = setting(
+        "holdfast-share-snapshots",
+        "Topic that holds the snapshots, with as many partitions and copies as the state topic. "
+        "Where it exists, nodes load from it; empty: they never look.",
+        max_length=249,
+        pattern=r"^[a-zA-Z0-9._-]*$",
+    )
+    min_compaction_lag_ms: int = time_ms(
+        10 * MINUTE_MS,
+        "How long the snapshot topic keeps what was replaced or removed, when it is made: "
+        "whoever reads a partition of it must need less.",
+    )
+    group: str = setting(
+        "holdfast-compaction",
+        "Consumer group whose committed offsets on the state topic are the job's progress. It is a reader of the log "
+        "like those of `log_readers`, from its first commit on, or from the start where `snapshots.run` is true.",
+        min_length=1,
+        max_length=249,
+    )
+    read_timeout_ms: int = time_ms(
+        30_000, "How long a load waits for the snapshot topic; then it reads the whole log.", minimum=100
+    )
+    read_bytes_max: int = setting(
+        512 * MIB,
+        "Memory for what a node keeps of the snapshot topic; partitions that would take more load from the log alone. "
+        "About a kilobyte for a share partition.",
+        ge=MIB,
+        le=1024 * 1024 * MIB,
+    )
+    removals_per_second_max: int = count(
+        1_000,
+        "Messages of the snapshot topic that nobody needs any more and that a node removes in a second.",
+        most=1_000_000,
+    )
+    fetch_wait_ms: int = time_ms(
+        500,
+        "How long a broker may hold a fetch of the snapshot topic that finds nothing new. At most a quarter of leader_silence_max_ms, "
+        "or a broker that only holds fetches would pass for silent.",
+    )
+    run: bool = setting(
+        False,
+        "Whether this node runs the job, as a child process that it starts again when it ends. Needs Java 17 and "
+        "the extra `spark` of `holdfast-kafka`, and `snapshots.checkpoint.dir`.",
+    )
+    checkpoint_dir: str = setting(
+        "",
+        "Where the job keeps its state: a directory, or any URI that Hadoop knows, as in hdfs://nn/holdfast/checkpoint. "
+        "Lost, it is built again from the log.",
+    )
+    history_dir: str = setting(
+        "",
+        "Where the job writes the history as Parquet files; a directory or a URI as above. Empty: no history is kept.",
+    )
+    master: str = setting(
+        "local[*]",
+        "Where the job computes: any `spark.master`, as in spark://host:7077, yarn, k8s://https://host:6443.",
+    )
+    state_partitions: int = count(
+        8,
+        "Parts of the job's state, each of them work for one core. Fixed when the checkpoint directory is new.",
+        most=10_000,
+    )
+    offsets_per_trigger_max: int = count(
+        1_000_000, "Records of the log that one batch takes in: this bounds the job's memory."
+    )
+    trigger_interval_ms: int = time_ms(
+        10_000,
+        "How often a batch begins, where the last one has ended; a batch that finds nothing costs nothing.",
+        minimum=0,
+    )
+    worker_start_attempts_max: int = count(
+        5,
+        "Tries of a query that Spark gives up because Python took more than ten seconds to start, as on a busy machine.",
+        most=1_000,
+    )
+    restart_backoff_ms: int = time_ms(
+        1_000, "First pause before a job that ended by itself is started again; it doubles."
+    )
+    restart_backoff_max_ms: int = time_ms(MINUTE_MS, "Longest such pause. At least snapshots.restart.backoff.ms.")
+    stop_timeout_ms: int = time_ms(
+        10_000,
+        "How long a job may take to finish its batch when the node stops; then it is killed, which loses nothing.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.restart_backoff_ms > self.restart_backoff_max_ms:
+            raise ValueError("snapshots.restart.backoff.ms must be at most snapshots.restart.backoff.max.ms")
+        if self.run and not self.checkpoint_dir:
+            raise ValueError(
+                "snapshots.run is true and snapshots.checkpoint.dir is not set; name a directory for the job's state"
+            )
+        if self.run and not self.topic:
+            raise ValueError("snapshots.run is true and snapshots.topic is empty; the job needs a topic to write to")
+        return self
+
+
+class SparkSettings(Properties):
+    """Properties of Spark, for the job alone."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name in self.properties:
+            if name in OWNED_SPARK_PROPERTIES:
+                raise ValueError(f"{name} cannot be set: {OWNED_SPARK_PROPERTIES[name]}; remove it")
+        return self

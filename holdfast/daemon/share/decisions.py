@@ -1,0 +1,364 @@
+"""Every decision about the share partitions of one log partition.
+
+`decide_*` look at the newest state and return records and an answer; they change nothing.
+
+Two epochs fence, with one owner each: Initialize raises the state epoch, Read the leader epoch, Write neither. A fence is the highest
+epoch ever seen for a share partition; it travels in every snapshot, because Initialize sets the stored leader epoch back to 0.
+
+Source: KIP-932; Apache Kafka 4.3.1's `ShareCoordinatorShard`, as recorded in the shard vectors.
+"""
+
+from collections.abc import Callable, Container, Iterable
+from itertools import chain, islice
+
+from mypy_extensions import mypyc_attr
+
+from holdfast.api.results import (
+    DeleteResult,
+    InitializeResult,
+    PartitionResult,
+    ReadResult,
+    SummaryResult,
+    WriteResult,
+)
+from holdfast.daemon.share.errors import ErrorCode
+from holdfast.daemon.share.state import MetadataImage, ShardConfig, ShardState, ShardSummary
+from holdfast.records.batches import StateBatch
+from holdfast.records.codecs.sizes import batches_bytes, room_bytes, widest_batch_bytes
+from holdfast.records.combining import combine
+from holdfast.records.keys import SharePartitionKey
+from holdfast.records.replay import ShareState
+from holdfast.records.values import Snapshot, Update, make_update
+from holdfast.runtime.machine import Decision, make_decision
+
+__all__ = ["MetadataImage", "ShardConfig", "ShardSummary", "ShareShard"]
+
+#: In requests, records and answers: an epoch not to be checked, a start offset not decided or unchanged, an unknown count.
+_NONE = -1
+
+_INITIALIZED = InitializeResult()
+_WRITTEN = WriteResult()
+_DELETED = DeleteResult()
+#: The summary of a share partition that was never initialised is a success.
+_UNINITIALIZED = SummaryResult(start_offset=_NONE)
+
+
+# The simulation watches it as a subclass, whichever build it runs on.
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ShareShard(ShardState):
+    """The state machine behind one log partition; implements `runtime.machine.StateMachine`."""
+
+    # ---- the five calls --------------------------------------------------------------------------------------------
+
+    def decide_initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int, now_ms: int) -> Decision:
+        """Decide to start over at `start_offset` under `state_epoch`: one snapshot that replaces everything but the fences."""
+        if key.partition < 0:
+            return _refuse_partition(InitializeResult, key)
+        state = self._states.current.get(key)
+        snapshot_epoch, leader_epoch_fence, state_epoch_fence = 0, 0, state_epoch
+        if state is not None:
+            if _NONE != state_epoch < state.state_epoch_fence:
+                return _refuse_state_epoch(InitializeResult, state_epoch, state)
+            snapshot_epoch = state.snapshot_epoch + 1
+            leader_epoch_fence = max(0, state.leader_epoch_fence)
+            state_epoch_fence = max(state_epoch, state.state_epoch_fence)
+        if not self._is_known(key):
+            return _refuse_unknown(InitializeResult, key)
+        if state is None and (refusal := self._refuse_another(key)) is not None:
+            return refusal
+        snapshot = Snapshot(
+            snapshot_epoch,
+            state_epoch,
+            0,
+            start_offset,
+            _NONE if start_offset == _NONE else 0,
+            now_ms,
+            now_ms,
+            (),
+            leader_epoch_fence,
+            state_epoch_fence,
+        )
+        return Decision(((key, snapshot),), _INITIALIZED)
+
+    def decide_write(
+        self,
+        key: SharePartitionKey,
+        state_epoch: int,
+        leader_epoch: int,
+        start_offset: int,
+        delivery_complete_count: int,
+        state_batches: tuple[StateBatch, ...],
+        now_ms: int,
+    ) -> Decision:
+        """Decide to add `state_batches` and move the start offset: one update, or a snapshot when enough updates lie behind.
+
+        Any -1 means: epochs not checked, start offset unchanged, count unknown. Epochs above the fences are taken and raise nothing.
+        """
+        state = self._states.current.get(key)
+        if state is None:
+            return _refuse_partition(WriteResult, key) if key.partition < 0 else _refuse_uninitialized(WriteResult, key)
+        if _NONE != leader_epoch < state.leader_epoch_fence:
+            return _refuse_leader_epoch(WriteResult, leader_epoch, state)
+        if _NONE != state_epoch < state.state_epoch_fence:
+            return _refuse_state_epoch(WriteResult, state_epoch, state)
+        if not self._is_known(key):
+            return _refuse_unknown(WriteResult, key)
+        if self.config.is_monotonic:
+            start_offset, delivery_complete_count = _never_back(state, start_offset, delivery_complete_count)
+        start = state.start_offset if start_offset == _NONE else start_offset
+        totals = self.config.totals
+        if (
+            state_batches
+            and not totals.has_room(len(state_batches) * self._batch_size_bytes)
+            and len(combine(state.state_batches, state_batches, start)) > len(state.state_batches)
+        ):
+            totals.refusals += 1
+            return Decision((), WriteResult(ErrorCode.UNKNOWN_SERVER_ERROR, totals.why_no_growth()))
+        if len(state.state_batches) + len(state_batches) > self._batches_that_fit:
+            refusal = self._refuse_growth(key, state, state_batches, start)
+            if refusal is not None:
+                return refusal
+        if state.update_count >= self.config.updates_per_snapshot and self._has_room(key, state, state_batches, start):
+            snapshot = _snapshot(state, state.leader_epoch, start, delivery_complete_count, state_batches, now_ms)
+            return Decision(((key, snapshot),), _WRITTEN)
+        # The record holds its batches in order and without overlaps; a lone batch above the start offset already is.
+        if len(state_batches) > 1 or (state_batches and state_batches[0][0] < start_offset):
+            state_batches = combine((), state_batches, start_offset)
+        update = make_update(
+            (state.snapshot_epoch, state.leader_epoch, start_offset, delivery_complete_count, state_batches)
+        )
+        return make_decision((((key, update),), _WRITTEN, False))
+
+    def decide_read(self, key: SharePartitionKey, leader_epoch: int, now_ms: int) -> Decision:
+        """Decide what a new leader is told; a `leader_epoch` above the fence is written, so that it fences after a reload too."""
+        state = self._states.current.get(key)
+        if state is None:
+            return _refuse_partition(ReadResult, key) if key.partition < 0 else _refuse_uninitialized(ReadResult, key)
+        if _NONE != leader_epoch < state.leader_epoch_fence:
+            return _refuse_leader_epoch(ReadResult, leader_epoch, state)
+        if not self._is_known(key):
+            return _refuse_unknown(ReadResult, key)
+        response = ReadResult(0, None, state.state_epoch, state.start_offset, state.state_batches)
+        if leader_epoch in (_NONE, state.leader_epoch_fence):
+            return Decision((), response)
+        start_offset, delivery_complete_count = state.start_offset, state.delivery_complete_count
+        if state.update_count >= self.config.updates_per_snapshot and self._has_room(key, state, (), start_offset):
+            snapshot = _snapshot(state, leader_epoch, start_offset, delivery_complete_count, (), now_ms)
+            return Decision(((key, snapshot),), response)
+        update = Update(state.snapshot_epoch, leader_epoch, start_offset, delivery_complete_count, ())
+        return Decision(((key, update),), response)
+
+    def decide_summary(self, key: SharePartitionKey) -> Decision:
+        """Decide what the group coordinator is told; never writes and checks no epoch."""
+        if key.partition < 0:
+            return _refuse_partition(SummaryResult, key)
+        if not self._is_known(key):
+            return _refuse_unknown(SummaryResult, key)
+        state = self._states.current.get(key)
+        if state is None:
+            return Decision((), _UNINITIALIZED)
+        return Decision(
+            (),
+            SummaryResult(
+                0, None, state.state_epoch, state.leader_epoch, state.start_offset, state.delivery_complete_count
+            ),
+        )
+
+    def decide_delete(self, key: SharePartitionKey) -> Decision:
+        """Decide to forget a share partition: one tombstone, or nothing when it is unknown already."""
+        if key.partition < 0:
+            return _refuse_partition(DeleteResult, key)
+        if not self._is_known(key):
+            return _refuse_unknown(DeleteResult, key)
+        return Decision(((key, None),) if key in self._states.current else (), _DELETED)
+
+    # ---- upkeep ----------------------------------------------------------------------------------------------------
+
+    def decide_compaction_slice(
+        self,
+        below_offset: int,
+        records_max: int,
+        bytes_max: int,
+        left_out: Container[SharePartitionKey] = frozenset(),
+    ) -> Decision:
+        """Decide snapshots of live share partitions whose newest snapshot lies below `below_offset`, oldest first.
+
+        The content is the state's, under the next snapshot epoch. Both timestamps stay: they say when the share partition was last
+        written in full by a call, and compaction is no such thing. Share partitions with a snapshot on its way to the log are passed
+        over, and so are those `left_out`, which the log refused. At least one record, at most `records_max`; a record that would
+        exceed `bytes_max` (an estimate) waits for the next slice.
+
+        Returns:
+            no records when nothing is left to be decided; what is on its way is in the log once `is_compacted_to` says so.
+        """
+        records: list[tuple[SharePartitionKey, Snapshot]] = []
+        size_bytes = 0
+        for key in self.offsets.below(below_offset):
+            state = self._states.current.get(key)
+            if state is None or key in self._pending_snapshots or key in left_out:
+                continue
+            size_bytes += self.estimate_size(key, state)
+            if len(records) == records_max or (records and size_bytes > bytes_max):
+                break
+            records.append((key, Snapshot(state.snapshot_epoch + 1, *state[1:10])))
+        return Decision(tuple(records), None)
+
+    def is_compacted_to(self, offset: int) -> bool:
+        """Tell whether every live share partition has a committed snapshot at or above `offset`."""
+        oldest = self.offsets.oldest()
+        return oldest is None or oldest[1] >= offset
+
+    def decide_topic_cleanup(self, topic_ids: Iterable[bytes], records_max: int | None = None) -> Decision:
+        """Decide tombstones for the share partitions of deleted topics, at most `records_max`; topic ids ascending.
+
+        Returns:
+            no records when nothing is left.
+        """
+        keys = chain.from_iterable(self._topics.get(topic_id, ()) for topic_id in sorted(topic_ids))
+        return Decision(tuple((key, None) for key in islice(keys, records_max)), None)
+
+    def decide_cold_snapshots(self, now_ms: int) -> Decision:
+        """Decide snapshots of all share partitions that were not written for `cold_snapshot_interval_ms`.
+
+        None when every one was snapshotted so before. For parity with Apache Kafka; compaction does its work here.
+        """
+        states = self._states.current
+        if all(state.create_timestamp_ms != state.write_timestamp_ms for state in states.values()):
+            return Decision((), None)
+        oldest_ms = now_ms - self.config.cold_snapshot_interval_ms
+        return Decision(
+            tuple(
+                (
+                    key,
+                    Snapshot(state.snapshot_epoch + 1, *state[1:6], now_ms, *state[7:10]),
+                )
+                for key, state in states.items()
+                if state.write_timestamp_ms <= oldest_ms
+            ),
+            None,
+        )
+
+    def _refuse_growth(
+        self, key: SharePartitionKey, state: ShareState, state_batches: tuple[StateBatch, ...], start_offset: int
+    ) -> Decision | None:
+        """Return the refusal of a write that takes a state above its bounds; what is above already may still shrink."""
+        config, before = self.config, state.state_batches
+        count_max, room = config.state_batches_max, self._batches_room(key)
+        count = len(before) + len(state_batches)
+        # Ascending, so the outermost offsets of the state are the widest.
+        widest = widest_batch_bytes(config.codec, (*before[:1], *before[-1:], *state_batches))
+        if count <= count_max and count * widest <= room:
+            return None
+        after = combine(before, state_batches, start_offset)
+        if len(after) > max(count_max, len(before)):
+            return _refuse(key, f"would have more than {count_max} state batches")
+        size = batches_bytes(config.codec, after)
+        written = batches_bytes(config.codec, combine((), state_batches, start_offset))
+        if size > room and size > batches_bytes(config.codec, before):
+            return _refuse(key, f"would take {size - room} bytes more than one record of the log can have")
+        if written > room:
+            return _refuse(
+                key, f"is given state batches that take {written - room} bytes more than one record can have"
+            )
+        return None
+
+    def _has_room(
+        self, key: SharePartitionKey, state: ShareState, state_batches: tuple[StateBatch, ...], start_offset: int
+    ) -> bool:
+        """Tell whether a snapshot of a state after a write fits into the log; one that was let grow before may not."""
+        if len(state.state_batches) + len(state_batches) <= self._batches_that_fit:
+            return True
+        after = combine(state.state_batches, state_batches, start_offset)
+        return batches_bytes(self.config.codec, after) <= self._batches_room(key)
+
+    def _batches_room(self, key: SharePartitionKey) -> int:
+        return self.config.snapshot_bytes_max - room_bytes(self.config.codec, len(key.group_id.encode()))
+
+    def _refuse_another(self, key: SharePartitionKey) -> Decision | None:
+        """Return the refusal of a share partition for which there is no room; what has state already is never refused."""
+        totals = self.config.totals
+        size, size_max = len(key.group_id.encode()), totals.bounds.group_id_bytes_max
+        if size > size_max:
+            code, text = (
+                ErrorCode.INVALID_REQUEST,
+                f"The group id has {size} bytes; group_id_bytes_max allows {size_max}.",
+            )
+        elif (why := totals.why_not(key, self._snapshot_size_bytes + size)) is not None:
+            code, text = ErrorCode.UNKNOWN_SERVER_ERROR, why
+        else:
+            return None
+        totals.refusals += 1
+        return Decision((), InitializeResult(code, text))
+
+    def _is_known(self, key: SharePartitionKey) -> bool:
+        image = self._image
+        if image is None:
+            return False
+        partition_count = image.partition_count(key.topic_id)
+        return partition_count is not None and key.partition < partition_count
+
+
+def _snapshot(
+    state: ShareState,
+    leader_epoch: int,
+    start_offset: int,
+    delivery_complete_count: int,
+    state_batches: tuple[StateBatch, ...],
+    now_ms: int,
+) -> Snapshot:
+    return Snapshot(
+        state.snapshot_epoch + 1,
+        state.state_epoch,
+        leader_epoch,
+        start_offset,
+        delivery_complete_count,
+        now_ms,
+        now_ms,
+        combine(state.state_batches, state_batches, start_offset),
+        max(leader_epoch, state.leader_epoch_fence),
+        state.state_epoch_fence,
+    )
+
+
+def _never_back(state: ShareState, start_offset: int, delivery_complete_count: int) -> tuple[int, int]:
+    """Return start offset and count of a write so that neither goes back behind `state`; the count belongs to its start offset."""
+    if start_offset in (_NONE, state.start_offset):
+        return start_offset, max(delivery_complete_count, state.delivery_complete_count)
+    if start_offset < state.start_offset:
+        return state.start_offset, state.delivery_complete_count
+    return start_offset, delivery_complete_count
+
+
+# ---- refusals --------------------------------------------------------------------------------------------------------
+
+_Result = Callable[[int, str], PartitionResult]
+
+
+def _refuse_partition(result: _Result, key: SharePartitionKey) -> Decision:
+    text = f"The partition is {key.partition}; it must be 0 or more."
+    return Decision((), result(ErrorCode.INVALID_REQUEST, text), is_malformed=True)
+
+
+def _refuse_uninitialized(result: _Result, key: SharePartitionKey) -> Decision:
+    text = f"The share partition {key.partition} was never initialized; send InitializeShareGroupState first."
+    return Decision((), result(ErrorCode.INVALID_REQUEST, text))
+
+
+def _refuse_leader_epoch(result: _Result, leader_epoch: int, state: ShareState) -> Decision:
+    text = f"The leader epoch {leader_epoch} is fenced; epoch {state.leader_epoch_fence} is known."
+    return Decision((), result(ErrorCode.FENCED_LEADER_EPOCH, text))
+
+
+def _refuse_state_epoch(result: _Result, state_epoch: int, state: ShareState) -> Decision:
+    text = f"The state epoch {state_epoch} is fenced; epoch {state.state_epoch_fence} is known."
+    return Decision((), result(ErrorCode.FENCED_STATE_EPOCH, text))
+
+
+def _refuse_unknown(result: _Result, key: SharePartitionKey) -> Decision:
+    text = f"The topic has no partition {key.partition} that this node knows of."
+    return Decision((), result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text))
+
+
+def _refuse(key: SharePartitionKey, why: str) -> Decision:
+    text = f"The share partition {key.partition} {why}; move its start offset."
+    return Decision((), WriteResult(ErrorCode.UNKNOWN_SERVER_ERROR, text))

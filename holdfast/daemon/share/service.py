@@ -1,0 +1,201 @@
+"""The share service: takes a share-state request apart, sends each share partition to its shard, and answers once.
+
+Which shard a share partition belongs to is Kafka's own hash over the state topic's real partition count, taken once at start-up.
+All five calls run as write operations: they see the newest state, and their answers wait for every write before them.
+
+Source: KIP-932; Apache Kafka 4.3.1's `ShareCoordinatorService`.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import structlog
+
+from holdfast.api.results import StateRequest
+from holdfast.daemon.share.errors import ErrorCode
+from holdfast.daemon.share.operations import (
+    DeleteOperation,
+    InitializeOperation,
+    Metrics,
+    PendingRequest,
+    PreviewOperation,
+    ReadOperation,
+    Respond,
+    SummaryOperation,
+    WriteOperation,
+)
+from holdfast.records.keys import SharePartitionKey, group_hash, log_partition
+from holdfast.runtime.errors import NotAvailable
+from holdfast.runtime.machine import Operation
+
+_log = structlog.get_logger(__name__)
+
+INITIALIZE, READ, WRITE, DELETE, SUMMARY = 83, 84, 85, 86, 87
+#: No call of the protocol: what one of the others would do.
+PREVIEW = -1
+
+_OperationType = type[
+    InitializeOperation | ReadOperation | WriteOperation | DeleteOperation | SummaryOperation | PreviewOperation
+]
+
+_OPERATIONS: dict[int, _OperationType] = {
+    INITIALIZE: InitializeOperation,
+    READ: ReadOperation,
+    WRITE: WriteOperation,
+    DELETE: DeleteOperation,
+    SUMMARY: SummaryOperation,
+    PREVIEW: PreviewOperation,
+}
+
+#: What Kafka's record keys can carry; in any codec, so that a log can be moved from one to the other.
+_GROUP_ID_BYTES_MAX = 0x7FFF
+_UTF_8_BYTES_MAX = 4
+
+#: Keys with longer group ids are not remembered, so that what is remembered has a bound in bytes.
+_CACHED_GROUP_ID_MAX = 256
+
+_NOT_ACTIVE = "this node does not serve share state now"
+
+
+class Runtime(Protocol):
+    """What the service asks of the coordinator runtime."""
+
+    def write_many(self, operations: Iterable[tuple[int, Operation]], waited_ms: int = 0) -> None:
+        """Run each operation on its log partition, in order; complete each exactly once, maybe at once.
+
+        What the request has waited before is taken off the time of its operations.
+        """
+
+
+class ShareService:
+    """The five share-state calls of this node.
+
+    Args:
+        runtime: where the operations run.
+        metrics: what is counted and timed.
+        clock_ms: monotonic.
+        key_cache_size_max: share partitions whose log partition is remembered; the hash takes Python some microseconds.
+    """
+
+    def __init__(
+        self, runtime: Runtime, metrics: Metrics, clock_ms: Callable[[], float], key_cache_size_max: int = 100_000
+    ) -> None:
+        self._runtime = runtime
+        self._metrics = metrics
+        self._clock_ms = clock_ms
+        self._key_cache_size_max = key_cache_size_max
+        #: Of the state topic; 0 before start-up and after shutdown.
+        self._partition_count = 0
+        #: share partition to itself (one object, so that its parts are built once) and its log partition
+        self._places: dict[tuple[str, bytes, int], tuple[SharePartitionKey, int]] = {}
+
+    # ---- life ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_active(self) -> bool:
+        """Tell whether calls are taken: between start-up and shutdown."""
+        return self._partition_count > 0
+
+    def start_up(self, partition_count: int) -> None:
+        """Begin to take calls, for a state topic of `partition_count` partitions; a second call only warns.
+
+        Raises:
+            ValueError: the count is below 1.
+        """
+        if partition_count < 1:
+            raise ValueError(f"partition_count is {partition_count}; the state topic has 1 or more.")
+        if self.is_active:
+            _log.warning("the share service is started already", partition_count=self._partition_count)
+            return
+        self._partition_count = partition_count
+
+    def shut_down(self) -> None:
+        """Refuse all further calls; those under way are answered by the runtime. A second call only warns."""
+        if not self.is_active:
+            _log.warning("the share service is shut down already")
+            return
+        self._partition_count = 0
+        self._places.clear()
+
+    def partition_for(self, key: SharePartitionKey) -> int:
+        """Return the log partition that holds `key`.
+
+        Raises:
+            NotAvailable: before start-up and after shutdown.
+        """
+        return (self._places.get(key) or self._place(key, group_hash(key.group_id)))[1]
+
+    # ---- calls -----------------------------------------------------------------------------------------------------
+
+    def handle(self, api_key: int, request: StateRequest, respond: Respond, waited_ms: int = 0) -> None:
+        """Carry out a share-state request, API key 83 to 87 or `PREVIEW`; `respond` is called exactly once, maybe before this returns.
+
+        What the request has waited before is taken off its time.
+        A request that names nothing, or holds a topic without partitions, is answered with nothing at all, as Kafka does.
+        """
+        group_id, topics, caller = request
+        if not caller.is_wanted:
+            # Nobody waits any more; what was not begun is left out.
+            respond([])
+            return
+        count = 0
+        has_empty_topic = False
+        for _, partitions in topics:
+            if partitions:
+                count += len(partitions)
+            else:
+                has_empty_topic = True
+        # An Initialize with a topic without partitions leaves only that topic out.
+        is_empty = not group_id or not count or (has_empty_topic and api_key != INITIALIZE)
+        # Write and Read look at the request first, the other three at the service.
+        if is_empty and (self.is_active or api_key in (WRITE, READ) or not count):
+            respond([])
+            return
+        operation_type = _OPERATIONS[api_key]
+        if api_key == WRITE:
+            self._metrics.write_recorded(count)
+            pending = PendingRequest(topics, count, respond, self._metrics, self._clock_ms, caller)
+        else:
+            pending = PendingRequest(topics, count, respond, self._metrics, None, caller)
+        if not self.is_active:
+            pending.refuse(operation_type.failure(NotAvailable(_NOT_ACTIVE)))
+        elif len(group_id) * _UTF_8_BYTES_MAX > _GROUP_ID_BYTES_MAX < len(group_id.encode()):
+            text = f"The group id has {len(group_id.encode())} bytes; it may have {_GROUP_ID_BYTES_MAX}."
+            pending.refuse(operation_type.result_type(ErrorCode.INVALID_REQUEST, text))
+        else:
+            self._split(request, operation_type, pending, waited_ms)
+
+    def _split(
+        self, request: StateRequest, operation_type: _OperationType, pending: PendingRequest, waited_ms: int
+    ) -> None:
+        places = self._places
+        group_id, topics, _ = request
+        hash_of_group: int | None = None
+        operations: list[tuple[int, Operation]] = []
+        for topic_id, partitions in topics:
+            for asked in partitions:
+                name = (group_id, topic_id, asked.partition)
+                place = places.get(name)
+                if place is None:
+                    if hash_of_group is None:
+                        hash_of_group = group_hash(group_id)
+                    place = self._place(SharePartitionKey(*name), hash_of_group)
+                key, log_partition_index = place
+                operations.append((log_partition_index, operation_type(key, asked, pending, len(operations))))
+        try:
+            self._runtime.write_many(operations, waited_ms)
+        except Exception as bug:
+            _log.exception("operations could not be run", operation=operation_type.name)
+            for index, result in enumerate(pending.results):
+                if result is None:
+                    pending.complete(index, operation_type.failure(bug))
+
+    def _place(self, key: SharePartitionKey, hash_of_group: int) -> tuple[SharePartitionKey, int]:
+        if not self.is_active:
+            raise NotAvailable(_NOT_ACTIVE)
+        place = key, log_partition(key, self._partition_count, hash_of_group)
+        if len(key.group_id) <= _CACHED_GROUP_ID_MAX:
+            if len(self._places) >= self._key_cache_size_max:
+                self._places.clear()
+            self._places[key] = place
+        return place

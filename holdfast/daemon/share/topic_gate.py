@@ -1,0 +1,113 @@
+"""Holds a request that names an unknown topic or partition until the cluster was asked about it; lets all others straight through."""
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from holdfast.api.results import StateRequest, StateResponse
+from holdfast.daemon.share.errors import ErrorCode
+from holdfast.daemon.topics.metadata_cache import MetadataImage
+from holdfast.kafka.metadata import RESERVED_IDS
+from holdfast.records.keys import SharePartitionKey
+
+Respond = Callable[[StateResponse], None]
+
+_NOT_FOUND_OUT = "It could not be found out in time whether the topic has this partition; try again."
+
+
+class TopicLookup(Protocol):
+    """What the gate asks of the cluster's metadata."""
+
+    @property
+    def image(self) -> MetadataImage | None:
+        """The newest image."""
+
+    def look_up(
+        self, topic_ids: Collection[bytes], caller: str, then: Callable[[Collection[bytes]], None], timeout_ms: int
+    ) -> None:
+        """Call back when a broker was asked about all of the ids, or in `timeout_ms`; with those that none was asked about."""
+
+
+class Service(Protocol):
+    """What the gate asks of the share service."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether calls are taken."""
+
+    def partition_for(self, key: SharePartitionKey) -> int:
+        """Return the log partition that holds `key`."""
+
+    def handle(self, api_key: int, request: StateRequest, respond: Respond, waited_ms: int = 0) -> None:
+        """Carry out a share-state call that has waited before."""
+
+
+class TopicGate:
+    """Stands before the share service; a topic made or enlarged a moment ago is found before a call for it is refused.
+
+    Unknown means that a broker said so. Where none was asked in time, the answer is one that is tried again.
+    """
+
+    def __init__(self, service: Service, write_timeout_ms: int, clock_ms: Callable[[], int]) -> None:
+        """Prepare.
+
+        Args:
+            service: stands behind.
+            write_timeout_ms: how long a call may take in all; half of it is left for the write itself.
+            clock_ms: monotonic.
+        """
+        self.metadata: TopicLookup | None = None  #: None while the node starts; then nothing is held
+        self.partition_for: Callable[[SharePartitionKey], int] = service.partition_for
+        self._service = service
+        self._timeout_ms = max(1, write_timeout_ms // 2)
+        self._clock_ms = clock_ms
+
+    def handle(self, api_key: int, request: StateRequest, respond: Respond, caller: str) -> None:
+        """Carry out a share-state call of the client at address `caller`, after a look-up where one is needed.
+
+        `respond` is called exactly once.
+        """
+        metadata = self.metadata
+        if metadata is not None and metadata.image is not None and self._service.is_active:
+            unknown = _find_unknown(request, metadata.image.topics)
+            if unknown:
+                then = partial(self._go_on, api_key, request, respond, self._clock_ms())
+                metadata.look_up(unknown, caller, then, self._timeout_ms)
+                return
+        self._service.handle(api_key, request, respond)
+
+    def _go_on(
+        self, api_key: int, request: StateRequest, respond: Respond, began_ms: int, not_asked: Collection[bytes]
+    ) -> None:
+        if not_asked:
+            respond = partial(_respond_in_doubt, respond, frozenset(not_asked))
+        self._service.handle(api_key, request, respond, self._clock_ms() - began_ms)
+
+
+def _find_unknown(request: StateRequest, partition_counts: Mapping[bytes, int]) -> dict[bytes, None]:
+    """Return the topics that are not known, or not known to have so many partitions, in the order of the request."""
+    unknown: dict[bytes, None] = {}
+    for topic_id, partitions in request.topics:
+        count = partition_counts.get(topic_id, 0)
+        for asked in partitions:
+            if asked.partition >= count:
+                if topic_id not in RESERVED_IDS:
+                    unknown[topic_id] = None
+                break
+    return unknown
+
+
+def _respond_in_doubt(respond: Respond, not_asked: frozenset[bytes], response: StateResponse) -> None:
+    """Answer so that the caller tries again where a topic is unknown only because no broker was asked about it."""
+    respond(
+        [
+            (topic_id, [(index, _in_doubt(result)) for index, result in results] if topic_id in not_asked else results)
+            for topic_id, results in response
+        ]
+    )
+
+
+def _in_doubt(result: Any) -> Any:  # noqa: ANN401 - the result of any of the five calls
+    if result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return result
+    return type(result)(ErrorCode.COORDINATOR_NOT_AVAILABLE, _NOT_FOUND_OUT)

@@ -1,0 +1,283 @@
+"""Follows the snapshot topic for the log partitions that load or serve on this node.
+
+A load first reads its partition of the topic to the end that it has then, and begins with the newest manifest that agrees.
+The topic is read as the log is, by a `Log` of its own, so a slow or silent broker of it holds nobody up but those who wait, and
+those wait no longer than `read_timeout_ms`.
+"""
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Final, NamedTuple, Protocol
+
+from holdfast.daemon.snapshots.metrics import SnapshotMetrics
+from holdfast.daemon.snapshots.restore import NoBase, Refusal, choose_base
+from holdfast.daemon.snapshots.verifier import SnapshotOwner, Tail
+from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
+from holdfast.runtime.log import LogRecord, ReadError
+from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.states import State
+from holdfast.runtime.settings import LogIdentity
+
+_RETRY_MS: Final = 30_000
+#: Why no snapshot is used is told at this level where it is no reason to worry.
+_LEVELS: Final = {Refusal.MISSING: "debug", Refusal.EMPTY: "info"}
+
+
+class SnapshotTopic(Protocol):
+    """What is asked of the `Log` of the snapshot topic."""
+
+    def has_partition(self, partition: int) -> bool:
+        """Tell whether the topic is known to have this partition."""
+
+    def start_reading(self, partition: int, instance: int) -> None:
+        """See `Log.start_reading`."""
+
+    def stop_reading(self, partition: int) -> None:
+        """See `Log.stop_reading`."""
+
+
+class Bounds(NamedTuple):
+    """How much is read, and how long."""
+
+    read_timeout_ms: int  #: how long a load waits for the snapshot topic
+    bytes_max: int  #: of all that is kept in memory
+    slice_ms: int  #: how long the event loop may be held
+
+
+class _Question(NamedTuple):
+    """A load that wants to know what to begin with."""
+
+    instance: int
+    log_start: int
+    deadline_ms: int
+
+
+class _Followed:
+    """One partition of the snapshot topic."""
+
+    __slots__ = ("entries", "instance", "is_at_end", "question", "tail")
+
+    def __init__(self, entries: SnapshotSet, instance: int) -> None:
+        self.entries = entries
+        self.instance = instance
+        self.is_at_end = False  #: the end it had when reading began is reached
+        self.question: _Question | None = None
+        self.tail = Tail()
+
+
+class SnapshotFollower:
+    """Answers loads (`runtime.partition.restore_point.BaseFinder`) from what it is told of the snapshot topic (`LogListener`)."""
+
+    def __init__(
+        self,
+        topic: SnapshotTopic,
+        bounds: Bounds,
+        metrics: SnapshotMetrics,
+        clock_ms: Callable[[], int],
+        continue_soon: Callable[[Callable[[], None]], None],
+        note: Callable[[str, str, dict[str, object]], None],
+        identity: Callable[[], LogIdentity],
+        answer: Callable[[int, int, Base | None], None],
+        partitions: Callable[[], Mapping[int, Partition]],
+        owner: SnapshotOwner,
+    ) -> None:
+        """Prepare; nothing is read before the first load.
+
+        Args:
+            topic: the snapshot topic.
+            bounds: of time and memory.
+            metrics: what is counted.
+            clock_ms: any clock that never goes back.
+            continue_soon: runs a task after what already waits on the event loop.
+            note: writes a log line (level, event, fields).
+            identity: tells which log the loads are of; it changes when the state topic is made again.
+            answer: is told (log partition, instance, base or None), as `CoordinatorRuntime.base_found` is.
+            partitions: gives the log partitions that this node holds, in any state.
+            owner: does what is due where they serve.
+        """
+        self._topic = topic
+        self._bounds = bounds
+        self._metrics = metrics
+        self._clock_ms = clock_ms
+        self._continue_soon = continue_soon
+        self._note = note
+        self._identity = identity
+        self._answer = answer
+        self._partitions = partitions
+        self._owner = owner
+        self._followed: dict[int, _Followed] = {}
+        self._too_large: set[int] = set()  #: not to be followed again
+        self._retry_at_ms = 0  #: when partitions that serve and are not followed are looked for
+        self._instances = 0
+
+    # ---- loads ask (BaseFinder) --------------------------------------------------------------------------------------
+
+    def find_base(self, partition: int, instance: int, log_start: int) -> None:
+        """See `BaseFinder.find_base`."""
+        question = _Question(instance, log_start, self._clock_ms() + self._bounds.read_timeout_ms)
+        followed = self._followed.get(partition)
+        if followed is not None and followed.entries.state_topic_id != self._identity().topic_id:
+            self.forget(partition)
+            followed = None
+        if followed is None:
+            if not self._topic.has_partition(partition):
+                self._continue_soon(
+                    lambda: self._refuse(partition, question, Refusal.MISSING, "there is no such topic")
+                )
+                return
+            followed = self._follow(partition)
+        followed.question = question
+        if followed.is_at_end:
+            self._choose(partition, followed, question)
+
+    def base_judged(self, partition: int, offset: int, refusal: str) -> None:
+        """See `BaseFinder.base_judged`."""
+        if refusal:
+            self._metrics.refusals[Refusal.REFUSED].value += 1
+        else:
+            self._metrics.fast_loads.value += 1
+
+    def forget(self, partition: int) -> None:
+        """Follow a partition no more, because nobody here loads or serves it."""
+        if self._followed.pop(partition, None) is not None:
+            self._topic.stop_reading(partition)
+
+    def tick(self, now_ms: int) -> None:
+        """Let no load wait too long, and let the owner of what serves here do its work."""
+        for partition, followed in list(self._followed.items()):
+            question = followed.question
+            if question is not None and now_ms >= question.deadline_ms:
+                followed.question = None
+                text = f"the snapshot topic could not be read within {self._bounds.read_timeout_ms} ms"
+                self._refuse(partition, question, Refusal.LATE, text)
+        if now_ms >= self._retry_at_ms:
+            self._retry_at_ms = now_ms + _RETRY_MS
+            self._follow_what_serves()
+        held = self._partitions()
+        at_end = [(index, each) for index, each in self._followed.items() if each.is_at_end and index in held]
+        if at_end:
+            first = now_ms % len(at_end)  # none of them is always the last
+            self._owner.tick((each.tail, each.entries, held[index]) for index, each in at_end[first:] + at_end[:first])
+
+    def _follow_what_serves(self) -> None:
+        """Follow partitions whose topic could not be read when they were loaded."""
+        for index, partition in self._partitions().items():
+            if partition.state is State.ACTIVE and index not in self._followed and index not in self._too_large:
+                self._follow(index)
+
+    # ---- the snapshot topic tells (LogListener) --------------------------------------------------------------------
+
+    def read_started(self, partition: int, instance: int, start_offset: int, end_offset: int) -> None:
+        """See `LogListener.read_started`."""
+
+    def records_read(self, partition: int, instance: int, records: list[LogRecord]) -> None:
+        """See `LogListener.records_read`."""
+        followed = self._told(partition, instance)
+        if followed is None:
+            return
+        entries, tail = followed.entries, followed.tail
+        for _, key, value, _ in records:
+            foreign_records = entries.foreign_records
+            about = entries.add(key, value)
+            if followed.is_at_end:
+                tail.met(about, value)
+            elif entries.foreign_records > foreign_records and key is not None and value is not None:
+                tail.foreign.append(key)
+        if sum(each.entries.size_bytes for each in self._followed.values()) > self._bounds.bytes_max:
+            text = f"more than {self._bounds.bytes_max} bytes would have to be kept in memory"
+            self._too_large.add(partition)
+            self._give_up(partition, followed, Refusal.TOO_LARGE, text)
+
+    def own_records_read(
+        self, partition: int, instance: int, base_offset: int, count: int, first_header: bytes
+    ) -> bool:
+        """See `LogListener.own_records_read`."""
+        return False
+
+    def position_reached(self, partition: int, instance: int, next_offset: int) -> None:
+        """See `LogListener.position_reached`."""
+
+    def caught_up(self, partition: int, instance: int, next_offset: int) -> None:
+        """See `LogListener.caught_up`."""
+        followed = self._told(partition, instance)
+        if followed is not None:
+            followed.is_at_end = followed.tail.is_due = True
+            if followed.question is not None:
+                self._choose(partition, followed, followed.question)
+
+    def read_failed(self, partition: int, instance: int, error: ReadError) -> None:
+        """See `LogListener.read_failed`."""
+        followed = self._told(partition, instance)
+        if followed is not None:
+            self._give_up(partition, followed, Refusal.UNREADABLE, error.text)
+
+    def append_failed(self, partition: int, header: bytes | None, text: str) -> None:
+        """Ignore it: nothing is appended by this `Log`."""
+
+    def producer_replaced(self, text: str) -> None:
+        """Ignore it: nothing is appended by this `Log`."""
+
+    def log_start_found(self, partition: int, instance: int, log_start_offset: int | None) -> None:
+        """Ignore it: nobody asks."""
+
+    def latest_offsets(self, round_number: int, offsets: dict[int, int | None]) -> None:
+        """Ignore it: nobody asks."""
+
+    def records_deleted(self, partition: int, log_start_offset: int | None, why: str) -> None:
+        """Ignore it: nobody deletes."""
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _follow(self, partition: int) -> _Followed:
+        self._instances += 1
+        entries = SnapshotSet(self._identity().topic_id, partition)
+        followed = self._followed[partition] = _Followed(entries, self._instances)
+        self._topic.start_reading(partition, self._instances)
+        return followed
+
+    def _told(self, partition: int, instance: int) -> _Followed | None:
+        followed = self._followed.get(partition)
+        return followed if followed is not None and followed.instance == instance else None
+
+    def _give_up(self, partition: int, followed: _Followed, refusal: Refusal, text: str) -> None:
+        self.forget(partition)
+        if followed.question is not None:
+            self._refuse(partition, followed.question, refusal, text)
+
+    def _choose(self, partition: int, followed: _Followed, question: _Question) -> None:
+        choice = choose_base(followed.entries, question.log_start, self._identity())
+
+        def go_on() -> None:
+            if followed.question is not question:
+                return  # answered meanwhile, or asked anew
+            try:
+                base = self._run_slice(choice)
+            except NoBase as none:
+                followed.question = None
+                self._refuse(partition, question, none.refusal, str(none))
+                return
+            if base is None:
+                self._continue_soon(go_on)
+                return
+            followed.question = None
+            self._answer(partition, question.instance, base)
+
+        self._continue_soon(go_on)
+
+    def _run_slice(self, choice: Generator[None, None, Base]) -> Base | None:
+        """Go on choosing until the time of this slice is up; returns the base if it is chosen."""
+        ends_ms = self._clock_ms() + self._bounds.slice_ms
+        try:
+            while True:
+                next(choice)
+                if self._clock_ms() >= ends_ms:
+                    return None
+        except StopIteration as end:
+            base: Base = end.value
+            return base
+
+    def _refuse(self, partition: int, question: _Question, refusal: Refusal, text: str) -> None:
+        self._metrics.refusals[refusal].value += 1
+        fields: dict[str, object] = {"partition": partition, "reason": refusal.value, "why": text}
+        self._note(_LEVELS.get(refusal, "warning"), "load reads the whole log", fields)
+        self._answer(partition, question.instance, None)

@@ -1,0 +1,60 @@
+"""What a node counts of the Spark job that runs under it."""
+
+from holdfast.compaction.progress import Progress
+from holdfast.compaction.report import BatchReport
+from holdfast.metrics.registry import Registry
+
+
+class JobMetrics:
+    """The instruments of the job."""
+
+    def __init__(self, registry: Registry) -> None:
+        counter, gauge = registry.counter, registry.gauge
+        self.running = gauge("snapshot-job-running", "1 while the job runs as a child of this node, else 0.")
+        self.restarts = counter(
+            "snapshot-job-restarts-total", "Times that the job ended by itself and was started again."
+        )
+        self._batch_time = registry.window("snapshot-job-batch-time", "Time of a batch, in ms.")
+        self._records = registry.meter("snapshot-job-records", "Records of the log that the job has read.")
+        self._bytes_in = counter("snapshot-job-bytes-in-total", "Bytes of their keys and values.")
+        self._bytes_out = counter(
+            "snapshot-job-bytes-out-total", "Bytes of keys and values that the job wrote to the snapshot topic."
+        )
+        self._ratio = gauge(
+            "snapshot-job-compaction-ratio", "Bytes read for each byte written, since the job was last started."
+        )
+        self._entries = counter("snapshot-job-entries-total", "Snapshots and deletions that the job wrote.")
+        self._manifests = counter("snapshot-job-manifests-total", "Manifests that the job wrote.")
+        self._history_rows = counter("snapshot-job-history-rows-total", "Rows that the job added to the history.")
+        self._keys = gauge("snapshot-job-share-partitions", "Share partitions with state, as the job knows them.")
+        self._waiting = gauge(
+            "snapshot-job-share-partitions-waiting",
+            "Those that wait for a snapshot, because the log was cut before it.",
+        )
+        self._cuts = counter(
+            "snapshot-job-cuts-total", "Times that the job found a log partition cut past it, and began it afresh."
+        )
+        self._stopped = gauge(
+            "snapshot-job-partitions-stopped", "Log partitions that the job cannot read on; a log line says why."
+        )
+        self._registry = registry
+
+    def take(self, report: BatchReport, progress: Progress) -> None:
+        """Take in the report of a batch, and the run to which it belongs."""
+        self._batch_time.record(report.duration_ms)
+        self._records.value += report.records
+        self._bytes_in.value += report.bytes_in
+        self._bytes_out.value += report.bytes_out
+        self._entries.value += report.entries
+        self._manifests.value += report.manifests
+        self._history_rows.value += report.history_rows
+        self._cuts.value += sum(partition.cut_at is not None for partition in report.partitions)
+        self._ratio.value = progress.compaction_ratio
+        self._keys.value = progress.keys
+        self._waiting.value = progress.waiting_count
+        self._stopped.value = len(progress.stopped)
+        for partition, behind in report.lag.items():
+            # Asked for each time: whoever stops serving a log partition removes all series about it.
+            self._registry.gauge(
+                "snapshot-job-lag", "Records of the log that the job has not folded yet.", partition=partition
+            ).value = behind

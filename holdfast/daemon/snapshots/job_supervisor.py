@@ -1,0 +1,176 @@
+"""The Spark job as a child process of a node: started, listened to, started again when it ends, and stopped with the node.
+
+The child's standard input carries the settings, one line, and stays open: when it ends, the node is gone, and so is the child.
+Its standard output carries a JSON object a line, a report of each batch; its standard error lines for people, ours and Spark's.
+All that the job does bears repetition, so it may be killed at any time.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import Process, SubprocessStreamProtocol
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from holdfast.compaction.child_lines import ChildLines
+from holdfast.compaction.progress import Progress, from_json
+from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.settings.sources import to_flags
+from holdfast.daemon.snapshots.job_metrics import JobMetrics
+
+_log = structlog.get_logger(__name__)
+
+COMMAND: Final = (sys.executable, "-m", "holdfast", "compact", "--supervised")
+
+#: A report has some hundred bytes for each log partition; a longer line is cut.
+_LINE_BYTES_MAX: Final = 16 * 1024 * 1024
+_CHUNK_BYTES: Final = 64 * 1024
+_LAST_WORDS: Final = 5
+#: How long what the child started, Java above all, may keep its pipes open when it has ended itself.
+_PIPES_TIMEOUT_S: Final = 10.0
+#: How long a killed child may take to be gone.
+_KILL_TIMEOUT_S: Final = 5.0
+_POLL_S: Final = 0.1
+
+
+class Supervisor:
+    """Runs the job for as long as it is started; which node does so is decided elsewhere."""
+
+    def __init__(self, settings: Settings, metrics: JobMetrics, command: Sequence[str] = COMMAND) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._command = command
+        self._process: Process | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_stopping = False
+
+    def start(self) -> None:
+        """Begin to run the job."""
+        assert self._task is None
+        self._is_stopping = False
+        self._task = asyncio.create_task(self._run(), name="holdfast-snapshot-job")
+
+    async def stop(self) -> None:
+        """Let the job finish its batch, and end it when that takes too long."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        process = self._process
+        self._is_stopping = True
+        if process is not None and process.returncode is None:
+            process.terminate()
+            await asyncio.wait([task], timeout=self._settings.snapshots.stop_timeout_ms / 1_000)
+            if process.returncode is None:
+                _log.warning("the snapshot job did not stop in time and is killed; it will repeat its last batch")
+        task.cancel()
+        await asyncio.wait([task])
+
+    async def _run(self) -> None:
+        snapshots = self._settings.snapshots
+        backoff_ms = snapshots.restart_backoff_ms
+        while True:
+            progress, last_words = Progress(), deque[str](maxlen=_LAST_WORDS)
+            try:
+                code = await self._run_once(progress, last_words)
+            except OSError as error:
+                code = None
+                last_words.append(str(error))
+            except Exception:  # a bug of ours ends this job, and not the ones that follow
+                code = None
+                progress = Progress()  # whatever came before a bug that may come back
+                _log.exception("the snapshot job could not be looked after")
+            if self._is_stopping:
+                return
+            if progress.totals.batches:
+                backoff_ms = snapshots.restart_backoff_ms
+            _log.error("the snapshot job ended", exit_code=code, last_words=list(last_words), again_in_ms=backoff_ms)
+            await asyncio.sleep(backoff_ms / 1_000)
+            backoff_ms = min(2 * backoff_ms, snapshots.restart_backoff_max_ms)
+            self._metrics.restarts.value += 1
+
+    async def _run_once(self, progress: Progress, last_words: deque[str]) -> int:
+        # A session of its own: neither Ctrl-C at the node's terminal nor its end by a signal to the group reaches the job.
+        loop = asyncio.get_running_loop()
+        transport, protocol = await loop.subprocess_exec(
+            lambda: SubprocessStreamProtocol(_CHUNK_BYTES, loop), *self._command, start_new_session=True
+        )
+        process = self._process = Process(transport, protocol, loop)
+        _log.info("the snapshot job starts", pid=process.pid, master=self._settings.snapshots.master)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._metrics.running.value = 1
+        try:
+            process.stdin.write(json.dumps(to_flags(self._settings)).encode() + b"\n")
+            async with asyncio.TaskGroup() as group:
+                readers = [
+                    group.create_task(self._take_reports(process.stdout, progress)),
+                    group.create_task(_forward(process.stderr, last_words)),
+                ]
+                code = await _exit_code(process)
+                _, unfinished = await asyncio.wait(readers, timeout=_PIPES_TIMEOUT_S)
+                if unfinished:
+                    _log.warning("what the snapshot job started has outlived it and is killed", pid=process.pid)
+                    await _kill(process)
+                    await asyncio.wait(readers, timeout=_KILL_TIMEOUT_S)
+                for reader in readers:
+                    reader.cancel()
+            return code
+        finally:
+            self._metrics.running.value = 0
+            try:
+                await _kill(process)
+            finally:
+                transport.close()  # what has left the child's group may hold its pipes for ever
+
+    async def _take_reports(self, stream: asyncio.StreamReader, progress: Progress) -> None:
+        async for line in _lines(stream):
+            try:
+                report = from_json(json.loads(line))
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                _log.warning("the snapshot job said what is no report", line=line[:300], why=repr(error))
+                continue
+            progress.take(report)
+            self._metrics.take(report, progress)
+
+
+async def _forward(stream: asyncio.StreamReader, last_words: deque[str]) -> None:
+    forward = ChildLines(_log.bind(source="snapshot job"))
+    async for line in _lines(stream):
+        last_words.append(line[:300])
+        forward(line)
+
+
+async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
+    """Yield the lines of a stream to its end; what exceeds the longest line is left out."""
+    rest = b""
+    while chunk := await stream.read(_CHUNK_BYTES):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.decode(errors="replace")
+        rest = rest[:_LINE_BYTES_MAX]
+    if rest:
+        yield rest.decode(errors="replace")
+
+
+async def _kill(process: Process) -> None:
+    """End a child and what it started; one that has ended already may have left some."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    if process.stdin is not None:
+        process.stdin.close()
+    async with asyncio.timeout(_KILL_TIMEOUT_S):
+        await _exit_code(process)
+
+
+async def _exit_code(process: Process) -> int:
+    """Wait for the end of a child itself; `Process.wait` also waits for whoever else holds its pipes."""
+    while (code := process.returncode) is None:  # noqa: ASYNC110 # no event tells of the exit alone
+        await asyncio.sleep(_POLL_S)
+    return code

@@ -1,0 +1,32 @@
+"""What a node counts of the snapshot topic."""
+
+from holdfast.daemon.snapshots.restore import Refusal
+from holdfast.metrics.registry import Registry
+
+
+class SnapshotMetrics:
+    """The instruments of fast loads and of the owner's look at the snapshot topic."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.fast_loads = registry.counter("fast-loads-total", "Loads that began with the snapshot topic.")
+        self.refusals = {
+            refusal: registry.counter(
+                "fast-loads-refused-total",
+                "Loads that read the whole log although a snapshot topic is set, by the reason.",
+                reason=refusal.value,
+            )
+            for refusal in Refusal
+        }
+        self.divergences = registry.counter(
+            "snapshot-divergences-total", "Snapshots that say something else than the state of their owner."
+        )
+        self.divergence_alarm = registry.gauge(
+            "snapshot-divergence-alarm", "1 since the first divergence that this process has seen, else 0."
+        )
+        self.manifests_verified = registry.counter(
+            "snapshot-manifests-verified-total", "Manifests that agreed with their entries when their owner looked."
+        )
+        self.manifests_disagreeing = registry.counter("snapshot-manifests-disagreeing-total", "Manifests that did not.")
+        self.removals = registry.counter(
+            "snapshot-removals-total", "Messages of the snapshot topic that an owner removed because nobody needs them."
+        )

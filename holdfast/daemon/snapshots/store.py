@@ -1,0 +1,130 @@
+"""The snapshot topic as a node has it: a log of its own, followed for the partitions that load or serve here."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+import structlog
+from confluent_kafka import KafkaException, Producer
+
+from holdfast.daemon.brokers.silence import IsLeftOut
+from holdfast.daemon.settings.logging import LibraryLines
+from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.snapshots.follower import Bounds, SnapshotFollower
+from holdfast.daemon.snapshots.metrics import SnapshotMetrics
+from holdfast.daemon.snapshots.verifier import Duties, RemovalRefused, SnapshotOwner
+from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.metrics.registry import Registry
+from holdfast.runtime.coordinator import CoordinatorRuntime
+from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
+from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.states import State
+from holdfast.runtime.settings import LogIdentity
+
+_log = structlog.get_logger(__name__)
+
+
+def _clock_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def _note(level: str, event: str, fields: dict[str, object]) -> None:
+    getattr(_log, level)(event, **fields)
+
+
+class Snapshots:
+    """Starts and stops the follower of the snapshot topic, and gives it its turns."""
+
+    def __init__(
+        self, settings: Settings, connection: ConnectionOptions, registry: Registry, is_left_out: IsLeftOut
+    ) -> None:
+        """Prepare; `start` connects. Needs a running event loop."""
+        log, snapshots = settings.log, settings.snapshots
+        self._runtime: CoordinatorRuntime | None = None
+        self._log = KafkaLog(
+            KafkaLogConfig(
+                topic=snapshots.topic,
+                connection=connection,
+                fetch_wait_ms=snapshots.fetch_wait_ms,
+                slice_records_max=log.read_batch_records_max,
+                fetch_bytes_max=log.fetch_bytes_max,
+                fetch_partition_bytes_max=log.fetch_partition_bytes_max,
+                request_timeout_ms=log.admin_timeout_ms,
+                leader_silence_max_ms=log.leader_silence_max_ms,
+                throttle_max_ms=log.throttle_max_ms,
+            ),
+            _clock_ms,
+        )
+        metrics = SnapshotMetrics(registry)
+        duties = Duties(self._remove, snapshots.removals_per_second_max, settings.load.slice_ms, _note)
+        self._topic = snapshots.topic
+        lines = LibraryLines(settings.logging.library_lines_per_minute_max, is_left_out=is_left_out)
+        self._clients = KafkaClients(settings.kafka.properties, lines)
+        self._producer: Producer | None = None  #: none before the first removal
+        self._loop = asyncio.get_running_loop()
+        self.follower = SnapshotFollower(
+            self._log,
+            Bounds(snapshots.read_timeout_ms, snapshots.read_bytes_max, settings.load.slice_ms),
+            metrics,
+            _clock_ms,
+            self._continue_soon,
+            _note,
+            self._identity,
+            self._answer,
+            self._partitions,
+            SnapshotOwner(duties, metrics, _clock_ms),
+        )
+
+    async def start(self, runtime: CoordinatorRuntime) -> None:
+        """Connect, and answer the loads of this runtime from now on.
+
+        Raises:
+            ConnectionFailed: no broker answered.
+        """
+        self._runtime = runtime
+        await self._log.start(self.follower)
+
+    async def stop(self, timeout_s: float) -> bool:
+        """Let go of the topic; returns whether that was done in time."""
+        if self._producer is not None:
+            self._producer.purge()  # what is not removed now is found again by the next owner
+        return await self._log.close(timeout_s)
+
+    def partition_changed(self, partition: Partition) -> None:
+        """Follow no more what is not to be loaded again."""
+        if partition.state is State.CLOSED:
+            self.follower.forget(partition.index)
+
+    def tick(self) -> None:
+        """Do what is due."""
+        self.follower.tick(_clock_ms())
+        if self._producer is not None:
+            self._producer.poll(0)
+
+    def _remove(self, partition: int, key: bytes) -> bool:
+        try:
+            if self._producer is None:
+                self._producer = self._clients.producer({"linger.ms": 100})
+            self._producer.produce(self._topic, None, key, partition)
+        except BufferError:
+            return False
+        except KafkaException as error:
+            raise RemovalRefused(str(error)) from error
+        return True
+
+    def _partitions(self) -> Mapping[int, Partition]:
+        assert self._runtime is not None
+        return self._runtime.partitions
+
+    def _continue_soon(self, task: Callable[[], None]) -> None:
+        self._loop.call_soon(task)
+
+    def _identity(self) -> LogIdentity:
+        assert self._runtime is not None
+        return self._runtime.config.log
+
+    def _answer(self, partition: int, instance: int, base: Base | None) -> None:
+        assert self._runtime is not None
+        self._runtime.base_found(partition, instance, base)

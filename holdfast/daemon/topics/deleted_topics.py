@@ -1,0 +1,116 @@
+"""When the state of a topic may go: only after its deletion was seen beyond doubt.
+
+Outside a broker, absence is no evidence: an ACL may be missing, the cluster may be the wrong one, a restore may be under way.
+So a topic counts as deleted only when its id was once seen, or its state stands in this cluster's log,
+and Metadata by id has answered UNKNOWN_TOPIC_ID in every refresh for the time of grace, from the cluster to which the log belongs.
+If that would take too large a share of all keys at once, nothing is removed before an admin agrees.
+
+Pure: time comes with the refreshes and as an argument.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from holdfast.daemon.settings.models import DeletedTopicSettings
+from holdfast.daemon.topics.metadata_cache import Refresh
+
+
+class CleanUp(NamedTuple):
+    """The state of these topics may be removed."""
+
+    topic_ids: frozenset[bytes]  #: not empty
+    key_count: int
+
+
+class CleanUpStopped(NamedTuple):
+    """The state of these topics would be removed, but they are too many to believe."""
+
+    topic_ids: frozenset[bytes]
+    key_count: int
+    total_count: int
+    text: str  #: the alarm, with the command that ends it
+
+
+class DeletedTopics:
+    """What is known of the disappearance of topics from one cluster."""
+
+    def __init__(self, settings: DeletedTopicSettings, cluster_id: str) -> None:
+        """Know nothing yet; `cluster_id` is the one that the log's checkpoints carry."""
+        self._settings = settings
+        self._cluster_id = cluster_id
+        #: ids that existed in this cluster once
+        self._seen: set[bytes] = set()
+        #: by id, since when every refresh that asked for it was answered UNKNOWN_TOPIC_ID; a subset of `_seen`
+        self._missing_since_ms: dict[bytes, int] = {}
+        #: ids whose state may go, and that no refresh has shown otherwise since; a subset of `_missing_since_ms`
+        self._gone: set[bytes] = set()
+        #: ids whose removal an admin has agreed to
+        self._accepted: set[bytes] = set()
+
+    def count_as_seen(self, topic_ids: Iterable[bytes]) -> None:
+        """Count topics of which the log holds state as seen, although nobody has asked for them yet.
+
+        No state is accepted for a topic that the cluster does not know, and the log's checkpoints name this cluster.
+        So a topic that was deleted while no node was up loses its state as any other, after the time of grace.
+        A log that an admin has accepted as it is may come from elsewhere: its topics must be seen first.
+        """
+        self._seen.update(topic_ids)
+
+    def observe(self, refresh: Refresh) -> None:
+        """Take in one refresh; one that says something else of a topic, or comes from another cluster, ends its absence."""
+        if refresh.cluster_id != self._cluster_id:
+            self._missing_since_ms.clear()
+            self._gone.clear()
+            return
+        self._seen |= refresh.existing_ids
+        for topic_id in refresh.existing_ids | refresh.unclear_ids:
+            self._missing_since_ms.pop(topic_id, None)
+            self._gone.discard(topic_id)
+        for topic_id in refresh.unknown_ids & self._seen:
+            self._missing_since_ms.setdefault(topic_id, refresh.at_ms)
+
+    def decide(self, key_counts: Mapping[bytes, int], now_ms: int) -> CleanUp | CleanUpStopped | None:
+        """Say which state may be removed now; None where there is nothing to do.
+
+        Args:
+            key_counts: the number of live keys by topic id, of all topics of which this node holds state;
+                what was known of other topics is forgotten.
+            now_ms: on the clock of `Refresh.at_ms`.
+        """
+        self._forget_all_but(key_counts)
+        gone = frozenset(
+            topic_id
+            for topic_id, since_ms in self._missing_since_ms.items()
+            if now_ms - since_ms >= self._settings.deleted_topic_grace_ms
+        )
+        if not gone:
+            return None
+        key_count = sum(key_counts[topic_id] for topic_id in gone)
+        total_count = sum(key_counts.values())
+        unaccepted_count = sum(key_counts[topic_id] for topic_id in gone - self._accepted)
+        if unaccepted_count <= self._settings.deleted_topic_max_share * total_count:
+            self._gone |= gone
+            return CleanUp(gone, key_count)
+        text = (
+            f"{unaccepted_count} of {total_count} share partitions belong to {len(gone - self._accepted)} topics that cluster "
+            f"{self._cluster_id} does not know any more, a larger share than deleted_topic_max_share allows "
+            f"({self._settings.deleted_topic_max_share}); if they were really deleted, "
+            "`holdfast topics accept-deleted --reason …` lets their state go"
+        )
+        return CleanUpStopped(gone, key_count, total_count, text)
+
+    def still_gone(self, topic_ids: frozenset[bytes]) -> frozenset[bytes]:
+        """Return those of which the rest of the state may go as well: no refresh said anything else since that was decided."""
+        return topic_ids & self._gone
+
+    def accept(self, topic_ids: frozenset[bytes]) -> None:
+        """Let the state of these topics go, however large their share; they must still be missing when it does."""
+        self._accepted |= topic_ids & self._missing_since_ms.keys()
+
+    def _forget_all_but(self, key_counts: Mapping[bytes, int]) -> None:
+        self._seen.intersection_update(key_counts)
+        for topic_id in self._missing_since_ms.keys() - key_counts.keys():
+            del self._missing_since_ms[topic_id]
+        self._gone.intersection_update(key_counts)
+        # One that came back was not deleted, whatever the admin thought: a later absence is a new question.
+        self._accepted.intersection_update(self._missing_since_ms)

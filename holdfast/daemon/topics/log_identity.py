@@ -1,0 +1,209 @@
+"""Is the topic ours, and every log partition of this log? That is asked of all of them before the first one serves.
+
+The number of partitions decides in which log partition a share partition lives. Where partitions were added, those that
+are new are empty: nothing in them says that the state is elsewhere, and only the others know. So each log partition is
+read to its first checkpoint, and where one names another log, none is served.
+A topic in which no record says that it is ours belongs to another program, and is not read any further.
+"""
+
+from collections.abc import Iterable
+from threading import Event
+from time import monotonic
+from typing import Final, NamedTuple
+
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartition
+
+from holdfast.daemon.brokers.silence import named
+from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError
+from holdfast.kafka.librdkafka import DAMAGE, KafkaClients
+from holdfast.kafka.messages import header_of
+from holdfast.records.checkpoint import Checkpoint
+from holdfast.records.errors import RecordError
+from holdfast.records.header import HEADER_NAME
+from holdfast.runtime.log import LogRecord
+from holdfast.runtime.partition.log_check import identity_of, show
+from holdfast.runtime.partition.ownership import Ownership, Verdict
+from holdfast.runtime.settings import LogIdentity
+
+_POLL_S: Final = 0.2
+#: A first checkpoint lies in the first batch; what else a fetch would bring is not needed.
+_FETCH_BYTES: Final = 65_536
+#: No line names more log partitions than that.
+_NAMED_MAX: Final = 8
+
+
+class Beginning:
+    """What the first records of one log partition say; give them in offset order until `is_known`."""
+
+    def __init__(self, partition: int, identity: LogIdentity) -> None:
+        self.partition = partition
+        self.is_known = False
+        self.is_empty = True
+        self.has_header: bool | None = None  #: whether the first record has our header; None: none was read
+        self.other: Checkpoint | None = None  #: the first checkpoint of another log, unless an admin accepted it
+        self.is_accepted = False  #: an admin accepted what stands there
+        self.why_unread = "no broker has answered"
+        self._identity = identity
+        self._ownership = Ownership()
+
+    def read(self, record: LogRecord) -> None:
+        """Take the next record."""
+        if self.has_header is None:
+            self.has_header = record.header is not None
+        self.is_empty = False
+        try:
+            verdict = self._ownership.judge(record)
+        except RecordError:
+            return  # the load names the record that cannot be read
+        checkpoint = self._ownership.winner
+        if verdict is not Verdict.RIVAL or checkpoint is None:
+            return
+        if identity_of(checkpoint) != self._identity:
+            self.other = self.other or checkpoint
+        elif checkpoint.reason is not None or checkpoint.accepted_reason is not None:
+            self.other, self.is_accepted, self.is_known = None, True, True
+        elif self.other is None:
+            self.is_known = True
+
+
+def find_foreign(beginnings: Iterable[Beginning]) -> int | None:
+    """Return a log partition that another program writes, if none of them says that the topic is ours.
+
+    One such log partition among others of ours is no matter of the topic: its load raises an alarm that an admin can clear.
+    """
+    found = None
+    for beginning in beginnings:
+        if beginning.has_header or (beginning.has_header is None and not beginning.is_known):
+            return None
+        if beginning.has_header is False and found is None:
+            found = beginning.partition
+    return found
+
+
+def refuse_foreign_topic(topic: str, beginnings: Iterable[Beginning]) -> None:
+    """Refuse a topic of another program.
+
+    Raises:
+        StateTopicError: none of its log partitions begins with a record of ours, and one with a record of another program.
+    """
+    foreign = find_foreign(beginnings)
+    if foreign is not None:
+        raise StateTopicError(
+            f"Another program writes topic {topic}: its records have no `{HEADER_NAME}` header, as in partition "
+            f"{foreign}; name a topic of our own with state_topic."
+        )
+
+
+class LogProblem(NamedTuple):
+    """Why no log partition is served."""
+
+    text: str
+    #: Whether an admin can accept the log as it is, one log partition after another.
+    is_acceptable: bool
+
+
+def find_problem(topic: str, identity: LogIdentity, beginnings: Iterable[Beginning]) -> LogProblem | None:
+    """Return what the beginnings of all log partitions say against serving any of them."""
+    known = list(beginnings)
+    others = {beginning.partition: beginning.other for beginning in known if beginning.other is not None}
+    counts = {partition: other for partition, other in others.items() if other.partition_count != len(known)}
+    if counts:
+        count = next(iter(counts.values())).partition_count
+        return LogProblem(
+            f"{_name(counts)} of topic {topic} was written for {count} partitions, and the topic has {len(known)}: partitions "
+            f"were added, or a log of another size was copied here. Share partitions would be looked for in log "
+            f"partitions that do not hold their state, so none is served, and nothing can be accepted. Make a topic with "
+            f"{count} partitions, copy the log to it, each partition to the one of the same number, and name it in state_topic",
+            is_acceptable=False,
+        )
+    way_out = (
+        "Restore the topic as it was, or, if every log partition holds what it should, `holdfast partitions accept P "
+        "--reason …` for each of them goes on with what is there"
+    )
+    if others:
+        partition, other = next(iter(others.items()))
+        field, mine, its = next(
+            (field, mine, its)
+            for field, mine, its in zip(LogIdentity._fields, identity, identity_of(other), strict=True)
+            if mine != its
+        )
+        return LogProblem(
+            f"{_name(others)} of topic {topic} was written for another log: the first checkpoint of log partition {partition} "
+            f"names {field} {show(its)} where this log has {show(mine)}. No log partition is served before all of them "
+            f"are of one log. {way_out}",
+            is_acceptable=True,
+        )
+    empty = [beginning.partition for beginning in known if beginning.is_empty]
+    if empty and any(beginning.is_accepted for beginning in known):
+        return LogProblem(
+            f"{_name(empty)} of topic {topic} is empty, and others hold a log that an admin accepted, so it may lack what "
+            f"was to be restored there. No log partition is served before that is clear. {way_out}",
+            is_acceptable=True,
+        )
+    return None
+
+
+def read_beginnings(
+    clients: KafkaClients, topic: StateTopic, identity: LogIdentity, timeout_ms: int, stop: Event | None = None
+) -> list[Beginning]:
+    """Read each log partition to its first checkpoint or its end, all of them at once; blocks.
+
+    Where a log partition begins with the checkpoint of another log, it is read on to one by which an admin accepted it.
+    A topic of another program is read no further than that is clear. Another log may be long, so `stop` ends the reading.
+
+    Returns:
+        What is known of each log partition, by number; `is_known` is false of those that told nothing for `timeout_ms`.
+    """
+    consumer = clients.consumer(
+        "holdfast-first-look",
+        {
+            "enable.partition.eof": True,
+            "isolation.level": "read_uncommitted",
+            "auto.offset.reset": "earliest",
+            "check.crcs": True,
+            "fetch.message.max.bytes": _FETCH_BYTES,
+            "queued.min.messages": 1,
+            "fetch.queue.backoff.ms": 10,  # else a log partition with more records to read pauses for a second
+            "fetch.wait.max.ms": 100,  # an empty log partition answers at its end
+        },
+    )
+    beginnings = [Beginning(partition, identity) for partition in range(topic.partition_count)]
+    deadline = monotonic() + timeout_ms / 1_000
+    try:
+        consumer.assign(
+            [TopicPartition(topic.name, partition, OFFSET_BEGINNING) for partition in range(len(beginnings))]
+        )
+        while monotonic() < deadline and not all(beginning.is_known for beginning in beginnings):
+            if find_foreign(beginnings) is not None or (stop is not None and stop.is_set()):
+                break
+            for message in consumer.consume(topic.partition_count, timeout=_POLL_S):
+                place = message.partition()
+                if place is None or not 0 <= place < len(beginnings) or beginnings[place].is_known:
+                    continue
+                if _read(beginnings[place], message):
+                    deadline = monotonic() + timeout_ms / 1_000
+                if beginnings[place].is_known:
+                    consumer.pause([TopicPartition(topic.name, place)])
+    finally:
+        consumer.close()
+    return beginnings
+
+
+def _read(beginning: Beginning, message: Message) -> bool:
+    """Take what the client tells of a log partition; returns whether it came forward."""
+    error, offset = message.error(), message.offset()
+    if error is None:
+        assert offset is not None
+        beginning.read(LogRecord(offset, message.key(), message.value(), header_of(message)))
+    elif error.code() == KafkaError._PARTITION_EOF:
+        beginning.is_known = True
+    elif error.code() in DAMAGE:
+        beginning.is_known, beginning.is_empty = True, False
+    else:
+        beginning.why_unread = error.str()
+        return False
+    return True
+
+
+def _name(partitions: Iterable[int]) -> str:
+    return f"log partition {named(partitions, _NAMED_MAX)}"

@@ -1,0 +1,249 @@
+"""The state topic: made when it is missing, and checked at every start and every hour.
+
+A setting that would lose state is refused, with the command that mends it; one that weakens the log is a warning.
+All functions but `ensure_state_topic` block while Kafka answers; run them in a thread.
+"""
+
+from asyncio import to_thread
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource  # the stubs of `admin` re-export none of these
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.admin._topic import TopicDescription
+from confluent_kafka.cimpl import NewTopic
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from holdfast.daemon.settings.log_models import LogSettings
+from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.messages import topic_id_bytes
+from holdfast.kafka.metadata import MetadataClient
+
+#: What a state topic is made with, beside the settings of an admin.
+FIXED_CONFIG: Final = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "compression.type": "producer",
+    "message.timestamp.type": "LogAppendTime",
+    "unclean.leader.election.enable": "false",
+}
+
+#: What goes wrong otherwise; a topic with another value is refused.
+_SAFETY: Final = {
+    "cleanup.policy": "compaction would drop all but the newest update of a share partition",
+    "retention.ms": "state older than that would be deleted",
+    "retention.bytes": "state would be deleted when the topic grows",
+    "unclean.leader.election.enable": "a leader without the newest records would lose committed state",
+}
+_ADVICE: Final = {
+    "compression.type": "brokers would compress batches again",
+    "message.timestamp.type": "times in the log would be those of this node's clock",
+}
+
+
+class StateTopic(NamedTuple):
+    """The state topic as it is."""
+
+    name: str
+    topic_id: bytes
+    partition_count: int
+    replication_factor: int
+    max_message_bytes: int
+
+
+class Finding(NamedTuple):
+    """Something about the state topic that an admin should mend."""
+
+    problem: str  #: one sentence without its full stop
+    command: str  #: what mends it; empty where no single command does
+    is_fatal: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.problem}; mend it with: {self.command}" if self.command else f"{self.problem}."
+
+
+class StateTopicError(Exception):
+    """The state topic cannot be used; the text says why and what mends it."""
+
+
+class TopicMissing(StateTopicError):
+    """There is no such topic."""
+
+
+class NotKnownYet(StateTopicError):
+    """The topic was made, but some broker does not know it yet."""
+
+
+def make_state_topic(admin: AdminClient, settings: LogSettings) -> None:
+    """Make the state topic; that it exists already is no error.
+
+    Raises:
+        StateTopicError: Kafka refused.
+    """
+    topic = NewTopic(
+        settings.state_topic,
+        num_partitions=settings.state_topic_num_partitions,
+        replication_factor=settings.state_topic_replication_factor,
+        config={
+            **FIXED_CONFIG,
+            "min.insync.replicas": str(settings.state_topic_min_isr),
+            "segment.bytes": str(settings.state_topic_segment_bytes),
+        },
+    )
+    timeout_s = settings.admin_timeout_ms / 1_000
+    future = admin.create_topics([topic], operation_timeout=timeout_s, request_timeout=timeout_s)[settings.state_topic]
+    try:
+        future.result()
+    except KafkaException as error:
+        cause: KafkaError = error.args[0]
+        if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            return
+        if cause.code() == KafkaError.INVALID_REPLICATION_FACTOR:
+            raise StateTopicError(
+                _too_few_brokers(len(admin.list_topics(timeout=timeout_s).brokers), settings)
+            ) from None
+        raise StateTopicError(f"The state topic {settings.state_topic} cannot be made: {cause.str()}.") from None
+
+
+def _too_few_brokers(broker_count: int, settings: LogSettings) -> str:
+    lowered = {
+        "share.coordinator.state.topic.replication.factor": settings.state_topic_replication_factor,
+        "share.coordinator.state.topic.min.isr": settings.state_topic_min_isr,
+    }
+    flags = " ".join(f"--set {name}={broker_count}" for name, value in lowered.items() if value > broker_count)
+    copies = (
+        f"The state topic {settings.state_topic} cannot be made with {settings.state_topic_replication_factor} copies"
+    )
+    if not flags:
+        return f"{copies}: the cluster knows {broker_count} brokers, and fewer of them are up; start the others"
+    return (
+        f"{copies} on a cluster of {broker_count} broker{'s' if broker_count > 1 else ''}; "
+        f"add brokers, or lower what they cannot hold: {flags}"
+    )
+
+
+def describe_topic(admin: AdminClient, name: str, timeout_ms: int) -> tuple[StateTopic, Mapping[str, str]]:
+    """Return a topic as the cluster describes it, with its configuration, broker defaults included.
+
+    Raises:
+        TopicMissing: it does not exist.
+        ConnectionFailed: no broker would describe it, which says nothing about it.
+    """
+    timeout_s = timeout_ms / 1_000
+    try:
+        described: TopicDescription = admin.describe_topics(TopicCollection([name]), request_timeout=timeout_s)[
+            name
+        ].result()
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        entries = admin.describe_configs([resource], request_timeout=timeout_s)[resource].result()
+    except KafkaException as error:
+        cause: KafkaError = error.args[0]
+        if cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise TopicMissing(f"There is no topic {name}.") from None
+        raise ConnectionFailed(f"the topic {name} cannot be described: {cause.str()}") from None
+    config = {key: entry.value for key, entry in entries.items()}
+    topic = StateTopic(
+        name=name,
+        topic_id=topic_id_bytes(described.topic_id),
+        partition_count=len(described.partitions),
+        replication_factor=min((len(partition.replicas) for partition in described.partitions), default=0),
+        max_message_bytes=int(config["max.message.bytes"]),
+    )
+    return topic, config
+
+
+def command_to_alter(bootstrap_servers: str, topic: str, key: str, value: object) -> str:
+    """Return the command that changes a setting of a topic."""
+    return (
+        f"kafka-configs.sh --bootstrap-server {bootstrap_servers} --alter --entity-type topics "
+        f"--entity-name {topic} --add-config {key}={value}"
+    )
+
+
+def find_problems(
+    topic: StateTopic, config: Mapping[str, str], settings: LogSettings, bootstrap_servers: str
+) -> Iterator[Finding]:
+    """Compare the topic as it is with what the log needs (fatal) and with what the settings say (warnings)."""
+
+    def alter(key: str, value: object) -> str:
+        return command_to_alter(bootstrap_servers, topic.name, key, value)
+
+    for rules, is_fatal in ((_SAFETY, True), (_ADVICE, False)):
+        for key, consequence in rules.items():
+            if config[key] != FIXED_CONFIG[key]:
+                problem = f"topic {topic.name} has {key}={config[key]}: {consequence}"
+                yield Finding(problem, alter(key, FIXED_CONFIG[key]), is_fatal)
+    min_isr = int(config["min.insync.replicas"])
+    if topic.replication_factor == 1:
+        yield Finding(
+            f"topic {topic.name} has one copy only: the state is gone with the disk that holds it; give it three "
+            "with kafka-reassign-partitions.sh",
+            "",
+        )
+    elif min_isr == 1:
+        problem = f"topic {topic.name} has min.insync.replicas=1: an acknowledged record may exist once only"
+        yield Finding(problem, alter("min.insync.replicas", 2))
+    elif min_isr > topic.replication_factor:
+        problem = f"topic {topic.name} has min.insync.replicas={min_isr} and {topic.replication_factor} copies: no write would count"
+        yield Finding(problem, alter("min.insync.replicas", topic.replication_factor), is_fatal=True)
+    if int(config["segment.bytes"]) != settings.state_topic_segment_bytes:
+        problem = (
+            f"topic {topic.name} has segment.bytes={config['segment.bytes']} where the setting is "
+            f"{settings.state_topic_segment_bytes}: pruning frees whole segments only"
+        )
+        yield Finding(problem, alter("segment.bytes", settings.state_topic_segment_bytes))
+    if topic.partition_count != settings.state_topic_num_partitions:
+        yield Finding(
+            f"topic {topic.name} has {topic.partition_count} partitions where the setting is "
+            f"{settings.state_topic_num_partitions}; if it was made so, set share.coordinator.state.topic.num.partitions "
+            f"to {topic.partition_count}; if partitions were added since, the node serves none of them",
+            "",
+        )
+
+
+def check_state_topic(
+    admin: AdminClient, settings: LogSettings, bootstrap_servers: str
+) -> tuple[StateTopic, tuple[Finding, ...]]:
+    """Describe the topic and return it with its warnings.
+
+    Raises:
+        TopicMissing: it does not exist.
+        StateTopicError: it would lose state; names every fatal finding.
+        ConnectionFailed: no broker would describe it.
+    """
+    topic, config = describe_topic(admin, settings.state_topic, settings.admin_timeout_ms)
+    findings = tuple(find_problems(topic, config, settings, bootstrap_servers))
+    if fatal := [finding for finding in findings if finding.is_fatal]:
+        raise StateTopicError("\n".join(map(str, fatal)))
+    return topic, findings
+
+
+async def ensure_state_topic(
+    admin: AdminClient, metadata: MetadataClient, settings: LogSettings, bootstrap_servers: str
+) -> tuple[StateTopic, tuple[Finding, ...]]:
+    """Return the checked topic with its warnings; a missing one is made, and waited for until every broker knows it.
+
+    Raises:
+        StateTopicError: it cannot be made, would lose state, or did not become known in time.
+        ConnectionFailed: no broker would describe it.
+    """
+    try:
+        return await to_thread(check_state_topic, admin, settings, bootstrap_servers)
+    except TopicMissing:
+        await to_thread(make_state_topic, admin, settings)
+    attempts = AsyncRetrying(
+        stop=stop_after_delay(settings.state_topic_create_timeout_ms / 1_000),
+        wait=wait_random_exponential(multiplier=0.05, max=1),
+        retry=retry_if_exception_type((TopicMissing, NotKnownYet, ConnectionFailed)),
+        reraise=True,
+    )
+    async for attempt in attempts:
+        with attempt:
+            topic, findings = await to_thread(check_state_topic, admin, settings, bootstrap_servers)
+            if not await metadata.is_known_everywhere(topic.topic_id, topic.partition_count):
+                raise NotKnownYet(f"The state topic {topic.name} was made, but not every broker knows it yet.")
+            return topic, findings
+    raise AssertionError("the last attempt returns or raises")

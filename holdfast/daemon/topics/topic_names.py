@@ -1,0 +1,152 @@
+"""Topics by name, for the people and tools that know no ids.
+
+Kafka is asked first, because a name says nothing about a topic that was deleted and recreated.
+Only where Kafka cannot be reached, or is silent for too long, the answer is what it said before, and says so.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple, Protocol
+
+from holdfast.daemon.settings.models import MetadataSettings
+from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.metadata import Topic, is_topic_name
+
+#: What an entry takes beside its name: the id, the topic and its place in the table.
+_ENTRY_BYTES: Final = 400
+
+
+class NotATopicName(Exception):
+    """Kafka allows no topic of this name."""
+
+
+class TooManyNames(Exception):
+    """Too many other names wait for Kafka's answer."""
+
+
+class Resolved(NamedTuple):
+    """What is known of a name."""
+
+    topic: Topic | None  #: None: Kafka knows no topic of this name
+    age_ms: int  #: 0: Kafka said so now
+    problem: str  #: why Kafka could not be asked; empty when it was
+
+
+class _Answer(NamedTuple):
+    topic: Topic | None
+    problem: str  #: why there is no answer; empty when there is one
+
+
+class NameSource(Protocol):
+    """Who is asked: `MetadataClient`, or a fake."""
+
+    async def ask_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
+        """Ask for topics by name, leaving out missing ones; raises ConnectionFailed."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+class TopicNames:
+    """Look-ups by name: one question at a time, shared by all who wait for it."""
+
+    def __init__(
+        self, source: NameSource, settings: MetadataSettings, now_ms: Callable[[], int], *, timeout_ms: int
+    ) -> None:
+        """Prepare; nothing is asked before the first look-up.
+
+        Args:
+            source: who is asked; a connection of its own, so that no look-up of an admin disturbs another question.
+            settings: bounds.
+            now_ms: monotonic.
+            timeout_ms: how long a look-up waits for Kafka's answer, before what Kafka said earlier serves.
+        """
+        self._source = source
+        self._timeout_ms = timeout_ms
+        self._settings = settings
+        self._now_ms = now_ms
+        #: by name: the topic and when Kafka said so, the longest ago first
+        self._known: dict[str, tuple[Topic, int]] = {}
+        self._known_bytes = 0
+        #: by name: the answers that callers wait for
+        self._waiting: dict[str, asyncio.Future[_Answer]] = {}
+        self._asking: asyncio.Task[None] | None = None
+
+    async def resolve(self, name: str) -> Resolved:
+        """Return the topic of this name.
+
+        Raises:
+            NotATopicName: there can be none.
+            TooManyNames: `topic_names_waiting_max` others are being looked up.
+            ConnectionFailed: Kafka gives no answer within the timeout, and has not spoken of this name before.
+        """
+        if not is_topic_name(name):
+            raise NotATopicName
+        answer = self._waiting.get(name)
+        if answer is None:
+            if len(self._waiting) >= self._settings.topic_names_waiting_max:
+                raise TooManyNames
+            answer = self._waiting[name] = asyncio.get_running_loop().create_future()
+            if self._asking is None:
+                self._asking = asyncio.create_task(self._ask_waiting(), name="holdfast-topic-names")
+        # The question goes on without this caller: its answer serves those who come later.
+        await asyncio.wait([answer], timeout=self._timeout_ms / 1_000)
+        if answer.done():
+            topic, problem = answer.result()
+        else:
+            topic, problem = None, f"no broker answered within {self._timeout_ms} ms"
+        if not problem:
+            return Resolved(topic, 0, "")
+        known = self._recall(name)
+        if known is None:
+            raise ConnectionFailed(problem)
+        topic, asked_ms = known
+        return Resolved(topic, max(1, self._now_ms() - asked_ms), problem)
+
+    async def close(self) -> None:
+        """Ask no more; look-ups in flight fail."""
+        if self._asking is not None:
+            self._asking.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._asking
+        self._source.close()
+
+    async def _ask_waiting(self) -> None:
+        problem = "the look-up was given up"  # by the end of the node, or by a bug
+        try:
+            while self._waiting:
+                asked = list(self._waiting)[: self._settings.metadata_topics_per_request_max]
+                found = await self._source.ask_names(asked)
+                for name in asked:
+                    self._answer(name, found.get(name))
+        except ConnectionFailed as failure:
+            problem = str(failure)
+        finally:
+            self._asking = None
+            waiting, self._waiting = self._waiting, {}
+            for answer in waiting.values():
+                answer.set_result(_Answer(None, problem))
+
+    def _answer(self, name: str, topic: Topic | None) -> None:
+        self._forget(name)
+        if topic is not None:
+            self._remember(name, topic)
+        self._waiting.pop(name).set_result(_Answer(topic, ""))
+
+    def _remember(self, name: str, topic: Topic) -> None:
+        self._known[name] = topic, self._now_ms()
+        self._known_bytes += _ENTRY_BYTES + len(name)
+        while self._known_bytes > self._settings.topic_names_bytes_max:
+            self._forget(next(iter(self._known)))
+
+    def _forget(self, name: str) -> None:
+        if self._known.pop(name, None) is not None:
+            self._known_bytes -= _ENTRY_BYTES + len(name)
+
+    def _recall(self, name: str) -> tuple[Topic, int] | None:
+        known = self._known.get(name)
+        if known is not None and self._now_ms() - known[1] > self._settings.topic_name_max_age_ms:
+            self._forget(name)
+            return None
+        return known

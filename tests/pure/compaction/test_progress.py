@@ -1,0 +1,72 @@
+"""What the batches of a run come to together, and their reports as JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from holdfast.compaction.progress import Progress, from_json, to_json
+from holdfast.daemon.snapshots.job_metrics import JobMetrics
+from holdfast.metrics.registry import Registry
+from tests.pure.compaction.reports import batch, partition
+
+
+def test_a_report_goes_through_json_and_back() -> None:
+    report = batch(partition(3), partition(4, cut_at=7, stopped_reason="a record", stopped_offset=9), lag={3: 1, 4: 0})
+    assert from_json(json.loads(json.dumps(to_json(report)))) == report
+
+
+@pytest.mark.parametrize("change", [{"unknown": 1}, {"partitions": [{"log_partition": 1}]}])
+def test_a_report_of_another_version_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(TypeError):
+        from_json(to_json(batch()) | change)
+
+
+def test_a_run_is_the_sum_of_its_batches_and_the_last_of_each_partition() -> None:
+    progress = Progress()
+    assert (progress.records_per_second, progress.compaction_ratio, progress.keys) == (0, 0, 0)
+    progress.take(batch(partition(0, live_count=5), partition(1, live_count=7, waiting_count=2)))
+    progress.take(batch(partition(1, live_count=6, waiting_count=1), bytes_out=0, records=50))
+    assert progress.totals.batches == 2
+    assert progress.totals.records == 150
+    assert progress.keys == 11
+    assert progress.waiting_count == 1
+    assert progress.records_per_second == 100
+    assert progress.compaction_ratio == 10
+    assert progress.stopped == []
+    progress.take(batch(partition(0, stopped_reason="version 9", stopped_offset=3)))
+    assert [found.log_partition for found in progress.stopped] == [0]
+
+
+def test_a_topic_made_again_has_none_of_the_keys_of_the_former() -> None:
+    progress = Progress()
+    progress.take(batch(partition(0, live_count=5)))
+    progress.take(batch(partition(1, live_count=7), state_topic_id="another"))
+    assert progress.keys == 7
+
+
+def test_metrics_follow_the_reports_and_survive_a_partition_that_is_given_up() -> None:
+    registry = Registry(lambda: 0)
+    metrics, progress = JobMetrics(registry), Progress()
+    for report in (
+        batch(partition(0, cut_at=4), lag={0: 5, 1: 6}),
+        batch(partition(1, stopped_reason="version 9", stopped_offset=3), lag={1: 2}),
+    ):
+        progress.take(report)
+        metrics.take(report, progress)
+        registry.remove(partition=0)
+    told = registry.snapshot()
+    assert told["snapshot-job-records-total"] == 200
+    assert told["snapshot-job-bytes-in-total"] == 20_000
+    assert told["snapshot-job-bytes-out-total"] == 4_000
+    assert told["snapshot-job-compaction-ratio"] == 5
+    assert told["snapshot-job-entries-total"] == 36
+    assert told["snapshot-job-manifests-total"] == 2
+    assert told["snapshot-job-history-rows-total"] == 198
+    assert told["snapshot-job-share-partitions"] == 40
+    assert told["snapshot-job-cuts-total"] == 1
+    assert told["snapshot-job-partitions-stopped"] == 1
+    assert told["snapshot-job-batch-time-avg"] == 500
+    assert told["snapshot-job-lag{partition=1}"] == 2
+    assert "snapshot-job-lag{partition=0}" not in told

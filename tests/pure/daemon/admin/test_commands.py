@@ -1,0 +1,289 @@
+"""What an admin can ask of a node, and what is refused with the next step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from holdfast.daemon.admin.commands import AdminCommands
+from holdfast.daemon.maintenance import Upkeep
+from holdfast.daemon.server.admin import AdminError
+from holdfast.daemon.settings.models import MetadataSettings
+from holdfast.daemon.share.errors import ErrorCode
+from holdfast.daemon.topics.topic_names import TopicNames
+from holdfast.kafka.connection import ConnectionFailed, ConnectionOptions
+from holdfast.kafka.metadata import Topic
+from holdfast.kafka.topic_ends import Ends, TopicEnds, TopicEndSource
+from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
+from holdfast.records.keys import SharePartitionKey, format_topic_id
+from holdfast.runtime.build import BUILD
+from holdfast.runtime.memory_log import MemoryTopic
+from holdfast.runtime.partition.states import State
+from tests.pure.daemon.partitions.shards_world import ShardsWorld
+from tests.pure.daemon.share.shard_world import TOPIC
+
+KEY = SharePartitionKey("group", TOPIC, 0)
+
+
+class World(ShardsWorld):
+    """A node's shards, and its admin commands."""
+
+    def __init__(self, topic: MemoryTopic, node_id: int = 1, **flags: object) -> None:
+        super().__init__(topic, node_id, when_superseded="wait", **flags)
+        self.commands = AdminCommands(
+            self, self.shards, Upkeep(self.settings, self.shards, self.metrics, self.registry)
+        )
+
+    def status(self) -> dict[str, Any]:
+        return {"node_id": self.settings.node_id}
+
+    def ask(self, command: str, **arguments: object) -> Any:
+        told = self.commands.table()[command](arguments)
+        self.settle()
+        return told
+
+    def refusal(self, command: str, **arguments: object) -> str:
+        with pytest.raises(AdminError) as refused:
+            self.ask(command, **arguments)
+        return str(refused.value)
+
+    def accepted_because(self, index: int) -> list[str | None]:
+        """Return the reasons in the checkpoints of a log partition."""
+        records = self.topic.partitions[index].records
+        return [decode_checkpoint(record.value or b"").reason for record in records if record.key == CHECKPOINT_KEY]
+
+
+async def serving(partition_count: int = 1) -> World:
+    world = World(MemoryTopic(partition_count))
+    await world.serve()
+    return world
+
+
+# ---- what it tells ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_node_tells_what_it_is_and_what_it_holds() -> None:
+    world = await serving(3)
+    assert world.ask("status") == {"version": "0.1.0", "build": BUILD, "node_id": 1}
+    assert world.ask("settings")["node_id"] == 1
+    assert world.ask("metrics")["num-partitions{state=active}"] == 3
+    assert [row["state"] for row in world.ask("partitions")] == ["active"] * 3
+
+
+def test_a_node_that_starts_tells_that_it_holds_nothing() -> None:
+    world = World(MemoryTopic(3))
+    assert world.ask("partitions") == []
+    assert world.refusal("partitions-take", partition=0) == "This node holds no log partition 0; it holds none yet."
+
+
+# ---- take ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_static_node_takes_back_what_another_took_over() -> None:
+    world = await serving()
+    world.initialize(0, KEY)
+    other = World(world.topic, node_id=2)
+    await other.serve()
+    world.settle()
+    assert (world.partition(0).state, other.partition(0).state) == (State.CLOSED, State.ACTIVE)
+    before = {"state": "closed", "owner": "2", "owner_epoch": 2, "failure": world.partition(0).failure}
+    after = {"state": "active", "owner": "1", "owner_epoch": 3, "failure": None}
+    told = world.ask("decision-preview", decision="partitions-take", partition=0)
+    assert told == {"before": before, "after": after, "data_lost": []}
+    assert world.partition(0).state is State.CLOSED
+    assert world.ask("partitions-take", partition=0) == "log partition 0 is being taken"
+    other.settle()
+    [row] = world.ask("partitions")
+    assert {name: row[name] for name in after} == after
+    assert (world.partition(0).state, other.partition(0).state) == (State.ACTIVE, State.CLOSED)
+    assert (world.partition(0).ownership.epoch, world.keys()) == (3, {KEY})
+
+
+async def test_what_a_node_has_it_need_not_take() -> None:
+    world = await serving()
+    refusal = "This node has log partition 0 already: it is active."
+    assert world.refusal("partitions-take", partition=0) == refusal
+
+
+@pytest.mark.parametrize("partition", [3, -1, None, "0", 0.0, True])
+async def test_a_partition_that_is_not_held_is_named_with_those_that_are(partition: object) -> None:
+    world = await serving(3)
+    refusal = f"This node holds no log partition {partition!r}; it holds 0 to 2."
+    assert world.refusal("partitions-take", partition=partition) == refusal
+    assert world.refusal("partitions-accept", partition=partition, reason="so") == refusal
+
+
+# ---- accept ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_log_that_was_cut_by_hand_serves_again_when_it_is_accepted_and_the_reason_stands_in_it() -> None:
+    before = await serving()
+    before.initialize(0, KEY)
+    await before.shards.stop(1_000)
+    before.topic.cut(0, 1)
+    world = World(before.topic, node_id=2)
+    await world.serve()
+    [row] = world.ask("partitions")
+    assert (row["state"], row["is_alarmed"]) == ("failed", True)
+    assert "`holdfast partitions accept 0 --reason …`" in row["failure"]
+    told = world.ask("decision-preview", decision="partitions-accept", partition=0, reason="cut by mistake")
+    assert (told["before"]["state"], told["after"]["state"]) == ("failed", "active")
+    assert told["data_lost"] == ["what the log of partition 0 has lost stays lost"]
+    assert world.partition(0).state is State.FAILED
+    told = world.ask("partitions-accept", partition=0, reason="cut by mistake")
+    assert told == "log partition 0 goes on with the log as it is"
+    assert world.partition(0).state is State.ACTIVE
+    assert world.accepted_because(0) == [None, "cut by mistake"]
+    successor = World(world.topic, node_id=3)
+    await successor.serve()
+    assert successor.partition(0).state is State.ACTIVE, "the reason counts for every later load"
+
+
+async def test_nothing_is_accepted_where_nothing_is_wrong() -> None:
+    world = await serving()
+    refusal = "Log partition 0 is active and raised no alarm; there is nothing to accept."
+    assert world.refusal("partitions-accept", partition=0, reason="so") == refusal
+    await World(world.topic, node_id=2).serve()
+    world.settle()
+    refusal = world.refusal("partitions-accept", partition=0, reason="so")
+    assert refusal.startswith(
+        "Log partition 0 is closed (node 2 at node-2.example:9492 took it with owner epoch 2 at offset 1) and raised no"
+    )
+
+
+@pytest.mark.parametrize("reason", [None, "", "  ", 7, "x" * 1_001, "a lone \ud83d surrogate"])
+async def test_whoever_accepts_says_why(reason: object) -> None:
+    world = await serving()
+    world.runtime.partitions[0].fail(RuntimeError("a bug"), world.now_ms)
+    assert world.refusal("partitions-accept", partition=0, reason=reason).startswith("A `reason` is needed")
+    assert world.refusal("topics-accept-deleted", reason=reason).startswith("A `reason` is needed")
+
+
+async def test_a_preview_of_a_decision_refuses_what_the_decision_refuses() -> None:
+    world = await serving()
+    for decision, arguments in (
+        ("partitions-take", {"partition": 0}),
+        ("partitions-accept", {"partition": 0, "reason": "so"}),
+        ("topics-accept-deleted", {"reason": "so"}),
+        ("readers-drop", {"group": "audit", "reason": "so"}),
+    ):
+        refusal = world.refusal(decision, **arguments)
+        assert world.refusal("decision-preview", decision=decision, **arguments) == refusal
+    assert "one of partitions-take" in world.refusal("decision-preview", decision="status")
+
+
+async def test_no_deleted_topics_are_accepted_where_none_wait() -> None:
+    world = await serving()
+    with capture_logs() as lines:
+        refusal = world.refusal("topics-accept-deleted", reason="so")
+    assert refusal == "No clean-up of deleted topics waits for an admin."
+    assert lines == []
+
+
+# ---- resolve ---------------------------------------------------------------------------------------------------------
+
+
+class Kafka:
+    """Resolves one name while it can be reached."""
+
+    def __init__(self) -> None:
+        self.is_down = False
+
+    async def ask_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
+        if self.is_down:
+            raise ConnectionFailed("127.0.0.1:9092 cannot be reached")
+        return {name: Topic(TOPIC, name, 8, True) for name in names if name == "orders"}
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+async def resolve(world: World, name: object) -> Any:
+    return await world.commands.table()["resolve-topic"]({"name": name})  # type: ignore[misc]
+
+
+async def test_a_topics_name_is_resolved_by_the_cluster() -> None:
+    world = await serving()
+    with pytest.raises(AdminError, match="This node is starting; try again"):
+        await resolve(world, "orders")
+    world.commands.topic_names = TopicNames(Kafka(), MetadataSettings(), lambda: 0, timeout_ms=60_000)
+    told = await resolve(world, "orders")
+    assert told == {"name": "orders", "topic_id": "AAECAwQFBgcICQoLDA0ODw", "partitions": 8}
+    with pytest.raises(AdminError, match="The cluster knows no topic 'other'"):
+        await resolve(world, "other")
+
+
+@pytest.mark.parametrize("name", ["\ud800", "x" * 40_000, "", "a\nb"])
+async def test_what_is_no_topics_name_is_one_clear_sentence(name: str) -> None:
+    world = await serving()
+    world.commands.topic_names = TopicNames(Kafka(), MetadataSettings(), lambda: 0, timeout_ms=60_000)
+    with pytest.raises(AdminError, match="That is no topic's name: Kafka takes 1 to 249 letters") as refused:
+        await resolve(world, name)
+    assert len(str(refused.value)) < 200
+
+
+async def test_in_an_outage_a_name_known_from_before_serves_and_another_says_that_kafka_cannot_be_reached() -> None:
+    world, kafka = await serving(), Kafka()
+    world.commands.topic_names = TopicNames(kafka, MetadataSettings(), lambda: 7_000, timeout_ms=60_000)
+    await resolve(world, "orders")
+    kafka.is_down = True
+    told = await resolve(world, "orders")
+    assert told["topic_id"] == "AAECAwQFBgcICQoLDA0ODw"
+    assert told["warning"].startswith(
+        "Kafka cannot be reached (127.0.0.1:9092 cannot be reached); it resolved orders 0 s"
+    )
+    with pytest.raises(AdminError, match=r"Kafka cannot be reached .* or give the topic's id\.") as refused:
+        await resolve(world, "payments")
+    assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+# ---- ends of topics --------------------------------------------------------------------------------------------------
+
+
+async def topic_ends(world: World, topics: object) -> Any:
+    return await world.commands.table()["topic-ends"]({"topics": topics})  # type: ignore[misc]
+
+
+async def test_where_topics_begin_and_end_is_told_by_topic_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = await serving()
+    with pytest.raises(AdminError, match="a node that has started"):
+        await topic_ends(world, {format_topic_id(TOPIC): [0]})
+    source = TopicEndSource(ConnectionOptions(bootstrap=(("a", 9092),)), world.settings.metadata)
+    world.commands.topic_ends = source
+
+    async def look_up(wanted: Mapping[bytes, list[int]]) -> dict[bytes, TopicEnds]:
+        assert wanted == {TOPIC: [0, 9]}
+        return {TOPIC: TopicEnds("orders", {0: Ends(5, 100), 9: Ends(-1, -1, "the topic has no partition 9")})}
+
+    monkeypatch.setattr(source, "look_up", look_up)
+    assert await topic_ends(world, {format_topic_id(TOPIC): [0, 9]}) == {
+        format_topic_id(TOPIC): {
+            "name": "orders",
+            "partitions": {
+                "0": {"first_offset": 5, "end_offset": 100, "problem": None},
+                "9": {"first_offset": -1, "end_offset": -1, "problem": "the topic has no partition 9"},
+            },
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("topics", "why"),
+    [
+        (None, "topic-ends needs `topics`"),
+        ({}, "topic-ends needs `topics`"),
+        ({"orders": [0]}, "22 characters of base64url"),
+        ({format_topic_id(TOPIC): 0}, "are not a list of whole numbers"),
+        ({format_topic_id(TOPIC): [True]}, "are not a list of whole numbers"),
+        ({format_topic_id(TOPIC): [1 << 31]}, "are not a list of whole numbers"),
+        ({format_topic_id(TOPIC): list(range(10_001))}, "topic_ends_partitions_max allows 10000"),
+    ],
+)
+async def test_a_question_for_the_ends_of_topics_that_says_nothing_is_refused(topics: object, why: str) -> None:
+    world = await serving()
+    world.commands.topic_ends = TopicEndSource(ConnectionOptions(bootstrap=(("a", 9092),)), world.settings.metadata)
+    with pytest.raises(AdminError, match=why):
+        await topic_ends(world, topics)

@@ -1,0 +1,162 @@
+"""The watch over brokers: whom it asks, and that any answer on any connection counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from holdfast.daemon.brokers.watch import BrokerWatch
+from holdfast.kafka.connection import BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.metrics.registry import Registry
+from tests.pure.kafka.metadata_answers import metadata
+
+SILENCE_MAX_MS = 500
+
+
+class World:
+    """Two brokers, each of which leads one log partition, answers or is frozen, or is gone."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.options = ConnectionOptions(bootstrap=(("bootstrap", 9092),))
+        self.registry = Registry(lambda: 0)
+        self.frozen: set[str] = set()
+        self.gone: set[str] = set()
+        self.leaders = {0: (1, 1), 1: (2, 1)}
+        self.asked: list[str] = []
+        self.recoveries = 0
+        self.fails_to_recover = False
+        monkeypatch.setattr(BrokerConnection, "open", self._open)
+        self.watch = BrokerWatch(
+            self.options,
+            "topic",
+            2,
+            silence_max_ms=SILENCE_MAX_MS,
+            timeout_ms=60_000,
+            registry=self.registry,
+            answered_again=self._answered_again,
+        )
+
+    def _answered_again(self) -> None:
+        self.recoveries += 1
+        if self.fails_to_recover:
+            raise RuntimeError("a bug")
+
+    def hear(self, host: str) -> None:
+        """Let an answer come on some other connection of this process."""
+        self.options.answers.by_address[(host, 9092)] = asyncio.get_running_loop().time()
+
+    async def _open(self, address: tuple[str, int], options: ConnectionOptions, timeout_ms: int) -> Connection:
+        if address[0] in self.gone:
+            raise ConnectionFailed(f"{address[0]} cannot be reached")
+        return Connection(self, address[0])
+
+
+class Connection:
+    """Stands in for `BrokerConnection`."""
+
+    def __init__(self, world: World, host: str) -> None:
+        self.is_open = True
+        self._world = world
+        self._host = host
+
+    async def exchange(self, api_key: int, version: int, body: bytes, *, is_flexible: bool) -> bytes:
+        self._world.asked.append(self._host)
+        await passes(lambda: self._host not in self._world.frozen)
+        self._world.hear(self._host)
+        return metadata(self._world.leaders)
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+@asynccontextmanager
+async def watched(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    world = World(monkeypatch)
+    world.watch.start()
+    try:
+        await passes(lambda: len(world.registry.snapshot()) == 2)
+        yield world
+    finally:
+        await world.watch.stop()
+    await passes(lambda: not [task for task in asyncio.all_tasks() if task.get_name().startswith("holdfast-")])
+
+
+def quiet_ms(world: World, broker: int) -> float:
+    return world.registry.snapshot()[f"broker-silence-ms{{broker={broker}}}"]
+
+
+async def passes(condition: Callable[[], object]) -> None:
+    """Wait until a condition holds, long enough for any machine."""
+    ends_s = asyncio.get_running_loop().time() + 60
+    while not condition():
+        assert asyncio.get_running_loop().time() < ends_s
+        await asyncio.sleep(0.005)
+
+
+async def test_brokers_that_nobody_else_asks_are_asked_and_stay_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with watched(monkeypatch) as world:
+        await passes(lambda: world.asked.count("host-1") >= 5 and world.asked.count("host-2") >= 5)
+        assert world.watch.problem == ""
+
+
+@pytest.mark.parametrize("sort", ["frozen", "gone"])
+async def test_a_broker_that_is_frozen_or_gone_becomes_a_problem_and_ceases_to_be_one(
+    monkeypatch: pytest.MonkeyPatch, sort: str
+) -> None:
+    async with watched(monkeypatch) as world:
+        getattr(world, sort).add("host-2")
+        await passes(lambda: world.watch.problem)
+        assert world.watch.problem.startswith("broker 2 did not answer for ")
+        assert world.watch.problem.endswith("and leads log partition 1")
+        assert quiet_ms(world, 2) > SILENCE_MAX_MS
+        assert world.recoveries == 0
+        getattr(world, sort).clear()
+        await passes(lambda: world.recoveries)
+        assert world.watch.problem == ""
+
+
+async def test_all_brokers_that_are_frozen_are_no_broker_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with watched(monkeypatch) as world:
+        world.frozen |= {"host-1", "host-2", "bootstrap"}
+        await passes(lambda: world.watch.problem.startswith("no broker answers, for "))
+        world.frozen.clear()
+        await passes(lambda: not world.watch.problem)
+
+
+async def test_an_answer_on_any_other_connection_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with watched(monkeypatch) as world:
+        world.gone |= {"host-1", "host-2", "bootstrap"}
+        await passes(lambda: world.watch.problem)
+        world.hear("host-1")
+        world.hear("host-2")
+        await passes(lambda: not world.watch.problem)
+
+
+async def test_leaders_that_moved_are_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with watched(monkeypatch) as world:
+        world.gone.add("host-2")
+        world.leaders = {0: (1, 1), 1: (1, 2)}
+        await passes(lambda: set(world.registry.snapshot()) == {"broker-silence-ms{broker=1}"})
+        assert world.watch.problem == ""
+
+
+async def test_addresses_of_the_past_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with watched(monkeypatch) as world:
+        world.hear("of the past")
+        await passes(
+            lambda: {host for host, _ in world.options.answers.by_address} == {"host-1", "host-2", "bootstrap"}
+        )
+
+
+async def test_a_bug_in_one_look_is_not_the_last_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with watched(monkeypatch) as world:
+        world.fails_to_recover = True
+        for _ in range(2):
+            world.frozen.add("host-2")
+            await passes(lambda: world.watch.problem)
+            world.frozen.clear()
+            await passes(lambda: not world.watch.problem)
+        assert world.recoveries == 2

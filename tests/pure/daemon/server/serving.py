@@ -1,0 +1,193 @@
+"""A node's wire side without a node: a share service whose answers a test decides, a cluster view, a running server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+from holdfast.api import share_state
+from holdfast.api.results import (
+    DeleteResult,
+    InitializeResult,
+    PartitionResult,
+    ReadResult,
+    StateRequest,
+    StateResponse,
+    SummaryResult,
+    WritePartition,
+    WriteResult,
+)
+from holdfast.daemon.server.admin import Admin, AdminCommand
+from holdfast.daemon.server.api_table import APIS, ApiHandler
+from holdfast.daemon.server.cluster_view import Node
+from holdfast.daemon.server.listener import Server
+from holdfast.daemon.server.protocol import Handler, Peers
+from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.kafka.protocol import frames
+from holdfast.records.batches import StateBatch
+from holdfast.records.keys import SharePartitionKey, log_partition
+from holdfast.runtime.errors import NotAvailable
+
+TOPIC_ID = bytes(range(16))
+RESULTS: Mapping[int, Callable[[], PartitionResult]] = {
+    share_state.INITIALIZE: InitializeResult,
+    share_state.READ: ReadResult,
+    share_state.WRITE: WriteResult,
+    share_state.DELETE: DeleteResult,
+    share_state.SUMMARY: SummaryResult,
+}
+
+
+@dataclass
+class Topic:
+    name: str = "__holdfast_share_state"
+    topic_id: bytes = bytes(range(16, 32))
+    partition_count: int = 3
+
+
+@dataclass
+class FakeCluster:
+    """Node N of `nodes` owns the log partitions that are N modulo their number."""
+
+    cluster_id: str | None = "cluster"
+    nodes: list[Node] = field(default_factory=lambda: [Node(1, "127.0.0.1", 9492)])
+    state_topic: Topic | None = field(default_factory=Topic)
+
+    def owner(self, partition: int) -> Node | None:
+        return self.nodes[partition % len(self.nodes)] if self.nodes else None
+
+
+class FakeService:
+    """Answers at once with success, or with what `answer` says; or never, when `is_holding`, until `release`."""
+
+    def __init__(self, partition_count: int = 3) -> None:
+        self.partition_count = partition_count
+        self.requests: list[tuple[int, StateRequest]] = []
+        self.is_holding = False
+        self.held: list[Callable[[], None]] = []
+        self.answer: Callable[[int, SharePartitionKey, Any], PartitionResult] | None = None
+
+    def handle(
+        self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None], caller: str
+    ) -> None:
+        self.requests.append((api_key, StateRequest(request.group_id, request.topics)))
+        response: StateResponse = []
+        for topic_id, partitions in request.topics:
+            results = []
+            for asked in partitions:
+                key = SharePartitionKey(request.group_id, topic_id, asked.partition)
+                result = self.answer(api_key, key, asked) if self.answer else RESULTS[api_key]()
+                results.append((asked.partition, result))
+            response.append((topic_id, results))
+        if self.is_holding:
+            self.held.append(lambda: respond(response))
+        else:
+            respond(response)
+
+    def release(self, index: int = 0) -> None:
+        self.held.pop(index)()
+
+    def partition_for(self, key: SharePartitionKey) -> int:
+        if not self.partition_count:
+            raise NotAvailable("this node does not serve share state now")
+        return log_partition(key, self.partition_count)
+
+
+class Reports(list[tuple[str, str, str]]):
+    def __call__(self, kind: str, peer: str, text: str) -> None:
+        self.append((kind, peer, text))
+
+    @property
+    def kinds(self) -> list[str]:
+        return [kind for kind, _, _ in self]
+
+
+class CountingTransport(asyncio.Transport):
+    """Takes what is written to it."""
+
+    def __init__(self, host: str = "10.0.0.1") -> None:
+        super().__init__({"peername": (host, 5)})
+        self.written: list[bytes] = []
+        self.is_reading_paused = False
+        self.is_closed = False
+        self.unsent_bytes = 0
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent_bytes
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written.append(bytes(data))
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.high = high
+
+    def pause_reading(self) -> None:
+        assert not self.is_reading_paused
+        self.is_reading_paused = True
+
+    def resume_reading(self) -> None:
+        assert self.is_reading_paused
+        self.is_reading_paused = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    abort = close
+
+
+@dataclass
+class Served:
+    server: Server
+    service: FakeService
+    cluster: FakeCluster
+    reports: Reports
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server.port}"
+
+
+@asynccontextmanager
+async def serve(
+    limits: LimitSettings | None = None,
+    commands: Mapping[str, AdminCommand] | None = None,
+    handler: Handler | None = None,
+    clock: Callable[[], float] = monotonic,
+) -> AsyncIterator[Served]:
+    """Run a server on loopback, whose only node is itself."""
+    service, cluster, reports, admin = FakeService(), FakeCluster(), Reports(), Admin(commands or {})
+    handler = handler or ApiHandler(service, cluster, admin)
+    server = Server(Peers(handler, APIS, limits or LimitSettings(), reports, clock))
+    await server.start("127.0.0.1", 0)
+    cluster.nodes = [Node(1, "127.0.0.1", server.port)]
+    try:
+        yield Served(server, service, cluster, reports)
+    finally:
+        for peer in list(server.peers._open):
+            if isinstance(peer._transport, CountingTransport):
+                peer.connection_lost(None)
+        await server.drain(deadline_ms=10_000)
+        await admin.close()
+
+
+def write_body(partition: int = 0, batches: int = 1) -> bytes:
+    asked = WritePartition(partition, 1, 1, -1, -1, tuple(StateBatch(n, n, 0, 1) for n in range(batches)))
+    return share_state.encode_request(share_state.WRITE, 1, StateRequest("group", [(TOPIC_ID, [asked])]))
+
+
+def write_frame(correlation_id: int, partition: int = 0) -> bytes:
+    return frames.encode_request(share_state.WRITE, 1, correlation_id, b"test", write_body(partition))
+
+
+async def read_answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """Return the correlation id and the body of the next answer, whose header has tags."""
+    frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+    correlation_id, offset = frames.read_response_header(frame, has_tags=True)
+    return correlation_id, frame[offset:]

@@ -1,0 +1,94 @@
+"""How many connections there may be, and from where; who gives a place to a new one."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.daemon.server.admission import Admission, is_loopback
+from holdfast.daemon.server.api_table import APIS
+from holdfast.daemon.server.protocol import Peer, Peers
+from holdfast.daemon.settings.listener_models import LimitSettings
+from tests.pure.daemon.server.serving import CountingTransport, Reports, write_frame
+
+LIMITS = LimitSettings(connections_max=10, connections_per_address_max=6, connections_reserved=2)
+
+
+def fill(admission: Admission, host: str, count: int) -> None:
+    for _ in range(count):
+        assert admission.refusal(host) is None
+        admission.enter(host)
+
+
+def test_one_address_has_only_its_share() -> None:
+    admission = Admission(LIMITS)
+    fill(admission, "10.0.0.1", 6)
+    assert "connections_per_address_max" in str(admission.refusal("10.0.0.1"))
+    assert admission.where_to_make_room("10.0.0.1") == "10.0.0.1"
+    assert admission.refusal("10.0.0.2") is None
+    admission.leave("10.0.0.1")
+    assert admission.refusal("10.0.0.1") is None
+
+
+def test_the_last_places_are_for_loopback() -> None:
+    admission = Admission(LIMITS)
+    fill(admission, "10.0.0.1", 5)
+    fill(admission, "10.0.0.2", 3)
+    assert "connections_reserved" in str(admission.refusal("10.0.0.3"))
+    assert admission.where_to_make_room("10.0.0.3") == "10.0.0.1"
+    fill(admission, "127.0.0.1", 2)
+    assert "connections_max" in str(admission.refusal("127.0.0.1"))
+    assert admission.where_to_make_room("127.0.0.1") == "10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("127.1.2.3", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("fe80::1%eth0", False),
+        ("10.0.0.1", False),
+        ("unknown", False),
+    ],
+)
+def test_loopback_is_known_in_all_its_forms(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
+
+
+def connect(peers: Peers, host: str) -> tuple[Peer, CountingTransport]:
+    transport = CountingTransport(host)
+    peer = Peer(peers)
+    peer.connection_made(transport)
+    return peer, transport
+
+
+async def test_a_new_connection_takes_the_place_of_the_one_that_is_silent_for_longest() -> None:
+    now_s = [0.0]
+    reports = Reports()
+    peers = Peers(lambda request, respond: respond(b""), {}, LIMITS, reports, lambda: now_s[0])
+    opened = []
+    for number in range(6):
+        now_s[0] = number / 10
+        opened.append(connect(peers, "10.0.0.1"))
+    now_s[0] = 0.9
+    _, early = connect(peers, "10.0.0.1")
+    assert early.is_closed  # nobody is silent for so long yet
+    now_s[0] = 1.15
+    _, late = connect(peers, "10.0.0.1")
+    assert not late.is_closed
+    assert [transport.is_closed for _, transport in opened] == [True, False, False, False, False, False]
+    assert len(peers) == 6
+    assert reports.kinds == ["too many connections", "too many connections"]
+
+
+async def test_who_waits_for_an_answer_gives_no_place() -> None:
+    now_s = [0.0]
+    limits = LimitSettings(connections_max=1, connections_per_address_max=1, connections_reserved=0)
+    peers = Peers(lambda request, respond: None, APIS, limits, Reports(), lambda: now_s[0])
+    busy, transport = connect(peers, "10.0.0.1")
+    busy.data_received(write_frame(1))
+    now_s[0] = 100.0
+    _, late = connect(peers, "10.0.0.1")
+    assert late.is_closed
+    assert not transport.is_closed

@@ -1,0 +1,185 @@
+"""Who is worked for next, on a clock that the work itself moves."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.daemon.server.turns import Turns
+
+MS = 0.001
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Client:
+    """Has some steps to do, each of which takes a time."""
+
+    def __init__(self, name: str, clock: Clock, diary: list[str], steps: int = 0, step_ms: float = 1.0) -> None:
+        self.name, self.clock, self.diary, self.steps, self.step_ms = name, clock, diary, steps, step_ms
+        self.is_waiting = False
+        self.heavy_until_s = 0.0
+        self.used_s = 0.0
+
+    def work(self, ends_s: float) -> bool:
+        while self.steps:
+            self.steps -= 1
+            self.clock.now_s += self.step_ms * MS
+            self.diary.append(self.name)
+            if self.clock.now_s >= ends_s:
+                break
+        return self.steps > 0
+
+
+async def until_done(turns: Turns) -> int:
+    """Let the loop run until nobody waits; returns how many turns of the loop that took."""
+    count = 0
+    while turns.waiting:
+        await asyncio.sleep(0)
+        count += 1
+    return count
+
+
+async def test_work_begins_in_the_turn_of_the_loop_in_which_it_arrives_while_nobody_waits() -> None:
+    clock, diary = Clock(), list[str]()
+    turns = Turns(5, clock)
+    for name in "abc":
+        turns.offer(Client(name, clock, diary, steps=1), clock())
+    assert diary == ["a", "b", "c"]
+    assert not turns.waiting
+
+
+async def test_after_a_slice_of_work_the_next_one_waits_for_the_loop() -> None:
+    clock, diary = Clock(), list[str]()
+    turns = Turns(5, clock)
+    for name in "abcdefgh":
+        turns.offer(Client(name, clock, diary, steps=1), clock())
+    assert diary == ["a", "b", "c", "d", "e"]
+    assert await until_done(turns) == 1
+    assert "".join(diary) == "abcdefgh"
+
+
+async def test_time_without_work_makes_room_for_work_at_once() -> None:
+    clock, diary = Clock(), list[str]()
+    turns = Turns(5, clock)
+    turns.offer(Client("a", clock, diary, steps=5), clock())
+    clock.now_s += 1 * MS
+    turns.offer(Client("b", clock, diary, steps=1), clock())
+    assert "".join(diary) == "aaaaab"
+
+
+async def test_one_that_asks_without_end_gives_way_to_the_loop_after_each_slice() -> None:
+    clock, diary = Clock(), list[str]()
+    turns = Turns(5, clock)
+    turns.offer(Client("a", clock, diary, steps=50), clock())
+    assert diary == ["a"] * 5
+    assert await until_done(turns) == 9
+
+
+async def test_a_short_request_is_not_behind_long_ones() -> None:
+    clock, diary = Clock(), list[str]()
+    turns = Turns(5, clock)
+    for number in range(50):
+        turns.offer(Client(str(number), clock, diary, steps=100), clock())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    before = len(diary)
+    short = Client("short", clock, diary, steps=1)
+    turns.offer(short, clock())
+    await asyncio.sleep(0)
+    assert diary[before] == "short"
+
+
+async def test_clients_have_the_same_time_however_long_their_steps_are() -> None:
+    clock, diary = Clock(), list[str]()
+    turns = Turns(5, clock)
+    turns.offer(Client("long", clock, diary, steps=100, step_ms=4), clock())
+    turns.offer(Client("short", clock, diary, steps=400, step_ms=1), clock())
+    for _ in range(40):
+        await asyncio.sleep(0)
+    assert abs(diary.count("long") * 4 - diary.count("short")) <= 10
+
+
+async def test_who_was_silent_for_long_has_no_more_than_a_turn_in_advance() -> None:
+    clock, diary = Clock(), list[str]()
+    turns = Turns(5, clock)
+    turns.offer(Client("old", clock, diary, steps=1_000), clock())
+    for _ in range(50):
+        await asyncio.sleep(0)
+    turns.offer(Client("new", clock, diary, steps=1_000), clock())
+    begin = len(diary)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert diary[begin:].count("old") >= 20
+
+
+async def test_a_crowd_that_comes_at_once_is_no_more_than_a_turn_or_two_each_before_one_that_was_there() -> None:
+    clock, diary = Clock(), list[str]()
+    turns = Turns(5, clock)
+    healthy = Client("a", clock, diary, steps=400)
+    turns.offer(healthy, clock())
+    await until_done(turns)
+    diary.clear()
+    for _ in range(50):
+        turns.wait(Client("x", clock, diary, steps=1_000))
+    healthy.steps = 1
+    turns.wait(healthy)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert diary.index("a") <= 50 * 2 * 2  # a turn is two steps here
+
+
+async def test_a_step_that_could_not_be_cut_is_followed_by_a_pause_as_long() -> None:
+    clock, diary = Clock(), list[str]()
+    turns = Turns(5, clock)
+    heavy = [Client(name, clock, diary, steps=3, step_ms=80) for name in "xyz"]
+    for client in heavy:
+        turns.offer(client, clock())
+    light = Client("a", clock, diary)
+    for _ in range(5):
+        await asyncio.sleep(0)
+        light.steps = 1
+        turns.wait(light)
+    assert diary[:3] == ["x", "y", "z"]
+    # Each has had one turn; now they pause, while the light one goes on.
+    assert set(diary[3:]) == {"a"}
+    assert all(client.is_waiting for client in heavy)
+    clock.now_s += 1
+    for client in heavy:
+        turns._go_on(client)
+    await asyncio.sleep(0)
+    assert diary[-1] in "xyz"
+
+
+async def test_who_had_one_long_step_does_not_pause_for_as_long_as_others_go_on_with_theirs() -> None:
+    clock, diary = Clock(), list[str]()
+    turns = Turns(5, clock)
+    healthy = Client("a", clock, diary, steps=1, step_ms=11)  # the machine was busy once
+    turns.offer(healthy, clock())
+    healthy.step_ms = 0.1
+    for number in range(10):
+        # Meanwhile there is always another with a long step.
+        turns.offer(Client("x", clock, diary, steps=1, step_ms=80), clock())
+        if not number:
+            healthy.steps = 1
+        turns.wait(healthy)
+        await asyncio.sleep(0)
+        if healthy.is_waiting and clock() > 100.2:
+            turns._go_on(healthy)  # as its timer would
+            await asyncio.sleep(0)
+    assert diary.count("a") == 2
+
+
+async def test_the_longest_time_at_once_is_told_once() -> None:
+    clock, diary = Clock(), list[str]()
+    turns = Turns(5, clock)
+    turns.offer(Client("a", clock, diary, steps=1, step_ms=7), clock())
+    turns.offer(Client("b", clock, diary, steps=1, step_ms=3), clock())
+    await until_done(turns)
+    assert round(turns.take_longest_ms()) == 7
+    assert turns.take_longest_ms() == 0

@@ -1,0 +1,184 @@
+"""The lines of a node: their form, what they hide, and how many a client can cause."""
+
+import io
+import json
+import logging
+import re
+import warnings
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from holdfast.daemon.settings.declarations import REDACTED
+from holdfast.daemon.settings.logging import ClientLines, configure_logging
+from holdfast.daemon.settings.models import LoggingSettings
+
+SECRET = "open sesame"
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    root, ours = logging.getLogger(), logging.getLogger("holdfast")
+    before = root.handlers[:], root.level, ours.level
+    # A command that another test ran in this process may have left them captured.
+    logging.captureWarnings(False)
+    yield
+    root.handlers[:], level, our_level = before
+    root.setLevel(level)
+    ours.setLevel(our_level)
+    logging.captureWarnings(False)
+    structlog.reset_defaults()
+
+
+def lines_of(stream: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def configured(**settings: object) -> io.StringIO:
+    stream = io.StringIO()
+    configure_logging(LoggingSettings.model_validate(settings), stream)
+    return stream
+
+
+def test_a_line_is_one_json_object_with_its_fields() -> None:
+    stream = configured()
+    structlog.get_logger("holdfast.daemon.test").info("partition is loaded", partition=3, topic_id=b"\x01\xff")
+    (line,) = lines_of(stream)
+    assert str(line.pop("timestamp")).endswith("Z")
+    assert line == {
+        "event": "partition is loaded",
+        "level": "info",
+        "logger": "holdfast.daemon.test",
+        "partition": 3,
+        "topic_id": "01ff",
+    }
+
+
+def test_a_line_of_a_library_has_the_same_form() -> None:
+    stream = configured()
+    logging.getLogger("aiokafka.conn").warning("closing %s", "b:1")
+    logging.getLogger("aiokafka.conn").info("not important enough")
+    (line,) = lines_of(stream)
+    assert (line["event"], line["level"], line["logger"]) == ("closing b:1", "warning", "aiokafka.conn")
+
+
+def test_the_level_is_a_setting() -> None:
+    stream = configured(log_level="error")
+    log = structlog.get_logger("holdfast.runtime")
+    log.warning("too small")
+    log.error("large enough")
+    assert [line["event"] for line in lines_of(stream)] == ["large enough"]
+    stream = configured(log_level="debug")
+    log.debug("small")
+    assert [line["event"] for line in lines_of(stream)] == ["small"]
+
+
+def test_a_warning_of_python_is_a_line() -> None:
+    stream = configured()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("old", UserWarning, stacklevel=1)
+    (line,) = lines_of(stream)
+    assert "UserWarning: old" in str(line["event"])
+
+
+def test_configuring_again_replaces_the_first() -> None:
+    first = configured()
+    second = configured()
+    structlog.get_logger("holdfast").info("once")
+    assert (len(lines_of(first)), len(lines_of(second))) == (0, 1)
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_nothing_secret_is_written(log_format: str) -> None:
+    stream = configured(log_format=log_format)
+    log = structlog.get_logger("holdfast")
+    log.info(
+        "settings",
+        sasl_password=SECRET,
+        token=SECRET,
+        settings={"kafka.sasl.password": SECRET, "kafka": {"ssl.key.pem": SECRET, "client.id": "me"}},
+    )
+    password = SECRET
+    try:
+        int(password == SECRET and "x")
+    except ValueError:
+        log.exception("it broke")
+    text = stream.getvalue()
+    assert SECRET not in text
+    assert REDACTED in text
+    assert "me" in text
+    assert "Traceback" in text
+
+
+def test_a_line_for_machines_begins_with_what_it_is_about() -> None:
+    stream = configured()
+    structlog.get_logger("holdfast").warning("partition is lost", alpha=1, partition=3)
+    assert list(lines_of(stream)[0]) == ["event", "level", "timestamp", "alpha", "partition", "logger"]
+
+
+TIME = r"\d\d:\d\d:\d\d"
+
+
+def test_text_for_people_is_one_line_an_event_which_comes_before_its_fields() -> None:
+    stream = configured(log_format="console")
+    structlog.get_logger("holdfast").warning("partition is lost", partition=3, why="it was taken", text="")
+    (line,) = stream.getvalue().splitlines()
+    assert re.fullmatch(TIME + " warning partition is lost  partition=3 why='it was taken' text=''", line)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "log_format", "may_be_coloured", "form"),
+    [
+        (Terminal(), "auto", True, TIME + " \x1b\\[33mwarning\x1b\\[0m \x1b\\[33mit is late\x1b\\[0m  by_ms=5\n"),
+        (Terminal(), "auto", False, TIME + " warning it is late  by_ms=5\n"),
+        (Terminal(), "json", True, r'\{"event": "it is late", .*\}\n'),
+        (io.StringIO(), "console", True, TIME + " warning it is late  by_ms=5\n"),
+        (io.StringIO(), "auto", True, r'\{"event": "it is late", .*\}\n'),
+    ],
+    ids=["terminal", "NO_COLOR", "json on a terminal", "console in a pipe", "pipe"],
+)
+def test_text_is_for_terminals_and_json_for_everything_else(
+    stream: io.StringIO, log_format: str, may_be_coloured: bool, form: str
+) -> None:
+    settings = LoggingSettings.model_validate({"log_format": log_format})
+    configure_logging(settings, stream, may_be_coloured=may_be_coloured)
+    structlog.get_logger("holdfast").warning("it is late", by_ms=5)
+    assert re.fullmatch(form, stream.getvalue())
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 50.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_client_causes_so_many_lines_of_a_kind_a_minute() -> None:
+    stream = configured()
+    clock = Clock()
+    report = ClientLines(2, clock)
+    for number in range(5):
+        report("a malformed request", f"10.0.0.{number}:99", f"cut at byte {number}")
+    report("an unknown API", "10.0.0.9:99", "API 7")
+    clock.now += 59.9
+    report("a malformed request", "10.0.0.6:99", "")
+    clock.now += 0.1
+    report("a malformed request", "10.0.0.7:99", "x" * 10_000)
+    report("a malformed request", "10.0.0.8:99", "y")
+    found = [(line["event"], line["peer"], line.get("left_out")) for line in lines_of(stream)]
+    assert found == [
+        ("a malformed request", "10.0.0.0:99", None),
+        ("a malformed request", "10.0.0.1:99", None),
+        ("an unknown API", "10.0.0.9:99", None),
+        ("a malformed request", "10.0.0.7:99", 4),
+        ("a malformed request", "10.0.0.8:99", None),
+    ]
+    assert all(len(str(line["text"])) <= 300 for line in lines_of(stream))

@@ -1,0 +1,365 @@
+"""Settings: sources, names, bounds, relations, and the page that documents them."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from holdfast.daemon.config_reference import render_reference
+from holdfast.daemon.settings.declarations import Properties
+from holdfast.daemon.settings.listener_models import ListenerSettings
+from holdfast.daemon.settings.log_models import LogSettings
+from holdfast.daemon.settings.models import OWNED_PROPERTIES, KafkaSettings, Settings
+from holdfast.daemon.settings.sources import (
+    KNOWN,
+    MEANINGLESS,
+    ConfigError,
+    describe,
+    expected,
+    load_settings,
+    to_flags,
+)
+
+BROKERS = {"kafka.bootstrap.servers": "broker:9092"}
+
+
+def problems_of(**sources: object) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        load_settings(**sources)  # type: ignore[arg-type]  # a test names its sources by word
+    return caught.value.problems
+
+
+def load_toml(tmp_path: Path, text: str) -> Settings:
+    path = tmp_path / "node.toml"
+    path.write_text(text)
+    return load_settings(path, flags=BROKERS).settings
+
+
+def test_the_defaults_are_those_of_the_design() -> None:
+    settings = load_settings(flags=BROKERS).settings
+    assert settings.listener.listen_address == ("127.0.0.1", 9492)
+    assert settings.log.state_topic == "__holdfast_share_state"
+    assert settings.log.state_topic_num_partitions == 50
+    assert settings.log.max_parked_writes == 10_000
+    assert settings.log.message_timeout_ms == 30_000
+    assert settings.share.write_timeout_ms == 5_000
+    assert settings.share.snapshot_update_records_per_snapshot == 500
+    assert settings.deleted_topics.deleted_topic_grace_ms == 600_000
+
+
+def test_a_later_source_wins_over_an_earlier_one(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text(
+        'kafka.bootstrap.servers = "file:1"\nnode_id = 2\n[log]\nmax_parked_writes = 2\nmessage_timeout_ms = 2000\n'
+    )
+    environment = {
+        "HOLDFAST_CONFIG": str(path),
+        "HOLDFAST_MAX_PARKED_WRITES": "3",
+        "HOLDFAST_MESSAGE_TIMEOUT_MS": "3000",
+    }
+    settings = load_settings(environment=environment, flags={"message_timeout_ms": 4000, "node_id": None}).settings
+    assert settings.node_id == 2
+    assert settings.log.max_parked_writes == 3
+    assert settings.log.message_timeout_ms == 4000
+    assert settings.log.admin_timeout_ms == LogSettings().admin_timeout_ms
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"share.coordinator.write.timeout.ms" = 7',
+        "share.coordinator.write.timeout.ms = 7",
+        "[share.coordinator]\nwrite.timeout.ms = 7",
+        '[kafka]\n"share.coordinator.write.timeout.ms" = 7',
+        '[share]\n"share.coordinator.write.timeout.ms" = 7',
+    ],
+)
+def test_a_name_of_kafkas_may_be_written_as_toml_allows(tmp_path: Path, text: str) -> None:
+    assert load_toml(tmp_path, text).share.write_timeout_ms == 7
+
+
+@pytest.mark.parametrize("text", ['codec = "kafka"', '[log]\ncodec = "kafka"', 'log.codec = "kafka"'])
+def test_a_table_only_groups(tmp_path: Path, text: str) -> None:
+    assert load_toml(tmp_path, text).log.codec == "kafka"
+
+
+def test_properties_of_the_client_are_passed_through_as_text(tmp_path: Path) -> None:
+    settings = load_toml(
+        tmp_path, '[kafka]\n"socket.keepalive.enable" = true\n"fetch.max.bytes" = 1000\nssl.ca.location = "x"'
+    )
+    assert settings.kafka.properties == {
+        "bootstrap.servers": "broker:9092",
+        "socket.keepalive.enable": "true",
+        "fetch.max.bytes": "1000",
+        "ssl.ca.location": "x",
+    }
+
+
+def test_names_of_the_snapshots_have_dots_and_spark_has_its_own(tmp_path: Path) -> None:
+    settings = load_toml(
+        tmp_path,
+        """
+        [snapshots]
+        run = true
+        checkpoint.dir = "/var/lib/holdfast/checkpoint"
+        trigger.interval.ms = 500
+        [spark]
+        executor.memory = "4g"
+        dynamicAllocation.enabled = true
+        """,
+    )
+    assert settings.snapshots.run
+    assert settings.snapshots.checkpoint_dir == "/var/lib/holdfast/checkpoint"
+    assert settings.snapshots.trigger_interval_ms == 500
+    assert settings.spark.properties == {"spark.executor.memory": "4g", "spark.dynamicAllocation.enabled": "true"}
+    by_variable = load_settings(environment={"HOLDFAST_SNAPSHOTS_CHECKPOINT_DIR": "/c"}, flags=BROKERS)
+    assert by_variable.settings.snapshots.checkpoint_dir == "/c"
+
+
+def test_settings_written_as_flags_are_the_same_settings_again() -> None:
+    flags = {
+        "kafka.sasl.password": "open sesame",
+        "log_readers": "audit,spark",
+        "snapshots.checkpoint.dir": "/c",
+        "share.coordinator.write.timeout.ms": 7,
+        "spark.executor.memory": "4g",
+    }
+    settings = load_settings(flags=BROKERS | flags).settings
+    assert load_settings(flags=json.loads(json.dumps(to_flags(settings)))).settings == settings
+
+
+def test_the_environment_sets_names_of_kafka_and_of_the_client() -> None:
+    settings = load_settings(
+        environment={
+            "HOLDFAST_KAFKA_BOOTSTRAP_SERVERS": "broker:9092",
+            "HOLDFAST_SHARE_COORDINATOR_WRITE_TIMEOUT_MS": "9",
+            "HOLDFAST_LOG_READERS": "spark, audit",
+            "HOLDFAST_BOOTSTRAP": "elsewhere:1",
+            "HOLDFAST_BROKER": "docker",
+            "PATH": "not ours",
+        }
+    )
+    assert settings.warnings == ()
+    assert settings.settings.share.write_timeout_ms == 9
+    assert settings.settings.compaction.log_readers == ("spark", "audit")
+    assert settings.settings.kafka.properties == {"bootstrap.servers": "broker:9092"}
+
+
+def test_an_unknown_variable_is_a_warning_with_the_nearest_one() -> None:
+    loaded = load_settings(environment={"HOLDFAST_SERVICE_HOST": "10.0.0.1", "HOLDFAST_NODE_IDD": "3"}, flags=BROKERS)
+    assert loaded.warnings == (
+        "The environment variable HOLDFAST_NODE_IDD sets nothing. Did you mean HOLDFAST_NODE_ID?",
+        "The environment variable HOLDFAST_SERVICE_HOST sets nothing.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("max_parked_write", "max_parked_write (as a flag) is no setting; did you mean max_parked_writes?"),
+        ("log.codecs", "log.codecs (as a flag) is no setting; did you mean codec?"),
+        ("write_timeout_ms", "did you mean share.coordinator.write.timeout.ms?"),
+        ("kafka.share.coordinator.treads", "did you mean share.coordinator.threads?"),
+        (
+            "zebra",
+            "zebra (as a flag) is no setting; properties of the Kafka client begin with 'kafka.', those of Spark with 'spark.'.",
+        ),
+    ],
+)
+def test_an_unknown_name_is_an_error_with_the_nearest_one(name: str, problem: str) -> None:
+    (found,) = problems_of(flags={**BROKERS, name: 1})
+    assert problem in found
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("max_parked_writes", 0, "max_parked_writes is 0 (as a flag); it must be a whole number from 1 to 1000000."),
+        (
+            "max_parked_writes",
+            True,
+            "max_parked_writes is true (as a flag); it must be a whole number from 1 to 1000000.",
+        ),
+        ("max_parked_writes", 1.5, "it must be a whole number from 1 to 1000000."),
+        ("share.coordinator.snapshot.update.records.per.snapshot", 501, "it must be a whole number from 0 to 500."),
+        (
+            "compaction_dead_share",
+            "x",
+            "compaction_dead_share is 'x' (as a flag); it must be a number from 0.05 to 0.95.",
+        ),
+        ("codec", "json", "codec is 'json' (as a flag); it must be one of avro, kafka."),
+        ("log_readers", 5, "it must be a list of names."),
+        ("listen", "9492", "listen is '9492' (as a flag); it must be host:port, as in 127.0.0.1:9492 or [::1]:9492."),
+        ("listen", "", "it must be host:port"),
+        ("snapshots.topic", "a b", "it must be 0 to 249 letters, digits, dots, dashes or underscores."),
+        ("snapshots.group", "", "it must be a text of 1 to 249 characters."),
+        ("snapshots.master", 5, "it must be a text."),
+        ("snapshots.run", "maybe", "it must be true or false."),
+        ("spark.executor.memory", ["4g"], "it must be a text, a number, true or false."),
+        ("state_topic", "a b", "it must be 1 to 249 letters, digits, dots, dashes or underscores."),
+        ("kafka.debug", ["a"], "kafka.debug is ['a'] (as a flag); it must be a text, a number, true or false."),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_source_and_what_would_be_right(name: str, value: object, problem: str) -> None:
+    (found,) = problems_of(flags={**BROKERS, name: value})
+    assert found.startswith(name)
+    assert problem in found
+
+
+def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text("codec = 7\nnode_id = -1\n")
+    assert problems_of(config=path, flags=BROKERS) == (
+        "node_id is -1 (in node.toml); it must be a whole number from 0 to 2147483647.",
+        "codec is 7 (in node.toml); it must be one of avro, kafka.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ({"share.coordinator.state.topic.min.isr": 4}, "would count: --set share.coordinator.state.topic.min.isr=3"),
+        ({"listen": "0.0.0.0:9492"}, "set advertised_listener as well"),
+        ({"advertised_listener": "0.0.0.0:9492"}, "advertised_listener must be an address that clients can connect to"),
+        ({"load_timeout_ms": 1_000}, "load_stall_ms must be at most load_timeout_ms"),
+        ({"fetch_wait_ms": 301}, "leader_silence_max_ms must be at least 10 times fetch_wait_ms, which is 3010"),
+        (
+            {"snapshots.fetch.wait.ms": 751},
+            "snapshots.fetch.wait.ms must be at most 750, a quarter of it, or brokers that only hold a fetch would pass for silent",
+        ),
+        ({"retry_backoff_ms": 40_000}, "retry_backoff_ms must be at most retry_backoff_max_ms"),
+        ({"deleted_topic_grace_ms": 1_000}, "deleted_topic_grace_ms must be at least metadata_refresh_interval_ms"),
+        ({"state_topic": "__share_group_state"}, "which a broker writes itself"),
+        ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers is not set"),
+        ({"snapshots.run": True}, "snapshots.checkpoint.dir is not set"),
+        ({"snapshots.run": True, "snapshots.checkpoint.dir": "/c", "snapshots.topic": ""}, "snapshots.topic is empty"),
+        ({"snapshots.topic": "s", "state_topic": "s"}, "snapshots.topic is the state topic"),
+        ({"snapshots.restart.backoff.ms": 61_000}, "must be at most snapshots.restart.backoff.max.ms"),
+        ({"spark.master": "yarn"}, "spark.master cannot be set: use snapshots.master; remove it."),
+        ({"kafka.linger.ms": 5}, "kafka.linger.ms cannot be set: use share.coordinator.append.linger.ms; remove it."),
+    ],
+)
+def test_relations_are_checked(flags: dict[str, object], problem: str) -> None:
+    (found,) = problems_of(flags=BROKERS | flags)
+    assert problem in found
+
+
+def test_a_leader_may_be_silent_for_as_long_as_ten_fetches_are_held() -> None:
+    log = load_settings(flags=BROKERS | {"fetch_wait_ms": 300}).settings.log
+    assert log.leader_silence_max_ms == 10 * log.fetch_wait_ms
+
+
+def test_fetches_of_the_snapshot_topic_may_be_held_for_a_quarter_of_the_silence_and_where_there_is_none_for_ever() -> (
+    None
+):
+    load_settings(flags=BROKERS | {"snapshots.fetch.wait.ms": 750})
+    load_settings(flags=BROKERS | {"snapshots.fetch.wait.ms": 5_000, "snapshots.topic": ""})
+
+
+@pytest.mark.parametrize("name", OWNED_PROPERTIES)
+def test_a_property_that_the_log_fixes_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError, match=f"kafka.{name} cannot be set"):
+        KafkaSettings(properties={"bootstrap.servers": "broker:9092", name: "1"})
+
+
+@pytest.mark.parametrize("name", MEANINGLESS)
+def test_a_setting_without_meaning_here_is_a_warning_that_says_why(name: str) -> None:
+    assert load_settings(flags=BROKERS | {name: 5}).warnings == (
+        f"{name} (as a flag) has no effect here: {MEANINGLESS[name]}.",
+    )
+
+
+def test_a_setting_given_twice_in_one_file_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text('codec = "avro"\n[log]\ncodec = "kafka"\n')
+    assert problems_of(config=path, flags=BROKERS) == ("codec is given twice (in node.toml); keep one of them.",)
+
+
+def test_a_file_that_is_missing_or_no_toml_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    assert "cannot be read (No such file or directory); name another with --config." in problems_of(config=path)[0]
+    path.write_text("= 5")
+    assert "is not TOML" in problems_of(config=path)[0]
+
+
+def test_secrets_are_never_shown() -> None:
+    secret = "open sesame"
+    flags = {
+        **BROKERS,
+        "kafka.sasl.password": secret,
+        "kafka.ssl.key.password": secret,
+        "kafka.sasl.oauthbearer.client.secret": secret,
+        "kafka.ssl.key.pem": secret,
+        "kafka.sasl.username": "ali",
+    }
+    settings = load_settings(flags=flags).settings
+    assert settings.kafka.properties["sasl.password"] == secret
+    shown = describe(settings)
+    assert shown["kafka.sasl.username"] == "ali"
+    assert secret not in f"{shown} {settings} {settings!r}"
+    assert secret not in "".join(problems_of(flags=flags | {"kafka.sasl.password": [secret], "node_id": -1}))
+
+
+def test_settings_are_frozen() -> None:
+    settings = load_settings(flags=BROKERS).settings
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.log.codec = "kafka"
+
+
+def test_the_advertised_address_is_host_and_port() -> None:
+    assert ListenerSettings(listen="0.0.0.0:1", advertised_listener="h:2").advertised_address == ("h", 2)
+
+
+def test_every_setting_has_a_name_of_its_own_a_description_and_bounds() -> None:
+    declared = [field for component in Settings.model_fields for field in _fields(component)]
+    assert len(declared) == len(KNOWN)
+    variables = [known.variable for known in KNOWN.values()]
+    assert len(set(variables)) == len(variables)
+    assert not [variable for variable in variables if variable.startswith("HOLDFAST_KAFKA_")]
+    for known in KNOWN.values():
+        assert known.field.description, known.name
+        assert known.field.description.rstrip().endswith("."), known.name
+        assert expected(known.field)
+        is_time = "ms" in known.attribute.split("_")
+        assert not is_time or known.attribute.endswith("_ms"), f"{known.attribute}: units come last"
+
+
+def test_every_setting_is_read_somewhere() -> None:
+    """A setting without effect would be a lie in the documentation."""
+    package = Path(__file__).parents[3] / "holdfast"
+    readers = [path for path in package.rglob("*.py") if path.name != "settings.py"]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in readers)
+    through_properties = {
+        "listen": "listen_address",
+        "advertised_listener": "advertised_address",
+    }
+    for known in KNOWN.values():
+        attribute = through_properties.get(known.attribute, known.attribute)
+        assert re.search(rf"\.{attribute}\b", code), f"nothing reads {known.name}"
+
+
+def _fields(component: str) -> list[str]:
+    annotation = Settings.model_fields[component].annotation
+    inner = getattr(annotation, "model_fields", None)
+    if inner is None:
+        return [component]
+    return [] if issubclass(annotation, Properties) else list(inner)  # type: ignore[arg-type] # a component is a class
+
+
+def test_the_documented_settings_are_the_real_ones() -> None:
+    """Write it again with `python -m holdfast.daemon.config_reference > docs/configuration.md`."""
+    page = Path(__file__).parents[3] / "docs" / "configuration.md"
+    assert page.read_text(encoding="utf-8") == render_reference()
+
+
+def test_the_example_of_the_page_loads(tmp_path: Path) -> None:
+    example = render_reference().split("```toml\n")[1].split("```")[0]
+    assert tomllib.loads(example)
+    path = tmp_path / "node.toml"
+    path.write_text(example)
+    settings = load_settings(path).settings
+    assert settings.listener.advertised_address == ("coordinator.example", 9492)
+    assert settings.share.write_timeout_ms == 5_000

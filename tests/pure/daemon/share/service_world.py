@@ -1,0 +1,138 @@
+"""A share service over a runtime that is a dictionary of shards, with everything it answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from holdfast.api.results import (
+    DeletePartition,
+    InitializePartition,
+    PartitionRequest,
+    ReadPartition,
+    StateRequest,
+    StateResponse,
+    SummaryPartition,
+    WritePartition,
+)
+from holdfast.daemon.share.decisions import ShardConfig, ShareShard
+from holdfast.daemon.share.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, ShareService
+from holdfast.records.keys import SharePartitionKey, log_partition
+from holdfast.runtime.errors import (
+    CoordinatorError,
+)
+from holdfast.runtime.machine import Decision, Operation
+from tests.pure.daemon.share.shard_world import OTHER_TOPIC, TOPIC, Image
+
+PARTITION_COUNT = 4
+CALLS = [INITIALIZE, READ, WRITE, DELETE, SUMMARY]
+
+
+def ask(api_key: int, partition: int, **fields: Any) -> PartitionRequest:
+    """Return what one call asks of a share partition, epochs unchecked unless `fields` says otherwise."""
+    match api_key:
+        case 83:
+            return InitializePartition(partition, **{"state_epoch": 0, "start_offset": 100, **fields})
+        case 84:
+            return ReadPartition(partition, **{"leader_epoch": -1, **fields})
+        case 85:
+            unchanged: dict[str, Any] = {
+                "state_epoch": -1,
+                "leader_epoch": -1,
+                "start_offset": -1,
+                "delivery_complete_count": -1,
+                "state_batches": (),
+            }
+            return WritePartition(partition, **{**unchanged, **fields})
+        case 86:
+            return DeletePartition(partition, **fields)
+    return SummaryPartition(partition, **{"leader_epoch": -1, **fields})
+
+
+class FakeRuntime:
+    """Runs operations on its shards at once, or holds them back until they are released."""
+
+    def __init__(self) -> None:
+        self.shards = {index: ShareShard(ShardConfig()) for index in range(PARTITION_COUNT)}
+        for shard in self.shards.values():
+            shard.on_loaded(Image({TOPIC: 8, OTHER_TOPIC: 8}))
+        #: What stands in for a shard.
+        self.failures: dict[int, Exception] = {}
+        self.is_holding = False
+        self.held: list[tuple[Operation, object]] = []
+        self.decisions: list[Decision] = []
+        self.names: list[str] = []
+        self.position = 0
+
+    def write_many(self, operations: Iterable[tuple[int, Operation]], waited_ms: int = 0) -> None:
+        for index, operation in operations:
+            self._write(index, operation)
+
+    def _write(self, index: int, operation: Operation) -> None:
+        self.names.append(operation.name)
+        failure = self.failures.get(index)
+        if isinstance(failure, CoordinatorError):
+            self._complete(operation, failure)
+            return
+        if failure is not None:
+            raise failure
+        decision = operation.decide(self.shards[index], 1000)
+        self.decisions.append(decision)
+        for key, value in decision.records:
+            self.position += 1
+            self.shards[index].replay(key, value, self.position)
+        self._complete(operation, decision.response)
+
+    def release(self, number: int, outcome: object = None) -> None:
+        """Complete the operation held as `number`, with its own response unless another outcome is given."""
+        operation, response = self.held[number]
+        operation.complete(response if outcome is None else outcome)
+
+    def _complete(self, operation: Operation, outcome: object) -> None:
+        if self.is_holding:
+            self.held.append((operation, outcome))
+        else:
+            operation.complete(outcome)
+
+
+class FakeMetrics:
+    def __init__(self) -> None:
+        self.writes = 0
+        self.latencies_ms: list[float] = []
+
+    def write_recorded(self, count: int) -> None:
+        self.writes += count
+
+    def write_latency(self, latency_ms: float) -> None:
+        self.latencies_ms.append(latency_ms)
+
+
+class House:
+    """A service with its runtime, metrics and clock, and everything it answered."""
+
+    def __init__(self, key_cache_size_max: int = 1000) -> None:
+        self.runtime, self.metrics, self.now_ms = FakeRuntime(), FakeMetrics(), 0.0
+        self.service = ShareService(self.runtime, self.metrics, lambda: self.now_ms, key_cache_size_max)
+        self.service.start_up(PARTITION_COUNT)
+        self.answers: list[StateResponse] = []
+
+    def send(self, api_key: int, *topics: tuple[bytes, list[PartitionRequest]], group_id: str = "g1") -> None:
+        self.service.handle(api_key, StateRequest(group_id, list(topics)), self.answers.append)
+
+    def call(self, api_key: int, *topics: tuple[bytes, list[PartitionRequest]], group_id: str = "g1") -> StateResponse:
+        """Send a request and return its answer, of which there must be exactly one."""
+        before = len(self.answers)
+        self.send(api_key, *topics, group_id=group_id)
+        assert len(self.answers) == before + 1
+        return self.answers[-1]
+
+    def index(self, partition: int, topic_id: bytes = TOPIC) -> int:
+        return log_partition(SharePartitionKey("g1", topic_id, partition), PARTITION_COUNT)
+
+    def initialize(self, *partitions: int) -> None:
+        for topic_id in (TOPIC, OTHER_TOPIC):
+            self.call(INITIALIZE, (topic_id, [ask(INITIALIZE, partition) for partition in partitions]))
+
+
+def codes(response: StateResponse) -> list[tuple[bytes, list[tuple[int, int]]]]:
+    return [(topic, [(partition, result.error_code) for partition, result in parts]) for topic, parts in response]

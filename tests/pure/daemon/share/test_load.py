@@ -1,0 +1,248 @@
+"""A shard loads lazily: raw bytes by key, folded at the end, and it is the same shard as if every record had been replayed."""
+
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+
+from holdfast.daemon.share.decisions import ShardConfig, ShareShard
+from holdfast.records.codecs.codec import Codec, Kind, encode_key, encode_record, encode_value
+from holdfast.records.errors import Undecodable, UnknownVersion
+from holdfast.records.replay import ShareState
+from holdfast.records.values import Snapshot, Update, Value
+from holdfast.runtime.errors import LoadFailed
+from tests.pure.daemon.share.shard_world import KEY, LOG_START, OTHER_KEY, World, batch, load, without_counts
+
+RawRecord = tuple[bytes, bytes | None]
+
+
+def snapshot(epoch: int = 0, start_offset: int = 100) -> Snapshot:
+    return Snapshot(epoch, 3, 0, start_offset, 0, 1, 1, (), 5, 3)
+
+
+def update(*batches: tuple[int, int, int, int], leader_epoch: int = 5) -> Update:
+    return Update(0, leader_epoch, -1, 7, tuple(batch(*fields) for fields in batches))
+
+
+def states(shard: ShareShard) -> dict[object, ShareState]:
+    return dict(shard.states_at(0))
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_load_gives_the_state_that_replay_gave(codec: Codec) -> None:
+    world = World(codec=codec, updates_per_snapshot=2)
+    for key in (KEY, OTHER_KEY):
+        world.initialize(3, 100, key)
+        world.read(5, key)
+        world.write(batch(100, 109, 2, 1), batch(120, 129, 0, 1), start_offset=105, key=key)
+        world.write(batch(110, 119, 4, 1), delivery_complete_count=3, key=key)
+    world.initialize(4, 7)
+    world.delete(OTHER_KEY)
+    world.initialize(0, 1, OTHER_KEY)
+    loaded = world.loaded()
+    assert without_counts(loaded.states()) == without_counts(world.states())
+    assert loaded.shard.offsets.oldest() == world.shard.offsets.oldest()
+    assert loaded.shard.summarize() == world.shard.summarize()
+
+
+def test_records_of_one_share_partition_in_both_codecs_keep_the_order_of_the_log() -> None:
+    log = [
+        encode_record(Codec.KAFKA, KEY, snapshot()),
+        encode_record(Codec.AVRO, KEY, update((100, 109, 0, 1))),
+        encode_record(Codec.KAFKA, KEY, update((105, 109, 2, 1), leader_epoch=6)),
+        encode_record(Codec.AVRO, KEY, update((100, 104, 0, 2), leader_epoch=7)),
+    ]
+    shard = load(ShardConfig(), log)
+    batches = (batch(100, 104, 0, 2), batch(105, 109, 2, 1))
+    assert states(shard) == {KEY: ShareState(0, 3, 7, 100, 7, 1, 1, batches, 7, 3, 3)}
+
+
+@pytest.mark.parametrize("first", Codec)
+@pytest.mark.parametrize("second", Codec)
+@pytest.mark.parametrize("third", Codec)
+def test_a_tombstone_in_one_codec_ends_what_another_wrote(first: Codec, second: Codec, third: Codec) -> None:
+    log = [
+        encode_record(first, KEY, snapshot()),
+        encode_record(first, KEY, update()),
+        encode_record(second, KEY, None),
+    ]
+    assert states(load(ShardConfig(), log)) == {}
+    shard = load(ShardConfig(), [*log, encode_record(third, KEY, snapshot(start_offset=5))])
+    assert states(shard) == {KEY: ShareState(*snapshot(start_offset=5), 0)}
+    assert shard.offsets.oldest() == (KEY, LOG_START + 3)
+
+
+def test_a_snapshot_replaces_what_came_before_it_unread() -> None:
+    broken = encode_value(Codec.AVRO, update((1, 2, 0, 1)))[:-1]
+    log: list[RawRecord] = [
+        (encode_key(Codec.AVRO, KEY, Kind.UPDATE), broken),
+        encode_record(Codec.AVRO, KEY, snapshot()),
+    ]
+    assert states(load(ShardConfig(), log)) == {KEY: ShareState(*snapshot(), 0)}
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_an_update_without_its_base_fails_the_load_with_offset_and_key(codec: Codec) -> None:
+    log = [
+        encode_record(codec, OTHER_KEY, snapshot()),
+        encode_record(codec, KEY, update()),
+        encode_record(codec, KEY, update()),
+    ]
+    with pytest.raises(LoadFailed, match=f"offset {LOG_START + 1}, share partition g1:AAECAwQFBgcICQoLDA0ODw:7: .*cut"):
+        load(ShardConfig(), log)
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("end", [snapshot(), None])
+def test_an_update_without_its_base_harms_nobody_once_its_snapshot_or_tombstone_comes(
+    codec: Codec, end: Snapshot | None
+) -> None:
+    log = [encode_record(codec, KEY, update()), encode_record(codec, KEY, end)]
+    expected = {} if end is None else {KEY: ShareState(*end, 0)}
+    assert states(load(ShardConfig(), log)) == expected
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_an_update_after_a_tombstone_has_no_base_either(codec: Codec) -> None:
+    log = [encode_record(codec, KEY, value) for value in (snapshot(), None, update())]
+    with pytest.raises(LoadFailed, match=f"offset {LOG_START + 2}"):
+        load(ShardConfig(), log)
+
+
+def test_a_foreign_log_is_folded_as_kafka_does() -> None:
+    log = [
+        encode_record(Codec.KAFKA, KEY, update((100, 109, 2, 1), leader_epoch=6)),
+        encode_record(Codec.KAFKA, KEY, update((110, 119, 2, 1), leader_epoch=6)),
+    ]
+    config = ShardConfig(is_foreign=True)
+    base_unknown = ShareState(0, 0, 6, -1, 7, 0, 0, (batch(100, 119, 2, 1),), 6, -1, 2)
+    assert states(load(config, log)) == {KEY: base_unknown}
+    # Kafka's own snapshots carry no fences: those of the records before count.
+    later = snapshot(1)._replace(leader_epoch_fence=0)
+    log.append(encode_record(Codec.KAFKA, KEY, later))
+    shard = load(config, log)
+    assert states(shard) == {KEY: ShareState(*later[:8], 6, 3, 2)}
+    assert shard.offsets.oldest() == (KEY, LOG_START + 2)
+
+
+def test_replay_of_a_foreign_log_agrees_with_its_load() -> None:
+    config = ShardConfig(is_foreign=True)
+    first, second, third = update((100, 109, 2, 1), leader_epoch=6), update((90, 99, 0, 1)), update((1, 2, 4, 1))
+    values: list[Value] = [first, second, snapshot(1), third]
+    replayed = ShareShard(config)
+    for position, value in enumerate(values):
+        replayed.replay(KEY, value, position)
+    loaded = load(config, [encode_record(Codec.KAFKA, KEY, value) for value in values])
+    assert states(loaded) == dict(replayed.states_at(len(values)))
+
+
+@pytest.mark.parametrize("is_base_broken", [False, True])
+def test_what_an_admin_accepted_to_lose_is_left_out(is_base_broken: bool) -> None:
+    key, value = encode_record(Codec.AVRO, KEY, snapshot())
+    assert value is not None
+    shard = ShareShard(ShardConfig())
+    if is_base_broken:
+        shard.load_record(key, value[:-1], 1)
+    shard.load_record(*encode_record(Codec.AVRO, KEY, update()), 2)
+    shard.load_record(*encode_record(Codec.AVRO, OTHER_KEY, snapshot()), 3)
+    broken_update = encode_value(Codec.AVRO, update((1, 2, 0, 1)))[:-1]
+    shard.load_record(encode_key(Codec.AVRO, OTHER_KEY, Kind.UPDATE), broken_update, 4)
+    shard.on_log_accepted()
+    assert not shard.finish_load(lambda: True)
+    assert shard.finish_load(lambda: False)
+    assert states(shard) == {OTHER_KEY: ShareState(*snapshot(), 0)}
+    assert shard.left_out_records == 2 + is_base_broken
+    assert shard.offsets.oldest() == (OTHER_KEY, 3)
+
+
+def test_what_comes_after_an_acceptance_is_not_accepted() -> None:
+    shard = ShareShard(ShardConfig())
+    shard.load_record(*encode_record(Codec.AVRO, KEY, update()), 1)
+    shard.on_log_accepted()
+    shard.load_record(*encode_record(Codec.AVRO, KEY, update()), 2)
+    with pytest.raises(LoadFailed, match="offset 2"):
+        shard.finish_load(lambda: False)
+
+
+def test_an_undecodable_value_fails_the_load_with_offset_and_key() -> None:
+    key, value = encode_record(Codec.AVRO, KEY, snapshot())
+    assert value is not None
+    with pytest.raises(
+        LoadFailed, match=f"^offset {LOG_START}, share partition g1:AAECAwQFBgcICQoLDA0ODw:7: The value"
+    ):
+        load(ShardConfig(), [(key, value[:-1])])
+
+
+def test_an_unknown_value_version_fails_the_load_by_name() -> None:
+    key, value = encode_record(Codec.KAFKA, KEY, snapshot())
+    assert value is not None
+    with pytest.raises(LoadFailed, match=rf"offset {LOG_START}, share partition .*version 9 is unknown, upgrade"):
+        load(ShardConfig(), [(key, b"\x00\x09" + value[2:])])
+
+
+def test_bytes_that_no_record_begins_with_are_refused_as_they_come() -> None:
+    key, value = encode_record(Codec.AVRO, KEY, snapshot())
+    assert value is not None
+    shard = ShareShard(ShardConfig())
+    with pytest.raises(UnknownVersion):
+        shard.load_record(key, value[:2] + bytes(8) + value[10:], LOG_START)
+    with pytest.raises(Undecodable):
+        shard.load_record(b"\x00", value, LOG_START)
+
+
+def test_what_means_nothing_is_counted_and_warned_about_once() -> None:
+    null_update = encode_key(Codec.KAFKA, KEY, Kind.UPDATE), None
+    log: list[RawRecord] = [
+        encode_record(Codec.KAFKA, KEY, snapshot()),
+        (b"\x00\x63later", b"?"),
+        (b"\x00\x63later", None),
+        null_update,
+    ]
+    with capture_logs() as lines:
+        shard = load(ShardConfig(), log)
+    assert states(shard) == {KEY: ShareState(*snapshot(), 0)}
+    assert shard.skipped_records == 3
+    assert [(line["log_level"], line["first_offset"]) for line in lines] == [
+        ("warning", LOG_START + 1),
+        ("warning", LOG_START + 3),
+    ]
+
+
+def test_bytes_behind_a_kafka_value_are_ignored_and_counted() -> None:
+    key, value = encode_record(Codec.KAFKA, KEY, snapshot())
+    assert value is not None
+    shard = load(ShardConfig(), [(key, value + b"??")])
+    assert states(shard) == {KEY: ShareState(*snapshot(), 0)}
+    assert shard.values_with_trailing_bytes == 1
+
+
+def test_the_fold_goes_on_where_its_time_was_up() -> None:
+    shard = ShareShard(ShardConfig())
+    keys = [KEY._replace(partition=partition) for partition in range(5)]
+    for offset, key in enumerate(keys):
+        shard.load_record(*encode_record(Codec.AVRO, key, snapshot()), offset)
+    seen = []
+    calls = iter([False, True, True, False, True])
+    while not shard.finish_load(lambda: next(calls)):
+        seen.append(len(states(shard)))
+    assert seen == [2, 3]
+    assert list(states(shard)) == keys
+
+
+def test_an_empty_log_is_loaded_at_once() -> None:
+    shard = ShareShard(ShardConfig())
+    assert shard.finish_load(lambda: True)
+    assert states(shard) == {}
+
+
+def test_what_was_loaded_cannot_be_reverted() -> None:
+    shard = load(ShardConfig(), [encode_record(Codec.AVRO, KEY, snapshot())])
+    shard.revert(0)
+    assert states(shard) == {KEY: ShareState(*snapshot(), 0)}
+
+
+@pytest.mark.parametrize("updates", [0, 1, 3])
+def test_after_a_load_the_update_count_is_what_the_log_shows(updates: int) -> None:
+    values: list[Value] = [snapshot(), *[update()] * updates]
+    log = [encode_record(Codec.AVRO, KEY, value) for value in values]
+    assert states(load(ShardConfig(), log))[KEY].update_count == updates

@@ -1,0 +1,435 @@
+"""The follower of the snapshot topic over the log in memory: loads are answered in bounded time, and the owner keeps the topic tidy."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from holdfast.daemon.share.decisions import ShardConfig, ShareShard
+from holdfast.daemon.snapshots.follower import Bounds, SnapshotFollower
+from holdfast.daemon.snapshots.metrics import SnapshotMetrics
+from holdfast.daemon.snapshots.restore import Refusal
+from holdfast.daemon.snapshots.verifier import Duties, RemovalRefused, SnapshotOwner
+from holdfast.metrics.registry import Registry
+from holdfast.records.codecs import avro
+from holdfast.records.snapshot_store.entries import (
+    EntryKey,
+    ManifestKey,
+    decode_entry,
+    decode_key,
+    encode_entry,
+    encode_entry_key,
+    encode_manifest_key,
+)
+from holdfast.records.snapshot_store.folding import NEW, fold
+from holdfast.runtime.log import ReadError
+from holdfast.runtime.memory_log import MemoryTopic
+from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.partition.states import State
+from holdfast.runtime.settings import LogIdentity
+from tests.pure.records.logs import KEYS, LOG_PARTITION, PARTITION_COUNT, STATE_TOPIC_ID, DictStore, LogWriter
+
+READ_TIMEOUT_MS = 1_000
+
+
+class Owned:
+    """A log partition as its owner has it: what the follower looks at."""
+
+    def __init__(self, log: LogWriter) -> None:
+        self.index = LOG_PARTITION
+        self.state = State.ACTIVE
+        self.log_start = log.log_start
+        self.committed_offset = len(log.records)
+        self.committed_sequence = 0
+        self.machine = ShareShard(ShardConfig())
+        for record in log.kept():
+            if record.key is not None and record.key[:2] != (1000).to_bytes(2, "big"):
+                self.machine.load_record(record.key, record.value, record.offset)
+        self.machine.finish_load(lambda: False)
+
+
+class World:
+    """A follower, what it was told and what it answered."""
+
+    def __init__(self, bytes_max: int = 1 << 30, removals_per_second_max: int = 1_000_000) -> None:
+        self.topic = MemoryTopic(PARTITION_COUNT)
+        self.log = self.topic.open_log()
+        self.now_ms = 0
+        self.tasks: deque[Callable[[], None]] = deque()
+        self.lines: list[tuple[str, str, dict[str, object]]] = []
+        self.answers: list[tuple[int, int, Base | None]] = []
+        self.removed: list[bytes] = []
+        self.is_known = True
+        self.refuses = False
+        self.partitions: dict[int, Owned] = {}
+        self.identity = LogIdentity("cluster", STATE_TOPIC_ID, PARTITION_COUNT)
+        self.metrics = SnapshotMetrics(Registry(lambda: self.now_ms))
+        duties = Duties(self._remove, removals_per_second_max, 1, self._note)
+        self.follower = SnapshotFollower(
+            self,
+            Bounds(READ_TIMEOUT_MS, bytes_max, 0),
+            self.metrics,
+            lambda: self.now_ms,
+            self.tasks.append,
+            self._note,
+            lambda: self.identity,
+            lambda *answer: self.answers.append(answer),
+            lambda: self.partitions,  # type: ignore[arg-type, return-value] # as much of a partition as is looked at
+            SnapshotOwner(duties, self.metrics, lambda: self.now_ms),
+        )
+        self.log.start(self.follower)
+        self.start_reading = self.log.start_reading
+        self.stop_reading = self.log.stop_reading
+
+    def has_partition(self, partition: int) -> bool:
+        return self.is_known
+
+    def _note(self, level: str, event: str, fields: dict[str, object]) -> None:
+        self.lines.append((level, event, fields))
+
+    def _remove(self, partition: int, key: bytes) -> bool:
+        assert partition == LOG_PARTITION
+        if self.refuses:
+            raise RemovalRefused("no such partition")
+        self.removed.append(key)
+        self.topic.write_foreign(partition, key, None, None)
+        return True
+
+    def write(self, key: bytes, value: bytes | None) -> None:
+        self.topic.write_foreign(LOG_PARTITION, key, value, None)
+
+    def ask(self, log_start: int = 0) -> None:
+        self.follower.find_base(LOG_PARTITION, 7, log_start)
+
+    def settle(self) -> None:
+        """Let everything happen that can."""
+        while self.topic.run_until_quiet() or self.tasks:
+            while self.tasks:
+                self.tasks.popleft()()
+
+    def pass_time(self, time_ms: int) -> None:
+        self.now_ms += time_ms
+        self.follower.tick(self.now_ms)
+        self.settle()
+
+    def refused(self) -> dict[Refusal, int]:
+        return {refusal: counter.value for refusal, counter in self.metrics.refusals.items() if counter.value}
+
+
+class Job:
+    """A job over one log."""
+
+    def __init__(self, world: World, log: LogWriter) -> None:
+        self.world = world
+        self.log = log
+        self.mark, self.store = NEW, DictStore()
+
+    def run(self) -> list[bytes]:
+        """Fold what is new and write it; returns the keys."""
+        done = self.mark.next_offset or 0
+        records = self.log.records[max(done, self.log.log_start) :]
+        folded = fold(STATE_TOPIC_ID, LOG_PARTITION, PARTITION_COUNT, self.mark, self.store, records)
+        self.mark = folded.mark
+        messages = [*folded.entries, *([folded.manifest] if folded.manifest else [])]
+        for message in messages:
+            self.world.write(*message)
+        return [key for key, _ in messages]
+
+
+def some_log(moves: int = 20) -> LogWriter:
+    log = LogWriter(Random(3))
+    for _ in range(moves):
+        log.do("write")
+    return log
+
+
+def test_a_load_is_given_the_newest_manifest_that_stood_there_when_it_asked() -> None:
+    world, log = World(), some_log()
+    Job(world, log).run()
+    world.ask()
+    assert world.answers == []
+    world.settle()
+    ((partition, instance, base),) = world.answers
+    assert (partition, instance) == (LOG_PARTITION, 7)
+    assert base is not None
+    assert base.offset == len(log.records) - 1
+
+
+def test_a_second_load_is_answered_from_what_is_followed_already() -> None:
+    world, log = World(), some_log()
+    job = Job(world, log)
+    job.run()
+    world.ask()
+    world.settle()
+    log.do("write")
+    job.run()
+    world.settle()
+    world.ask()
+    world.settle()
+    assert [base and base.offset for _, _, base in world.answers] == [len(log.records) - 2, len(log.records) - 1]
+
+
+def test_a_topic_that_hangs_holds_a_load_up_no_longer_than_the_setting_says() -> None:
+    world = World()
+    world.ask()
+    world.now_ms += READ_TIMEOUT_MS - 1
+    world.follower.tick(world.now_ms)
+    assert world.answers == []
+    world.now_ms += 1
+    world.follower.tick(world.now_ms)
+    assert world.answers == [(LOG_PARTITION, 7, None)]
+    world.settle()
+    assert len(world.answers) == 1
+    assert world.refused() == {Refusal.LATE: 1}
+
+
+def test_what_is_in_the_way_is_answered_counted_and_told() -> None:
+    world = World()
+    world.is_known = False
+    world.ask()
+    world.settle()
+    assert world.refused() == {Refusal.MISSING: 1}
+    world = World()
+    world.ask()
+    world.follower.read_failed(LOG_PARTITION, 1, ReadError("no broker told its bounds", is_alarm=False))
+    assert world.refused() == {Refusal.UNREADABLE: 1}
+    assert world.answers == [(LOG_PARTITION, 7, None)]
+    assert world.lines[-1] == (
+        "warning",
+        "load reads the whole log",
+        {"partition": LOG_PARTITION, "reason": "unreadable", "why": "no broker told its bounds"},
+    )
+
+
+def test_damage_in_the_topic_costs_a_load_of_the_whole_log_one_line_and_nothing_else() -> None:
+    world, log = World(), some_log()
+    Job(world, log).run()
+    world.ask()
+    world.follower.records_read(LOG_PARTITION, 1, [])
+    damage = "the record batch at offset 3 is damaged: its checksum is wrong"
+    for _ in range(2):  # the second one is of a reading that has ended
+        world.follower.read_failed(LOG_PARTITION, 1, ReadError(damage, is_alarm=True))
+    assert world.answers == [(LOG_PARTITION, 7, None)]
+    assert world.refused() == {Refusal.UNREADABLE: 1}
+    assert world.lines == [
+        ("warning", "load reads the whole log", {"partition": LOG_PARTITION, "reason": "unreadable", "why": damage})
+    ]
+    assert world.log.reads(LOG_PARTITION) is None
+    world.lines.clear()
+    world.ask()
+    world.settle()
+    base = world.answers[-1][2]
+    assert base is not None, "a copy that is whole again serves the next load"
+    assert base.offset == len(log.records) - 1
+    assert world.lines == []
+
+
+def test_damage_behind_what_was_read_stops_the_following_and_no_log_partition() -> None:
+    world, log = World(), some_log()
+    followed(world, log)
+    world.lines.clear()
+    answers = [*world.answers]
+    world.follower.read_failed(LOG_PARTITION, 1, ReadError("the record batch at offset 9 is damaged", is_alarm=True))
+    assert (world.answers, world.refused()) == (answers, {})
+    assert world.log.reads(LOG_PARTITION) is None
+    world.pass_time(30_000)
+    assert world.log.reads(LOG_PARTITION) is not None, "it is tried again"
+
+
+def test_memory_is_bounded() -> None:
+    world, log = World(bytes_max=1_000), some_log()
+    Job(world, log).run()
+    world.ask()
+    world.settle()
+    assert world.answers == [(LOG_PARTITION, 7, None)]
+    assert world.refused() == {Refusal.TOO_LARGE: 1}
+    assert world.log.reads(LOG_PARTITION) is None
+
+
+def test_a_topic_made_again_is_read_anew() -> None:
+    world, log = World(), some_log()
+    Job(world, log).run()
+    world.ask()
+    world.settle()
+    world.identity = world.identity._replace(topic_id=b"n" * 16)
+    world.ask()
+    world.settle()
+    assert world.answers[-1][2] is None
+    assert world.refused() == {Refusal.EMPTY: 1}
+
+
+# ---- the owner -----------------------------------------------------------------------------------------------------
+
+
+def followed(world: World, log: LogWriter) -> Job:
+    """Return a job whose first batch is read, in a world that serves the partition."""
+    job = Job(world, log)
+    job.run()
+    world.ask(log.log_start)
+    world.settle()
+    world.partitions[LOG_PARTITION] = Owned(log)
+    world.pass_time(1_000)
+    return job
+
+
+def kinds(keys: list[bytes]) -> dict[type, int]:
+    decoded = [type(decode_key(key)) for key in keys]
+    return {kind: decoded.count(kind) for kind in (EntryKey, ManifestKey) if kind in decoded}
+
+
+def test_what_the_two_newest_manifests_need_stays_and_the_rest_is_removed() -> None:
+    world, log = World(), some_log()
+    job = followed(world, log)
+    assert world.removed == []
+    for _ in range(3):
+        for _ in range(8):
+            log.do("write")
+        job.run()
+        world.settle()
+        world.partitions[LOG_PARTITION] = Owned(log)
+        world.pass_time(1_000)
+    assert world.metrics.manifests_verified.value == 4
+    assert kinds(world.removed)[ManifestKey] == 2
+    fresh = World()
+    fresh.topic = world.topic
+    fresh.log = world.topic.open_log()
+    fresh.log.start(fresh.follower)
+    fresh.start_reading, fresh.stop_reading = fresh.log.start_reading, fresh.log.stop_reading
+    fresh.ask()
+    fresh.settle()
+    base = fresh.answers[0][2]
+    assert base is not None
+    assert base.offset == len(log.records) - 1
+    entries = fresh.follower._followed[LOG_PARTITION].entries
+    for offset in entries.manifest_offsets():
+        entries.verify(offset, 0)
+
+
+def test_removals_keep_to_their_rate() -> None:
+    world, log = World(removals_per_second_max=2), some_log()
+    job = followed(world, log)
+    for _ in range(4):
+        for _ in range(8):
+            log.do("write")
+        job.run()
+    world.settle()
+    world.partitions[LOG_PARTITION] = Owned(log)
+    log.log_start = world.partitions[LOG_PARTITION].log_start = len(log.records)
+    counts = []
+    for _ in range(3):
+        world.pass_time(1_000)
+        counts.append(len(world.removed))
+    assert counts == [2, 4, 6]
+
+
+def test_a_removal_that_is_refused_is_told_once_and_begun_again_with_the_next_manifest() -> None:
+    world, log = World(), some_log()
+    job = followed(world, log)
+    world.refuses = True
+    for verified in (2, 3):
+        world.lines.clear()
+        for _ in range(8):
+            log.do("write")
+        job.run()
+        world.settle()
+        world.partitions[LOG_PARTITION] = Owned(log)
+        for _ in range(3):
+            world.pass_time(1_000)
+        assert world.metrics.manifests_verified.value == verified
+    why = {"partition": LOG_PARTITION, "why": "no such partition"}
+    assert world.lines == [("warning", "dead messages of the snapshot topic cannot be removed", why)]
+    world.refuses = False
+    log.do("write")
+    job.run()
+    world.settle()
+    world.partitions[LOG_PARTITION] = Owned(log)
+    world.pass_time(1_000)
+    assert kinds(world.removed)[ManifestKey] == 2
+
+
+def test_messages_about_a_former_state_topic_are_removed() -> None:
+    world, log = World(), some_log()
+    keys = Job(world, log).run()
+    former = [key[:10] + b"f" * 16 + key[26:] for key in keys]
+    for key in former:
+        world.write(key, b"whatever")
+    world.write(b"of a later version", b"whatever")
+    followed(world, log)
+    assert world.removed == former
+
+
+def write_with_another_state_epoch(world: World, entry_key: bytes) -> None:
+    value = next(record.value for record in world.topic.partitions[LOG_PARTITION].records if record.key == entry_key)
+    assert value is not None
+    entry = decode_entry(value)
+    assert entry.snapshot is not None
+    world.write(entry_key, encode_entry(entry._replace(snapshot=entry.snapshot._replace(state_epoch=99))))
+    world.settle()
+    world.pass_time(1_000)
+
+
+def test_a_snapshot_that_differs_from_the_owners_state_raises_an_alarm_with_both() -> None:
+    world, log = World(), some_log()
+    job = followed(world, log)
+    log.do("write")
+    world.partitions[LOG_PARTITION] = Owned(log)
+    (entry_key, _) = job.run()
+    world.settle()
+    world.pass_time(1_000)
+    assert world.metrics.divergences.value == 0
+    write_with_another_state_epoch(world, entry_key)
+    assert (world.metrics.divergences.value, world.metrics.divergence_alarm.value) == (1, 1)
+    level, event, fields = world.lines[-1]
+    assert (level, event) == ("error", "a snapshot says something else than the state of its owner")
+    assert "state_epoch=99" in str(fields["snapshot"])
+    assert "state_epoch=0" in str(fields["own_state"])
+
+
+def test_what_is_about_offsets_above_the_logs_end_keeps_nothing_else_from_being_looked_at() -> None:
+    world, log = World(), some_log()
+    job = followed(world, log)
+    above = len(log.records) + 1_000
+    world.write(encode_entry_key(STATE_TOPIC_ID, avro.encode_key(KEYS[0]), above), b"?")
+    world.write(encode_manifest_key(ManifestKey(STATE_TOPIC_ID, LOG_PARTITION, above)), b"?")
+    entry_key = b""
+    for _ in range(2):
+        log.do("write")
+        world.partitions[LOG_PARTITION] = Owned(log)
+        (entry_key, _) = job.run()
+        world.settle()
+        world.pass_time(1_000)
+    assert (world.metrics.manifests_verified.value, world.metrics.manifests_disagreeing.value) == (3, 0)
+    assert kinds(world.removed)[ManifestKey] == 1
+    write_with_another_state_epoch(world, entry_key)
+    assert world.metrics.divergence_alarm.value == 1
+
+
+def test_a_manifest_that_comes_before_its_owner_has_read_so_far_is_verified_when_it_has() -> None:
+    world, log = World(), some_log()
+    job = followed(world, log)
+    log.do("write")
+    job.run()
+    world.settle()
+    world.pass_time(1_000)
+    assert world.metrics.manifests_verified.value == 1
+    world.partitions[LOG_PARTITION] = Owned(log)
+    world.pass_time(1_000)
+    world.pass_time(1_000)
+    assert world.metrics.manifests_verified.value == 2
+
+
+@pytest.mark.parametrize("is_serving", [False, True])
+def test_only_who_serves_a_partition_does_its_work(is_serving: bool) -> None:
+    world, log = World(), some_log()
+    job = followed(world, log)
+    log.do("write")
+    world.partitions[LOG_PARTITION] = Owned(log)
+    world.partitions[LOG_PARTITION].state = State.ACTIVE if is_serving else State.LOADING
+    job.run()
+    world.settle()
+    before = world.metrics.manifests_verified.value
+    world.pass_time(1_000)
+    assert world.metrics.manifests_verified.value - before == is_serving

@@ -1,0 +1,212 @@
+"""The supervised child, with a small script in place of the job."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from holdfast.compaction.progress import to_json
+from holdfast.daemon.settings.sources import load_settings
+from holdfast.daemon.snapshots.job_metrics import JobMetrics
+from holdfast.daemon.snapshots.job_supervisor import Supervisor
+from holdfast.daemon.snapshots import job_supervisor
+from holdfast.metrics.registry import Registry
+from tests.pure.compaction.reports import batch
+from tests.waiting import wait_until
+
+#: What every child begins with: it takes its settings, and says that it lives.
+HEAD = """
+import json, os, signal, sys, time
+settings = json.loads(sys.stdin.readline())
+life = open(sys.argv[1], "a")
+print(os.getpid(), settings["snapshots.checkpoint.dir"], file=life, flush=True)
+"""
+REPORT = f"print({json.dumps(json.dumps(to_json(batch())))}, flush=True)\n"
+UNTIL_STOPPED = "sys.stdin.read()\n"
+
+
+class World:
+    def __init__(self, directory: Path, script: str, **flags: Any) -> None:
+        self.registry = Registry(lambda: 0)
+        self.lives = directory / "lives"
+        flags = {
+            "kafka.bootstrap.servers": "127.0.0.1:1",
+            "kafka.sasl.password": "open sesame",
+            "snapshots.checkpoint.dir": "/checkpoint",
+            "snapshots.restart.backoff.ms": 1,
+            "snapshots.restart.backoff.max.ms": 4,
+        } | {name.replace("__", "."): value for name, value in flags.items()}
+        (directory / "child.py").write_text(HEAD + script)
+        command = (sys.executable, str(directory / "child.py"), str(self.lives))
+        self.supervisor = Supervisor(load_settings(flags=flags).settings, JobMetrics(self.registry), command)
+
+    def metric(self, name: str) -> float:
+        return self.registry.snapshot()[f"snapshot-job-{name}"]
+
+    def pids(self) -> list[int]:
+        lines = self.lives.read_text().splitlines() if self.lives.exists() else []
+        return [int(line.split()[0]) for line in lines]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@asynccontextmanager
+async def supervised(directory: Path, script: str, **flags: Any) -> AsyncIterator[World]:
+    world = World(directory, script, **flags)
+    world.supervisor.start()
+    try:
+        yield world
+    finally:
+        await world.supervisor.stop()
+
+
+async def test_a_child_gets_the_settings_and_its_reports_are_counted(tmp_path: Path) -> None:
+    async with supervised(tmp_path, REPORT + "print('nonsense', flush=True)\n" + REPORT + UNTIL_STOPPED) as world:
+        with capture_logs() as lines:
+            await wait_until(lambda: world.metric("records-total") == 200)
+        assert [line["line"] for line in lines if "no report" in line["event"]] == ["nonsense"]
+        assert world.metric("running") == 1
+        assert world.lives.read_text().endswith(" /checkpoint\n")
+    assert world.metric("running") == 0
+    assert world.metric("restarts-total") == 0
+
+
+async def test_a_child_that_ends_is_started_again_and_its_last_words_are_told(tmp_path: Path) -> None:
+    with capture_logs() as lines:
+        async with supervised(tmp_path, "sys.exit('Error: no Java')") as world:
+            await wait_until(lambda: len(world.pids()) >= 5)
+    ends = [line for line in lines if line["event"] == "the snapshot job ended"]
+    assert [end["again_in_ms"] for end in ends[:4]] == [1, 2, 4, 4]
+    assert {end["exit_code"] for end in ends} == {1}
+    assert ends[0]["last_words"] == ["Error: no Java"]
+    assert world.metric("restarts-total") >= 3
+
+
+async def test_a_bug_in_looking_after_a_child_ends_that_child_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, bugs = JobMetrics.take, [RuntimeError("bug"), RuntimeError("bug")]
+
+    def stumble(self: JobMetrics, *arguments: Any) -> None:
+        if bugs:
+            raise bugs.pop()
+        take(self, *arguments)
+
+    monkeypatch.setattr(JobMetrics, "take", stumble)
+    with capture_logs() as lines:
+        async with supervised(tmp_path, REPORT + UNTIL_STOPPED) as world:
+            await wait_until(lambda: world.metric("records-total") == 100)
+            first, second, _ = world.pids()
+            await wait_until(lambda: not is_alive(first) and not is_alive(second))
+    assert [line["event"] for line in lines].count("the snapshot job could not be looked after") == 2
+    ends = [line for line in lines if line["event"] == "the snapshot job ended"]
+    assert [end["again_in_ms"] for end in ends] == [1, 2], "a bug that comes back is no progress"
+
+
+async def test_a_child_that_came_forward_is_started_again_at_once(tmp_path: Path) -> None:
+    with capture_logs() as lines:
+        async with supervised(tmp_path, REPORT + "sys.exit(1)") as world:
+            await wait_until(lambda: len(world.pids()) >= 4)
+    assert {line["again_in_ms"] for line in lines if line["event"] == "the snapshot job ended"} == {1}
+
+
+async def test_a_command_that_does_not_exist_is_tried_again(tmp_path: Path) -> None:
+    world = World(tmp_path, "")
+    world.supervisor._command = ("/no/such/command",)
+    with capture_logs() as lines:
+        world.supervisor.start()
+        await wait_until(lambda: len(lines) >= 2)
+        await world.supervisor.stop()
+    assert "No such file" in lines[0]["last_words"][0]
+
+
+async def test_a_stop_lets_the_child_finish(tmp_path: Path) -> None:
+    script = (
+        "signal.signal(signal.SIGTERM, lambda *_: (print('finished', file=life, flush=True), sys.exit(0)))\n" + REPORT
+    )
+    world = World(tmp_path, script + "while True: time.sleep(0.01)\n")
+    with capture_logs() as lines:
+        world.supervisor.start()
+        await wait_until(lambda: world.metric("records-total") == 100)
+        await world.supervisor.stop()
+        await world.supervisor.stop()  # finds nothing to do
+        world.supervisor.start()
+        await wait_until(lambda: world.metric("records-total") == 200)
+        await world.supervisor.stop()
+    assert world.lives.read_text().splitlines()[1::2] == ["finished", "finished"]
+    assert [line["event"] for line in lines] == ["the snapshot job starts"] * 2
+
+
+async def test_a_child_that_does_not_stop_in_time_is_killed_with_what_it_started(tmp_path: Path) -> None:
+    script = (
+        "import subprocess\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "inner = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "print(inner.pid, '-', file=life, flush=True)\n"
+    )
+    world = World(tmp_path, script + REPORT + "time.sleep(600)\n", snapshots__stop__timeout__ms=50)
+    with capture_logs() as lines:
+        world.supervisor.start()
+        await wait_until(lambda: world.metric("records-total") == 100)
+        await world.supervisor.stop()
+    assert "killed" in lines[-1]["event"]
+    assert len(world.pids()) == 2
+    await wait_until(lambda: not any(map(is_alive, world.pids())))
+
+
+@pytest.mark.parametrize("leaves_the_group", [False, True])
+async def test_a_child_whose_pipes_outlive_it_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaves_the_group: bool
+) -> None:
+    monkeypatch.setattr(job_supervisor, "_PIPES_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(job_supervisor, "_KILL_TIMEOUT_S", 0.5)
+    script = (
+        "import subprocess\n"
+        "inner = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], "
+        f"start_new_session={leaves_the_group})\n"
+        "print(inner.pid, '-', file=life, flush=True)\n"
+        "print('no memory', file=sys.stderr, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    try:
+        with capture_logs() as lines:
+            async with supervised(tmp_path, script) as world:
+                await wait_until(lambda: len(world.pids()) >= 4)
+                assert world.metric("restarts-total") >= 1
+        events = [line["event"] for line in lines]
+        assert "what the snapshot job started has outlived it and is killed" in events
+        end = lines[events.index("the snapshot job ended")]
+        assert (end["exit_code"], end["last_words"]) == (-signal.SIGKILL, ["no memory"])
+        if not leaves_the_group:
+            await wait_until(lambda: not any(map(is_alive, world.pids())))
+    finally:
+        for pid in filter(is_alive, world.pids()):
+            os.kill(pid, signal.SIGKILL)
+
+
+async def test_the_childs_lines_are_the_nodes(tmp_path: Path) -> None:
+    script = (
+        "print(json.dumps({'level': 'warning', 'event': 'careful', 'partition': 3}), file=sys.stderr, flush=True)\n"
+    )
+    with capture_logs() as lines:
+        async with supervised(tmp_path, script + REPORT + UNTIL_STOPPED) as world:
+            await wait_until(lambda: world.metric("records-total") == 100 and len(lines) >= 2)
+    careful = next(line for line in lines if line["event"] == "careful")
+    assert careful["log_level"] == "warning"
+    assert careful["partition"] == 3
+    assert careful["source"] == "snapshot job"

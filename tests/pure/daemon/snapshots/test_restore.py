@@ -1,0 +1,191 @@
+"""A load that begins with the snapshot topic ends as a load of the whole log does; what is wrong with it is named."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.daemon.share.decisions import ShardConfig, ShareShard
+from holdfast.daemon.snapshots.restore import NoBase, Refusal, choose_base
+from holdfast.records.snapshot_store.entries import ManifestKey, decode_entry, decode_key, encode_entry, encode_manifest
+from holdfast.records.snapshot_store.folding import NEW, RawRecord, fold
+from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
+from holdfast.runtime.log import LogRecord
+from holdfast.runtime.partition.ownership import Ownership, Verdict
+from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.settings import LogIdentity
+from tests.pure.records.logs import LOG_PARTITION, PARTITION_COUNT, STATE_TOPIC_ID, DictStore, LogWriter, logs
+
+IDENTITY = LogIdentity("cluster", STATE_TOPIC_ID, PARTITION_COUNT)
+
+
+def run_job(records: list[RawRecord], random: Random) -> dict[bytes, bytes | None]:
+    """Return what a job wrote into the snapshot topic, however it cut the log into batches."""
+    topic: dict[bytes, bytes | None] = {}
+    store, mark = DictStore(), NEW
+    while records:
+        size = random.randint(1, 12)
+        folded = fold(STATE_TOPIC_ID, LOG_PARTITION, PARTITION_COUNT, mark, store, records[:size])
+        records, mark = records[size:], folded.mark
+        topic.update(folded.entries)
+        topic.update([folded.manifest] if folded.manifest is not None else [])
+    return topic
+
+
+def read(records: Iterable[tuple[bytes, bytes | None]]) -> SnapshotSet:
+    entries = SnapshotSet(STATE_TOPIC_ID, LOG_PARTITION)
+    for record in records:
+        entries.add(*record)
+    return entries
+
+
+def finish(choice: Generator[None, None, Base]) -> Base:
+    while True:
+        try:
+            next(choice)
+        except StopIteration as end:
+            base: Base = end.value
+            return base
+
+
+def load(records: list[RawRecord], config: ShardConfig, base: Base | None = None) -> tuple[ShareShard, Ownership]:
+    """Load as the runtime does."""
+    shard, ownership = ShareShard(config), Ownership()
+    found = [LogRecord(*record) for record in records]
+    if base is not None:
+        found = [record for record in found if record.offset >= base.offset]
+        assert base.refusal(found.pop(0)) == ""
+        ownership.begin_at(base.position, base.checkpoint, base.offset)
+        shard.load_base(base.content)
+    for record in found:
+        if ownership.judge(record) is Verdict.DATA:
+            shard.load_record(record.key or b"", record.value, record.offset)
+    assert shard.finish_load(lambda: False)
+    shard.on_loaded(None)
+    return shard, ownership
+
+
+def outcome(shard: ShareShard, ownership: Ownership, end: int) -> dict[str, Any]:
+    """Return all that a shard holds and would do next."""
+    return {
+        "states": dict(shard.states_at(0)),
+        "topics": shard.topic_sizes(),
+        "offsets": list(shard.offsets._offsets.items()),
+        "summary": shard.summarize(),
+        "compacts": shard.decide_compaction_slice(end, 1_000, 1 << 30).records,
+        "position": ownership.position,
+        "winner": ownership.winner,
+        "generation": ownership.generation_max,
+    }
+
+
+@given(logs(), st.sampled_from([0, 1, 3, 500]), st.data(), st.randoms(use_true_random=False))
+def test_a_fast_load_is_a_whole_load(log: LogWriter, updates: int, data: st.DataObject, random: Random) -> None:
+    config = ShardConfig(updates_per_snapshot=updates)
+    folded = data.draw(st.integers(1, len(log.records)))
+    topic = run_job(log.records[:folded], random)
+    try:
+        base = finish(choose_base(read(topic.items()), log.log_start, IDENTITY))
+    except NoBase:
+        assert log.log_start, "a log that was never cut has a manifest for each batch"
+        return
+    wanted = outcome(*load(log.kept(), config), len(log.records))
+    assert outcome(*load(log.kept(), config, base), len(log.records)) == wanted
+
+
+@given(logs(), st.randoms(use_true_random=False))
+def test_a_job_that_has_seen_all_of_a_cut_log_makes_fast_loads_possible(log: LogWriter, random: Random) -> None:
+    base = finish(choose_base(read(run_job(log.records, random).items()), log.log_start, IDENTITY))
+    assert base.offset >= log.log_start
+
+
+# ---- what is wrong -------------------------------------------------------------------------------------------------
+
+
+def small_log() -> LogWriter:
+    log = LogWriter(Random(7))
+    for move in ("write",) * 12:
+        log.do(move)
+    return log
+
+
+def topic_of(log: LogWriter, *sizes: int) -> dict[bytes, bytes | None]:
+    topic: dict[bytes, bytes | None] = {}
+    store, mark, at = DictStore(), NEW, 0
+    for size in sizes:
+        folded = fold(STATE_TOPIC_ID, LOG_PARTITION, PARTITION_COUNT, mark, store, log.records[at : at + size])
+        mark, at = folded.mark, at + size
+        topic.update(folded.entries)
+        topic.update([folded.manifest] if folded.manifest is not None else [])
+    return topic
+
+
+def refusal_of(topic: dict[bytes, bytes | None], log_start: int = 0, identity: LogIdentity = IDENTITY) -> Refusal:
+    with pytest.raises(NoBase) as none:
+        finish(choose_base(read(topic.items()), log_start, identity))
+    return none.value.refusal
+
+
+def newest_entry(topic: dict[bytes, bytes | None]) -> bytes:
+    return max(
+        (key for key in topic if not isinstance(decode_key(key), ManifestKey)), key=lambda key: decode_key(key)[2]
+    )
+
+
+def test_without_manifests_there_is_nothing_to_begin_with() -> None:
+    assert refusal_of({}) is Refusal.EMPTY
+    assert refusal_of(topic_of(small_log(), 5, 8), log_start=13) is Refusal.EMPTY
+
+
+def test_an_older_manifest_takes_the_place_of_one_that_does_not_agree() -> None:
+    log = small_log()
+    topic = topic_of(log, 5, 8)
+    topic[newest_entry(topic)] = None
+    assert finish(choose_base(read(topic.items()), 0, IDENTITY)).offset == 4
+
+
+def test_entries_that_do_not_add_up_are_refused() -> None:
+    topic = topic_of(small_log(), 13)
+    missing = dict(topic)
+    del missing[newest_entry(topic)]
+    assert refusal_of(missing) is Refusal.DISAGREEMENT
+    key = newest_entry(topic)
+    value = topic[key]
+    assert value is not None
+    decoded = decode_entry(value)
+    topic[key] = encode_entry(decoded._replace(update_count=decoded.update_count + 1))
+    assert refusal_of(topic) is Refusal.DISAGREEMENT
+
+
+def test_what_cannot_be_decoded_is_refused() -> None:
+    topic = topic_of(small_log(), 13)
+    topic[newest_entry(topic)] = b"\xc3\x01"
+    assert refusal_of(topic) is Refusal.UNDECODABLE
+    topic = topic_of(small_log(), 13)
+    for key in topic:
+        if isinstance(decode_key(key), ManifestKey):
+            topic[key] = b"?"
+    assert refusal_of(topic) is Refusal.UNDECODABLE
+
+
+def test_manifests_for_another_number_of_partitions_are_refused() -> None:
+    assert refusal_of(topic_of(small_log(), 13), identity=IDENTITY._replace(partition_count=6)) is Refusal.FOREIGN
+
+
+def test_a_manifest_whose_checkpoint_is_not_of_its_epoch_is_refused() -> None:
+    log = small_log()
+    topic = topic_of(log, 13)
+    entries = read(topic.items())
+    (offset,) = entries.manifest_offsets()
+    manifest = entries.manifest(offset)
+    position = manifest.position._replace(owner_epoch=manifest.position.owner_epoch + 1)
+    key, value = encode_manifest(
+        ManifestKey(STATE_TOPIC_ID, LOG_PARTITION, offset), manifest._replace(position=position)
+    )
+    topic[key] = value
+    assert refusal_of(topic) is Refusal.FOREIGN

@@ -1,0 +1,37 @@
+"""What an owner keeps in mind of the manifests that it has verified."""
+
+import pytest
+
+from holdfast.daemon.snapshots.verifier import Tail
+from holdfast.records.keys import SharePartitionKey
+from holdfast.records.snapshot_store.entries import EntryKey, ManifestKey
+
+LOG, KEY = b"l" * 16, SharePartitionKey("workers", b"t" * 16, 0)
+
+
+@pytest.mark.parametrize(
+    ("about", "still_verified"),
+    [
+        (EntryKey(LOG, KEY, 3), []),
+        (EntryKey(LOG, KEY, 4), []),
+        (EntryKey(LOG, KEY, 5), [4]),
+        (EntryKey(LOG, KEY, 9), [4]),
+        (EntryKey(LOG, KEY, 10), [9, 4]),
+        (ManifestKey(LOG, 0, 9), [4]),
+        (ManifestKey(LOG, 0, 12), [9, 4]),
+    ],
+)
+def test_a_manifest_is_verified_as_long_as_nothing_came_anew_that_it_rests_on(
+    about: EntryKey | ManifestKey, still_verified: list[int]
+) -> None:
+    tail = Tail()
+    tail.verified = [9, 4]
+    tail.met(about, b"whatever it says")
+    assert tail.verified == still_verified
+
+
+def test_a_removal_leaves_what_is_verified() -> None:
+    tail = Tail()
+    tail.verified = [9, 4]
+    tail.met(EntryKey(LOG, KEY, 3), None)
+    assert tail.verified == [9, 4]
