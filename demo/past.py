@@ -17,7 +17,7 @@ from demo.daemon import Daemon
 from demo.orders import Placed
 from demo.verdict import Check
 from demo.worker import GROUP, Ledger
-from holdfast.console.output import STATE_NAMES
+from holdfast.console.show.output import STATE_NAMES
 from holdfast.records.batches import StateBatch
 
 _COMMAND_TIMEOUT_S: Final = 900.0

@@ -8,7 +8,7 @@ from demo.orders import Placed
 from demo.share_partition import Delivery, by_offset
 from demo.worker import GROUP, STATE_EPOCH, Ledger
 from holdfast.client import Client, ShareStateError
-from holdfast.console.log_reader import LogReader
+from holdfast.console.sources.log_reader import LogReader
 from holdfast.records.batches import StateBatch
 from holdfast.records.values import Snapshot, Update
 

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import click
 
-from holdfast.console import node
-from holdfast.console.compact import compact
-from holdfast.console.dump import dump
-from holdfast.console.groups.commands import groups, list_states
-from holdfast.console.history import diff, history
+from holdfast.console.commands import node
+from holdfast.console.commands.broker import broker
+from holdfast.console.commands.compact import compact
+from holdfast.console.commands.dev import dev
+from holdfast.console.commands.dump import dump
+from holdfast.console.commands.groups import groups, list_states
+from holdfast.console.commands.history import diff, history
+from holdfast.console.commands.snapshots import snapshots
+from holdfast.console.commands.state import find, state
+from holdfast.console.commands.topics import create_topic
 from holdfast.console.options import split_assignment
-from holdfast.console.snapshots import snapshots
-from holdfast.console.state import find, state
-from holdfast.console.trial.broker import broker
-from holdfast.console.trial.dev import dev
-from holdfast.console.trial.topics import create_topic
 from holdfast.distribution import VERSION
 from holdfast.runtime.build import BUILD
 
@@ -48,7 +48,7 @@ def serve(config: Path | None, assignments: Sequence[str], take_over: bool) -> N
     if take_over:
         flags["take_over"] = "true"
     # The daemon takes a second to import, which no other command should wait for.
-    from holdfast.console.serving import serve_until_stopped
+    from holdfast.console.commands.serve import serve_until_stopped
 
     sys.exit(serve_until_stopped(config, flags))
 

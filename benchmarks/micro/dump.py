@@ -17,10 +17,10 @@ from itertools import count, islice
 from tempfile import TemporaryFile
 from time import perf_counter
 
-from holdfast.console.dump import entry_data, print_entries
-from holdfast.console.log_reader import LogEntry
-from holdfast.console.output import print_json
-from holdfast.console.topic_names import TopicNames
+from holdfast.console.commands.dump import entry_data, print_entries
+from holdfast.console.show.output import print_json
+from holdfast.console.sources.log_reader import LogEntry
+from holdfast.console.sources.topic_names import TopicNames
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Update

@@ -20,7 +20,7 @@ from holdfast.client import (
 )
 from holdfast.client.errors import error_name
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.console.output import STATE_NAMES, say
+from holdfast.console.show.output import STATE_NAMES, say
 from holdfast.records.batches import StateBatch
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import parse_topic_id

@@ -5,7 +5,7 @@ from typing import IO, Any, Self
 
 import click
 
-from holdfast.console.tables import printable
+from holdfast.console.show.tables import printable
 
 
 class Exit(IntEnum):

@@ -18,7 +18,7 @@ from holdfast.console.outcomes import Exit
 from holdfast.records.keys import format_key
 from tests.installed.desk import Desk
 from tests.installed.environment import ROOT, Environment, names_in, wheel
-from tests.pure.cli.history_writer import BEGIN_MS, Stamped, rows_of, write_batch
+from tests.pure.console.history_writer import BEGIN_MS, Stamped, rows_of, write_batch
 from tests.pure.docs.blocks import TYPED_PAGES
 from tests.pure.records.logs import STATE_TOPIC_ID, LogWriter
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.broker import classpath, java
-from holdfast.console.kafka_reader import KafkaReader
+from holdfast.console.sources.kafka_reader import KafkaReader
 from tests.waiting import PATIENCE_MS, PATIENCE_S
 
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"

@@ -28,7 +28,7 @@ from holdfast.api.results import (
 )
 from holdfast.broker import FAST_START, EmbeddedKafka
 from holdfast.client import ClientSettings, connect
-from holdfast.console.log_reader import LogReader
+from holdfast.console.sources.log_reader import LogReader
 from holdfast.records.checkpoint import Checkpoint, is_checkpoint_key
 from holdfast.records.codecs import kafka as kafka_codec
 from holdfast.records.keys import SharePartitionKey

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.console.log_reader import LogReader
+from holdfast.console.sources.log_reader import LogReader
 from tests.interop.conftest import Coordinator
 from tests.interop.driver import PersisterDriver
 from tests.interop.formatter import format_state_topic

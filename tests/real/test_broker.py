@@ -22,7 +22,7 @@ from holdfast.broker import (
     start_detached,
     stop_detached,
 )
-from holdfast.console.trial.broker import start
+from holdfast.console.commands.broker import start
 from tests.real.container_kafka import needs_processes
 from tests.waiting import PATIENCE_S, Lines, block_until
 

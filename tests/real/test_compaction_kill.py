@@ -21,7 +21,7 @@ import pytest
 from holdfast.api.results import ReadResult
 from holdfast.client import connect
 from holdfast.compaction.history.schema import GAP
-from holdfast.console.kafka_reader import KafkaReader
+from holdfast.console.sources.kafka_reader import KafkaReader
 from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY
 from holdfast.records.codecs.codec import decode_record

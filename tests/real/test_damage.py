@@ -9,8 +9,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from holdfast.broker import FAST_START, EmbeddedKafka
-from holdfast.console.log_reader import LogReader, Wanted
 from holdfast.console.outcomes import Exit, Failure
+from holdfast.console.sources.log_reader import LogReader, Wanted
 from holdfast.daemon.settings.models import Settings
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.runtime.partition.states import State

@@ -22,7 +22,7 @@ from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.records.single_object import MARKER
 from holdfast.records.snapshot_store.entries import EntryKey, decode_key, encode_entry_key
 from holdfast.records.snapshot_store.folding import NEW, RawRecord, fold
-from tests.pure.cli.history_writer import Stamped, gap_row, rows_of, write_batch
+from tests.pure.console.history_writer import Stamped, gap_row, rows_of, write_batch
 from tests.pure.docs.pages import code_behind
 from tests.pure.records.logs import DictStore, write_log
 from tests.real.folded_logs import QUICK

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped] # it ships no types
 
-from holdfast.console import compacting
+from holdfast.console import job_process
 from holdfast.console.outcomes import Exit
 from holdfast.daemon.settings.sources import load_settings
 from holdfast.jars.cache import SPARK_KAFKA_VERSION
@@ -53,7 +53,7 @@ def test_the_lock_has_what_the_job_needs_and_is_a_part_of_the_whole_lock() -> No
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extra = {re.split(r"[^\w-]", line)[0] for line in project["optional-dependencies"]["spark"]}
     assert extra <= own.keys()
-    assert set(compacting._PACKAGES.values()) <= extra
+    assert set(job_process._PACKAGES.values()) <= extra
 
 
 def environment_of_the_image() -> dict[str, str]:
@@ -67,7 +67,7 @@ def test_the_job_of_the_compose_file_has_settings_that_load(monkeypatch: pytest.
     variables = environment_of_the_image() | {name: str(value) for name, value in job["environment"].items()}
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    settings = compacting.settings_of(None, {})
+    settings = job_process.settings_of(None, {})
     (volume,) = job["volumes"]
     place = volume.partition(":")[2]
     assert Path(settings.snapshots.checkpoint_dir).is_relative_to(place)

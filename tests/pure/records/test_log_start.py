@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.console.log_reader import find_beginning
+from holdfast.console.sources.log_reader import find_beginning
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.codecs.codec import Codec
 from holdfast.records.fencing import START, step

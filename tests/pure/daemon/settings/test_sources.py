@@ -329,7 +329,7 @@ def test_every_setting_has_a_name_of_its_own_a_description_and_bounds() -> None:
 
 def test_every_setting_is_read_somewhere() -> None:
     """A setting without effect would be a lie in the documentation."""
-    package = Path(__file__).parents[3] / "holdfast"
+    package = Path(__file__).parents[4] / "holdfast"
     readers = [path for path in package.rglob("*.py") if path.name != "settings.py"]
     code = "\n".join(path.read_text(encoding="utf-8") for path in readers)
     through_properties = {
@@ -351,7 +351,7 @@ def _fields(component: str) -> list[str]:
 
 def test_the_documented_settings_are_the_real_ones() -> None:
     """Write it again with `python -m holdfast.daemon.config_reference > docs/configuration.md`."""
-    page = Path(__file__).parents[3] / "docs" / "configuration.md"
+    page = Path(__file__).parents[4] / "docs" / "configuration.md"
     assert page.read_text(encoding="utf-8") == render_reference()
 
 

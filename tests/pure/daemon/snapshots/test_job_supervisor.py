@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 
 from holdfast.compaction.progress import to_json
 from holdfast.daemon.settings.sources import load_settings
+from holdfast.daemon.snapshots import job_supervisor
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
 from holdfast.daemon.snapshots.job_supervisor import Supervisor
-from holdfast.daemon.snapshots import job_supervisor
 from holdfast.metrics.registry import Registry
 from tests.pure.compaction.reports import batch
 from tests.waiting import wait_until

@@ -1,0 +1,223 @@
+"""`holdfast groups` and `holdfast state list`: what is held, and how far each group is."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from itertools import chain
+from typing import Any, Final
+
+import click
+
+from holdfast.console.options import address_option, json_option, kafka_options, kafka_properties
+from holdfast.console.outcomes import Exit, Failure
+from holdfast.console.show.group_lag import (
+    Row,
+    Source,
+    Totals,
+    Wanted,
+    list_with_lag,
+    say_unknown,
+    share_partition_text,
+)
+from holdfast.console.show.output import counted, print_facts, print_json, print_table, say
+from holdfast.console.show.tables import Column
+from holdfast.console.sources.log_states import LogSource
+from holdfast.console.sources.node_states import NodeSource
+
+_GROUP_COLUMNS: Final = (
+    Column("group"),
+    Column("topics", is_number=True, dropped_as=1),
+    Column("share partitions", is_number=True, dropped_as=2),
+    Column("lag", is_number=True),
+    Column("in flight", is_number=True),
+    Column("most deliveries", is_number=True, dropped_as=3),
+)
+_TOPIC_COLUMNS: Final = (
+    Column("topic"),
+    Column("partition", is_number=True),
+    Column("start", is_number=True, dropped_as=1),
+    Column("oldest", is_number=True),
+    Column("end", is_number=True, dropped_as=2),
+    Column("lag", is_number=True),
+    Column("in flight", is_number=True),
+    Column("deliveries (records)"),
+)
+_STATE_COLUMNS: Final = (
+    Column("share partition"),
+    Column("start", is_number=True, dropped_as=2),
+    Column("oldest", is_number=True),
+    Column("lag", is_number=True),
+    Column("in flight", is_number=True),
+    Column("most deliveries", is_number=True, dropped_as=5),
+    Column("epochs", dropped_as=4),
+    Column("log partition", is_number=True, dropped_as=3),
+    Column("owner", dropped_as=1),
+)
+#: Rows from which the widths are taken, so that the others are printed as they come: a page of a node.
+_ROWS_MEASURED: Final = 1_000
+
+_only_topic_option = click.option(
+    "--only-topic", metavar="NAME_OR_ID", help="Only the share partitions of this topic, by its name or its id."
+)
+
+
+def _with_source(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say who is asked; the command gets `source` in their place."""
+
+    @click.option(
+        "--topic",
+        "read_topic",
+        metavar="STATE_TOPIC",
+        help="Ask no node, and read this state topic: `__share_group_state` of an Apache Kafka 4 cluster, or that of a "
+        "Holdfast whose node is down.",
+    )
+    @json_option
+    @address_option
+    @kafka_options
+    @wraps(command)
+    def with_source(
+        read_topic: str | None,
+        address: str,
+        bootstrap_server: str,
+        properties: Sequence[str],
+        **arguments: Any,  # noqa: ANN401
+    ) -> None:
+        source: Source = (
+            NodeSource(address)
+            if read_topic is None
+            else LogSource(kafka_properties(bootstrap_server, properties), read_topic)
+        )
+        command(source=source, **arguments)
+
+    return with_source
+
+
+@click.group()
+def groups() -> None:
+    """Show the share groups whose state a node or a state topic holds.
+
+    Example: holdfast groups list
+    """
+
+
+@groups.command("list")
+@_only_topic_option
+@_with_source
+def list_groups(only_topic: str | None, as_json: bool, source: Source) -> None:
+    """Show each group with its lag, and how many of its records are in flight.
+
+    The lag counts the records from the start offsets to the ends of the topics that are not finished (acknowledged or archived).
+    In flight are those of them that lie before the last one that the state names.
+    A record that was given out for the first time is in no state before it is answered, so it counts as lag alone.
+
+    Example: holdfast groups list --topic __share_group_state --bootstrap-server 127.0.0.1:9092
+    """
+    by_group: dict[str, Totals] = {}
+    for row in chain.from_iterable(list_with_lag(source, Wanted(topic=only_topic))):
+        by_group.setdefault(row["group"], Totals()).add(row)
+    if as_json:
+        print_json([{"group": group} | totals.data() for group, totals in sorted(by_group.items())])
+    else:
+        rows = [_group_row(group, totals) for group, totals in sorted(by_group.items())]
+        print_table(_GROUP_COLUMNS, rows)
+    _say_rest(by_group.values(), source)
+
+
+@groups.command()
+@click.argument("group")
+@_only_topic_option
+@_with_source
+def describe(group: str, only_topic: str | None, as_json: bool, source: Source) -> None:
+    """Show how far a group is in each partition: start offset, the oldest record that is not finished, lag, delivery counts.
+
+    The last column counts the records that were tried and are not finished, by their delivery counts.
+
+    Example: holdfast groups describe orders-workers
+    """
+    totals = Totals()
+    rows = list(totals.adding(chain.from_iterable(list_with_lag(source, Wanted(group, only_topic)))))
+    if as_json and rows:
+        print_json({"group": group} | totals.data() | {"states": rows})
+    elif rows:
+        print_facts(
+            {
+                "group": group,
+                "lag": totals.lag_text(),
+                "in flight": totals.in_flight,
+                "share partitions": f"{totals.share_partitions} ({counted(len(totals.topics), 'topic')})",
+                "owners": ", ".join(sorted({row["owner"] or "unknown" for row in rows})),
+            }
+        )
+        click.echo()
+        print_table(_TOPIC_COLUMNS, map(_topic_row, rows))
+    _say_rest([totals], source)
+    if not rows:
+        raise Failure(f"There is no state of the group {group!r}; `holdfast groups list` shows all.", Exit.NOT_FOUND)
+
+
+@click.command("list")
+@click.option("--group", help="Only the share partitions of this group.")
+@_only_topic_option
+@_with_source
+def list_states(group: str | None, only_topic: str | None, as_json: bool, source: Source) -> None:
+    """Show the share partitions that a node holds: offsets, lag, delivery counts, state epoch/leader epoch, log partition, owner.
+
+    They come as they are read, in the order of their groups; with --json each is a line.
+    A narrow terminal shows fewer columns; --json has more than any.
+
+    Example: holdfast state list --group orders-workers
+    """
+    totals = Totals()
+    rows = totals.adding(chain.from_iterable(list_with_lag(source, Wanted(group, only_topic))))
+    if as_json:
+        for row in rows:
+            print_json(row, is_line=True)
+    else:
+        print_table(_STATE_COLUMNS, map(_state_row, rows), rows_measured=_ROWS_MEASURED)
+    say(f"{counted(totals.share_partitions, 'share partition')}.")
+    _say_rest([totals], source)
+
+
+def _say_rest(totals: Iterable[Totals], source: Source) -> None:
+    """Say what is unknown, and end with a failure where something is missing."""
+    say_unknown(sum((each.unknown for each in totals), start=Totals().unknown))
+    if gaps := source.gaps():
+        raise Failure(". ".join(gaps) + ".")
+
+
+def _group_row(group: str, totals: Totals) -> tuple[object, ...]:
+    return (
+        group,
+        len(totals.topics),
+        totals.share_partitions,
+        totals.lag_text(),
+        totals.in_flight,
+        totals.delivery_count_max,
+    )
+
+
+def _topic_row(row: Row) -> tuple[object, ...]:
+    counts = ", ".join(f"{count} ({records})" for count, records in row["delivery_counts"].items())
+    return (
+        row["topic"] or row["topic_id"],
+        row["partition"],
+        row["start_offset"],
+        row["oldest_unfinished_offset"],
+        "unknown" if row["end_offset"] is None else row["end_offset"],
+        "unknown" if row["lag"] is None else row["lag"],
+        row["in_flight"],
+        counts or None,
+    )
+
+
+def _state_row(row: Row) -> tuple[object, ...]:
+    return (
+        share_partition_text(row),
+        row["start_offset"],
+        row["oldest_unfinished_offset"],
+        "unknown" if row["lag"] is None else row["lag"],
+        row["in_flight"],
+        row["delivery_count_max"],
+        f"{row['state_epoch']}/{row['leader_epoch']}",
+        row["log_partition"],
+        row["owner"],
+    )

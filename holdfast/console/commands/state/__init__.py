@@ -1,0 +1,183 @@
+"""`holdfast state` and `holdfast find`: the share-state calls, for one share partition or a few."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import click
+
+from holdfast.api.results import SummaryResult
+from holdfast.client import Client, ShareStateError
+from holdfast.client.errors import error_name
+from holdfast.console.commands.state.changes import delete, init, raise_leader_epoch, write
+from holdfast.console.commands.state.changing import Named, missing
+from holdfast.console.options import (
+    EPOCH_OR_NONE,
+    address_option,
+    ask,
+    dry_run_option,
+    find_topic_id,
+    json_option,
+    share_partition_options,
+    split_key,
+)
+from holdfast.console.outcomes import Failure
+from holdfast.console.show.output import STATE_NAMES, batch_data, print_facts, print_json, print_table
+from holdfast.console.show.tables import Column
+from holdfast.records.keys import SharePartitionKey, format_key, log_partition
+
+T = TypeVar("T")
+
+#: The summary of a share partition that has no state; one that has may look the same.
+_NO_STATE = SummaryResult(start_offset=-1)
+
+
+@click.group()
+def state() -> None:
+    """Read and change the delivery state of a share partition.
+
+    Example: holdfast state read --group orders-workers --topic orders --partition 0
+    """
+
+
+@state.command()
+@share_partition_options
+@click.option(
+    "--leader-epoch",
+    type=EPOCH_OR_NONE,
+    default=-1,
+    show_default=True,
+    help="Raises the leader epoch, so that leaders with a lower one are refused; -1 leaves it alone.",
+)
+@dry_run_option
+@json_option
+@address_option
+def read(group: str, topic: str, partition: int, leader_epoch: int, dry_run: bool, as_json: bool, address: str) -> None:
+    """Show the state of a share partition: its start offset, and what became of the records from there on.
+
+    Example: holdfast state read --group orders-workers --topic orders --partition 0
+    """
+    named = Named(group, topic, partition)
+    if leader_epoch >= 0:
+        raise_leader_epoch(named, leader_epoch, address, is_dry_run=dry_run)
+    found = _ask(address, named, lambda client, topic_id: client.read(group, topic_id, partition, -1))
+    if as_json:
+        batches = [batch_data(batch) for batch in found.state_batches]
+        print_json({"state_epoch": found.state_epoch, "start_offset": found.start_offset, "state_batches": batches})
+        return
+    print_facts({"state epoch": found.state_epoch, "start offset": found.start_offset})
+    if found.state_batches:
+        click.echo()
+        print_table(
+            ("first", "last", "delivery state", "delivery count"),
+            [
+                (first, last, STATE_NAMES.get(delivery_state, delivery_state), count)
+                for first, last, delivery_state, count in found.state_batches
+            ],
+            numbers=("first", "last", "delivery count"),
+        )
+
+
+@state.command()
+@share_partition_options
+@json_option
+@address_option
+def summary(group: str, topic: str, partition: int, as_json: bool, address: str) -> None:
+    """Show the epochs of a share partition, its start offset and how many records behind it are finished.
+
+    Example: holdfast state summary --group orders-workers --topic orders --partition 0
+    """
+    named = Named(group, topic, partition)
+
+    async def summarize(client: Client, topic_id: bytes) -> SummaryResult:
+        found = await client.read_summary(group, topic_id, partition)
+        if found == _NO_STATE:
+            # Kafka's answer for a share partition that is not there, so a call is made that such a one refuses.
+            await client.read(group, topic_id, partition, -1)
+        return found
+
+    found = _ask(address, named, summarize)
+    facts = {
+        "state_epoch": found.state_epoch,
+        "leader_epoch": found.leader_epoch,
+        "start_offset": found.start_offset,
+        "delivery_complete_count": found.delivery_complete_count,
+    }
+    if as_json:
+        print_json(facts)
+    else:
+        print_facts({name.replace("_", " "): value for name, value in facts.items()})
+
+
+for command in (init, write, delete):
+    state.add_command(command)
+
+
+@click.command()
+@click.argument("keys", nargs=-1, required=True, metavar="GROUP:TOPIC:PARTITION...")
+@json_option
+@address_option
+def find(keys: Sequence[str], as_json: bool, address: str) -> None:
+    """Show which node coordinates share partitions. TOPIC is a name or an id.
+
+    Example: holdfast find orders-workers:orders:0 orders-workers:orders:1
+    """
+
+    async def look_up(client: Client) -> list[dict[str, object]]:
+        parsed = [await _parse_key(client, key) for key in keys]
+        partition_count = (await client.admin("status"))["log_partitions"]
+        rows: list[dict[str, object]] = []
+        for key, answer in zip(parsed, await client.find(parsed), strict=True):
+            is_found = isinstance(answer[0], str)
+            rows.append(
+                {
+                    "key": format_key(key),
+                    "coordinator": f"{answer[0]}:{answer[1]}" if is_found else None,
+                    "log_partition": log_partition(key, partition_count) if partition_count else None,
+                    "error": None if is_found else f"{error_name(int(answer[0]))}: {answer[1]}",
+                }
+            )
+        return rows
+
+    rows = ask(address, look_up)
+    if as_json:
+        print_json(rows)
+    else:
+        # As they were asked for: with the names of their topics.
+        print_table(
+            (
+                "share partition",
+                "coordinator",
+                Column("log partition", is_number=True),
+                Column("error", is_detail=True),
+            ),
+            [(key, *list(row.values())[1:]) for key, row in zip(keys, rows, strict=True)],
+        )
+    if any(row["error"] for row in rows):
+        raise Failure("Not every share partition has a coordinator; `holdfast partitions` shows why.")
+
+
+async def _parse_key(client: Client, text: str) -> SharePartitionKey:
+    group, topic, partition = split_key(text)
+    return SharePartitionKey(group, await find_topic_id(client, topic), partition)
+
+
+def _ask(address: str, named: Named, call: Callable[[Client, bytes], Awaitable[T]]) -> T:
+    """Ask something about a share partition.
+
+    Raises:
+        Failure: it has no state, or whatever else went wrong.
+    """
+
+    async def with_topic(client: Client) -> T:
+        topic_id = await find_topic_id(client, named.topic)
+        try:
+            return await call(client, topic_id)
+        except ShareStateError as error:
+            # Read is refused alike where a group id is too long, which Summary refuses as well.
+            if error.name == "INVALID_REQUEST":
+                found = await client.read_summary(named.group, topic_id, named.partition)
+                if found == _NO_STATE:
+                    raise missing(named) from None
+            raise
+
+    return ask(address, with_topic)

@@ -1,0 +1,147 @@
+"""`holdfast topics create`: a topic to try things out with, as `kafka-topics.sh` would make it."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import click
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.cimpl import NewTopic
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from holdfast.console.options import dry_run_option, json_option, kafka_options, kafka_properties
+from holdfast.console.outcomes import Exit, Failure
+from holdfast.console.show.output import counted, print_json, say
+from holdfast.console.sources.kafka_reader import READ_TIMEOUT_S
+from holdfast.daemon.topics.state_topic import StateTopic, TopicMissing, describe_topic
+from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.records.keys import format_topic_id
+
+#: What lets the cluster decide.
+CLUSTERS_DEFAULT: Final = -1
+
+TOPIC_NAMES: Final = "a name has 1 to 249 letters, digits, dots, underscores and hyphens"
+_ENDINGS: Final = {
+    KafkaError.INVALID_REPLICATION_FACTOR: ("the cluster has fewer brokers than copies are asked for", Exit.FAILED),
+    KafkaError.TOPIC_EXCEPTION: (TOPIC_NAMES, Exit.WRONG_USAGE),
+}
+
+
+class Made(NamedTuple):
+    """A topic that is there now."""
+
+    topic: StateTopic
+    is_new: bool
+
+
+@click.command("create")
+@click.argument("name")
+@click.option("--partitions", type=click.IntRange(1, 100_000), help="Number of partitions.  [default: 1]")
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(1, 1_000),
+    help="Copies of each partition.  [default: as the cluster is set]",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0.1),
+    default=READ_TIMEOUT_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long Kafka may take.",
+)
+@dry_run_option
+@json_option
+@kafka_options
+def create_topic(
+    name: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    timeout_s: float,
+    dry_run: bool,
+    as_json: bool,
+    bootstrap_server: str,
+    properties: Sequence[str],
+) -> None:
+    """Make a topic in Kafka; one that exists is left as it is.
+
+    Its exit code is 7 where the topic exists with another number of partitions than --partitions says.
+
+    Example: holdfast topics create orders --partitions 3
+    """
+    copies = "as many copies as the cluster is set to" if replication_factor is None else f"{replication_factor} copies"
+    if dry_run:
+        say(
+            f"The topic {name} would be made with {counted(partitions or 1, 'partition')} and {copies}, unless it exists."
+        )
+        say("Nothing was changed (--dry-run).")
+        return
+    clients = KafkaClients(kafka_properties(bootstrap_server, properties))
+    topic, is_new = make_topic(clients, name, partitions or 1, replication_factor or CLUSTERS_DEFAULT, timeout_s)
+    if as_json:
+        print_json(
+            {
+                "name": name,
+                "topic_id": format_topic_id(topic.topic_id),
+                "partitions": topic.partition_count,
+                "replication_factor": topic.replication_factor,
+                "is_new": is_new,
+            }
+        )
+    else:
+        what = "The topic {} is made, with {}." if is_new else "The topic {} exists already, with {}."
+        say(what.format(name, counted(topic.partition_count, "partition")))
+    if partitions not in (None, topic.partition_count):
+        raise Failure(
+            f"{name} has {counted(topic.partition_count, 'partition')}, not {partitions}; "
+            f"choose another name, or leave --partitions out.",
+            Exit.DIFFERENT,
+        )
+
+
+def make_topic(clients: KafkaClients, name: str, partitions: int, replication_factor: int, timeout_s: float) -> Made:
+    """Make a topic unless it exists, and return it when a broker knows it.
+
+    Raises:
+        Failure: Kafka refused, or cannot be reached.
+    """
+    try:
+        with clients.admin() as admin:
+            asked = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor)
+            made = admin.create_topics([asked], operation_timeout=timeout_s, request_timeout=timeout_s)[name]
+            is_new = _is_new(name, made.exception())
+            attempts = Retrying(
+                stop=stop_after_delay(timeout_s),
+                wait=wait_random_exponential(multiplier=0.05, max=1),
+                retry=retry_if_exception_type((TopicMissing, ConnectionFailed)),
+                reraise=True,
+            )
+            topic, _ = attempts(describe_topic, admin, name, round(timeout_s * 1_000))
+    except (ConnectionFailed, TopicMissing) as error:
+        raise Failure(f"The topic {name} was made, and is not to be seen: {error}") from None
+    except KafkaException as error:
+        raise Failure(f"A property of Kafka is wrong: {error.args[0].str()}.", Exit.WRONG_USAGE) from None
+    return Made(topic, is_new)
+
+
+def _is_new(name: str, problem: BaseException | None) -> bool:
+    """Return what came of making a topic.
+
+    Raises:
+        Failure: it was not made, and does not exist.
+    """
+    if problem is None:
+        return True
+    if not isinstance(problem, KafkaException):
+        raise problem
+    error: KafkaError = problem.args[0]
+    if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+        return False
+    if error.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+        raise Failure(
+            f"No broker answers ({error.str()}); is --bootstrap-server right? `holdfast dev` starts a Kafka to try things out.",
+            Exit.UNREACHABLE,
+        )
+    why, code = _ENDINGS.get(error.code(), (error.str().rstrip("."), Exit.FAILED))
+    raise Failure(f"The topic {name!r} cannot be made: {why}.", code)

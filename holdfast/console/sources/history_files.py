@@ -1,0 +1,352 @@
+"""The history that the Spark job writes, read back: changes in the order of the log, each of them once, and gaps."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from functools import cached_property, lru_cache
+from typing import Any, Final
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from pyarrow import dataset as ds
+from pyarrow import fs
+
+from holdfast.compaction.errors import DamagedFile
+from holdfast.compaction.history import coverage
+from holdfast.compaction.history.schema import GAP, TOMBSTONE
+from holdfast.console.outcomes import Exit, Failure
+from holdfast.console.sources.history_states import DAY_MS, Change, Gap, Wanted
+from holdfast.records.codecs.codec import decode_value
+from holdfast.records.errors import RecordError
+from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
+
+_COLUMNS: Final = (
+    "log_partition",
+    "offset",
+    "timestamp_ms",
+    "kind",  # sorted as text, a gap comes before a change of the same offset
+    "group_id",
+    "topic_id",
+    "partition",
+    "key",
+    "value",
+)
+_ROWS_PER_BATCH: Final = 8_192
+_ID_NAME: Final = "state_topic_id="
+_LAST_DAY: Final = "9"
+
+#: What pyarrow calls the schemes by which Hadoop knows a store; those that both call the same stand here too.
+SCHEMES: Final = {
+    "file": "file",
+    "s3a": "s3",
+    "s3n": "s3",
+    "s3": "s3",
+    "abfs": "abfs",
+    "abfss": "abfss",
+    "gs": "gs",
+    "hdfs": "hdfs",
+}
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
+
+#: What `_COLUMNS` says.
+_Row = tuple[Any, ...]
+
+_parse_topic_id = lru_cache(maxsize=10_000)(parse_topic_id)
+
+
+class HistoryDirectory:
+    """Where the job writes histories: a directory, or what lies under a URI of one of `SCHEMES`."""
+
+    def __init__(self, uri: str) -> None:
+        """Look what is there.
+
+        Raises:
+            Failure: there is no history, or it cannot be read.
+        """
+        self.uri = uri
+        try:
+            self.files, path = _file_system(uri)
+            found = self.files.get_file_info(fs.FileSelector(path))
+        except FileNotFoundError:
+            raise _no_history(uri, "nothing is there") from None
+        except NotADirectoryError:
+            raise _no_history(uri, "it is a file") from None
+        except (OSError, pa.ArrowException) as error:
+            raise Failure(
+                f"What lies at --history-dir {uri} cannot be read: {error}; make it readable, or name another place."
+            ) from None
+        #: directory of each state topic, by its id as text
+        self.topics: dict[str, str] = {
+            info.base_name.removeprefix(_ID_NAME): info.path for info in found if info.base_name.startswith(_ID_NAME)
+        }
+        if not self.topics:
+            raise _no_history(uri, f"it holds no directory {_ID_NAME}…")
+
+
+class HistoryFiles:
+    """The history of one state topic."""
+
+    def __init__(self, directory: HistoryDirectory, state_topic_id: bytes | None) -> None:
+        """Find the history.
+
+        Args:
+            directory: where it lies.
+            state_topic_id: 16 bytes; None: the only one that there is.
+
+        Raises:
+            Failure: it is not there, or there are several.
+        """
+        self._uri = uri = directory.uri
+        self._files, topics = directory.files, directory.topics
+        name = format_topic_id(state_topic_id) if state_topic_id is not None else next(iter(topics))
+        if name not in topics:
+            raise Failure(
+                f"The history at {uri} has nothing about this state topic, whose id is {name}, but about "
+                f"{', '.join(sorted(topics))}; name the history of this one with --history-dir, or another topic with --state-topic.",
+                Exit.NOT_FOUND,
+            )
+        if state_topic_id is None and len(topics) > 1:
+            raise Failure(
+                f"The history at {uri} is of {len(topics)} state topics; say by --state-topic which: {', '.join(sorted(topics))}.",
+                Exit.WRONG_USAGE,
+            )
+        self._path = topics[name]
+
+    def begin_ms(self) -> int | None:
+        """Return the time of the first change; None: there is none."""
+        with self._reading():
+            for day in sorted(self._days):
+                found = pc.min(self._days[day].to_table(columns=["timestamp_ms"])["timestamp_ms"]).as_py()
+                if found is not None:
+                    return int(found)
+        return None
+
+    def changes(self, wanted: Wanted, until_ms: int | None = None) -> Iterator[Change | Gap]:
+        """Yield what is wanted, the changes of one log partition in the order of their offsets and each of them once.
+
+        Gaps of all log partitions are among them, for nobody knows what they are about.
+
+        Args:
+            wanted: of which share partitions.
+            until_ms: what is a day later may be left out; None: nothing may.
+
+        Raises:
+            Failure: something cannot be read.
+        """
+        last_day = _LAST_DAY if until_ms is None else _day(until_ms + DAY_MS)
+        open_ends: set[int] = set()
+        with self._reading():
+            days = [day for day in sorted(self._days) if day <= last_day]
+            for row in _each_once(self._table(day, wanted) for day in days):
+                open_ends.add(row[0])
+                yield self._change(row)
+            if until_ms is not None:
+                yield from self._next_gaps(open_ends, _day(until_ms), last_day)
+
+    def covered(self) -> dict[int, int]:
+        """Return the offset by log partition, exclusive, below which the history tells every change; no entry: it does not say.
+
+        Raises:
+            Failure: something cannot be read.
+        """
+        selector = fs.FileSelector(f"{self._path}/{coverage.DIRECTORY}", allow_not_found=True)
+        with self._reading():
+            for _ in range(coverage.LISTS_MAX):
+                listed = self._files.get_file_info(selector)
+                found = [info.path for info in listed if coverage.is_covered_file(info.base_name)]
+                # Where the job has put a newer file in the place of one, the next list has that one.
+                with suppress(FileNotFoundError):
+                    return coverage.merge_covered({path: self._read_text(path) for path in found})
+            raise FileNotFoundError(f"what is listed in {coverage.DIRECTORY} is not there")
+
+    def _read_text(self, path: str) -> str:
+        with self._files.open_input_stream(path) as stream:
+            return bytes(stream.read()).decode(errors="replace")
+
+    def newest(self, log_partition: int, end: int, last_day: str = _LAST_DAY) -> tuple[int, int] | None:
+        """Return offset and time of the newest change of a log partition below an offset; None: there is none.
+
+        Args:
+            log_partition: which one.
+            end: the offset.
+            last_day: what is later need not be looked at.
+
+        Raises:
+            Failure: something cannot be read.
+        """
+        newest: tuple[int, int] | None = None
+        below = (ds.field("log_partition") == log_partition) & (ds.field("offset") < end) & (ds.field("kind") != GAP)
+        with self._reading():
+            for day in sorted((day for day in self._days if day <= last_day), reverse=True):
+                table = self._days[day].to_table(columns=["offset", "timestamp_ms"], filter=below)
+                is_last_look = newest is not None
+                if len(table):
+                    place = pc.index(table["offset"], pc.max(table["offset"])).as_py()
+                    found = table["offset"][place].as_py(), table["timestamp_ms"][place].as_py()
+                    newest = found if newest is None else max(found, newest)
+                if is_last_look:
+                    # A clock that was set back over midnight puts the newest change into the day before, and no other.
+                    break
+        return newest
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except DamagedFile as error:
+            raise Failure(str(error)) from None
+        except (OSError, ValueError, pa.ArrowException, RecordError) as error:
+            raise Failure(f"The history at {self._uri} cannot be read: {error}") from None
+
+    @cached_property
+    def _days(self) -> dict[str, Any]:
+        """The files of each day, as a data set."""
+        directories = pa.schema([("day", pa.string()), ("batch_id", pa.string())])
+        whole = ds.dataset(
+            self._path,
+            filesystem=self._files,
+            format="parquet",
+            partitioning=ds.partitioning(directories, flavor="hive"),
+            exclude_invalid_files=False,
+        )
+        days: dict[str, list[Any]] = {}
+        for fragment in whole.get_fragments():
+            days.setdefault(ds.get_partition_keys(fragment.partition_expression)["day"], []).append(fragment)
+        return {
+            day: ds.FileSystemDataset(fragments, whole.schema, whole.format, self._files)
+            for day, fragments in days.items()
+        }
+
+    def _table(self, day: str, wanted: Wanted) -> pa.Table:
+        """Return the rows of a day in the order of the log."""
+        condition = None
+        topic = None if wanted.topic_id is None else format_topic_id(wanted.topic_id)
+        for column, value in (("group_id", wanted.group_id), ("topic_id", topic), ("partition", wanted.partition)):
+            if value is not None:
+                equal = ds.field(column) == value
+                condition = equal if condition is None else condition & equal
+        if condition is not None:
+            condition = condition | (ds.field("kind") == GAP)
+        return _in_order(self._days[day].to_table(columns=list(_COLUMNS), filter=condition))
+
+    def _change(self, row: _Row) -> Change | Gap:
+        log_partition, offset, timestamp_ms, kind, group_id, topic_id, partition, key, value = row
+        if kind == GAP:
+            return self._gap(log_partition, offset, timestamp_ms)
+        return Change(
+            log_partition,
+            offset,
+            timestamp_ms,
+            SharePartitionKey(group_id, _parse_topic_id(topic_id), partition),
+            None if kind == TOMBSTONE else decode_value(key, value)[0],
+        )
+
+    def _gap(self, log_partition: int, end: int, end_ms: int) -> Gap:
+        newest = self.newest(log_partition, end, _day(end_ms + DAY_MS))
+        return Gap(log_partition, end, end_ms if newest is None else newest[1])
+
+    def _next_gaps(self, log_partitions: set[int], after_day: str, read_day: str) -> Iterator[Gap]:
+        """Yield the gap that comes next in each of some log partitions, if nothing else does behind a day.
+
+        Args:
+            log_partitions: which ones.
+            after_day: the day.
+            read_day: the last one whose gaps were told already.
+        """
+        left = set(log_partitions)
+        for day in sorted(day for day in self._days if day > after_day):
+            if not left:
+                return
+            table = self._days[day].to_table(
+                columns=["log_partition", "offset", "timestamp_ms", "kind"],
+                filter=ds.field("log_partition").isin(sorted(left)),
+            )
+            begins = _first_offsets(table)
+            gaps = table.filter(pc.field("kind") == GAP).to_pylist() if day > read_day else []
+            for gap in gaps:
+                if gap["log_partition"] in left and gap["offset"] == begins[gap["log_partition"]]:
+                    left.remove(gap["log_partition"])
+                    yield self._gap(gap["log_partition"], gap["offset"], gap["timestamp_ms"])
+            left -= begins.keys()
+
+
+def _file_system(uri: str) -> tuple[Any, str]:
+    """Return the file system behind a path, or a URI as Hadoop takes it, and the path in it.
+
+    Raises:
+        Failure: it is no URI that can be read, because of its scheme or its form.
+    """
+    found = _SCHEME.match(uri)
+    if found is None:
+        return fs.LocalFileSystem(), uri
+    scheme = found[1].lower()
+    try:
+        file_system, path = fs.FileSystem.from_uri(f"{SCHEMES.get(scheme, scheme)}{uri[found.end(1) :]}")
+    except pa.ArrowInvalid as error:
+        raise Failure(
+            f"--history-dir {uri} cannot be used ({error}); give a path, or a URI of one of the schemes {', '.join(SCHEMES)}.",
+            Exit.WRONG_USAGE,
+        ) from None
+    return file_system, path
+
+
+def _no_history(uri: str, why: str) -> Failure:
+    return Failure(
+        f"There is no history at --history-dir {uri}, for {why}; it must be the job's `snapshots.history.dir` itself.",
+        Exit.NOT_FOUND,
+    )
+
+
+def _each_once(days: Iterator[pa.Table]) -> Iterator[_Row]:
+    """Yield the rows of all days; where a clock was set back over midnight, some of a day belong between those of the next.
+
+    No more is kept than the tables of two days: as rows they would take some ten times the memory.
+    """
+    newest: dict[int, tuple[int, str]] = {}
+    waiting: pa.Table | None = None
+    for table in days:
+        if waiting is not None:
+            is_late: list[bool] = []
+            yield from _new(_early_rows(waiting, _first_offsets(table), is_late), newest)
+            if any(is_late):
+                table = _in_order(pa.concat_tables([waiting.filter(pa.array(is_late)), table]))
+        waiting = table
+    if waiting is not None:
+        yield from _new(_rows(waiting), newest)
+
+
+def _in_order(table: pa.Table) -> pa.Table:
+    return table.sort_by([("log_partition", "ascending"), ("offset", "ascending"), ("kind", "ascending")])
+
+
+def _rows(table: pa.Table) -> Iterator[_Row]:
+    for batch in table.to_batches(max_chunksize=_ROWS_PER_BATCH):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _first_offsets(table: pa.Table) -> dict[int, int]:
+    """Return the smallest offset of each log partition."""
+    first = table.group_by("log_partition").aggregate([("offset", "min")])
+    return dict(zip(first["log_partition"].to_pylist(), first["offset_min"].to_pylist(), strict=True))
+
+
+def _early_rows(table: pa.Table, next_offsets: dict[int, int], is_late: list[bool]) -> Iterator[_Row]:
+    """Yield the rows below what comes next in their log partition, and append for every row whether it is none of them."""
+    for row in _rows(table):
+        is_late.append(row[1] >= next_offsets.get(row[0], row[1] + 1))
+        if not is_late[-1]:
+            yield row
+
+
+def _new(rows: Iterator[_Row], newest: dict[int, tuple[int, str]]) -> Iterator[_Row]:
+    for row in rows:
+        log_partition, offset, kind = row[0], row[1], row[3]
+        if (offset, kind) > newest.get(log_partition, (-1, "")):
+            newest[log_partition] = offset, kind
+            yield row
+
+
+def _day(time_ms: int) -> str:
+    """Return the UTC date of a time."""
+    return datetime.fromtimestamp(time_ms / 1_000, UTC).date().isoformat()

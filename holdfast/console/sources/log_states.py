@@ -1,0 +1,172 @@
+"""What a state topic holds, read from it: that of a Holdfast whose node is down, or `__share_group_state` of Apache Kafka.
+
+Every record that counts is replayed, one log partition after the other, by the rule that a node replays by.
+In Kafka's own topic all records count, and an update whose snapshot was cut off is taken for what it says, as Kafka does.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import groupby
+from typing import Final
+
+from holdfast.console.outcomes import Exit, Failure
+from holdfast.console.show.group_lag import Place, Row, TopicEnd, Wanted
+from holdfast.console.show.output import counted
+from holdfast.console.sources.log_reader import LogEntry, LogReader
+from holdfast.daemon.settings.models import MetadataSettings
+from holdfast.daemon.settings.sources import ConfigError
+from holdfast.kafka.security import connection_options
+from holdfast.kafka.topic_ends import TopicEndSource
+from holdfast.records.checkpoint import Checkpoint
+from holdfast.records.deliveries import describe_state
+from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
+from holdfast.records.replay import ShareState, fold_without_base, replay
+from holdfast.records.values import Update
+
+_ROWS_PER_PAGE: Final = 1_000
+#: Only a count of updates depends on it, which is not shown.
+_UPDATES_PER_SNAPSHOT: Final = 0
+
+
+class LogSource:
+    """The share partitions of a state topic."""
+
+    def __init__(self, properties: Mapping[str, str], topic: str) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            properties: librdkafka's; `bootstrap.servers` at least.
+            topic: a state topic, in either codec.
+        """
+        self._properties = properties
+        self._topic = topic
+        self._fold = Fold(topic)
+
+    def pages(self, wanted: Wanted) -> Iterator[list[Row]]:
+        """Yield the share partitions of which the topic has state, some at a time, when all of it is read.
+
+        Raises:
+            Failure: no broker answers, or it is no state topic.
+        """
+        with closing(LogReader(self._properties, self._topic)) as reader:
+            topic_id = None if wanted.topic is None else reader.kafka.find_topic_id(wanted.topic)
+            leaders = reader.kafka.leaders(self._topic)
+            rows = list(self._fold.rows(reader.read(), leaders, wanted.group, topic_id))
+        rows.sort(key=lambda row: (row["group"], parse_topic_id(row["topic_id"]), row["partition"]))
+        for start in range(0, len(rows), _ROWS_PER_PAGE):
+            yield rows[start : start + _ROWS_PER_PAGE]
+
+    def ends(self, places: Collection[Place]) -> Mapping[Place, TopicEnd]:
+        """Return where partitions of topics end, as their leaders tell.
+
+        Raises:
+            Failure: a property has no counterpart in connections of our own.
+        """
+        wanted: dict[bytes, list[int]] = {}
+        for topic_id, partition in places:
+            wanted.setdefault(parse_topic_id(topic_id), []).append(partition)
+        try:
+            options = connection_options(self._properties)
+        except ConfigError as error:
+            raise Failure(str(error), Exit.WRONG_USAGE) from None
+        found = asyncio.run(TopicEndSource(options, MetadataSettings()).look_up(wanted))
+        return {
+            (format_topic_id(topic_id), partition): TopicEnd(
+                topic.name, None if end.problem else end.end_offset, end.problem
+            )
+            for topic_id, topic in found.items()
+            for partition, end in topic.partitions.items()
+        }
+
+    def gaps(self) -> Sequence[str]:
+        """Return which records that count could not be used."""
+        return self._fold.gaps()
+
+
+class Fold:
+    """Replays the records of a state topic to the states of its share partitions."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._undecodable: list[LogEntry] = []
+        self._without_base: list[LogEntry] = []
+
+    def rows(
+        self, entries: Iterator[LogEntry], leaders: Mapping[int, int], group: str | None, topic_id: bytes | None
+    ) -> Iterator[Row]:
+        """Yield share partitions with their states, log partition by log partition.
+
+        Args:
+            entries: by log partition and offset.
+            leaders: by log partition, the broker that leads it: the owner of what a broker wrote itself.
+            group: None for all.
+            topic_id: None for all.
+
+        Raises:
+            Failure: it is no state topic.
+        """
+        is_first = True
+        for log_partition, ours in groupby(entries, lambda entry: entry.partition):
+            states: dict[SharePartitionKey, ShareState] = {}
+            owner: str | None = None
+            for entry in ours:
+                if is_first:
+                    self._check(entry)
+                    is_first = False
+                if not entry.counts:
+                    continue
+                if entry.owner_epoch is None:
+                    leader = leaders.get(log_partition, -1)
+                    owner = None if leader < 0 else str(leader)
+                if isinstance(entry.value, Checkpoint):
+                    owner = entry.value.node_id
+                elif entry.problem is not None:
+                    self._undecodable.append(entry)
+                elif (
+                    entry.key is not None
+                    and entry.kind in ("snapshot", "update", "tombstone")
+                    and (group is None or entry.key.group_id == group)
+                    and (topic_id is None or entry.key.topic_id == topic_id)
+                ):
+                    self._replay(states, entry, entry.key)
+            for key, state in states.items():
+                yield describe_state(key, state, log_partition, owner)
+
+    def gaps(self) -> Sequence[str]:
+        """Return which records that count could not be used."""
+        kinds = (
+            (self._undecodable, "cannot be decoded"),
+            (self._without_base, "change a state whose snapshot is not in the log"),
+        )
+        return [
+            f"{counted(len(entries), 'record')} of {self._topic} {what}, the first at offset "
+            f"{entries[0].offset} of log partition {entries[0].partition}; `holdfast dump {self._topic}` shows them, "
+            "and what they are about may be missing or wrong here"
+            for entries, what in kinds
+            if entries
+        ]
+
+    def _check(self, entry: LogEntry) -> None:
+        if entry.kind in ("undecodable", "unknown"):
+            raise Failure(
+                f"{self._topic} is no state topic: its record at offset {entry.offset} of partition {entry.partition} is "
+                f"none of a coordinator. --topic names the topic that holds states; --only-topic lists those of one user's topic.",
+                Exit.WRONG_USAGE,
+            )
+
+    def _replay(self, states: dict[SharePartitionKey, ShareState], entry: LogEntry, key: SharePartitionKey) -> None:
+        value = entry.value
+        assert not isinstance(value, Checkpoint)
+        before = states.get(key)
+        if isinstance(value, Update) and before is None:
+            if entry.owner_epoch is not None:
+                self._without_base.append(entry)
+                return
+            states[key] = fold_without_base(value)
+            return
+        after = replay(before, value, _UPDATES_PER_SNAPSHOT)
+        if after is None:
+            states.pop(key, None)
+        else:
+            states[key] = after

@@ -1,0 +1,159 @@
+"""`holdfast serve` as a process: what it says of its settings, and the codes by which others know how it ended."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from holdfast.console.commands.serve import reload
+from holdfast.console.outcomes import Exit
+from holdfast.daemon.settings.sources import load_settings
+from tests.waiting import PATIENCE_S
+
+
+def test_exit_codes_are_fixed_because_units_and_scripts_rest_on_them() -> None:
+    assert {code.name: int(code) for code in Exit} == {
+        "DONE": 0,
+        "FAILED": 1,
+        "WRONG_USAGE": 2,
+        "REFUSED_TO_START": 3,
+        "SUPERSEDED": 4,
+        "UNREACHABLE": 5,
+        "NOT_FOUND": 6,
+        "DIFFERENT": 7,
+    }
+
+
+def ended_by_itself(settings: Mapping[str, object]) -> subprocess.CompletedProcess[str]:
+    """Run a node that cannot start, with its log as JSON, and return how it ended."""
+    flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    return subprocess.run(
+        [sys.executable, "-m", "holdfast", "serve", *flags],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def test_a_setting_without_effect_is_told_in_the_log_and_a_kafka_that_is_not_there_ends_it() -> None:
+    settings = {
+        "kafka.bootstrap.servers": "127.0.0.1:1",
+        "listen": "127.0.0.1:0",
+        "admin_timeout_ms": 100,
+        "share.coordinator.threads": 3,
+    }
+    ended = ended_by_itself(settings)
+    assert ended.returncode == Exit.REFUSED_TO_START, ended.stderr
+    lines = [json.loads(line) for line in ended.stderr.splitlines() if line.startswith("{")]
+    (look,) = [line for line in lines if line["event"] == "a setting needs a look"]
+    assert look["what"].startswith("share.coordinator.threads (as a flag) has no effect here: ")
+    assert lines[-1]["event"] == "stopped"
+    assert lines[-1]["exit_code"] == Exit.REFUSED_TO_START
+    assert str(lines[-1]["reason"]).startswith("no metadata came within 100 ms")
+    (first,) = [line for line in lines if line["event"] == "starting"]
+    assert list(first)[3:] == ["version", "build", "node_id", "brokers", "state_topic", "logger"]
+
+
+def test_a_wrong_property_of_the_kafka_client_is_a_wrong_setting_although_no_broker_answers() -> None:
+    settings = {"kafka.bootstrap.servers": "127.0.0.1:1", "listen": "127.0.0.1:0", "kafka.foo.bar": 1}
+    ended = ended_by_itself(settings)
+    assert ended.returncode == Exit.WRONG_USAGE, ended.stderr
+    last = json.loads(ended.stderr.splitlines()[-1])
+    assert (last["event"], last["exit_code"]) == ("stopped", Exit.WRONG_USAGE)
+    assert 'No such configuration property: "foo.bar"' in last["reason"]
+
+
+# ---- SIGHUP ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def levels_as_they_were() -> Iterator[None]:
+    loggers = logging.getLogger(), logging.getLogger("holdfast")
+    levels = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
+
+
+@pytest.mark.usefixtures("levels_as_they_were")
+def test_a_reload_takes_the_level_of_lines_and_names_what_needs_a_restart(tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+
+    def write(text: str) -> None:
+        config.write_text('[kafka]\n"bootstrap.servers" = "a:1"\n' + text)
+
+    write('"sasl.password" = "old"\n')
+    settings = load_settings(config).settings
+    write('"sasl.password" = "new"\n[logging]\nlog_level = "debug"\n[load]\nloads_max = 3\n')
+    with capture_logs() as lines:
+        now = reload(settings, lambda: load_settings(config).settings)
+    assert lines == [
+        {
+            "event": "the settings are reloaded",
+            "log_level": "warning",
+            "reloaded": ["log_level=debug"],
+            "need_a_restart": ["kafka.sasl.password", "loads_max"],
+        }
+    ]
+    assert (now.logging.log_level, now.load.loads_max, now.kafka) == ("debug", 64, settings.kafka)
+    assert logging.getLogger("holdfast").level == logging.DEBUG
+
+
+@pytest.mark.usefixtures("levels_as_they_were")
+@pytest.mark.parametrize("text", ['log_level = "loud"', "log_level ="], ids=["wrong value", "no TOML"])
+def test_a_reload_of_a_bad_file_says_so_and_changes_nothing(tmp_path: Path, text: str) -> None:
+    config = tmp_path / "node.toml"
+    settings = load_settings(flags={"kafka.bootstrap.servers": "a:1"}).settings
+    config.write_text(text)
+    level = logging.getLogger("holdfast").level
+    with capture_logs() as lines:
+        assert reload(settings, lambda: load_settings(config).settings) is settings
+    [line] = lines
+    assert line["event"] == "the settings are not reloaded, and nothing was changed"
+    assert "node.toml" in line["why"]
+    assert logging.getLogger("holdfast").level == level
+
+
+def test_a_node_on_a_terminal_speaks_to_people_and_outlives_sighup(tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+    config.write_text('listen = "127.0.0.1:0"\n[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n')
+    ours, its = pty.openpty()
+    said = b""
+
+    def read_until(text: bytes) -> None:
+        nonlocal said
+        deadline = time.monotonic() + PATIENCE_S
+        while text not in said:
+            assert time.monotonic() < deadline, said
+            if select.select([ours], [], [], 0.1)[0]:
+                said += os.read(ours, 65_536)
+
+    command = [sys.executable, "-m", "holdfast", "serve", "--config", str(config)]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=its, stderr=its) as node:
+        try:
+            read_until(b" listening  ")
+            config.write_text(config.read_text() + '[logging]\nlog_level = "warning"\n')
+            node.send_signal(signal.SIGHUP)
+            read_until(b"the settings are reloaded")
+            assert b"log_level=warning" in said
+            assert node.poll() is None
+            node.send_signal(signal.SIGTERM)
+            assert node.wait(PATIENCE_S) == Exit.DONE
+        finally:
+            node.kill()
+            os.close(ours)
+            os.close(its)

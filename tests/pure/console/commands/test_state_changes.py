@@ -1,0 +1,332 @@
+"""What changes a state says before → after, asks where data goes, and says what happened; against a real service."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import click
+import pytest
+
+from holdfast.api.results import StateRequest
+from holdfast.console import confirmation
+from holdfast.console.outcomes import Exit
+from holdfast.console.show.state_differences import state_data
+from holdfast.daemon.admin.previews import preview
+from holdfast.daemon.server.admin import Admin, AdminCommand
+from holdfast.daemon.server.api_table import ApiHandler
+from holdfast.daemon.share.service import INITIALIZE, READ, WRITE
+from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
+from holdfast.records.keys import SharePartitionKey, format_topic_id
+from holdfast.records.replay import ShareState
+from tests.pure.console.conftest import Run, runner_for, served_in_thread
+from tests.pure.daemon.server.serving import FakeCluster, serve
+from tests.pure.daemon.share.service_world import House, ask
+from tests.pure.daemon.share.shard_world import TOPIC
+
+TOPIC_TEXT = format_topic_id(TOPIC)
+NAMED = ("--group", "g1", "--topic", "orders", "--partition", "0")
+TITLE = f"Share partition g1:{TOPIC_TEXT}:0 (orders):"
+BATCHES = (StateBatch(100, 109, ACKNOWLEDGED, 1), StateBatch(110, 119, AVAILABLE, 2))
+
+
+class Holder:
+    """A node's share calls and admin commands over the shards of a house; `orders:0` begins at 0 and ends at 200."""
+
+    def __init__(self) -> None:
+        self.house = House()
+        self.calls: list[int] = []
+        self.partition_for = self.house.service.partition_for
+        self.ends: dict[str, Any] = {"first_offset": 0, "end_offset": 200, "problem": None}
+        self.meanwhile: list[
+            tuple[int, dict[str, Any]]
+        ] = []  #: calls of somebody else, before the next one that changes
+
+    def handle(self, api_key: int, request: StateRequest, respond: Any, caller: str) -> None:
+        if api_key > 0:
+            self.calls.append(api_key)
+            while self.meanwhile:
+                other_key, fields = self.meanwhile.pop()
+                self.call(other_key, **fields)
+        self.house.service.handle(api_key, request, respond)
+
+    def commands(self) -> Mapping[str, AdminCommand]:
+        return {
+            "resolve-topic": lambda _: {"name": "orders", "topic_id": TOPIC_TEXT, "partitions": 8},
+            "state-preview": partial(preview, self),
+            "topic-ends": lambda _: {TOPIC_TEXT: {"name": "orders", "partitions": {"0": self.ends}}},
+        }
+
+    def call(self, api_key: int, **fields: Any) -> None:
+        self.house.call(api_key, (TOPIC, [ask(api_key, 0, **fields)]))
+
+    def begin(self) -> None:
+        """Make a state of start offset 100 with two batches."""
+        self.call(INITIALIZE, state_epoch=3)
+        self.call(WRITE, state_batches=BATCHES, delivery_complete_count=10)
+
+    @property
+    def state(self) -> ShareState | None:
+        return self.house.runtime.shards[self.house.index(0)].newest_state(SharePartitionKey("g1", TOPIC, 0))
+
+
+@pytest.fixture
+def holder() -> Holder:
+    return Holder()
+
+
+@pytest.fixture
+def state(holder: Holder) -> Iterator[Run]:
+    """Give a function that runs `holdfast state` with `g1:orders:0`."""
+    cluster = FakeCluster()
+    handler = ApiHandler(holder, cluster, Admin(holder.commands()))
+    with served_in_thread(serve(handler=handler)) as served:
+        cluster.nodes = served.cluster.nodes
+        run = runner_for(served.address)
+        yield lambda command, *arguments: run("state", command, *NAMED, *arguments)
+
+
+# ---- before → after --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        (
+            ("write", "--batch", "105-111:available:2", "--delivery-complete-count", "10"),
+            ["offsets 105-109: acknowledged:1 → available:2"],
+        ),
+        (
+            ("write", "--batch", "110-115:acknowledged:2", "--batch", "130:archived:1"),
+            [
+                "delivery complete count: 10 → -1 (unknown)",
+                "offsets 110-115: available:2 → acknowledged:2",
+                "offset 130: none → archived:1",
+            ],
+        ),
+        (
+            ("write", "--start-offset", "110", "--delivery-complete-count", "0"),
+            [
+                "start offset: 100 → 110",
+                "delivery complete count: 10 → 0",
+                "offsets 100-109: acknowledged:1 → behind the start",
+            ],
+        ),
+        (("read", "--leader-epoch", "7"), ["leader epoch: 0 → 7"]),
+    ],
+)
+def test_what_changes_is_shown_before_it_is_changed_and_is_what_is_found_afterwards(
+    holder: Holder, state: Run, arguments: tuple[str, ...], lines: list[str]
+) -> None:
+    holder.begin()
+    before = holder.state
+    dry = state(*arguments, "--dry-run")
+    assert dry.stderr.splitlines() == [TITLE, *(f"  {line}" for line in lines), "Nothing was changed (--dry-run)."]
+    assert (dry.exit_code, holder.state) == (Exit.DONE, before)
+    done = state(*arguments)
+    assert done.stderr.splitlines() == [TITLE, *(f"  {line}" for line in lines), "Done: before → after is as shown."]
+    assert (done.exit_code, holder.state != before) == (Exit.DONE, True)
+
+
+def test_a_state_is_made_and_in_json_it_is_null_before(holder: Holder, state: Run) -> None:
+    made = state("init", "--state-epoch", "3", "--start-offset", "100", "--json")
+    assert json.loads(made.stdout) == {
+        "before": None,
+        "after": {
+            "state_epoch": 3,
+            "leader_epoch": 0,
+            "start_offset": 100,
+            "delivery_complete_count": 0,
+            "state_batches": [],
+        },
+        "changed": True,
+        "dry_run": False,
+        "data_lost": [],
+    }
+
+
+def test_a_dry_run_in_json_changed_nothing(holder: Holder, state: Run) -> None:
+    holder.begin()
+    told = json.loads(state("delete", "--dry-run", "--json").stdout)
+    assert (told["changed"], told["dry_run"], told["after"]) == (False, True, None)
+    assert told["before"] == state_data(holder.state)
+    assert len(told["data_lost"]) == 2
+
+
+def test_a_write_that_loses_against_what_is_there_says_that_nothing_changed_and_is_not_sent(
+    holder: Holder, state: Run
+) -> None:
+    holder.begin()
+    lost = state("write", "--batch", "100-109:available:1", "--delivery-complete-count", "10", "--json")
+    assert (lost.exit_code, lost.stderr.splitlines()) == (
+        Exit.DONE,
+        [
+            TITLE,
+            "Nothing changed: the state is so already, or what is there outweighs it (a higher delivery count or state).",
+        ],
+    )
+    told = json.loads(lost.stdout)
+    assert told["before"] == told["after"] == state_data(holder.state)
+    assert (told["changed"], WRITE in holder.calls) == (False, False)
+
+
+# ---- what is not there -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("delete",), ("read",), ("summary",), ("read", "--leader-epoch", "1"), ("write", "--start-offset", "1")],
+)
+def test_a_share_partition_without_state_is_exit_code_6_and_what_an_operator_can_do(
+    state: Run, arguments: tuple[str, ...]
+) -> None:
+    told = state(*arguments)
+    assert told.exit_code == Exit.NOT_FOUND
+    assert told.stderr.splitlines()[-1] == (
+        "Error: The share partition g1:orders:0 has no state: see whether group, topic and partition are right; "
+        "`holdfast state init` makes a state."
+    )
+
+
+def test_a_state_that_is_like_none_is_shown(holder: Holder, state: Run) -> None:
+    holder.call(INITIALIZE, start_offset=-1)
+    assert json.loads(state("summary", "--json").stdout)["start_offset"] == -1
+    assert state("read").exit_code == Exit.DONE
+
+
+# ---- where data goes -------------------------------------------------------------------------------------------------
+
+FORGOTTEN = "Data goes: what became of offsets 100-119 is forgotten."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "loss"),
+    [
+        (("init", "--state-epoch", "3", "--start-offset", "100"), FORGOTTEN),
+        (("init", "--state-epoch", "4"), FORGOTTEN),
+        (("delete",), FORGOTTEN),
+        (
+            ("write", "--start-offset", "115"),
+            "Data goes: the start offset passes over offsets 110-114, which nobody has finished and nobody will get any more.",
+        ),
+        (
+            ("write", "--start-offset", "90"),
+            "Data goes: the start offset goes back, so the group gets offsets 90-99 again.",
+        ),
+    ],
+)
+def test_where_data_goes_somebody_agrees_or_nothing_is_changed(
+    holder: Holder, state: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], loss: str
+) -> None:
+    holder.begin()
+    before = holder.state
+    refused = state(*arguments)
+    assert loss in refused.stderr.splitlines()
+    assert refused.stderr.splitlines()[-1] == (
+        "Error: Nothing was changed, because data would go; --force does it all the same."
+    )
+    assert (refused.exit_code, holder.state) == (Exit.WRONG_USAGE, before)
+    dry = state(*arguments, "--dry-run")
+    assert (dry.exit_code, holder.state, "which wants --force" in dry.stderr) == (Exit.DONE, before, True)
+    monkeypatch.setattr(confirmation, "is_terminal", lambda: True)
+    monkeypatch.setattr(click, "confirm", lambda *_, **__: False)
+    declined = state(*arguments)
+    assert (declined.exit_code, holder.state) == (Exit.FAILED, before)
+    assert declined.stderr.splitlines()[-1] == "Error: Nothing was changed."
+    monkeypatch.setattr(click, "confirm", lambda *_, **__: True)
+    assert state(*arguments, "--dry-run").exit_code == Exit.DONE
+    assert holder.state == before
+    assert state(*arguments).exit_code == Exit.DONE
+    assert holder.state != before
+
+
+def test_with_force_nobody_is_asked(holder: Holder, state: Run) -> None:
+    holder.begin()
+    assert state("delete", "--force").exit_code == Exit.DONE
+    assert holder.state is None
+
+
+# ---- beyond the end --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("write", "--batch", "0-9223372036854775807:acknowledged:1"),
+        ("write", "--batch", "200:acknowledged:1"),
+        ("write", "--start-offset", "201", "--force"),
+        ("init", "--state-epoch", "3", "--start-offset", "201", "--force"),
+    ],
+)
+def test_what_lies_beyond_the_end_of_the_topic_is_decided_only_when_it_is_meant(
+    holder: Holder, state: Run, arguments: tuple[str, ...]
+) -> None:
+    holder.begin()
+    before = holder.state
+    for flags in ([], ["--dry-run"]):
+        refused = state(*arguments, *flags)
+        assert (refused.exit_code, holder.state) == (Exit.WRONG_USAGE, before)
+        assert "the next record of orders:0 gets offset 200. If that is meant, give --beyond-the-end." in refused.stderr
+    assert state(*arguments, "--beyond-the-end").exit_code == Exit.DONE
+    assert holder.state != before
+
+
+def test_the_last_record_and_the_end_itself_are_within_the_topic(holder: Holder, state: Run) -> None:
+    holder.begin()
+    assert state("write", "--batch", "199:acknowledged:1").exit_code == Exit.DONE
+    assert state("write", "--start-offset", "200", "--force").exit_code == Exit.DONE
+
+
+def test_where_the_end_is_not_known_nothing_is_changed_unless_it_need_not_be(holder: Holder, state: Run) -> None:
+    holder.begin()
+    holder.ends = {"first_offset": -1, "end_offset": -1, "problem": "Kafka cannot be reached: a is silent"}
+    refused = state("write", "--batch", "150:acknowledged:1")
+    assert refused.exit_code == Exit.FAILED
+    assert "is not known (Kafka cannot be reached: a is silent)" in refused.stderr
+    assert state("write", "--batch", "150:acknowledged:1", "--beyond-the-end").exit_code == Exit.DONE
+
+
+def test_records_that_the_topic_no_longer_has_are_not_lost_by_passing_over_them(holder: Holder, state: Run) -> None:
+    holder.begin()
+    holder.ends["first_offset"] = 150
+    passed = state("write", "--start-offset", "150")
+    assert (passed.exit_code, "Data goes" in passed.stderr) == (Exit.DONE, False)
+
+
+# ---- epochs, and who else writes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("option", "current"), [("--state-epoch", 3), ("--leader-epoch", 7)])
+def test_an_epoch_above_the_current_one_is_refused_with_the_current_one(
+    holder: Holder, state: Run, option: str, current: int
+) -> None:
+    holder.begin()
+    holder.call(READ, leader_epoch=7)
+    before = holder.state
+    refused = state("write", "--batch", "120:acknowledged:1", option, "77")
+    assert refused.exit_code == Exit.FAILED
+    assert refused.stderr == (
+        f"Error: {option} is 77, and the current one is {current}; give that, or leave {option} out.\n"
+    )
+    lower = state("write", "--batch", "120:acknowledged:1", option, str(current - 1))
+    assert (lower.exit_code, "is fenced" in lower.stderr, holder.state) == (Exit.FAILED, True, before)
+    assert state("write", "--batch", "120:acknowledged:1", option, str(current)).exit_code == Exit.DONE
+
+
+def test_a_leader_that_comes_between_look_and_write_fences_the_write(holder: Holder, state: Run) -> None:
+    holder.begin()
+    holder.meanwhile = [(READ, {"leader_epoch": 9})]
+    fenced = state("write", "--batch", "120:acknowledged:1")
+    assert (fenced.exit_code, "FENCED_LEADER_EPOCH" in fenced.stderr) == (Exit.FAILED, True)
+    assert holder.state is not None
+    assert holder.state.state_batches == BATCHES
+
+
+def test_what_others_changed_meanwhile_is_told(holder: Holder, state: Run) -> None:
+    holder.begin()
+    holder.meanwhile = [(WRITE, {"state_batches": (StateBatch(130, 139, AVAILABLE, 1),)})]
+    done = state("write", "--batch", "120:acknowledged:1")
+    assert "Done; meanwhile others changed the state too. Before → now:" in done.stderr.splitlines()
+    assert done.stderr.splitlines()[-1] == "  offsets 130-139: none → available:1"

@@ -1,0 +1,132 @@
+"""The microscope applies the one rule of who counts, decodes both codecs, and says why where it cannot."""
+
+import json
+
+import pytest
+from confluent_kafka import Message
+
+from holdfast.console.commands.dump import entry_data, entry_text
+from holdfast.console.sources.log_reader import LogEntry, Reading
+from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
+from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
+from holdfast.records.codecs.codec import Codec, encode_record
+from holdfast.records.header import HEADER_NAME, encode_header
+from holdfast.records.keys import SharePartitionKey
+from holdfast.records.values import Snapshot, Update, Value
+
+KEY = SharePartitionKey("g:1", bytes(range(16)), 2)
+BATCHES = (StateBatch(0, 9, ACKNOWLEDGED, 1), StateBatch(10, 10, AVAILABLE, 2))
+SNAPSHOT = Snapshot(0, 1, 0, 0, -1, 5, 5, BATCHES, 0, 1)
+UPDATE = Update(0, 3, -1, 7, BATCHES)
+
+
+class Log:
+    """Messages as a consumer would give them, and the entries that a reading makes of them."""
+
+    def __init__(self) -> None:
+        self.entries: list[LogEntry] = []
+        self._reading = Reading()
+
+    def put(self, key: bytes | None, value: bytes | None, header: bytes | None = None) -> LogEntry:
+        headers: list[tuple[str, str | bytes | None]] = [] if header is None else [(HEADER_NAME, header)]
+        message = Message("t", 4, len(self.entries), key, value, headers, timestamp=(1, 1_000))
+        entry = self._reading.meet(message, is_wanted=True)
+        assert entry is not None
+        self.entries.append(entry)
+        return entry
+
+    def put_record(self, value: Value, header: bytes | None, codec: Codec = Codec.AVRO) -> LogEntry:
+        return self.put(*encode_record(codec, KEY, value), header)
+
+    def put_checkpoint(self, epoch: int, sequence: int = 0) -> LogEntry:
+        checkpoint = Checkpoint(epoch, bytes([epoch] * 16), "7", 3, "cluster", bytes(16), 1, None)
+        return self.put(CHECKPOINT_KEY, encode_checkpoint(checkpoint), encode_header(epoch, sequence))
+
+
+def test_only_what_counts_is_said_to_count() -> None:
+    log = Log()
+    log.put_record(SNAPSHOT, encode_header(1, 0))  # before any checkpoint
+    log.put_checkpoint(1)
+    log.put_record(SNAPSHOT, encode_header(1, 1))
+    log.put_record(UPDATE, encode_header(1, 3))  # after a gap
+    log.put_checkpoint(2)
+    log.put_record(UPDATE, encode_header(1, 2))  # a zombie's
+    log.put_record(UPDATE, None)
+    log.put_record(UPDATE, encode_header(2, 1))
+    assert [entry.counts for entry in log.entries] == [False, True, True, False, True, False, False, True]
+    assert [entry.kind for entry in log.entries[:4]] == ["snapshot", "checkpoint", "snapshot", "update"]
+    assert (log.entries[-1].owner_epoch, log.entries[-1].sequence) == (2, 1)
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_both_codecs_are_read_and_named(codec: Codec) -> None:
+    log = Log()
+    read = [log.put_record(value, None, codec) for value in (SNAPSHOT, UPDATE, None)]
+    assert [(entry.kind, entry.codec, entry.key) for entry in read] == [
+        (kind, codec.value, KEY) for kind in ("snapshot", "update", "tombstone")
+    ]
+    assert read[1].value == UPDATE
+
+
+def test_every_record_of_a_foreign_topic_counts() -> None:
+    log = Log()
+    log.put_record(SNAPSHOT, None, Codec.KAFKA)
+    log.put_record(UPDATE, None, Codec.KAFKA)
+    assert all(entry.counts for entry in log.entries)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "header", "kind", "problem"),
+    [
+        (b"\x00\x63", b"", None, "unknown", None),
+        (b"\x00\x00\x00", b"", None, "undecodable", "The key cannot be decoded"),
+        (None, b"", None, "undecodable", "The key cannot be decoded: there is none."),
+        (CHECKPOINT_KEY, b"?", encode_header(1, 0), "undecodable", "The checkpoint cannot be decoded"),
+        (b"\x00\x63", b"", b"\x02", "undecodable", "The header cannot be decoded"),
+    ],
+)
+def test_what_cannot_be_decoded_is_shown_with_the_reason(
+    key: bytes | None, value: bytes, header: bytes | None, kind: str, problem: str | None
+) -> None:
+    entry = Log().put(key, value, header)
+    assert (entry.kind, entry.value) == (kind, None)
+    assert (entry.problem or "").startswith(problem or "")
+    assert bool(entry.problem) == bool(problem)
+    assert json.loads(json.dumps(entry_data(entry)))["kind"] == kind
+
+
+def test_records_read_well_as_text_and_as_json() -> None:
+    log = Log()
+    assert entry_text(log.put_checkpoint(1)) == "node 7, generation 3, attempt 01010101"
+    assert entry_text(log.put_record(SNAPSHOT, encode_header(1, 1))) == (
+        "snapshot epoch 0, state epoch 1, leader epoch 0, start 0, 0-9:acknowledged:1, 10-10:available:2"
+    )
+    update = log.put_record(UPDATE, encode_header(1, 2))
+    assert entry_text(update) == "snapshot epoch 0, leader epoch 3, complete 7, 0-9:acknowledged:1, 10-10:available:2"
+    many = UPDATE._replace(state_batches=tuple(StateBatch(first, first, 0, first) for first in range(20)))
+    assert entry_text(log.put_record(many, encode_header(1, 3))).endswith("7-7:available:7, and 12 batches more")
+    assert json.loads(json.dumps(entry_data(update))) == {
+        "partition": 4,
+        "offset": 2,
+        "timestamp_ms": 1_000,
+        "kind": "update",
+        "codec": "avro",
+        "counts": True,
+        "owner_epoch": 1,
+        "sequence": 2,
+        "size_bytes": update.size_bytes,
+        "group_id": "g:1",
+        "topic_id": "AAECAwQFBgcICQoLDA0ODw",
+        "share_partition": 2,
+        "value": {
+            "snapshot_epoch": 0,
+            "leader_epoch": 3,
+            "start_offset": -1,
+            "delivery_complete_count": 7,
+            "state_batches": [
+                {"first_offset": 0, "last_offset": 9, "delivery_state": "acknowledged", "delivery_count": 1},
+                {"first_offset": 10, "last_offset": 10, "delivery_state": "available", "delivery_count": 2},
+            ],
+        },
+        "problem": None,
+    }
