@@ -144,8 +144,8 @@ zip: $(READY) ## our code as a zip for Spark's workers, build/holdfast.zip
 	$(BIN)/python -m holdfast compact --write-py-files build/holdfast.zip
 
 docs: $(READY) ## write the pages that are made from the code
-	$(BIN)/python -m holdfast.daemon.config_reference > docs/configuration.md
-	$(BIN)/python -m holdfast.cli_reference > docs/cli.md
+	$(BIN)/python -m tools.settings_reference > docs/configuration.md
+	$(BIN)/python -m tools.cli_reference > docs/cli.md
 
 clean: ## remove the environment and every cache in this directory
 	rm -rf build .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache holdfast_kafka.egg-info

@@ -10,43 +10,42 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-#: What stays interpreted of the two packages that are compiled, and why.
+#: The rooms of each library. What every request and every load goes through is compiled; the rest of the daemon runs seldom.
+COMPILED = {
+    "holdfast_records": ("kafka/protocol", "records", "records/codecs", "records/snapshot_store", "api"),
+    "holdfast_node": ("runtime", "runtime/partition", "runtime/kafka_log", "daemon/server", "daemon/share"),
+}
+#: What stays interpreted in them, and why.
 INTERPRETED = {
     "holdfast/records/batches.py",  # mypyc has no subclass of tuple
-    "holdfast/kafka/connection.py",  # a few calls a request, and tests stand in for it
-    "holdfast/kafka/leaders.py",  # the same
     "holdfast/runtime/build.py",  # tells how the others were built
     "holdfast/runtime/memory_log.py",  # runs in tests only
     "holdfast/runtime/metrics.py",  # names of instruments, and its gauges are set to integers
     "holdfast/runtime/kafka_log/shell.py",  # starts and stops
+    "holdfast/daemon/server/admin.py",  # seldom, from here on
+    "holdfast/daemon/server/admission.py",
+    "holdfast/daemon/server/cluster_view.py",
+    "holdfast/daemon/server/find_coordinator.py",
+    "holdfast/daemon/server/listener.py",
+    "holdfast/daemon/server/metadata.py",
+    "holdfast/daemon/server/metrics.py",
+    "holdfast/daemon/server/schemas.py",
+    "holdfast/daemon/share/errors.py",
+    "holdfast/daemon/share/metrics.py",
+    "holdfast/daemon/share/state_watch.py",
 }
-#: What every request goes through in the daemon; the rest of it runs seldom.
-DAEMON = (
-    "apis",
-    "connection",
-    "operations",
-    "peers",
-    "service",
-    "shard",
-    "shard_load",
-    "shard_state",
-    "share_calls",
-    "state_bounds",
-    "topic_gate",
-    "turns",
-)
 
 
 def compiled_sources() -> dict[str, list[str]]:
     """Return what is compiled, by the name of the library that it goes to; the two are built side by side."""
-    records, runtime = (
-        [str(path) for path in sorted(Path(package).glob("*.py")) if path.stem != "__init__"]
-        for package in ("holdfast/records", "holdfast/runtime")
-    )
-    node = [*runtime, *(f"holdfast/daemon/{name}.py" for name in DAEMON)]
     return {
-        "holdfast_records": [path for path in records if path not in INTERPRETED],
-        "holdfast_node": [path for path in node if path not in INTERPRETED],
+        library: [
+            str(path)
+            for room in rooms
+            for path in sorted(Path("holdfast", room).glob("*.py"))
+            if path.stem != "__init__" and str(path) not in INTERPRETED
+        ]
+        for library, rooms in COMPILED.items()
     }
 
 

@@ -34,10 +34,7 @@ from typing import Any, NamedTuple
 MEMORY, CLUSTER = "memory", "cluster"
 TRIES = ((MEMORY, 0, 150), (CLUSTER, 0, 100), (MEMORY, 150, 800))
 #: Modules that only lives on the cluster run.
-KAFKA_LOG = (
-    "appender", "broker_connection", "brokers", "fetch_session", "follower", "gathering", "kafka_frames",
-    "kafka_log", "lanes", "offsets"
-)  # fmt: skip
+KAFKA_LOG = ("holdfast.runtime.kafka_log", "holdfast.kafka")
 #: Where a recorded catcher begins that is a test and no life.
 TESTS = "tests/"
 PATCHES = Path(__file__).with_name("mutants.txt")
@@ -196,7 +193,7 @@ def find(mutant: Mutant, kind: str, seeds: range) -> Caught | None:
 
 def find_anywhere(mutant: Mutant) -> Caught | None:
     """Return what caught the mutant first, or None."""
-    is_of_the_kafka_log = mutant.module.startswith("holdfast.runtime") and mutant.module.split(".")[-1] in KAFKA_LOG
+    is_of_the_kafka_log = mutant.module.startswith(KAFKA_LOG)
     for kind, start, stop in TRIES:
         if kind == CLUSTER or not is_of_the_kafka_log:
             found = find(mutant, kind, range(start, stop))

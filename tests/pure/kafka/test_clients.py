@@ -66,7 +66,7 @@ def test_no_code_of_ours_asks_librdkafka_about_groups_or_transactions() -> None:
 
 def test_clients_are_made_in_one_place() -> None:
     found = {name for name, tree in sources_with_librdkafka() for call in called(tree) if call in CLIENTS}
-    assert found == {"holdfast/kafka/librdkafka.py"}
+    assert found == {"kafka/librdkafka.py"}
 
 
 Said = list[tuple[int, str, str, str]]

@@ -262,8 +262,8 @@ def test_a_signal_lets_the_batch_finish(spark: Callable[[Job], list[Any]], numbe
 def test_a_supervised_job_takes_its_settings_from_the_node_and_ends_with_it(tmp_path: Path) -> None:
     script = (
         "import sys, threading\n"
-        "from holdfast.console import compacting\n"
-        "settings = compacting.settings_of_the_node(sys.stdin.buffer)\n"
+        "from holdfast.console import job_process\n"
+        "settings = job_process.settings_of_the_node(sys.stdin.buffer)\n"
         "print(settings.snapshots.checkpoint_dir, flush=True)\n"
         "threading.Event().wait()\n"
     )

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from holdfast.daemon.config_reference import render_reference
 from holdfast.daemon.settings.declarations import Properties
 from holdfast.daemon.settings.listener_models import ListenerSettings
 from holdfast.daemon.settings.log_models import LogSettings
@@ -22,6 +21,7 @@ from holdfast.daemon.settings.sources import (
     load_settings,
     to_flags,
 )
+from tools.settings_reference import render_reference
 
 BROKERS = {"kafka.bootstrap.servers": "broker:9092"}
 
@@ -350,7 +350,7 @@ def _fields(component: str) -> list[str]:
 
 
 def test_the_documented_settings_are_the_real_ones() -> None:
-    """Write it again with `python -m holdfast.daemon.config_reference > docs/configuration.md`."""
+    """Write it again with `python -m tools.settings_reference > docs/configuration.md`."""
     page = Path(__file__).parents[4] / "docs" / "configuration.md"
     assert page.read_text(encoding="utf-8") == render_reference()
 

@@ -1,4 +1,4 @@
-"""The page `docs/cli.md`, written from the help texts; `python -m holdfast.cli_reference` prints it."""
+"""The page `docs/cli.md`, written from the help texts; `python -m tools.cli_reference` prints it."""
 
 import sys
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from holdfast.console.outcomes import Exit
 _HEAD = """\
 # The command line tool
 
-This page is written by `python -m holdfast.cli_reference` from the help of each command.
+This page is written by `python -m tools.cli_reference` from the help of each command.
 
 Data goes to standard output and everything else to standard error, so output can be piped as it is.
 With `--json` it is JSON (`holdfast dump` prints one object a line).

@@ -1,4 +1,4 @@
-"""The page `docs/configuration.md`, written from the settings; `python -m holdfast.daemon.config_reference` prints it."""
+"""The page `docs/configuration.md`, written from the settings; `python -m tools.settings_reference` prints it."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from holdfast.daemon.settings.sources import KNOWN, MEANINGLESS, Known, expected
 _HEAD = """\
 # Configuration
 
-This page is written by `python -m holdfast.daemon.config_reference` from `holdfast/daemon/settings/models.py`.
+This page is written by `python -m tools.settings_reference` from `holdfast/daemon/settings/models.py`.
 
 A setting has one name everywhere. Sources are merged once, and the later wins:
 

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import main
-from holdfast.cli_reference import commands, render_reference
 from holdfast.console.outcomes import Exit
 from holdfast.daemon.node import Exit as NodeExit
 from holdfast.daemon.settings.sources import ENVIRONMENT_PREFIX, KNOWN
+from tools.cli_reference import commands, render_reference
 
 COMMANDS = dict(commands())
 

@@ -1,0 +1,1 @@
+"""Writers of the pages that are made from the code."""
