@@ -36,7 +36,12 @@ def test_the_exit_codes_are_those_of_the_tool() -> None:
 def test_the_lines_are_those_that_the_job_says() -> None:
     package = ROOT / "holdfast"
     code = "".join(
-        path.read_text() for path in (*(package / "compaction").rglob("*.py"), package / "console" / "job_process.py")
+        path.read_text()
+        for path in (
+            *(package / "compaction").rglob("*.py"),
+            package / "daemon" / "snapshots" / "job_supervisor.py",
+            package / "console" / "job_process.py",
+        )
     )
     lines = re.findall(r"^\| ([a-z_ ,]+[;a-z_ ,]*) \| [A-Z]", PAGE.partition("| The line says")[2], re.MULTILINE)
     assert len(lines) >= 4
