@@ -167,7 +167,8 @@ async def test_every_account_of_the_state_agrees_whatever_was_killed(
             with writer_process(node.address, topic_id, tmp_path / "journal", pause_ms=PAUSE_MS) as writer:
                 journal = Journal(tmp_path / "journal")
                 for number, kill in enumerate(kills):
-                    await progress(job, journal, moments)
+                    # A job has state to lose behind its first batch only.
+                    await progress(job, journal, moments, batches_min=int(number == loses_its_state_at))
                     if kill == "daemon":
                         node.kill()
                         await node.start()
@@ -217,10 +218,10 @@ async def until_registered(node: NodeProcess) -> None:
         await asyncio.sleep(0.1)
 
 
-async def progress(job: JobProcess, journal: Journal, moments: random.Random) -> None:
-    """Wait for some more answers and some more batches of the job."""
+async def progress(job: JobProcess, journal: Journal, moments: random.Random, batches_min: int) -> None:
+    """Wait for some more answers, and for some more batches of the job or so many in all."""
     goal = journal.read_on().answered.total() + moments.randint(*ANSWERS_BEFORE_KILL)
-    batches = len(job.reports()) + moments.choice(BATCHES_BEFORE_KILL)
+    batches = max(len(job.reports()) + moments.choice(BATCHES_BEFORE_KILL), batches_min)
 
     def is_reached() -> bool:
         assert job.is_running(), job.last_words()
