@@ -38,6 +38,7 @@ from holdfast.distribution import how_to_install
 from holdfast.jars.errors import BrokerError
 from holdfast.jars.java import java
 from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.errors import PropertyRefused
 from holdfast.kafka.librdkafka import KafkaClients
 
 __all__ = [
@@ -248,7 +249,7 @@ def _in_thread(job: Callable[[threading.Event], None]) -> None:
         for number, handler in earlier.items():
             signal.signal(number, handler)
     for failure in failures:
-        if isinstance(failure, (CompactionError, BrokerError, ConfigError)):
+        if isinstance(failure, (CompactionError, BrokerError, PropertyRefused)):
             raise Failure(str(failure)) from None
         raise failure
 

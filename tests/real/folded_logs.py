@@ -21,9 +21,8 @@ from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.group import topics_of
 from holdfast.compaction.job import run
 from holdfast.compaction.report import BatchReport
-from holdfast.kafka.messages import header_of
 from holdfast.records.codecs.codec import Codec, encode_record
-from holdfast.records.header import HEADER_NAME
+from holdfast.records.header import HEADER_NAME, find_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
 from holdfast.records.values import Snapshot
@@ -195,7 +194,7 @@ class FoldedLogs:
                     assert number is not None
                     error = message.error()
                     if error is None:
-                        records.append((number, message.key(), message.value(), header_of(message)))
+                        records.append((number, message.key(), message.value(), find_header(message.headers())))
                     else:
                         assert error.code() == KafkaError._PARTITION_EOF, error
                         reading.discard(number)
