@@ -14,6 +14,7 @@ from holdfast.runtime.errors import CoordinatorError, NotAvailable, OperationFai
 from holdfast.runtime.partition.ownership import Ownership, Verdict
 from holdfast.runtime.partition.serving import Partition
 from holdfast.runtime.partition.states import State
+from tests.shards import states_at, summarize
 from tests.simulated.expect import explains
 from tests.simulated.invariants import Invariant, violate
 from tests.simulated.machine import WatchedOperation, WatchedShard
@@ -88,8 +89,8 @@ def _check_fast_load(node: Node, partition: Partition, shard: WatchedShard, trut
         if offset not in truth.log.holes and ownership.judge(record) is Verdict.DATA:
             whole.load_record(record.key or b"", record.value, offset)
     whole.finish_load(lambda: False)
-    wanted = (dict(whole.states_at(0)), whole.summarize(), ownership.position)
-    found = (dict(shard.states_at(0)), shard.summarize(), partition.ownership.position)
+    wanted = (states_at(whole, 0), summarize(whole), ownership.position)
+    found = (states_at(shard, 0), summarize(shard), partition.ownership.position)
     if found != wanted:
         where = f"{node.name}/{partition.index} from {partition.base_offset}"
         violate(Invariant.FAST_LOAD_IS_A_WHOLE_LOAD, f"{where}: {found} in place of {wanted}")
@@ -201,7 +202,7 @@ def _check_active(node: Node, partition: Partition, shard: WatchedShard) -> None
         if append in truth.void and append not in truth.counted and truth.void[append] < partition.position:
             violate(Invariant.GAP_ENDS_AN_EPOCH, f"{where}: its record at {truth.void[append]} is void")
     # As the command line reads it: at the last committed position.
-    states = node.runtime.read(partition.index, lambda machine, position: dict(machine.states_at(position)))
+    states = node.runtime.read(partition.index, lambda machine, position: states_at(machine, position))
     assert isinstance(states, dict)
     found = {key: state[:5] + state[7:10] for key, state in states.items()}
     if found != (wanted := truth.contents(partition.committed_offset)):

@@ -22,6 +22,7 @@ from holdfast.runtime.partition.serving import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import PartitionConfig
 from tests.pure.daemon.share.shard_world import TOPIC, Image, batch
+from tests.shards import states_at
 
 TICK_MS = 50
 SETTINGS: dict[str, Any] = {
@@ -197,7 +198,7 @@ class PrunedNode:
 
     def states(self) -> dict[SharePartitionKey, ShareState]:
         """Return every share partition, its snapshot epoch and update count aside."""
-        committed = self.runtime.read(0, lambda shard, position: dict(shard.states_at(position)))
+        committed = self.runtime.read(0, states_at)
         assert isinstance(committed, dict)
         return {key: state._replace(snapshot_epoch=0, update_count=0) for key, state in committed.items()}
 

@@ -20,6 +20,8 @@ from tests.pure.daemon.share.shard_world import (
     batch,
     without_counts,
 )
+from tests.shards import states_at, summarize
+from tests.vectors.parity import decide_cold_snapshots
 
 KEYS = [KEY._replace(partition=partition) for partition in range(5)]
 
@@ -154,24 +156,24 @@ def test_clean_up_without_a_bound_takes_all_topics_in_order() -> None:
 
 
 def test_cold_snapshots_keep_the_creation_and_take_the_time_of_writing() -> None:
-    world = World(cold_snapshot_interval_ms=1000)
+    world = World()
     world.initialize(3, 100, KEYS[0])
     world.now_ms += 1
     world.initialize(3, 100, KEYS[1])
     created_ms = world.now_ms - 1
-    decision = world.shard.decide_cold_snapshots(created_ms + 1000)
+    decision = decide_cold_snapshots(world.shard, created_ms + 1000, 1000)
     expected = Snapshot(1, 3, 0, 100, 0, created_ms, created_ms + 1000, (), 0, 3)
     assert decision.records == ((KEYS[0], expected),)
     world.run(decision)
     # One is cold already, the other one is due now; both are written.
-    decision = world.shard.decide_cold_snapshots(created_ms + 2000)
+    decision = decide_cold_snapshots(world.shard, created_ms + 2000, 1000)
     assert keys_of(decision) == KEYS[:2]
     world.run(decision)
-    assert world.shard.decide_cold_snapshots(created_ms + 9000).records == ()
+    assert decide_cold_snapshots(world.shard, created_ms + 9000, 1000).records == ()
 
 
 def test_an_empty_shard_has_no_cold_snapshots() -> None:
-    assert World().shard.decide_cold_snapshots(0).records == ()
+    assert decide_cold_snapshots(World().shard, 0, 1000).records == ()
 
 
 # ---- accounts --------------------------------------------------------------------------------------------------------
@@ -208,13 +210,13 @@ def test_a_snapshot_of_the_most_batches_fits_into_kafkas_default_message(codec: 
 
 def test_the_summary_names_the_share_partition_in_the_way() -> None:
     world = world_of_five()
-    summary = world.shard.summarize()
+    summary = summarize(world.shard)
     assert (summary.oldest_key, summary.oldest_snapshot_offset) == (KEYS[0], LOG_START)
     world.initialize(4, 0, KEYS[0])
-    summary = world.shard.summarize()
+    summary = summarize(world.shard)
     assert (summary.share_partitions, summary.topics, summary.live_bytes) == (5, 1, world.shard.live_bytes)
     assert (summary.oldest_key, summary.oldest_snapshot_offset) == (KEYS[1], LOG_START + 1)
-    assert World().shard.summarize() == (0, 0, 0, None, None)
+    assert summarize(World().shard) == (0, 0, 0, None, None)
 
 
 def test_queries_see_the_state_at_their_position() -> None:
@@ -228,7 +230,7 @@ def test_queries_see_the_state_at_their_position() -> None:
     assert before is not None
     assert after is not None
     assert (before.start_offset, after.start_offset) == (100, 110)
-    assert dict(world.shard.states_at(committed)) == {KEY: before}
+    assert states_at(world.shard, committed) == {KEY: before}
 
 
 def test_encoded_keys_stay_bounded_when_initializes_are_undone() -> None:
