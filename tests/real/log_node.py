@@ -9,7 +9,7 @@ from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.kafka_log.shell import CoordinatorShell
-from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity, PartitionConfig
 from tests.pure.runtime.counter import Add, Bugs, Counter

@@ -65,7 +65,7 @@ async def test_what_was_written_is_there_after_a_restart(kafka: str, new_topic: 
         await node.serve()
         assert node.value == 31
         assert node.partition.ownership.epoch == 2
-        assert node.partition.records_loaded == 7
+        assert node.partition.reading.records_loaded == 7
 
 
 @pytest.mark.parametrize("compression", range(1, 5), ids=["gzip", "snappy", "lz4", "zstd"])
@@ -95,7 +95,7 @@ async def test_answer_without_records_is_answered_behind_a_foreign_transaction(
         await asyncio.to_thread(producer.commit_transaction, PATIENCE_S)
         assert await node.write() == 0
         assert await node.write(1) == 1
-        assert node.partition.void_records == 1
+        assert node.partition.reading.void_records == 1
     async with log_node("a", kafka, topic) as node:
         await node.serve()
         assert node.value == 1
@@ -111,7 +111,7 @@ async def test_void_and_foreign_records_shift_nothing(kafka: str, new_topic: New
             zombie.produce(topic, b"+99", b"n", 0, headers=[("hf", encode_header(0, sequence))])
             assert zombie.flush(PATIENCE_S) == 0
         assert await node.write() == 7
-        assert node.partition.void_records == 3
+        assert node.partition.reading.void_records == 3
 
 
 async def test_of_two_nodes_the_first_loses_and_does_not_fight(kafka: str, new_topic: NewTopicFactory) -> None:
@@ -171,7 +171,7 @@ async def test_log_is_cut_at_a_refresh_and_loaded_from_there(kafka: str, new_top
         await node.write(1)
         assert node.runtime.refresh(0)
         await node.write(2)
-        cut = node.partition.checkpoint_offset
+        cut = node.partition.reading.checkpoint_offset
         assert cut == 2
         node.runtime.delete_records(0, cut)
         await wait_until(lambda: node.partition.log_start == cut, "the log start moved")
@@ -230,7 +230,7 @@ async def test_load_of_many_records_while_others_write(kafka: str, new_topic: Ne
             bit += 1
             await asyncio.sleep(0.001)
         await first.wait_answers()
-        assert second.partition.records_loaded >= 3_002
+        assert second.partition.reading.records_loaded >= 3_002
         acknowledged = {bit for bit in range(first.asked) if not is_failure(first.outcomes[f"write {bit}"])}
         assert set(range(3_000)) <= acknowledged <= bits_of(second.value)
 

@@ -20,7 +20,7 @@ from holdfast.daemon.share.decisions import ShareShard
 from holdfast.records.keys import SharePartitionKey, format_key
 from holdfast.runtime.errors import CoordinatorError, RecordTooLarge
 from holdfast.runtime.machine import Decision, Operation
-from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 
 #: Compaction writes one slice at most this often; the bytes of a slice follow from the rate.
@@ -130,8 +130,8 @@ class Pruner:
         elif now_ms - self._progress_ms >= self._settings.compaction_timeout_ms:
             self._give_up(now_ms)
         elif self.phase is Phase.REFRESHING:
-            if partition.checkpoint_offset > self._cut_offset:
-                self._cut_offset = partition.checkpoint_offset
+            if partition.reading.checkpoint_offset > self._cut_offset:
+                self._cut_offset = partition.reading.checkpoint_offset
                 self._enter(Phase.WRITING, now_ms)
         else:
             self._write_slice(now_ms)
@@ -140,7 +140,7 @@ class Pruner:
         """Return (dead bytes, all bytes) of the log as far as they count; dead is what one snapshot of every key would replace."""
         partition = self._partition
         machine = partition.machine
-        total = partition.bytes_met - partition.bytes_cut
+        total = partition.reading.bytes_met - partition.reading.bytes_cut
         live = machine.live_bytes if isinstance(machine, ShareShard) else 0
         return max(0, total - live), total
 
@@ -173,14 +173,14 @@ class Pruner:
 
     def _consider(self, now_ms: int) -> None:
         self._next_ms = now_ms + self._settings.compaction_check_interval_ms
-        self._cut_offset = self._partition.checkpoint_offset
+        self._cut_offset = self._partition.reading.checkpoint_offset
         if self._is_due() and self._runtime.refresh(self._partition.index):
             self._next_ms = now_ms
             self._enter(Phase.REFRESHING, now_ms)
 
     def _is_due(self) -> bool:
         dead, total = self.bytes_dead()
-        paid = max(0, self._bytes_given_up - self._partition.bytes_cut)
+        paid = max(0, self._bytes_given_up - self._partition.reading.bytes_cut)
         dead, total = dead - paid, total - paid
         settings = self._settings
         return dead >= max(1, settings.compaction_dead_bytes_min, total * settings.compaction_dead_share)
@@ -221,7 +221,7 @@ class Pruner:
         partition = self._partition
         if partition.log_start >= self._cut_offset:
             self._end_round(now_ms)
-        elif partition.cut_offset < self._cut_offset:
+        elif partition.reading.cut_offset < self._cut_offset:
             self._name_cut()
         elif self._readers.holding(partition.index, self._cut_offset) is None:
             # A cut that fails is told as a line only; it is asked for again until the log start has moved.
@@ -235,7 +235,7 @@ class Pruner:
 
     def _give_up(self, now_ms: int) -> None:
         if self.phase is Phase.WRITING:
-            self._bytes_given_up = self._partition.checkpoint_bytes
+            self._bytes_given_up = self._partition.reading.checkpoint_bytes
         self._end_round(now_ms)
 
     def _end_round(self, now_ms: int) -> None:

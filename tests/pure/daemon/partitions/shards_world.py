@@ -23,7 +23,7 @@ from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.machine import Decision, StateMachine
 from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.metrics import RuntimeMetrics
-from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.settings import PartitionConfig
 from tests.pure.daemon.share.shard_world import TOPIC, Image, batch
 from tests.shards import states_at

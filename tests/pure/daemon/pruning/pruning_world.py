@@ -11,6 +11,7 @@ from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.pruning.pruner import Phase, Pruner
 from holdfast.daemon.settings.models import CompactionSettings
 from holdfast.daemon.share.decisions import ShardConfig, ShareShard
+from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
@@ -18,7 +19,8 @@ from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import CoordinatorError, RecordTooLarge
 from holdfast.runtime.machine import Decision
 from holdfast.runtime.memory_log import MemoryTopic
-from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.metrics import RuntimeMetrics
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import PartitionConfig
 from tests.pure.daemon.share.shard_world import TOPIC, Image, batch
@@ -77,6 +79,7 @@ class PrunedNode:
             lambda: self.now_ms,
             random.randbytes,
             lambda: 0.5,
+            RuntimeMetrics(Registry(lambda: self.now_ms)),
         )
         self.runtime.new_metadata_image(Image({TOPIC: 1_000_000}))
         self.log.start(self.runtime)

@@ -13,10 +13,12 @@ from holdfast.daemon.pruning.pruner import CompactionSlice
 from holdfast.daemon.settings.models import CompactionSettings
 from holdfast.daemon.share.decisions import ShardConfig, ShareShard
 from holdfast.daemon.share.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, ShareService
+from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.memory_log import MemoryTopic
-from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.metrics import RuntimeMetrics
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import PartitionConfig
 from tests.pure.daemon.share.service_world import FakeMetrics, ask, codes
@@ -37,6 +39,7 @@ class Node:
             lambda: 1000,
             lambda size: name.encode().ljust(size, b"\0"),
             lambda: 0.5,
+            RuntimeMetrics(Registry(lambda: 1000)),
         )
         self.runtime.new_metadata_image(Image({TOPIC: 8}))
         log.start(self.runtime)
@@ -165,7 +168,7 @@ def test_compaction_goes_on_until_a_log_can_be_cut_and_loads_to_the_same_state()
     node.runtime.refresh(0)
     node.settle()
     partition = node.runtime.partitions[0]
-    below, settings = partition.checkpoint_offset, CompactionSettings(compaction_records_per_slice_max=2)
+    below, settings = partition.reading.checkpoint_offset, CompactionSettings(compaction_records_per_slice_max=2)
     counts: list[int] = []
     while not counts or counts[-1]:
         node.runtime.write(0, CompactionSlice(below, settings, lambda _, count: counts.append(count)))
