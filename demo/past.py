@@ -24,11 +24,11 @@ _COMMAND_TIMEOUT_S: Final = 900.0
 _CUT_TIMEOUT_S: Final = 300.0
 _POLL_S: Final = 0.2
 
-#: With these a log partition is compacted and cut as soon as a third of it is dead, however small it is.
+#: With these a log partition is pruned as soon as a third of it is dead, however small it is.
 _EAGER: Final = {
-    "compaction_dead_share": "0.33",
-    "compaction_dead_bytes_min": "0",
-    "compaction_check_interval_ms": "200",
+    "pruning_dead_share": "0.33",
+    "pruning_dead_bytes_min": "0",
+    "pruning_check_interval_ms": "200",
 }
 
 
@@ -136,8 +136,8 @@ class Past:
         )
 
     async def _see_log_cut(self, before: int) -> None:
-        """Wait until the daemon has compacted the log and cut it, which waits for the job to have read it."""
-        self._say("The daemon compacts the log; what the job, now its child, has folded is cut off.")
+        """Wait until the daemon has pruned the log, which waits for the job to have read it."""
+        self._say("The daemon prunes the log; what the job, now its child, has folded is cut off.")
         began_s = time.monotonic()
         while True:
             left = await self._count_records()

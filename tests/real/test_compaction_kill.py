@@ -50,10 +50,10 @@ ANSWERS_BEFORE_KILL = (100, 1_500)
 BATCHES_BEFORE_KILL = (0, 1, 1, 2, 3)
 LOG_STARTS_MIN = 3
 
-COMPACTION: dict[str, object] = {
+PRUNING: dict[str, object] = {
     "share.coordinator.snapshot.update.records.per.snapshot": 20,
-    "compaction_dead_bytes_min": 1,
-    "compaction_check_interval_ms": 500,
+    "pruning_dead_bytes_min": 1,
+    "pruning_check_interval_ms": 500,
 }
 
 
@@ -154,7 +154,7 @@ async def test_every_account_of_the_state_agrees_whatever_was_killed(
         job_process(tmp_path, job_settings) as job,
         KafkaReader({"bootstrap.servers": kafka}) as reader,
     ):
-        node = make_node(**COMPACTION | of_the_job)
+        node = make_node(**PRUNING | of_the_job)
         await node.start()
         async with connect(node.address) as client:
             for partition in range(CONNECTIONS):
@@ -196,7 +196,7 @@ async def test_every_account_of_the_state_agrees_whatever_was_killed(
         last_fast_loads = int((await node.ask("metrics"))["fast-loads-total"])
         node.signal(signal.SIGTERM)
         assert await node.wait_exit() == 0
-        whole_node = make_node(**COMPACTION | of_the_job | {"snapshots.topic": ""})
+        whole_node = make_node(**PRUNING | of_the_job | {"snapshots.topic": ""})
         await whole_node.start()
         assert await read_all(whole_node, topic_id) == fast
         assert [from_snapshots[partition] for partition in range(CONNECTIONS)] == fast

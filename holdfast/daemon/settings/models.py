@@ -102,7 +102,7 @@ class LoadSettings(Component):
     slice_ms: int = time_ms(
         5,
         "How long folding what a load has read, or the snapshot topic, may hold the event loop before others get their turn. "
-        "Reading is bounded by read_batch_records_max, compaction by compaction_records_per_slice_max, clean-ups by "
+        "Reading is bounded by read_batch_records_max, pruning by pruning_records_per_slice_max, clean-ups by "
         "deleted_topic_keys_per_slice_max.",
     )
     tick_ms: int = time_ms(50, "How often deadlines and pauses are looked at.")
@@ -143,27 +143,27 @@ class LoadSettings(Component):
         return self
 
 
-class CompactionSettings(Component):
+class PruningSettings(Component):
     """When a shard writes snapshots of its live keys and prunes its log."""
 
-    compaction_dead_share: float = setting(
+    pruning_dead_share: float = setting(
         0.5,
-        "Share of a log partition's bytes that may be dead before it is compacted. Snapshot bytes stay below "
+        "Share of a log partition's bytes that may be dead before it is pruned. Snapshot bytes stay below "
         "1/share − 1 times the update bytes.",
         ge=0.05,
         le=0.95,
     )
-    compaction_dead_bytes_min: int = setting(
+    pruning_dead_bytes_min: int = setting(
         64 * MIB, "Dead bytes below which a log partition is left alone.", ge=0, le=2**62
     )
-    compaction_bytes_per_second_max: int = setting(
-        8 * MIB, "Snapshot bytes per second that compaction writes for one log partition.", ge=1024, le=1024 * MIB
+    pruning_bytes_per_second_max: int = setting(
+        8 * MIB, "Snapshot bytes per second that pruning writes for one log partition.", ge=1024, le=1024 * MIB
     )
-    compaction_records_per_slice_max: int = count(200, "Snapshots that compaction writes in one go.", most=10_000)
-    compaction_check_interval_ms: int = time_ms(5_000, "How often a shard looks whether to compact.")
-    compaction_timeout_ms: int = time_ms(
+    pruning_records_per_slice_max: int = count(200, "Snapshots that pruning writes in one go.", most=10_000)
+    pruning_check_interval_ms: int = time_ms(5_000, "How often a shard looks whether to prune.")
+    pruning_timeout_ms: int = time_ms(
         60 * MINUTE_MS,
-        "A compaction that has written nothing for so long is given up; the next one waits until as much has changed again.",
+        "A round of pruning that has written nothing for so long is given up; the next one waits until as much has changed again.",
         minimum=1_000,
     )
     log_readers: Names = setting(
@@ -313,7 +313,7 @@ class Settings(Component):
     log: LogSettings = LogSettings()
     share: ShareSettings = ShareSettings()
     load: LoadSettings = LoadSettings()
-    compaction: CompactionSettings = CompactionSettings()
+    pruning: PruningSettings = PruningSettings()
     snapshots: SnapshotSettings = SnapshotSettings()
     spark: SparkSettings = SparkSettings()
     deleted_topics: DeletedTopicSettings = DeletedTopicSettings()

@@ -144,7 +144,7 @@ def test_the_environment_sets_names_of_kafka_and_of_the_client() -> None:
     )
     assert settings.warnings == ()
     assert settings.settings.share.write_timeout_ms == 9
-    assert settings.settings.compaction.log_readers == ("spark", "audit")
+    assert settings.settings.pruning.log_readers == ("spark", "audit")
     assert settings.settings.kafka.properties == {"bootstrap.servers": "broker:9092"}
 
 
@@ -186,9 +186,9 @@ def test_an_unknown_name_is_an_error_with_the_nearest_one(name: str, problem: st
         ("max_parked_writes", 1.5, "it must be a whole number from 1 to 1000000."),
         ("share.coordinator.snapshot.update.records.per.snapshot", 501, "it must be a whole number from 0 to 500."),
         (
-            "compaction_dead_share",
+            "pruning_dead_share",
             "x",
-            "compaction_dead_share is 'x' (as a flag); it must be a number from 0.05 to 0.95.",
+            "pruning_dead_share is 'x' (as a flag); it must be a number from 0.05 to 0.95.",
         ),
         ("codec", "json", "codec is 'json' (as a flag); it must be one of avro, kafka."),
         ("log_readers", 5, "it must be a list of names."),
