@@ -298,7 +298,7 @@ class Upkeep:
         problem = None
 
         def look() -> tuple[Finding, ...]:
-            look_at = ensure_snapshot_topic if snapshots.run else check_snapshot_topic
+            look_at = ensure_snapshot_topic if self._settings.compaction.run else check_snapshot_topic
             with kafka.admin() as admin:
                 return look_at(admin, topic, snapshots, self._settings.log, bootstrap)
 
@@ -324,14 +324,14 @@ class Upkeep:
 
         A job that nobody runs holds nothing, and one that runs elsewhere is known by its commits.
         """
-        snapshots, pruning = self._settings.snapshots, self._settings.pruning
-        job = (snapshots.group,) if snapshots.topic else ()
+        pruning, compaction = self._settings.pruning, self._settings.compaction
+        job = (compaction.group,) if self._settings.snapshots.topic else ()
         return LogReaders(
             (*pruning.log_readers, *job),
             pruning.reader_timeout_ms,
             self._shards.runtime.now_ms,
             self._reader_changed,
-            from_first_commit=() if snapshots.run else set(job) - set(pruning.log_readers),
+            from_first_commit=() if compaction.run else set(job) - set(pruning.log_readers),
             drop_after_ms=pruning.reader_drop_after_ms,
         )
 

@@ -136,15 +136,15 @@ async def test_every_account_of_the_state_agrees_whatever_was_killed(
     print(f"\nseed {seed}: {kills}")
     topic_id = topic_id_of(kafka, new_topic(CONNECTIONS))
     snapshots, history_dir, checkpoint_dir = f"snapshots-{topic}", tmp_path / "history", tmp_path / "checkpoint"
-    of_the_job: dict[str, object] = {"snapshots.topic": snapshots, "snapshots.group": f"job-of-{topic}"}
+    of_the_job: dict[str, object] = {"snapshots.topic": snapshots, "compaction.group": f"job-of-{topic}"}
     job_settings = of_the_job | {
         "kafka.bootstrap.servers": kafka,
         "state_topic": topic,
-        "snapshots.checkpoint.dir": checkpoint_dir,
-        "snapshots.history.dir": history_dir,
-        "snapshots.master": "local[2]",
-        "snapshots.state.partitions": 2,
-        "snapshots.trigger.interval.ms": 500,
+        "compaction.checkpoint.dir": checkpoint_dir,
+        "compaction.history.dir": history_dir,
+        "compaction.master": "local[2]",
+        "compaction.state.partitions": 2,
+        "compaction.trigger.interval.ms": 500,
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
         **QUICK,

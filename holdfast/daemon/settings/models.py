@@ -24,7 +24,7 @@ from holdfast.daemon.settings.declarations import (
 )
 from holdfast.daemon.settings.listener_models import LimitSettings, ListenerSettings
 from holdfast.daemon.settings.log_models import LogSettings
-from holdfast.daemon.settings.snapshot_models import SnapshotSettings, SparkSettings
+from holdfast.daemon.settings.snapshot_models import CompactionSettings, SnapshotSettings, SparkSettings
 
 #: Two answers of a broker that holds fetches lie two waits apart, and that must fit twice into what counts as silence.
 _SNAPSHOT_FETCHES_PER_SILENCE = 4
@@ -315,6 +315,7 @@ class Settings(Component):
     load: LoadSettings = LoadSettings()
     pruning: PruningSettings = PruningSettings()
     snapshots: SnapshotSettings = SnapshotSettings()
+    compaction: CompactionSettings = CompactionSettings()
     spark: SparkSettings = SparkSettings()
     deleted_topics: DeletedTopicSettings = DeletedTopicSettings()
     metadata: MetadataSettings = MetadataSettings()
@@ -329,6 +330,8 @@ class Settings(Component):
             )
         if self.snapshots.topic == self.log.state_topic:
             raise ValueError("snapshots.topic is the state topic; the job needs a topic of its own to write to")
+        if self.compaction.run and not self.snapshots.topic:
+            raise ValueError("compaction.run is true and snapshots.topic is empty; the job needs a topic to write to")
         silence_max_ms, wait_ms = self.log.leader_silence_max_ms, self.snapshots.fetch_wait_ms
         if self.snapshots.topic and silence_max_ms < _SNAPSHOT_FETCHES_PER_SILENCE * wait_ms:
             raise ValueError(
