@@ -263,11 +263,11 @@ class Node:
             shards.load_all()
             at_exit("requests in flight", lambda: _drained(server, drain_ms), drain_ms + step_ms)
             stack.callback(service.shut_down)
-            if settings.snapshots.run:
+            if settings.compaction.run:
                 # One node runs the job. A node that stops because another took over ends its own.
                 job = Supervisor(settings, JobMetrics(self.registry))
                 job.start()
-                at_exit("snapshot job", job.stop, settings.snapshots.stop_timeout_ms + step_ms)
+                at_exit("snapshot job", job.stop, settings.compaction.stop_timeout_ms + step_ms)
             yield
             _log.info("stopping")
 

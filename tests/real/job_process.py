@@ -20,7 +20,7 @@ class JobProcess:
     def __init__(self, directory: Path, settings: dict[str, object]) -> None:
         self._reports_file = directory / "job-reports.jsonl"
         self._log_file = directory / "job.log"
-        settings = {"snapshots.worker.start.attempts.max": 100} | settings
+        settings = {"compaction.worker.start.attempts.max": 100} | settings
         flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
         self._command = [sys.executable, "-m", "holdfast", "compact", "--json", *flags]
         self._process: subprocess.Popen[bytes] | None = None

@@ -53,7 +53,7 @@ SETTINGS: Final = {
     **DEFAULT_TIMES,
     "broker_silence_max_ms": SILENCE_MAX_MS,
     # Readers are looked up all the time, for that is what a restart once ended the process with.
-    "compaction_check_interval_ms": 200,
+    "pruning_check_interval_ms": 200,
 }
 SILENCES: Final = ("no broker answers", "a broker does not answer", "log partitions have no leader")
 

@@ -50,10 +50,10 @@ ANSWERS_BEFORE_KILL = (100, 1_500)
 BATCHES_BEFORE_KILL = (0, 1, 1, 2, 3)
 LOG_STARTS_MIN = 3
 
-COMPACTION: dict[str, object] = {
+PRUNING: dict[str, object] = {
     "share.coordinator.snapshot.update.records.per.snapshot": 20,
-    "compaction_dead_bytes_min": 1,
-    "compaction_check_interval_ms": 500,
+    "pruning_dead_bytes_min": 1,
+    "pruning_check_interval_ms": 500,
 }
 
 
@@ -136,15 +136,15 @@ async def test_every_account_of_the_state_agrees_whatever_was_killed(
     print(f"\nseed {seed}: {kills}")
     topic_id = topic_id_of(kafka, new_topic(CONNECTIONS))
     snapshots, history_dir, checkpoint_dir = f"snapshots-{topic}", tmp_path / "history", tmp_path / "checkpoint"
-    of_the_job: dict[str, object] = {"snapshots.topic": snapshots, "snapshots.group": f"job-of-{topic}"}
+    of_the_job: dict[str, object] = {"snapshots.topic": snapshots, "compaction.group": f"job-of-{topic}"}
     job_settings = of_the_job | {
         "kafka.bootstrap.servers": kafka,
         "state_topic": topic,
-        "snapshots.checkpoint.dir": checkpoint_dir,
-        "snapshots.history.dir": history_dir,
-        "snapshots.master": "local[2]",
-        "snapshots.state.partitions": 2,
-        "snapshots.trigger.interval.ms": 500,
+        "compaction.checkpoint.dir": checkpoint_dir,
+        "compaction.history.dir": history_dir,
+        "compaction.master": "local[2]",
+        "compaction.state.partitions": 2,
+        "compaction.trigger.interval.ms": 500,
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
         **QUICK,
@@ -154,7 +154,7 @@ async def test_every_account_of_the_state_agrees_whatever_was_killed(
         job_process(tmp_path, job_settings) as job,
         KafkaReader({"bootstrap.servers": kafka}) as reader,
     ):
-        node = make_node(**COMPACTION | of_the_job)
+        node = make_node(**PRUNING | of_the_job)
         await node.start()
         async with connect(node.address) as client:
             for partition in range(CONNECTIONS):
@@ -197,7 +197,7 @@ async def test_every_account_of_the_state_agrees_whatever_was_killed(
         last_fast_loads = int((await node.ask("metrics"))["fast-loads-total"])
         node.signal(signal.SIGTERM)
         assert await node.wait_exit() == 0
-        whole_node = make_node(**COMPACTION | of_the_job | {"snapshots.topic": ""})
+        whole_node = make_node(**PRUNING | of_the_job | {"snapshots.topic": ""})
         await whole_node.start()
         assert await read_all(whole_node, topic_id) == fast
         assert [from_snapshots[partition] for partition in range(CONNECTIONS)] == fast

@@ -231,17 +231,17 @@ async def test_a_snapshot_topic_that_does_not_exist_is_no_obstacle(kafka: str, t
 
 async def test_a_log_cut_past_its_manifests_is_read_as_a_whole(kafka: str, topic: str, orders: bytes) -> None:
     job = Job(kafka, topic)
-    compacting = {"compaction_dead_bytes_min": 1, "compaction_check_interval_ms": 100, "compaction_dead_share": 0.05}
+    pruning = {"pruning_dead_bytes_min": 1, "pruning_check_interval_ms": 100, "pruning_dead_share": 0.05}
     async with running(with_snapshots(kafka, topic, job)) as node:
         await asyncio.gather(*(node.client.initialize(GROUP, orders, n, 1, 0) for n in range(SHARE_PARTITIONS)))
         job.write(job.fold())
         for turn in range(8):
             await write(node, orders, turn)
-    async with running(with_snapshots(kafka, topic, job, **compacting)) as compacted:
-        assert await loads(compacted) == {"fast": PARTITIONS}
+    async with running(with_snapshots(kafka, topic, job, **pruning)) as pruned:
+        assert await loads(pruned) == {"fast": PARTITIONS}
         for index in range(PARTITIONS):
-            await compacted.until_partition(index, lambda row: row["log_start"] > 0, "a cut")
-        before = await states(compacted, orders)
+            await pruned.until_partition(index, lambda row: row["log_start"] > 0, "a cut")
+        before = await states(pruned, orders)
     async with running(with_snapshots(kafka, topic, job)) as again:
         assert await loads(again) == {"fast": 0, "empty": PARTITIONS}
         assert await states(again, orders) == before

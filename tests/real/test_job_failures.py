@@ -58,13 +58,13 @@ def settings_of(logs: FoldedLogs, **more: object) -> dict[str, object]:
         "kafka.bootstrap.servers": config.bootstrap_servers,
         "state_topic": config.state_topic,
         "snapshots.topic": config.snapshot_topic,
-        "snapshots.group": config.group,
-        "snapshots.checkpoint.dir": config.checkpoint_dir,
-        "snapshots.history.dir": config.history_dir,
-        "snapshots.master": "local[2]",
-        "snapshots.state.partitions": 2,
-        "snapshots.offsets.per.trigger.max": 200,
-        "snapshots.trigger.interval.ms": 0,
+        "compaction.group": config.group,
+        "compaction.checkpoint.dir": config.checkpoint_dir,
+        "compaction.history.dir": config.history_dir,
+        "compaction.master": "local[2]",
+        "compaction.state.partitions": 2,
+        "compaction.offsets.per.trigger.max": 200,
+        "compaction.trigger.interval.ms": 0,
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
         **QUICK,
@@ -148,8 +148,8 @@ def test_a_directory_in_the_way_or_a_damaged_file_is_one_line_and_nothing_is_los
     (tmp_path / "file").write_text("in the way of a directory")
     elsewhere = str(tmp_path / "file" / "directory")
     wrong = {
-        "snapshots.checkpoint.dir": replace(logs.config, checkpoint_dir=elsewhere),
-        "snapshots.history.dir": replace(logs.config, history_dir=elsewhere),
+        "compaction.checkpoint.dir": replace(logs.config, checkpoint_dir=elsewhere),
+        "compaction.history.dir": replace(logs.config, history_dir=elsewhere),
     }
     for setting, config in wrong.items():
         with pytest.raises(CompactionError, match=f"^{setting} is {elsewhere}, which cannot be written to: [^\n]*$"):
@@ -244,7 +244,7 @@ async def test_two_jobs_at_once_lose_nothing_and_contradict_each_other_nowhere(
     """Both fold the same log, are killed in turn, and one loses its checkpoint."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    second = {"snapshots.checkpoint.dir": tmp_path / "second", "snapshots.offsets.per.trigger.max": 130}
+    second = {"compaction.checkpoint.dir": tmp_path / "second", "compaction.offsets.per.trigger.max": 130}
     with (
         job_process(tmp_path / "a", settings_of(logs)) as first_job,
         job_process(tmp_path / "b", settings_of(logs, **second)) as second_job,

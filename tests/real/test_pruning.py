@@ -1,4 +1,4 @@
-"""Compaction and pruning on a real broker: the log gets short, nothing is lost, and a registered reader holds it."""
+"""Pruning on a real broker: the log gets short, nothing is lost, and a registered reader holds it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ UPDATES = 300
 
 SETTINGS: dict[str, Any] = {
     "share.coordinator.state.topic.num.partitions": 1,
-    "compaction_dead_bytes_min": 1,
-    "compaction_check_interval_ms": 100,
-    "compaction_records_per_slice_max": 7,
+    "pruning_dead_bytes_min": 1,
+    "pruning_check_interval_ms": 100,
+    "pruning_records_per_slice_max": 7,
     "reader_timeout_ms": 1_000,
 }
 
@@ -60,7 +60,7 @@ async def test_a_log_gets_short_under_load_and_loads_to_the_same_state(kafka: st
         # Pruning goes on, so what the metric tells lies between two looks at the log.
         [later] = await node.client.admin("partitions")
         assert row["log_start"] <= found[f"last-pruned-offset{labels}"] <= later["log_start"]
-        assert found["compaction-snapshots-total"] >= SHARE_PARTITIONS - 2
+        assert found["pruning-snapshots-total"] >= SHARE_PARTITIONS - 2
     records = read_log(kafka, topic, 0)
     assert records[0].key == CHECKPOINT_KEY
     assert records[0].offset >= row["log_start"]
@@ -105,7 +105,7 @@ async def test_a_job_that_has_committed_holds_the_log_until_an_admin_drops_it(
     kafka: str, topic: str, orders: bytes
 ) -> None:
     job = f"job-of-{topic}"
-    settings = make_settings(kafka, topic, **(SETTINGS | {"snapshots.group": job, "reader_timeout_ms": 60_000}))
+    settings = make_settings(kafka, topic, **(SETTINGS | {"compaction.group": job, "reader_timeout_ms": 60_000}))
     async with running(settings) as node:
         readers = node.node._shards.readers
         await node.until(lambda: readers.describe()[0]["state"] == "not started", "the job is looked up")

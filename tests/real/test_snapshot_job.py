@@ -39,7 +39,7 @@ def jobs_of(node: NodeProcess) -> list[int]:
 
 
 async def metric(node: NodeProcess, name: str) -> float:
-    return float((await node.ask("metrics")).get(f"snapshot-job-{name}", 0))
+    return float((await node.ask("metrics")).get(f"compaction-{name}", 0))
 
 
 async def until_metric(node: NodeProcess, name: str, least: float) -> None:
@@ -59,15 +59,15 @@ async def test_a_node_runs_the_job_and_takes_it_along_when_it_ends(
 ) -> None:
     orders = topic_id_of(kafka, new_topic(SHARE_PARTITIONS))
     settings: dict[str, Any] = {
-        "snapshots.run": "true",
+        "compaction.run": "true",
         "snapshots.topic": f"{topic}-snapshots",
-        "snapshots.group": f"{topic}-job",
-        "snapshots.checkpoint.dir": tmp_path / "checkpoint",
-        "snapshots.history.dir": tmp_path / "history",
-        "snapshots.master": "local[1]",
-        "snapshots.state.partitions": 1,
-        "snapshots.worker.start.attempts.max": 100,
-        "snapshots.trigger.interval.ms": 500,
+        "compaction.group": f"{topic}-job",
+        "compaction.checkpoint.dir": tmp_path / "checkpoint",
+        "compaction.history.dir": tmp_path / "history",
+        "compaction.master": "local[1]",
+        "compaction.state.partitions": 1,
+        "compaction.worker.start.attempts.max": 100,
+        "compaction.trigger.interval.ms": 500,
         **QUICK,
     }
     with node_processes(kafka, topic, tmp_path) as make:

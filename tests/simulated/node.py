@@ -32,7 +32,7 @@ from tests.simulated.around.topics import Image, NodeTopics
 from tests.simulated.invariants import Invariant, violate
 from tests.simulated.machine import Fault, WatchedOperation, WatchedShard
 from tests.simulated.stand_ins import (
-    COMPACTION,
+    PRUNING,
     CountingOwnership,
     EagerPruner,
     NoMetrics,
@@ -225,7 +225,7 @@ class Node:
         if self.follower is not None:
             self.follower.tick(now_ms)
         for index, partition in self.runtime.partitions.items():
-            if self.world.is_compacting:
+            if self.world.is_pruning:
                 self._prune(index, partition)
             # A log that is not trusted is read when it is again, and not before.
             is_waiting = partition.state in (State.FAILED, State.CLOSED) and self.runtime.log_alarm is None
@@ -242,10 +242,10 @@ class Node:
     def _prune(self, index: int, partition: Partition) -> None:
         pruner = self.pruners.get(index)
         if pruner is None:
-            pruner = self.pruners[index] = EagerPruner(partition, self, COMPACTION, self.readers.readers)
+            pruner = self.pruners[index] = EagerPruner(partition, self, PRUNING, self.readers.readers)
         pruner.tick(self.world.clock_ms())
         if pruner.phase is not Phase.IDLE:
-            self.world.count(f"compaction {pruner.phase.value}")
+            self.world.count(f"pruning {pruner.phase.value}")
 
     def crash(self) -> None:
         """Lose the process and all that it held."""

@@ -404,7 +404,7 @@ class Shards:
         assert isinstance(machine, ShareShard)
         pruner = self.pruners.get(index)
         if pruner is None:
-            pruner = Pruner(partition, self.runtime, self._settings.compaction, self.readers)
+            pruner = Pruner(partition, self.runtime, self._settings.pruning, self.readers)
             self.pruners[index] = pruner
         self._metrics.watch_partition(
             topic, index, lambda: partition.log_start, machine.share_partition_count, pruner.bytes_dead
@@ -440,7 +440,7 @@ class Shards:
         self._time_the_loop()
         self._sums.tick()
         self._state_watch.tick()
-        self._metrics.compaction_snapshots.value = sum(pruner.snapshots_written for pruner in self.pruners.values())
+        self._metrics.pruning_snapshots.value = sum(pruner.snapshots_written for pruner in self.pruners.values())
         self._runtime_metrics.parked_writes.value = sum(len(held.parking) for held in self.runtime.partitions.values())
 
     def _time_the_loop(self) -> None:

@@ -172,7 +172,7 @@ class ShareShard(ShardState):
 
     # ---- upkeep ----------------------------------------------------------------------------------------------------
 
-    def decide_compaction_slice(
+    def decide_pruning_slice(
         self,
         below_offset: int,
         records_max: int,
@@ -182,12 +182,12 @@ class ShareShard(ShardState):
         """Decide snapshots of live share partitions whose newest snapshot lies below `below_offset`, oldest first.
 
         The content is the state's, under the next snapshot epoch. Both timestamps stay: they say when the share partition was last
-        written in full by a call, and compaction is no such thing. Share partitions with a snapshot on its way to the log are passed
+        written in full by a call, and pruning is no such thing. Share partitions with a snapshot on its way to the log are passed
         over, and so are those `left_out`, which the log refused. At least one record, at most `records_max`; a record that would
         exceed `bytes_max` (an estimate) waits for the next slice.
 
         Returns:
-            no records when nothing is left to be decided; what is on its way is in the log once `is_compacted_to` says so.
+            no records when nothing is left to be decided; what is on its way is in the log once `has_snapshots_from` says so.
         """
         records: list[tuple[SharePartitionKey, Snapshot]] = []
         size_bytes = 0
@@ -201,7 +201,7 @@ class ShareShard(ShardState):
             records.append((key, Snapshot(state.snapshot_epoch + 1, *state[1:10])))
         return Decision(tuple(records), None)
 
-    def is_compacted_to(self, offset: int) -> bool:
+    def has_snapshots_from(self, offset: int) -> bool:
         """Tell whether every live share partition has a committed snapshot at or above `offset`."""
         oldest = self.offsets.oldest()
         return oldest is None or oldest[1] >= offset

@@ -136,7 +136,7 @@ class ShareLoad:
             if state is not None:
                 yield run.key, state
             else:
-                # As if it had been deleted: a share partition without a state must not hold compaction back.
+                # As if it had been deleted: a share partition without a state must not hold pruning back.
                 self._offsets.update(run.key, self._newest_offset, is_tombstone=True)
             if is_time_up():
                 return

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.pruning.pruner import Phase, Pruner
-from holdfast.daemon.settings.models import CompactionSettings
+from holdfast.daemon.settings.models import PruningSettings
 from holdfast.daemon.share.decisions import ShardConfig, ShareShard
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
@@ -28,11 +28,11 @@ from tests.shards import states_at
 
 TICK_MS = 50
 SETTINGS: dict[str, Any] = {
-    "compaction_dead_share": 0.5,
-    "compaction_dead_bytes_min": 1,
-    "compaction_check_interval_ms": 1_000,
-    "compaction_records_per_slice_max": 3,
-    "compaction_timeout_ms": 10_000,
+    "pruning_dead_share": 0.5,
+    "pruning_dead_bytes_min": 1,
+    "pruning_check_interval_ms": 1_000,
+    "pruning_records_per_slice_max": 3,
+    "pruning_timeout_ms": 10_000,
 }
 
 
@@ -91,7 +91,7 @@ class PrunedNode:
         self.pruner = Pruner(
             self.partition,
             self.runtime,
-            CompactionSettings(**(SETTINGS | settings)),
+            PruningSettings(**(SETTINGS | settings)),
             self.readers,
         )
 

@@ -1,4 +1,4 @@
-"""Compaction and pruning of one log partition, with the real runtime and shard over the log in memory."""
+"""Pruning of one log partition, with the real runtime and shard over the log in memory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from holdfast.runtime.partition.states import State
 from tests.pure.daemon.pruning.pruning_world import SETTINGS, TICK_MS, PrunedNode, key_of
 
 IDLE, REFRESHING, WRITING, CUTTING = Phase.IDLE, Phase.REFRESHING, Phase.WRITING, Phase.CUTTING
-CHECK_TICKS = SETTINGS["compaction_check_interval_ms"] // TICK_MS
-TIMEOUT_TICKS = SETTINGS["compaction_timeout_ms"] // TICK_MS
+CHECK_TICKS = SETTINGS["pruning_check_interval_ms"] // TICK_MS
+TIMEOUT_TICKS = SETTINGS["pruning_timeout_ms"] // TICK_MS
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_a_cut_log_begins_with_our_checkpoint_and_holds_a_snapshot_of_every_live
     tick_a_round(node)
     log = node.topic.partitions[0]
     assert log.records[node.log_start].key == CHECKPOINT_KEY
-    assert node.shard.is_compacted_to(node.log_start)
+    assert node.shard.has_snapshots_from(node.log_start)
     live = [key_of(number) for number in range(10) if number != 7]
     assert sorted(node.states()) == live
     newest = {key: node.shard.offsets.newest_snapshot_offset(key) for key in live}
@@ -85,7 +85,7 @@ def test_a_log_of_which_little_is_dead_is_left_alone() -> None:
 
 
 def test_a_log_with_few_dead_bytes_is_left_alone() -> None:
-    node = PrunedNode(MemoryTopic(), compaction_dead_bytes_min=1_000_000)
+    node = PrunedNode(MemoryTopic(), pruning_dead_bytes_min=1_000_000)
     node.fill()
     node.tick(3 * CHECK_TICKS)
     assert node.refreshes == 0
@@ -318,8 +318,8 @@ def test_after_a_restart_the_bytes_in_the_log_count_again(node: PrunedNode) -> N
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("dead_share", [0.2, 0.5, 0.8])
 def test_snapshot_bytes_stay_below_the_bound_with_ninety_percent_cold_keys(codec: Codec, dead_share: float) -> None:
-    """In encoded bytes: what compaction writes over what calls write, over many rounds."""
-    node = PrunedNode(MemoryTopic(), codec=codec, compaction_dead_share=dead_share, compaction_records_per_slice_max=50)
+    """In encoded bytes: what pruning writes over what calls write, over many rounds."""
+    node = PrunedNode(MemoryTopic(), codec=codec, pruning_dead_share=dead_share, pruning_records_per_slice_max=50)
     random = Random(1)
     keys, hot = 100, 10
     starts = [0] * keys
@@ -327,7 +327,7 @@ def test_snapshot_bytes_stay_below_the_bound_with_ninety_percent_cold_keys(codec
         node.initialize(number)
         node.update(number, 0)
     called_bytes = node.bytes_landed
-    compacted_bytes = rounds = longest_bytes = 0
+    snapshot_bytes = rounds = longest_bytes = 0
     landed = called_bytes
     while rounds < 4:
         for _ in range(20):
@@ -338,18 +338,18 @@ def test_snapshot_bytes_stay_below_the_bound_with_ninety_percent_cold_keys(codec
         landed = node.bytes_landed
         log_start = node.log_start
         node.tick(CHECK_TICKS)
-        compacted_bytes += node.bytes_landed - landed
+        snapshot_bytes += node.bytes_landed - landed
         landed = node.bytes_landed
         rounds += node.log_start > log_start
         longest_bytes = max(longest_bytes, node.pruner.bytes_dead()[1])
-    amplification = compacted_bytes / called_bytes
+    amplification = snapshot_bytes / called_bytes
     live_bytes = sum(
         len(record.key or b"") + len(record.value or b"")
         for record in node.topic.partitions[0].records[node.log_start :][: keys + 1]
     )
     bound = 1 / dead_share - 1
     print(
-        f"\n{codec.value}, dead share {dead_share}: {compacted_bytes} snapshot bytes over {called_bytes} bytes of calls = "
+        f"\n{codec.value}, dead share {dead_share}: {snapshot_bytes} snapshot bytes over {called_bytes} bytes of calls = "
         f"{amplification:.3f}, bound {bound:.3f}; log at most {longest_bytes / live_bytes:.2f} times its live bytes"
     )
     assert 0 < amplification <= bound * 1.1
