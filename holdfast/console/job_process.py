@@ -35,8 +35,8 @@ from holdfast.daemon.settings.sources import ConfigError, load_settings
 from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError, ensure_snapshot_topic
 from holdfast.daemon.topics.state_topic import TopicMissing, describe_topic
 from holdfast.distribution import how_to_install
-from holdfast.jars.errors import BrokerError
-from holdfast.jars.java import java
+from holdfast.jars.errors import JarsUnavailable
+from holdfast.jars.java import find_java
 from holdfast.kafka.connection import ConnectionFailed
 from holdfast.kafka.librdkafka import KafkaClients
 
@@ -173,8 +173,8 @@ def _check_environment() -> None:
             Exit.REFUSED_TO_START,
         )
     try:
-        java("The snapshot job")
-    except BrokerError as error:
+        find_java("The snapshot job")
+    except JarsUnavailable as error:
         raise Failure(str(error), Exit.REFUSED_TO_START) from None
 
 
@@ -248,7 +248,7 @@ def _in_thread(job: Callable[[threading.Event], None]) -> None:
         for number, handler in earlier.items():
             signal.signal(number, handler)
     for failure in failures:
-        if isinstance(failure, (CompactionError, BrokerError, ConfigError)):
+        if isinstance(failure, (CompactionError, JarsUnavailable, ConfigError)):
             raise Failure(str(failure)) from None
         raise failure
 
