@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.broker import classpath, java
+from holdfast.broker import find_java, kafka_classpath
 from tests.real.log_node import LogNode, is_failure, log_config
 from tests.real.running_node import read_log
 from tests.real.shared_kafka import NewTopicFactory
@@ -23,7 +23,15 @@ BYTES_PER_SECOND = 500
 
 def set_quota(kafka: str, client_id: str, bytes_per_second: int) -> None:
     """Bound what a client may produce."""
-    command = [java(), "-cp", classpath(), "kafka.admin.ConfigCommand", "--bootstrap-server", kafka, "--alter"]
+    command = [
+        find_java(),
+        "-cp",
+        kafka_classpath(),
+        "kafka.admin.ConfigCommand",
+        "--bootstrap-server",
+        kafka,
+        "--alter",
+    ]
     quota = ["--add-config", f"producer_byte_rate={bytes_per_second}"]
     subprocess.run(
         [*command, *quota, "--entity-type", "clients", "--entity-name", client_id],

@@ -45,7 +45,7 @@ def compact(
     Example: holdfast compact --once --set kafka.bootstrap.servers=127.0.0.1:9092 --set compaction.checkpoint.dir=/tmp/c
     """
     # The job's modules take a second to import, which no other command should wait for.
-    from holdfast.console import job_process
+    from holdfast.console import job_output, job_process
 
     if py_files is not None:
         try:
@@ -56,14 +56,12 @@ def compact(
         return
     if supervised:
         settings = job_process.settings_of_the_node(sys.stdin.buffer)
-        output = job_process.json_lines
+        output = job_output.json_lines
     else:
         flags = dict(split_assignment(text, "--set") for text in assignments) | (
             {} if master is None else {"compaction.master": master}
         )
         settings = job_process.settings_of(config, flags)
-        output = (
-            job_process.json_lines if as_json else job_process.terminal if sys.stdout.isatty() else job_process.lines
-        )
+        output = job_output.json_lines if as_json else job_output.terminal if sys.stdout.isatty() else job_output.lines
     job_process.compact_until_stopped(settings, once=once, output=output)
     sys.exit(Exit.DONE)
