@@ -29,7 +29,7 @@ from holdfast.compaction.topics import Topics
 from holdfast.records.codecs.codec import peek_kind
 from holdfast.records.header import encode_header
 from tests.pure.records.snapshot_store.test_folding import load
-from tests.real.folded_logs import FoldedLogs
+from tests.real.job.folded_logs import FoldedLogs
 from tests.real.shared_kafka import NewTopicFactory
 
 pytestmark = [

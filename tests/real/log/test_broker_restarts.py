@@ -27,9 +27,9 @@ from confluent_kafka.cimpl import NewTopic
 from holdfast.broker import FAST_START, EmbeddedKafka
 from holdfast.broker.properties import HOST
 from holdfast.client import connect
-from tests.real.journal_writer import GROUP, Journal
+from tests.real.node.journal_writer import GROUP, Journal
+from tests.real.node.test_kill import find_lost, writer_process
 from tests.real.nodes import DEFAULT_TIMES, NodeProcess, node_processes, topic_id_of
-from tests.real.test_kill import find_lost, writer_process
 from tests.waiting import PATIENCE_S, poll_pause_s, wait_until
 
 pytestmark = pytest.mark.real

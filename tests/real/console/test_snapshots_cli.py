@@ -21,7 +21,7 @@ from holdfast.records.snapshot_store.entries import (
     encode_entry,
 )
 from tests.pure.records.logs import LogWriter, write_log
-from tests.real.folded_log import fold_batches, write_records, write_snapshots
+from tests.real.job.folded_log import fold_batches, write_records, write_snapshots
 from tests.real.nodes import topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S

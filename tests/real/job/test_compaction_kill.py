@@ -27,12 +27,12 @@ from holdfast.records.checkpoint import CHECKPOINT_KEY
 from holdfast.records.codecs.codec import decode_record
 from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
 from holdfast.records.values import Update
-from tests.real.folded_logs import QUICK
-from tests.real.job_process import JobProcess, job_process
-from tests.real.journal_writer import GROUP, Journal, batch_of
+from tests.real.job.folded_logs import QUICK
+from tests.real.job.job_process import JobProcess, job_process
+from tests.real.node.journal_writer import GROUP, Journal, batch_of
+from tests.real.node.test_kill import CONNECTIONS, find_lost, writer_process
 from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
-from tests.real.test_kill import CONNECTIONS, find_lost, writer_process
 from tests.waiting import PATIENCE_S, SPARK_PATIENCE_S, wait_until
 
 pyarrow_dataset = pytest.importorskip("pyarrow.dataset")

@@ -16,7 +16,7 @@ from holdfast.runtime.kafka_log.log import KafkaLog
 from holdfast.runtime.log import LogRecord, ReadError
 from holdfast.runtime.partition.states import State
 from tests.real.container_kafka import needs_processes
-from tests.real.log_node import LogNode, bits_of, is_failure, log_config, log_node
+from tests.real.log.log_node import LogNode, bits_of, is_failure, log_config, log_node
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S, wait_until
 

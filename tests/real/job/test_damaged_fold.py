@@ -14,9 +14,9 @@ from confluent_kafka.cimpl import NewTopic
 from holdfast.broker import FAST_START, EmbeddedKafka
 from holdfast.compaction.errors import CompactionError
 from tests.pure.records.snapshot_store.test_folding import load
-from tests.real.folded_logs import FoldedLogs
-from tests.real.test_compaction import assert_as_loaded, assert_history_holds_each_change_once
-from tests.real.test_damage import batches_in, flip_a_bit
+from tests.real.job.folded_logs import FoldedLogs
+from tests.real.job.test_compaction import assert_as_loaded, assert_history_holds_each_change_once
+from tests.real.log.test_damage import batches_in, flip_a_bit
 from tests.waiting import PATIENCE_S
 
 pytestmark = [

@@ -5,7 +5,7 @@ its own and acknowledges one offset after the other. The journal has one line pe
 `a` for one that was answered, `o` for one that was outstanding when the connection ended, `r` for one that was
 refused; then partition and offset.
 
-Example: python -m tests.real.journal_writer 127.0.0.1:9492 AAECAwQFBgcICQoLDA0ODw 32 journal 10
+Example: python -m tests.real.node.journal_writer 127.0.0.1:9492 AAECAwQFBgcICQoLDA0ODw 32 journal 10
 The last number is how long each connection pauses after an answer, in ms.
 """
 

@@ -17,7 +17,7 @@ import pytest
 from holdfast.client import connect
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import format_topic_id
-from tests.real.journal_writer import GROUP, Journal, batch_of
+from tests.real.node.journal_writer import GROUP, Journal, batch_of
 from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S, wait_until
@@ -36,7 +36,7 @@ def writer_process(
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """Give a process that writes over so many connections, each of which pauses so long after an answer."""
     arguments = [address, format_topic_id(topic_id), str(connections), str(journal), str(pause_ms)]
-    with subprocess.Popen([sys.executable, "-m", "tests.real.journal_writer", *arguments]) as writer:
+    with subprocess.Popen([sys.executable, "-m", "tests.real.node.journal_writer", *arguments]) as writer:
         try:
             yield writer
         finally:

@@ -26,11 +26,11 @@ from holdfast.compaction.spark.files import Directory
 from holdfast.compaction.topics import Topics
 from holdfast.records.keys import format_topic_id
 from tests.pure.records.snapshot_store.test_folding import load
-from tests.real.folded_logs import QUICK, FoldedLogs
-from tests.real.job_process import JobProcess, job_process
+from tests.real.job.folded_logs import QUICK, FoldedLogs
+from tests.real.job.job_process import JobProcess, job_process
+from tests.real.job.test_compaction import assert_as_loaded, assert_history_holds_each_change_once
+from tests.real.job.test_snapshot_job import processes_of
 from tests.real.shared_kafka import NewTopicFactory
-from tests.real.test_compaction import assert_as_loaded, assert_history_holds_each_change_once
-from tests.real.test_snapshot_job import processes_of
 from tests.waiting import SPARK_PATIENCE_S, wait_until
 
 pytestmark = [

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.broker import find_java, kafka_classpath
-from tests.real.log_node import LogNode, is_failure, log_config
+from tests.real.log.log_node import LogNode, is_failure, log_config
 from tests.real.running_node import read_log
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S

@@ -19,7 +19,7 @@ from holdfast.console.sources.kafka_reader import KafkaReader
 from holdfast.records.keys import SharePartitionKey, format_key, format_topic_id
 from tests.pure.console.history_writer import Stamped, rows_of, write_batch
 from tests.pure.records.logs import LogWriter, write_log
-from tests.real.folded_log import write_records
+from tests.real.job.folded_log import write_records
 from tests.real.nodes import topic_id_of
 from tests.real.running_node import cut
 from tests.real.shared_kafka import NewTopicFactory

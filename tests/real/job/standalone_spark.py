@@ -16,7 +16,7 @@ from typing import Final
 
 import pyspark
 
-from tests.real.folded_logs import QUICK_JAVA
+from tests.real.job.folded_logs import QUICK_JAVA
 from tests.waiting import PATIENCE_S, SPARK_PATIENCE_S
 
 HOST: Final = "127.0.0.1"
