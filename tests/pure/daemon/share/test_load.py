@@ -25,7 +25,7 @@ def update(*batches: tuple[int, int, int, int], leader_epoch: int = 5) -> Update
     return Update(0, leader_epoch, -1, 7, tuple(batch(*fields) for fields in batches))
 
 
-def states(shard: ShareShard) -> dict[object, ShareState]:
+def states(shard: ShareShard) -> dict[SharePartitionKey, ShareState]:
     return states_at(shard, 0)
 
 
