@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 from holdfast.daemon.share.decisions import ShardConfig, ShareShard
 from holdfast.records.codecs.codec import Codec, Kind, encode_key, encode_record, encode_value
 from holdfast.records.errors import Undecodable, UnknownVersion
+from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update, Value
 from holdfast.runtime.errors import LoadFailed
