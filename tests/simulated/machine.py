@@ -11,8 +11,8 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.machine import Decision, Operation
-from holdfast.runtime.memory_log import Append
 from tests.simulated.invariants import Invariant, violate
+from tests.simulated.memory_log import Append
 from tests.simulated.truth import Content, Truth, content
 
 if TYPE_CHECKING:

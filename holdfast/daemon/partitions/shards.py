@@ -39,7 +39,7 @@ from holdfast.runtime.settings import LogIdentity, PartitionConfig
 _log = structlog.get_logger(__name__)
 
 #: What the runtime tells of each log partition, and what is said of all that it told it of within moments.
-_SUMMED: Final = {"load accepted": "log partitions begin to load", "unload accepted": "log partitions are given up"}
+_SUMMED: Final = {"load_accepted": "log partitions begin to load", "unload_accepted": "log partitions are given up"}
 #: States of a log partition that waits for nobody.
 _AT_WORK: Final = (State.LOADING, State.ACTIVE)
 #: Taking the time of each request would cost more than it tells.
@@ -378,7 +378,7 @@ class Shards:
         metrics.partitions_failed.value = states.count(State.FAILED)
         if state is State.ACTIVE:
             numbers = {
-                "records": partition.reading.records_met,
+                "records": partition.reading.records_read,
                 "longest_load_ms": partition.reading.load_ended_ms - partition.reading.load_began_ms,
             }
             self._sums.add("info", "log partitions loaded", index, numbers)

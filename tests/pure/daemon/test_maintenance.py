@@ -24,10 +24,10 @@ from holdfast.kafka.connection import ConnectionFailed, ConnectionOptions
 from holdfast.kafka.group_offsets import GroupRefused
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.records.keys import SharePartitionKey
-from holdfast.runtime.memory_log import MemoryPartition, MemoryTopic
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
 from tests.pure.daemon.partitions.shards_world import CLUSTER, ShardsWorld, state_topic
+from tests.simulated.memory_log import MemoryPartition, MemoryTopic
 from tests.waiting import PATIENCE_S
 
 GRACE_MS = 1_000
@@ -626,7 +626,7 @@ async def test_no_log_partition_serves_where_partitions_were_added_before_the_st
         load_all(world)
     assert states(world) == [State.FAILED] * 3
     told = [(line["event"], line["log_level"]) for line in lines if line["log_level"] != "debug"]
-    assert told == [("the log is not trusted", "error")]
+    assert told == [("log_distrusted", "error")]
     assert {row["failure"] for row in world.shards.describe()} == {
         world.upkeep.log_problem and world.upkeep.log_problem.text
     }

@@ -103,7 +103,13 @@ def test_settings_exist(page: Path) -> None:
         for schema in (ROOT / "holdfast").rglob("*.avsc")
         for name in re.findall(r'"([a-z_]+)"', schema.read_text())
     }
+    events = {
+        event
+        for module in (ROOT / "holdfast").rglob("*.py")
+        for event in re.findall(r'(?:_log\.\w+|[nN]ote\w*)\(\s*(?:"\w+",\s*)?"([a-z_]+)"', module.read_text())
+    }
     known = KNOWN.keys() | MEANINGLESS.keys() | OTHER_NAMES | columns | schema.COLUMNS.keys() | set(schema.DIRECTORIES)
+    known |= events
     for span in code_spans(text):
         name = span.partition(" = ")[0].partition("=")[0]
         if (

@@ -20,10 +20,10 @@ from holdfast.kafka.topic_ends import Ends, TopicEnds, TopicEndSource
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.build import BUILD
-from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.partition.states import State
 from tests.pure.daemon.partitions.shards_world import ShardsWorld
 from tests.pure.daemon.share.shard_world import TOPIC
+from tests.simulated.memory_log import MemoryTopic
 
 KEY = SharePartitionKey("group", TOPIC, 0)
 

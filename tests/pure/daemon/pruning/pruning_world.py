@@ -18,13 +18,13 @@ from holdfast.records.replay import ShareState
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import CoordinatorError, RecordTooLarge
 from holdfast.runtime.machine import Decision
-from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import PartitionConfig
 from tests.pure.daemon.share.shard_world import TOPIC, Image, batch
 from tests.shards import states_at
+from tests.simulated.memory_log import MemoryTopic
 
 TICK_MS = 50
 SETTINGS: dict[str, Any] = {

@@ -10,9 +10,9 @@ from holdfast.daemon.pruning.pruner import Phase
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint, encode_checkpoint
 from holdfast.records.codecs.codec import Codec
 from holdfast.records.header import encode_header
-from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.partition.states import State
 from tests.pure.daemon.pruning.pruning_world import SETTINGS, TICK_MS, PrunedNode, key_of
+from tests.simulated.memory_log import MemoryTopic
 
 IDLE, REFRESHING, WRITING, CUTTING = Phase.IDLE, Phase.REFRESHING, Phase.WRITING, Phase.CUTTING
 CHECK_TICKS = SETTINGS["pruning_check_interval_ms"] // TICK_MS
@@ -184,7 +184,7 @@ def test_a_cut_that_fails_is_asked_for_again(node: PrunedNode) -> None:
     node.log.delete(is_refused=True)
     node.settle()
     assert node.log_start == 0
-    assert "records not deleted" in node.notes
+    assert "record_deletion_failed" in node.notes
     written = node.pruner.snapshots_written
     node.tick(2 * CHECK_TICKS)
     assert node.log_start == node.partition.reading.checkpoint_offset
@@ -374,7 +374,7 @@ def test_a_key_whose_snapshot_the_log_refuses_is_named_and_keeps_no_other_from_b
     landed = node.bytes_landed
     node.tick(2 * TIMEOUT_TICKS)
     assert node.bytes_landed == landed, "waiting costs nothing"
-    assert node.notes.count("record too large") <= 1 + 4 * TIMEOUT_TICKS * TICK_MS // 60_000
+    assert node.notes.count("record_refused") <= 1 + 4 * TIMEOUT_TICKS * TICK_MS // 60_000
     node.update(5, 2_000, start_offset=2_000)
     node.tick_until(IDLE)
     assert node.log_start == node.partition.reading.checkpoint_offset
@@ -386,10 +386,10 @@ def test_lines_about_records_that_are_too_large_come_at_most_once_a_minute_and_c
     node.topic.message_bytes_max = 10
     for _ in range(100):
         node.refused_update(0)
-    assert node.notes.count("record too large") == 1
+    assert node.notes.count("record_refused") == 1
     node.tick(60_000 // TICK_MS)
     node.refused_update(0)
-    assert node.notes.count("record too large") == 2
+    assert node.notes.count("record_refused") == 2
 
 
 # ---- a log start that falls back -------------------------------------------------------------------------------------
@@ -405,11 +405,11 @@ def test_a_log_start_that_fell_back_behind_a_cut_is_no_alarm_and_no_state_change
         successor = PrunedNode(node.topic, generation=1 + fallen_back)
         assert successor.states() == before, f"the log starts at {fallen_back} again"
         assert successor.partition.log_start == cut
-        assert successor.notes[1:3] == ["load starts over where the log was cut", "partition loaded"]
+        assert successor.notes[1:3] == ["load_restarted_at_cut", "log_partition_loaded"]
     log.log_start_offset = 0
     whole = PrunedNode(node.topic, generation=cut + 1)
     assert whole.states() == before
-    assert whole.notes[:2] == ["load accepted", "partition loaded"], "a log that starts at 0 was never cut"
+    assert whole.notes[:2] == ["load_accepted", "log_partition_loaded"], "a log that starts at 0 was never cut"
 
 
 def test_a_claim_that_lost_the_epoch_does_not_hide_its_owner_where_the_log_start_fell_back(node: PrunedNode) -> None:

@@ -10,9 +10,9 @@ from holdfast.daemon.share.errors import ErrorCode
 from holdfast.daemon.share.state import ShardConfig
 from holdfast.records.codecs.codec import Codec
 from holdfast.records.keys import SharePartitionKey
-from holdfast.runtime.memory_log import MemoryTopic
 from tests.pure.daemon.partitions.shards_world import ShardsWorld
 from tests.pure.daemon.share.shard_world import TOPIC, batch
+from tests.simulated.memory_log import MemoryTopic
 
 WHY_NOT = "allows no more"
 
