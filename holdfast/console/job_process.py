@@ -37,8 +37,7 @@ from holdfast.daemon.topics.state_topic import TopicMissing, describe_topic
 from holdfast.distribution import how_to_install
 from holdfast.jars.errors import BrokerError
 from holdfast.jars.java import java
-from holdfast.kafka.connection import ConnectionFailed
-from holdfast.kafka.errors import PropertyRefused
+from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.librdkafka import KafkaClients
 
 __all__ = [

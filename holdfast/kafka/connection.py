@@ -15,16 +15,14 @@ from typing import NamedTuple, Self
 from aiokafka.conn import AIOKafkaConnection  # type: ignore[import-untyped]  # it ships no types
 from aiokafka.errors import KafkaError  # type: ignore[import-untyped]  # as above
 
+from holdfast.kafka.errors import ConnectionFailed
+
 Address = tuple[str, int]
 
 #: length, API key, version, correlation id, length of the client id
 _REQUEST_HEAD = Struct(">ihhih")
 #: length, correlation id
 _ANSWER_HEAD = Struct(">ii")
-
-
-class ConnectionFailed(Exception):
-    """A broker could not be reached, hung up, or answered what cannot be read; another try may succeed."""
 
 
 #: Takes the body of an answer, or why none came; then whether the broker acted is not known.

@@ -5,19 +5,15 @@ The same `kafka.*` properties serve librdkafka and this: what cannot be said to 
 """
 
 import ssl
-from collections.abc import Iterable, Mapping
-from io import BytesIO
+from collections.abc import Mapping
 from typing import Final, TypeVar
 
 from confluent_kafka import KafkaException
-from kio.serial import entity_reader, entity_writer
-from kio.serial.errors import SerialError
-from kio.static.protocol import Entity, Payload, RequestPayload
+from kio.static.protocol import Payload
 
 from holdfast.kafka.addresses import parse_address
-from holdfast.kafka.connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.kafka.connection import Address, ConnectionOptions
 from holdfast.kafka.errors import PropertyRefused
-from holdfast.kafka.leaders import first_answer
 from holdfast.kafka.librdkafka import KafkaClients
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -80,51 +76,6 @@ def check_properties(properties: Mapping[str, str]) -> None:
         KafkaClients(properties).consumer("holdfast-check", {}).close()
     except KafkaException as refused:
         raise PropertyRefused(f"The Kafka client refuses a `kafka.` property: {refused.args[0].str()}.") from None
-
-
-async def ask(connection: BrokerConnection, request: RequestPayload, response_type: type[R]) -> R:
-    """Send one of kio's requests and wait for its answer.
-
-    Raises:
-        ConnectionFailed: no answer in time, none that can be read, or the broker does not know this version.
-    """
-    body = await connection.exchange(
-        request.__api_key__, request.__version__, _to_bytes(request), is_flexible=request.__flexible__
-    )
-    try:
-        response, _ = entity_reader(response_type)(body, 0)
-    except (SerialError, ValueError) as error:
-        raise ConnectionFailed(f"a broker sent an answer that cannot be read: {error}") from error
-    return response
-
-
-async def ask_any(
-    addresses: Iterable[Address],
-    options: ConnectionOptions,
-    timeout_ms: int,
-    request: RequestPayload,
-    response_type: type[R],
-) -> R:
-    """Return the first answer of some brokers, each asked over a connection that lasts for the question; see `first_answer`.
-
-    Raises:
-        ConnectionFailed: no broker answered.
-    """
-
-    async def ask_one(address: Address) -> R:
-        connection = await BrokerConnection.open(address, options, timeout_ms)
-        try:
-            return await ask(connection, request, response_type)
-        finally:
-            connection.close()
-
-    return await first_answer(addresses, ask_one)
-
-
-def _to_bytes(entity: Entity) -> bytes:
-    buffer = BytesIO()
-    entity_writer(type(entity))(buffer, entity)
-    return buffer.getvalue()
 
 
 def _wrong(name: str, value: str, right: str) -> PropertyRefused:

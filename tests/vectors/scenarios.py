@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.daemon.share.decisions import ShardConfig, ShareShard
-from holdfast.daemon.share.errors import ErrorCode
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.codecs.codec import Codec, encode_record
 from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
 from holdfast.records.values import Snapshot, Update, Value

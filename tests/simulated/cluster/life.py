@@ -16,9 +16,9 @@ from holdfast.api.results import (
     StateResponse,
     WritePartition,
 )
-from holdfast.daemon.share.errors import ErrorCode
-from holdfast.daemon.share.service import INITIALIZE, READ, WRITE
+from holdfast.api.share_state import INITIALIZE, READ, WRITE
 from holdfast.kafka import connection
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.runtime.kafka_log import log

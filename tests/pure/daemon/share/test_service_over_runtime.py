@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from holdfast.api.results import PartitionRequest, ReadResult, StateRequest, StateResponse
+from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
 from holdfast.daemon.pruning.pruner import CompactionSlice
 from holdfast.daemon.settings.models import CompactionSettings
 from holdfast.daemon.share.decisions import ShardConfig, ShareShard
-from holdfast.daemon.share.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, ShareService
+from holdfast.daemon.share.service import ShareService
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.memory_log import MemoryTopic
