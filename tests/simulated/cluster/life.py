@@ -17,7 +17,7 @@ from holdfast.api.results import (
     WritePartition,
 )
 from holdfast.api.share_state import INITIALIZE, READ, WRITE
-from holdfast.kafka import connection
+from holdfast.kafka import aiokafka_parts
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition
@@ -52,7 +52,7 @@ PROMPT_S = 0.09
 @contextmanager
 def standing_in(cluster: Cluster) -> Iterator[None]:
     """Let connections and admin clients lead to the cluster."""
-    modules = vars(connection), vars(log)
+    modules = vars(aiokafka_parts), vars(log)
     places = [
         (names, name, stand_in)
         for names, name, stand_in in zip(
