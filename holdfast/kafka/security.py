@@ -1,15 +1,15 @@
-"""Connections to Kafka's brokers over the wire, for what librdkafka cannot ask.
+"""How the brokers are reached, as librdkafka's properties say it, for the other clients that reach them.
 
-kio makes and reads the bytes of requests; `kafka.connection` carries them.
-The same `kafka.*` properties serve librdkafka and this: what cannot be said to both is refused with a clear error.
+The same `kafka.*` properties serve librdkafka, which takes them as they are, our own connections (`connection_options`) and Kafka's Java
+client (`java_properties`). So they are read once, and what cannot be said to all of them is refused with a clear error.
 """
 
 import ssl
 from collections.abc import Mapping
-from typing import Final, TypeVar
+from dataclasses import dataclass, field
+from typing import Final
 
 from confluent_kafka import KafkaException
-from kio.static.protocol import Payload
 
 from holdfast.kafka.addresses import parse_address
 from holdfast.kafka.connection import Address, ConnectionOptions
@@ -39,14 +39,52 @@ _MAPPED: Final = frozenset(
 )
 _SECURITY_PREFIXES: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
 
-R = TypeVar("R", bound=Payload)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sasl:
+    """Who we are."""
+
+    #: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+    mechanism: str
+    username: str
+    password: str = field(repr=False)
 
 
-def connection_options(properties: Mapping[str, str]) -> ConnectionOptions:
-    """Carry over librdkafka's properties.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """Whom we trust and how we show who we are; files are named, not read."""
+
+    #: An authority's certificates; with neither, those of this machine.
+    authority_file: str | None
+    authority_pem: str | None
+    #: Our own certificate; None: we have none.
+    certificate_file: str | None
+    #: None: it is in the certificate's file.
+    key_file: str | None
+    key_password: str = field(repr=False)
+    #: Whether a broker's certificate must be signed by the authority.
+    is_verified: bool
+    #: Whether it must name the broker's host.
+    is_host_verified: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """What librdkafka's properties say about security."""
+
+    #: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
+    protocol: str
+    #: None without SASL.
+    sasl: Sasl | None
+    #: None without TLS.
+    tls: Tls | None
+
+
+def parse_security(properties: Mapping[str, str]) -> Security:
+    """Return what the properties say about security.
 
     Raises:
-        PropertyRefused: a property about security has no counterpart here, or a value is wrong.
+        PropertyRefused: one has no counterpart in the other clients, or a value is wrong.
     """
     for name in properties:
         if name.startswith(_SECURITY_PREFIXES) and name not in _MAPPED:
@@ -56,11 +94,32 @@ def connection_options(properties: Mapping[str, str]) -> ConnectionOptions:
     protocol = properties.get("security.protocol", "plaintext").upper()
     if protocol not in _PROTOCOLS:
         raise _wrong("security.protocol", protocol.lower(), "plaintext, ssl, sasl_plaintext or sasl_ssl")
+    return Security(
+        protocol=protocol,
+        sasl=_parse_sasl(properties) if protocol.startswith("SASL_") else None,
+        tls=_parse_tls(properties) if protocol.endswith("SSL") else None,
+    )
+
+
+def connection_options(properties: Mapping[str, str]) -> ConnectionOptions:
+    """Return how our own connections reach the brokers.
+
+    Raises:
+        PropertyRefused: a property about security has no counterpart here, a value is wrong, or a file cannot be read.
+    """
+    security = parse_security(properties)
+    sasl = security.sasl
     return ConnectionOptions(
         bootstrap=_parse_servers(properties.get("bootstrap.servers", "")),
-        security_protocol=protocol,
-        sasl=_sasl(properties) if protocol.startswith("SASL_") else {},
-        ssl_context=_ssl_context(properties) if protocol.endswith("SSL") else None,
+        security_protocol=security.protocol,
+        sasl={}
+        if sasl is None
+        else {
+            "sasl_mechanism": sasl.mechanism,
+            "sasl_plain_username": sasl.username,
+            "sasl_plain_password": sasl.password,
+        },
+        ssl_context=None if security.tls is None else _make_ssl_context(security.tls),
         client_id=properties.get("client.id", "holdfast"),
     )
 
@@ -94,7 +153,7 @@ def _parse_servers(text: str) -> tuple[Address, ...]:
     return tuple(servers)
 
 
-def _sasl(properties: Mapping[str, str]) -> dict[str, str]:
+def _parse_sasl(properties: Mapping[str, str]) -> Sasl:
     mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms")
     right = f"{', '.join(_MECHANISMS[:-1])} or {_MECHANISMS[-1]}"
     if mechanism is None:  # which means GSSAPI to librdkafka, and must not mean another one to us
@@ -103,28 +162,32 @@ def _sasl(properties: Mapping[str, str]) -> dict[str, str]:
         raise _wrong("sasl.mechanism", mechanism, right)
     if "sasl.username" not in properties or "sasl.password" not in properties:
         raise PropertyRefused(f"sasl.mechanism {mechanism} needs kafka.sasl.username and kafka.sasl.password.")
-    return {
-        "sasl_mechanism": mechanism,
-        "sasl_plain_username": properties["sasl.username"],
-        "sasl_plain_password": properties["sasl.password"],
-    }
+    return Sasl(mechanism=mechanism, username=properties["sasl.username"], password=properties["sasl.password"])
 
 
-def _ssl_context(properties: Mapping[str, str]) -> ssl.SSLContext:
+def _parse_tls(properties: Mapping[str, str]) -> Tls:
     algorithm = properties.get("ssl.endpoint.identification.algorithm", "https")
     if algorithm not in ("https", "none"):
         raise _wrong("ssl.endpoint.identification.algorithm", algorithm, "https or none")
-    certificate, key = properties.get("ssl.certificate.location"), properties.get("ssl.key.location")
+    return Tls(
+        authority_file=properties.get("ssl.ca.location"),
+        authority_pem=properties.get("ssl.ca.pem"),
+        certificate_file=properties.get("ssl.certificate.location"),
+        key_file=properties.get("ssl.key.location"),
+        key_password=properties.get("ssl.key.password", ""),
+        is_verified=properties.get("enable.ssl.certificate.verification", "true") == "true",
+        is_host_verified=algorithm == "https",
+    )
+
+
+def _make_ssl_context(tls: Tls) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(
-            cafile=properties.get("ssl.ca.location"), cadata=properties.get("ssl.ca.pem")
-        )
-        if certificate:
-            context.load_cert_chain(certificate, key, properties.get("ssl.key.password", ""))
+        context = ssl.create_default_context(cafile=tls.authority_file, cadata=tls.authority_pem)
+        if tls.certificate_file:
+            context.load_cert_chain(tls.certificate_file, tls.key_file, tls.key_password)
     except (OSError, ValueError) as error:
         raise PropertyRefused(f"The files that kafka.ssl.* name cannot be used: {error}.") from None
-    is_verified = properties.get("enable.ssl.certificate.verification", "true") == "true"
-    context.check_hostname = is_verified and algorithm == "https"
-    if not is_verified:
+    context.check_hostname = tls.is_verified and tls.is_host_verified
+    if not tls.is_verified:
         context.verify_mode = ssl.CERT_NONE
     return context
