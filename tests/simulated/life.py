@@ -8,7 +8,7 @@ from functools import partial
 from random import Random
 
 from holdfast.api.results import InitializePartition, PartitionRequest, StateRequest, StateResponse, WritePartition
-from holdfast.daemon.share.service import INITIALIZE, WRITE
+from holdfast.api.share_state import INITIALIZE, WRITE
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.runtime.partition.states import State

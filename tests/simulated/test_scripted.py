@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from holdfast.api.results import InitializePartition, StateRequest
-from holdfast.daemon.share.service import INITIALIZE
+from holdfast.api.share_state import INITIALIZE
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
 from holdfast.runtime.partition.states import State

@@ -11,6 +11,8 @@ from typing import Any
 from holdfast.daemon.share.decisions import ShardConfig, ShareShard
 from holdfast.daemon.share.errors import ErrorCode
 from holdfast.records.codecs.codec import Codec, decode_record, encode_record
+from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.records.codecs.codec import Codec, encode_record
 from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
 from holdfast.records.values import Snapshot, Update, Value
 from holdfast.runtime.machine import Decision

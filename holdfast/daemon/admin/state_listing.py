@@ -13,7 +13,7 @@ from holdfast.daemon.partitions.shards import Shards
 from holdfast.daemon.server.admin import AdminError, topic_id_of
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.daemon.share.decisions import ShareShard
-from holdfast.daemon.share.errors import ErrorCode
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.deliveries import describe_state
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.partition.lifecycle import Partition

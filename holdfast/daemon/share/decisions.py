@@ -23,6 +23,8 @@ from holdfast.api.results import (
 )
 from holdfast.daemon.share.errors import ErrorCode
 from holdfast.daemon.share.state import MetadataImage, ShardConfig, ShardState
+from holdfast.daemon.share.state import MetadataImage, ShardConfig, ShardState, ShardSummary
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.batches import StateBatch
 from holdfast.records.codecs.sizes import batches_bytes, room_bytes, widest_batch_bytes
 from holdfast.records.combining import combine

@@ -28,7 +28,8 @@ from holdfast.api.results import (
 )
 from holdfast.api.share_state import BATCH_SIZE
 from holdfast.daemon.share.decisions import ShareShard
-from holdfast.daemon.share.errors import ErrorCode, error_of
+from holdfast.daemon.share.errors import error_of
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import replay

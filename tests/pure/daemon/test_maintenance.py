@@ -20,7 +20,8 @@ from holdfast.daemon.topics.log_identity import Beginning
 from holdfast.daemon.topics.metadata_cache import MetadataImage, Refresh
 from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError, TopicMissing
-from holdfast.kafka.connection import ConnectionFailed, ConnectionOptions
+from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.group_offsets import GroupRefused
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.records.keys import SharePartitionKey

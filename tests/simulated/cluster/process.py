@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.kafka.connection import ConnectionFailed, ConnectionOptions
+from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
 from holdfast.runtime.log import LogListener, LogRecord
 from tests.simulated.cluster.watch import Watch

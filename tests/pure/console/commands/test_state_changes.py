@@ -11,13 +11,13 @@ import click
 import pytest
 
 from holdfast.api.results import StateRequest
+from holdfast.api.share_state import INITIALIZE, READ, WRITE
 from holdfast.console import confirmation
 from holdfast.console.outcomes import Exit
 from holdfast.console.show.state_differences import state_data
 from holdfast.daemon.admin.previews import preview
 from holdfast.daemon.server.admin import Admin, AdminCommand
 from holdfast.daemon.server.api_table import ApiHandler
-from holdfast.daemon.share.service import INITIALIZE, READ, WRITE
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.records.replay import ShareState

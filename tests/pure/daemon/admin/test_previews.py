@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from holdfast.api.results import StateRequest, StateResponse
+from holdfast.api.share_state import DELETE, INITIALIZE, READ, WRITE
 from holdfast.daemon.admin.previews import preview
 from holdfast.daemon.server.admin import AdminError
-from holdfast.daemon.share.errors import ErrorCode
-from holdfast.daemon.share.service import DELETE, INITIALIZE, READ, WRITE
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.records.replay import ShareState

@@ -16,8 +16,10 @@ from holdfast.api.results import (
     SummaryResult,
     WriteResult,
 )
-from holdfast.daemon.share.errors import ErrorCode, error_of
-from holdfast.daemon.share.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, ShareService
+from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
+from holdfast.daemon.share.errors import error_of
+from holdfast.daemon.share.service import ShareService
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.runtime.errors import (

@@ -6,8 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.daemon.share.decisions import ShareShard
-from holdfast.daemon.share.errors import ErrorCode
 from holdfast.daemon.share.state import ShardConfig
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.codecs.codec import Codec
 from holdfast.records.keys import SharePartitionKey
 from tests.pure.daemon.partitions.shards_world import ShardsWorld
