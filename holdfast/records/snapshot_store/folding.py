@@ -323,7 +323,6 @@ class _Settlement:
         self.digest_sum = before.digest_sum
         is_accepted_now = reading.accepted_offset > before.accepted_offset
         self.waiting_count = 0 if is_accepted_now else before.waiting_count
-        self._has_outdated_waits = not is_accepted_now
         self.finding = reading.finding
         #: (key, value) of entries to be written.
         self.entries: list[tuple[bytes, bytes]] = []
@@ -343,7 +342,7 @@ class _Settlement:
             elif share_key not in kept:
                 self._after.append((share_key, None))
                 if held.entry is None:
-                    self.waiting_count -= self._has_outdated_waits or held.covered_offset > self._accepted_offset
+                    self.waiting_count -= held.covered_offset > self._accepted_offset
                 else:
                     entry_key = self._remove(share_key, held.covered_offset, held.entry)
                     self.entries.append((entry_key, encode_entry(DELETED)))
