@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 
 from holdfast.api.results import PartitionRequest, ReadResult, StateRequest, StateResponse
-from holdfast.daemon.pruning.pruner import PruningSlice
-from holdfast.daemon.settings.models import PruningSettings
+from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
+from holdfast.daemon.pruning.pruner import CompactionSlice, PruningSlice
+from holdfast.daemon.settings.models import CompactionSettings, PruningSettings
+from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.decisions import ShardConfig, ShareShard
 from holdfast.daemon.share.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, ShareService
 from holdfast.metrics.registry import Registry
-from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
-from holdfast.daemon.pruning.pruner import CompactionSlice
-from holdfast.daemon.settings.models import CompactionSettings
-from holdfast.daemon.share.service import ShareService
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.metrics import RuntimeMetrics

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
+from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.decisions import ShareShard
+from holdfast.daemon.share.errors import ErrorCode
 from holdfast.daemon.share.state import ShardConfig
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.codecs.codec import Codec
@@ -115,8 +117,8 @@ async def test_the_totals_follow_initializes_writes_deletes_reloads_and_lost_par
 
     def check() -> None:
         machines = [machine for _, machine in world.shards.active()]
-        assert totals.share_partitions == sum(machine.share_partition_count() for machine in machines)
-        assert totals.state_bytes == sum(machine.live_bytes for machine in machines)
+        assert totals.share_partitions == sum(machine.state.share_partition_count() for machine in machines)
+        assert totals.state_bytes == sum(machine.state.live_bytes for machine in machines)
         groups = [each.group_id for machine in machines for each in machine._states.current]
         assert totals._groups == {name: groups.count(name) for name in set(groups)}
 
