@@ -32,9 +32,8 @@ from holdfast.daemon.settings.sources import ConfigError, load_settings
 from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError, ensure_snapshot_topic
 from holdfast.daemon.topics.state_topic import TopicMissing, describe_topic
 from holdfast.distribution import how_to_install
-from holdfast.jars.errors import BrokerError, JarsUnavailable
-from holdfast.jars.java import find_java, java
-from holdfast.kafka.connection import ConnectionFailed
+from holdfast.jars.errors import JarsUnavailable
+from holdfast.jars.java import find_java
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.librdkafka import KafkaClients
 

@@ -23,9 +23,8 @@ from holdfast.api.results import (
     WriteResult,
 )
 from holdfast.daemon.share.config import ShardConfig
-from holdfast.daemon.share.errors import ErrorCode
 from holdfast.daemon.share.load import ShareBase, ShareLoad
-from holdfast.daemon.share.state import MetadataImage, ShardConfig, ShardState, ShardSummary
+from holdfast.daemon.share.state import ShardState
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.batches import StateBatch
 from holdfast.records.codecs.sizes import (

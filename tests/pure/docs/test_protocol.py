@@ -9,8 +9,6 @@ from typing import Any, cast
 from holdfast.daemon.admin.commands import AdminCommands
 from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.share.config import ShardConfig
-from holdfast.daemon.share.decisions import ShardConfig
-from holdfast.daemon.share.errors import ErrorCode
 from holdfast.kafka.protocol.error_codes import SHARE_STATE_ANSWERS, ErrorCode
 from tests.pure.docs.pages import ROOT, table
 

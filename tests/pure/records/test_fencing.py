@@ -136,7 +136,7 @@ def test_an_owner_behind_its_own_records_is_where_the_rule_puts_it(
         assert counts
     ownership = Ownership()
     ownership.position, ownership.epoch, ownership.attempt_id = before, epoch, claimed
-    ownership.met_own(sequence + record_count - 1)
+    ownership.own_committed(sequence + record_count - 1)
     assert ownership.position == after
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.pruning.pruner import Phase, Pruner
-from holdfast.daemon.settings.models import CompactionSettings, PruningSettings
+from holdfast.daemon.settings.models import PruningSettings
 from holdfast.daemon.share.config import ShardConfig
-from holdfast.daemon.share.decisions import ShardConfig, ShareShard
+from holdfast.daemon.share.decisions import ShareShard
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
 from holdfast.records.keys import SharePartitionKey

@@ -10,11 +10,11 @@ import pytest
 
 from holdfast.api.results import PartitionRequest, ReadResult, StateRequest, StateResponse
 from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
-from holdfast.daemon.pruning.pruner import CompactionSlice, PruningSlice
-from holdfast.daemon.settings.models import CompactionSettings, PruningSettings
+from holdfast.daemon.pruning.pruner import PruningSlice
+from holdfast.daemon.settings.models import PruningSettings
 from holdfast.daemon.share.config import ShardConfig
-from holdfast.daemon.share.decisions import ShardConfig, ShareShard
-from holdfast.daemon.share.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, ShareService
+from holdfast.daemon.share.decisions import ShareShard
+from holdfast.daemon.share.service import ShareService
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
