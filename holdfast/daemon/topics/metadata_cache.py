@@ -6,7 +6,7 @@ The answers of another cluster than the first one are refused, for they would ma
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -66,6 +66,16 @@ class TopicSource(Protocol):
         """Hang up."""
 
 
+class TopicUser(Protocol):
+    """Uses topics of the cluster, and follows what becomes of them."""
+
+    def topics_in_use(self) -> Collection[bytes]:
+        """Return the ids of all topics of which state is kept; each full refresh asks about them."""
+
+    def refreshed(self, image: MetadataImage, refresh: Refresh) -> None:
+        """Take in a refresh that succeeded, with the image that it made."""
+
+
 class ClusterMetadata:
     """The node's cache of topics; lives on the event loop and never blocks it."""
 
@@ -74,8 +84,6 @@ class ClusterMetadata:
         source: TopicSource,
         settings: MetadataSettings,
         *,
-        topics_in_use: Callable[[], Collection[bytes]],
-        on_refresh: Callable[[MetadataImage, Refresh], None],
         random: Random,
         tell_after_ms: int = 0,
         is_left_out: IsLeftOut = none_left_out,
@@ -85,8 +93,6 @@ class ClusterMetadata:
         Args:
             source: who is asked.
             settings: intervals and bounds.
-            topics_in_use: the ids of all topics of which this node holds state; asked at each full refresh.
-            on_refresh: told of every refresh that succeeded, with the image that it made.
             random: jitter of the back-off.
             tell_after_ms: a problem is told when it has lasted for so long.
             is_left_out: see `IsLeftOut`.
@@ -95,8 +101,7 @@ class ClusterMetadata:
         self._is_left_out = is_left_out
         self._source = source
         self._settings = settings
-        self._topics_in_use = topics_in_use
-        self._on_refresh = on_refresh
+        self._users: list[TopicUser] = []
         self._random = random
         self._look_ups = LookUps(settings.metadata_topics_max, settings.unknown_topics_per_request_max)
         self._timers: dict[LookUp, asyncio.TimerHandle] = {}
@@ -116,6 +121,10 @@ class ClusterMetadata:
         self._judged = ""  #: the problem for which it was decided last whether to tell it
         self._has_told = False  #: that there is a problem
         self._line_limit = LineLimit(_PROBLEMS_PER_MINUTE_MAX)
+
+    def subscribe(self, user: TopicUser) -> None:
+        """Ask about the topics of this user, too, and let it follow all refreshes from now on."""
+        self._users.append(user)
 
     def look_up(self, topic_ids: Collection[bytes], caller: str, then: Then, timeout_ms: int) -> None:
         """Ask a broker about unknown topics for the client at address `caller`.
@@ -159,7 +168,7 @@ class ClusterMetadata:
         try:
             while True:
                 if self._round is None and loop.time() >= self._full_refresh_s:
-                    self._round = _Round(self._recent.union(self._topics_in_use()))
+                    self._round = _Round(self._recent.union(*(user.topics_in_use() for user in self._users)))
                     self._recent = set()
                     self._full_refresh_s = loop.time() + settings.metadata_refresh_interval_ms / 1_000
                 if self._round is None and not self._look_ups:
@@ -255,7 +264,8 @@ class ClusterMetadata:
             unclear_ids=frozenset(asked).difference(existing, answers.unknown_ids),
             is_full=is_full,
         )
-        self._on_refresh(self.image, refresh)
+        for user in self._users:
+            user.refreshed(self.image, refresh)
 
     def _give_up(self, look_up: LookUp) -> None:
         self._look_ups.remove(look_up)
