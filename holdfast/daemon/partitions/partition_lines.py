@@ -7,7 +7,7 @@ import structlog
 
 from holdfast.daemon.brokers.silence import IsLeftOut
 from holdfast.daemon.partitions.load_summaries import PartitionSums
-from holdfast.daemon.settings.log_limits import LineLimit
+from holdfast.metrics.line_limit import LineLimit
 from holdfast.metrics.registry import Counter
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.partition.serving import Partition
