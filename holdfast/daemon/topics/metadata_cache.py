@@ -17,11 +17,11 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
-from holdfast.daemon.settings.log_limits import LineLimit
 from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.daemon.topics.look_ups import LookUp, LookUps, Then
 from holdfast.kafka.connection import ConnectionFailed
 from holdfast.kafka.metadata import QuestionRefused, Topic, TopicAnswers
+from holdfast.metrics.line_limit import LineLimit
 
 _log = structlog.get_logger(__name__)
 
@@ -40,6 +40,32 @@ class MetadataImage:
     def partition_count(self, topic_id: bytes) -> int | None:
         """Return how many partitions a topic has, or None if it is not known to exist."""
         return self.topics.get(topic_id)
+
+
+def merge(image: MetadataImage | None, answers: TopicAnswers) -> MetadataImage:
+    """Return what is known after some answers: `image` itself if they say nothing new, else the next version.
+
+    A topic that a broker said exists is known with the partition count it said, one whose id is unknown is not known any more,
+    and one that is unclear stays as it was. The cluster is that of the answers.
+    """
+    known = {} if image is None else image.topics
+    existing = {topic.topic_id: topic.partition_count for topic in answers.topics}
+    is_old = answers.unknown_ids.isdisjoint(known) and all(known.get(key) == size for key, size in existing.items())
+    if image is not None and is_old:
+        return image  # as a rule; a copy of all that is known would take its time
+    kept = {key: count for key, count in known.items() if key not in answers.unknown_ids}
+    return _next_image(image, kept | existing, answers.cluster_id)
+
+
+def keep_only(image: MetadataImage, topic_ids: Collection[bytes]) -> MetadataImage:
+    """Return an image that knows these topics at most: `image` itself if it knows no other, else the next version."""
+    return _next_image(image, {key: count for key, count in image.topics.items() if key in topic_ids}, image.cluster_id)
+
+
+def _next_image(image: MetadataImage | None, topics: Mapping[bytes, int], cluster_id: str) -> MetadataImage:
+    if image is not None and topics == image.topics:
+        return image
+    return MetadataImage(1 if image is None else image.version + 1, cluster_id, MappingProxyType(dict(topics)))
 
 
 class Refresh(NamedTuple):
@@ -210,10 +236,9 @@ class ClusterMetadata:
                 whole.pass_over(part)  # refused for its own sake: no answer is no evidence, and the others go on
             raise
         self._question_size = min(2 * size, self._settings.metadata_topics_per_request_max)
-        existing = {topic.topic_id: topic.partition_count for topic in answers.topics}
-        self._learn(existing, answers)
+        self._show(merge(self.image, answers))
         if len(self._recent) + len(question) <= self._settings.metadata_topics_max:
-            self._recent.update(existing.keys() & question)
+            self._recent.update({topic.topic_id for topic in answers.topics} & question.keys())
         if question:
             self._tell(answers, question, is_full=False)
         for look_up in self._look_ups.answered(question):
@@ -231,24 +256,14 @@ class ClusterMetadata:
                 "check kafka.bootstrap.servers"
             )
 
-    def _learn(self, existing: dict[bytes, int], answers: TopicAnswers) -> None:
-        """Make a new image if the answers say anything new."""
-        topics = {} if self.image is None else self.image.topics
-        if not answers.unknown_ids.isdisjoint(topics) or any(topics.get(key) != size for key, size in existing.items()):
-            topics = {key: size for key, size in topics.items() if key not in answers.unknown_ids} | existing
-        self._show(topics, answers.cluster_id)
-
-    def _show(self, topics: Mapping[bytes, int], cluster_id: str) -> None:
-        if self.image is None or (topics is not self.image.topics and topics != self.image.topics):
-            version = 1 if self.image is None else self.image.version + 1
-            self.image = MetadataImage(version, cluster_id, MappingProxyType(dict(topics)))
-            self._has_image.set()
+    def _show(self, image: MetadataImage) -> None:
+        self.image = image
+        self._has_image.set()
 
     def _complete(self, whole: "_Round", cluster_id: str) -> None:
         """End a full refresh: topics that nobody wanted since it began, and that it did not ask about, are forgotten."""
         assert self.image is not None
-        kept = whole.asked | self._recent
-        self._show({key: size for key, size in self.image.topics.items() if key in kept}, cluster_id)
+        self._show(keep_only(self.image, whole.asked | self._recent))
         self._tell(whole.answers(cluster_id), whole.asked, is_full=True)
         self._round = None
         self._source.move_on()  # a broker that is cut off tells the past, again and again
