@@ -130,8 +130,7 @@ class World:
             self.runtime, ShareMetrics(Registry(make_clock_ms())), lambda: time.monotonic_ns() / 1_000_000
         )
         service.start_up(LOG_PARTITIONS)
-        gate = TopicGate(service, 5_000, make_clock_ms())
-        gate.metadata = self
+        gate = TopicGate(service, self, 5_000, make_clock_ms())
         self.handle = ApiHandler(gate, self, Admin({}, 1_000))
 
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:

@@ -1,16 +1,16 @@
 """What an admin can ask a node to tell or to do; the command line tool calls it by name."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
 import structlog
 
 from holdfast.api.admin import reason_problem
 from holdfast.daemon.admin.previews import preview
 from holdfast.daemon.admin.state_listing import StateListing
-from holdfast.daemon.maintenance import Upkeep
-from holdfast.daemon.partitions.shards import Shards
+from holdfast.daemon.maintenance.maintenance import Maintenance
+from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server.admin import AdminCommand, AdminError, topic_id_of
 from holdfast.daemon.server.share_calls import ShareCalls
 from holdfast.daemon.settings.models import Settings
@@ -33,6 +33,7 @@ Facts = dict[str, Any]
 
 #: Topic ids that are named where state goes; the log line has all of them.
 _TOPICS_SHOWN_MAX: Final = 10
+_NO_CLEAN_UP: Final = "No clean-up of deleted topics waits for an admin."
 
 
 class Plan(NamedTuple):
@@ -54,22 +55,16 @@ class NodeView(Protocol):
         """Return whether it is ready, and what it serves."""
 
 
-class AdminCommands:
-    """The commands of one node."""
+class NodeCommands:
+    """The commands of a node that need no log partition, from its first moment on."""
 
-    def __init__(self, node: NodeView, shards: Shards, upkeep: Upkeep) -> None:
-        self.topic_names: TopicNames | None = None  #: None while the node starts
-        self.topic_ends: TopicEndSource | None = None  #: None while the node starts
-        self.share_calls: ShareCalls | None = None  #: the same
+    def __init__(
+        self, node: NodeView, topic_names: TopicNames, topic_ends: TopicEndSource, share_calls: ShareCalls
+    ) -> None:
         self._node = node
-        self._shards = shards
-        self._upkeep = upkeep
-        self._decisions: dict[str, Callable[[Arguments], Plan]] = {
-            "partitions-take": self._take,
-            "partitions-accept": self._accept,
-            "topics-accept-deleted": self._accept_deleted,
-            "readers-drop": self._drop_reader,
-        }
+        self._topic_names = topic_names
+        self._topic_ends_source = topic_ends
+        self._share_calls = share_calls
 
     def table(self) -> Mapping[str, AdminCommand]:
         """Return the commands by name."""
@@ -77,114 +72,17 @@ class AdminCommands:
             "status": lambda _: {"version": VERSION, "build": BUILD} | self._node.status(),
             "settings": lambda _: describe(self._node.settings),
             "metrics": lambda _: self._node.registry.snapshot(),
-            "partitions": lambda _: self._shards.describe(),
-            "share-partitions": lambda arguments: self._listing().page(arguments),
-            "readers": lambda _: self._shards.readers.describe(),
-            **{name: partial(_carry_out, decide) for name, decide in self._decisions.items()},
-            "decision-preview": self._preview_decision,
             "resolve-topic": self._resolve_topic,
             "topic-ends": self._topic_ends,
-            "state-preview": self._preview,
+            "state-preview": partial(preview, self._share_calls),
         }
-
-    def _listing(self) -> StateListing:
-        return StateListing(self._shards, self._node.settings.limits)
-
-    def _take(self, arguments: Arguments) -> Plan:
-        partition = self._partition(arguments)
-        if partition.state in (State.LOADING, State.ACTIVE):
-            raise AdminError(f"This node has log partition {partition.index} already: it is {partition.state.value}.")
-
-        def carry_out() -> str:
-            self._shards.runtime.take(partition.index)
-            return f"log partition {partition.index} is being taken"
-
-        return Plan(carry_out, *self._taking(partition))
-
-    def _accept(self, arguments: Arguments) -> Plan:
-        reason, partition = _reason(arguments), self._partition(arguments)
-        if partition.state is State.ACTIVE or not (partition.is_alarmed or partition.state is State.FAILED):
-            why = f" ({partition.failure})" if partition.failure else ""
-            raise AdminError(
-                f"Log partition {partition.index} is {partition.state.value}{why} and raised no alarm; there is nothing to accept."
-            )
-        problem = self._upkeep.log_problem
-        if problem is not None and not problem.is_acceptable:
-            raise AdminError(f"This cannot be accepted: {problem.text}.")
-
-        def carry_out() -> str:
-            self._shards.runtime.accept(partition.index, reason)
-            return f"log partition {partition.index} goes on with the log as it is"
-
-        loss = f"what the log of partition {partition.index} has lost stays lost"
-        return Plan(carry_out, *self._taking(partition), (loss,) if partition.is_alarmed else ())
-
-    def _taking(self, partition: Partition) -> tuple[Facts, Facts]:
-        winner = partition.ownership.winner
-        before = {
-            "state": partition.state.value,
-            "owner": None if winner is None else winner.node_id,
-            "owner_epoch": None if winner is None else winner.owner_epoch,
-            "failure": partition.failure,
-        }
-        # Somebody else may have taken it since, and then the epoch is higher.
-        owner_epoch = None if winner is None else winner.owner_epoch + 1
-        owner = str(self._node.settings.node_id)
-        return before, {"state": State.ACTIVE.value, "owner": owner, "owner_epoch": owner_epoch, "failure": None}
-
-    def _accept_deleted(self, arguments: Arguments) -> Plan:
-        reason = _reason(arguments)
-        alarm, deleted = self._upkeep.alarm, self._upkeep.deleted
-        if alarm is None or deleted is None:
-            raise AdminError("No clean-up of deleted topics waits for an admin.")
-        topic_ids = [format_topic_id(topic_id) for topic_id in sorted(alarm.topic_ids)]
-
-        def carry_out() -> str:
-            deleted.accept(alarm.topic_ids)
-            _log.warning(
-                "an admin lets the state of deleted topics go", reason=reason, topics=topic_ids, keys=alarm.key_count
-            )
-            return f"the state of {len(topic_ids)} deleted topics ({alarm.key_count} share partitions) may go"
-
-        shown = ", ".join(topic_ids[:_TOPICS_SHOWN_MAX]) + (", …" if len(topic_ids) > _TOPICS_SHOWN_MAX else "")
-        return Plan(
-            carry_out,
-            {"deleted_topics": len(topic_ids), "share_partitions": alarm.key_count},
-            {"deleted_topics": 0, "share_partitions": 0},
-            (f"the state of {alarm.key_count} share partitions of {len(topic_ids)} topics ({shown})",),
-        )
-
-    def _drop_reader(self, arguments: Arguments) -> Plan:
-        reason, group, readers = _reason(arguments), arguments.get("group"), self._shards.readers
-        told = next((row for row in readers.describe() if row["group"] == group), None)
-        if told is None:
-            raise AdminError(f"No group {group!r} is registered; registered are {', '.join(readers.groups) or 'none'}.")
-
-        def carry_out() -> str:
-            self._upkeep.drop_reader(str(group), reason)
-            return f"the log is pruned past {group} until it commits again"
-
-        behind = told["behind"]
-        loss = f"{'what' if behind is None else f'{behind} offsets that'} {group} has not read yet may be pruned"
-        is_loss = told["state"] not in ("dropped", "not started") and behind != 0
-        return Plan(carry_out, {"state": told["state"]}, {"state": "dropped"}, (loss,) if is_loss else ())
-
-    def _preview_decision(self, arguments: Arguments) -> dict[str, Any]:
-        """Tell what a decision would change, by the code that would carry it out."""
-        decide = self._decisions.get(str(arguments.get("decision")))
-        if decide is None:
-            raise AdminError(f"decision-preview needs a `decision`, one of {', '.join(self._decisions)}.")
-        plan = decide(arguments)
-        return {"before": plan.before, "after": plan.after, "data_lost": list(plan.data_lost)}
 
     async def _resolve_topic(self, arguments: Arguments) -> dict[str, Any]:
         name = arguments.get("name")
         if not isinstance(name, str):
             raise AdminError("resolve-topic needs a `name`.")
-        if self.topic_names is None:
-            raise AdminError("This node is starting; try again when it is ready.", ErrorCode.COORDINATOR_NOT_AVAILABLE)
         try:
-            topic, age_ms, problem = await self.topic_names.resolve(name)
+            topic, age_ms, problem = await self._topic_names.resolve(name)
         except NotATopicName:
             raise AdminError(
                 "That is no topic's name: Kafka takes 1 to 249 letters, digits, dots, underscores and hyphens."
@@ -209,11 +107,9 @@ class AdminCommands:
         return found | {"warning": warning}
 
     async def _topic_ends(self, arguments: Arguments) -> dict[str, Any]:
-        if self.topic_ends is None:
-            raise AdminError("topic-ends needs a node that has started.")
         wanted = _wanted_partitions(arguments.get("topics"), self._node.settings.metadata.topic_ends_partitions_max)
         try:
-            found = await self.topic_ends.look_up(wanted)
+            found = await self._topic_ends_source.look_up(wanted)
         except TooManyQuestions:
             raise AdminError(
                 "Too many others wait for the ends of topics (topic_ends_waiting_max); try again.",
@@ -230,20 +126,184 @@ class AdminCommands:
             for topic_id, ends in found.items()
         }
 
-    async def _preview(self, arguments: Arguments) -> dict[str, Any]:
-        if self.share_calls is None:
-            raise AdminError("state-preview needs a node that has started.")
-        return await preview(self.share_calls, arguments)
+
+class LogCommands:
+    """The commands about the log partitions of a node."""
+
+    def __init__(self, node: NodeView, partitions: Partitions, maintenance: Maintenance) -> None:
+        self._node = node
+        self._partitions = partitions
+        self._maintenance = maintenance
+        self._decisions: dict[str, Callable[[Arguments], Plan]] = {
+            "partitions-take": self._take,
+            "partitions-accept": self._accept,
+            "topics-accept-deleted": self._accept_deleted,
+            "readers-drop": self._drop_reader,
+        }
+
+    def table(self) -> Mapping[str, AdminCommand]:
+        """Return the commands by name."""
+        return {
+            "partitions": lambda _: self._partitions.describe(),
+            "share-partitions": lambda arguments: self._listing().page(arguments),
+            "readers": lambda _: self._maintenance.readers.describe(),
+            **{name: partial(_carry_out, decide) for name, decide in self._decisions.items()},
+            "decision-preview": self._preview_decision,
+        }
+
+    def _listing(self) -> StateListing:
+        return StateListing(self._partitions, self._node.settings.limits)
+
+    def _take(self, arguments: Arguments) -> Plan:
+        partition = self._partition(arguments)
+        if partition.state in (State.LOADING, State.ACTIVE):
+            raise AdminError(f"This node has log partition {partition.index} already: it is {partition.state.value}.")
+
+        def carry_out() -> str:
+            self._partitions.runtime.take(partition.index)
+            return f"log partition {partition.index} is being taken"
+
+        return Plan(carry_out, *self._taking(partition))
+
+    def _accept(self, arguments: Arguments) -> Plan:
+        reason, partition = _reason(arguments), self._partition(arguments)
+        if partition.state is State.ACTIVE or not (partition.is_alarmed or partition.state is State.FAILED):
+            why = f" ({partition.failure})" if partition.failure else ""
+            raise AdminError(
+                f"Log partition {partition.index} is {partition.state.value}{why} and raised no alarm; there is nothing to accept."
+            )
+        problem = self._maintenance.log_checks.problem
+        if problem is not None and not problem.is_acceptable:
+            raise AdminError(f"This cannot be accepted: {problem.text}.")
+
+        def carry_out() -> str:
+            self._partitions.runtime.accept(partition.index, reason)
+            return f"log partition {partition.index} goes on with the log as it is"
+
+        loss = f"what the log of partition {partition.index} has lost stays lost"
+        return Plan(carry_out, *self._taking(partition), (loss,) if partition.is_alarmed else ())
+
+    def _taking(self, partition: Partition) -> tuple[Facts, Facts]:
+        winner = partition.ownership.winner
+        before = {
+            "state": partition.state.value,
+            "owner": None if winner is None else winner.node_id,
+            "owner_epoch": None if winner is None else winner.owner_epoch,
+            "failure": partition.failure,
+        }
+        # Somebody else may have taken it since, and then the epoch is higher.
+        owner_epoch = None if winner is None else winner.owner_epoch + 1
+        owner = str(self._node.settings.node_id)
+        return before, {"state": State.ACTIVE.value, "owner": owner, "owner_epoch": owner_epoch, "failure": None}
+
+    def _accept_deleted(self, arguments: Arguments) -> Plan:
+        reason = _reason(arguments)
+        alarm, deleted = self._maintenance.deleted_state.alarm, self._maintenance.deleted_state.deleted
+        if alarm is None:
+            raise AdminError(_NO_CLEAN_UP)
+        topic_ids = [format_topic_id(topic_id) for topic_id in sorted(alarm.topic_ids)]
+
+        def carry_out() -> str:
+            deleted.accept(alarm.topic_ids)
+            _log.warning(
+                "an admin lets the state of deleted topics go", reason=reason, topics=topic_ids, keys=alarm.key_count
+            )
+            return f"the state of {len(topic_ids)} deleted topics ({alarm.key_count} share partitions) may go"
+
+        shown = ", ".join(topic_ids[:_TOPICS_SHOWN_MAX]) + (", …" if len(topic_ids) > _TOPICS_SHOWN_MAX else "")
+        return Plan(
+            carry_out,
+            {"deleted_topics": len(topic_ids), "share_partitions": alarm.key_count},
+            {"deleted_topics": 0, "share_partitions": 0},
+            (f"the state of {alarm.key_count} share partitions of {len(topic_ids)} topics ({shown})",),
+        )
+
+    def _drop_reader(self, arguments: Arguments) -> Plan:
+        reason, group, readers = _reason(arguments), arguments.get("group"), self._maintenance.readers
+        told = next((row for row in readers.describe() if row["group"] == group), None)
+        if told is None:
+            raise _not_registered(group, readers.groups)
+
+        def carry_out() -> str:
+            self._maintenance.reader_offsets.drop(str(group), reason)
+            return f"the log is pruned past {group} until it commits again"
+
+        behind = told["behind"]
+        loss = f"{'what' if behind is None else f'{behind} offsets that'} {group} has not read yet may be pruned"
+        is_loss = told["state"] not in ("dropped", "not started") and behind != 0
+        return Plan(carry_out, {"state": told["state"]}, {"state": "dropped"}, (loss,) if is_loss else ())
+
+    def _preview_decision(self, arguments: Arguments) -> dict[str, Any]:
+        """Tell what a decision would change, by the code that would carry it out."""
+        plan = _decision(arguments, self._decisions)(arguments)
+        return {"before": plan.before, "after": plan.after, "data_lost": list(plan.data_lost)}
 
     def _partition(self, arguments: Arguments) -> Partition:
         index = arguments.get("partition")
-        held = {partition.index: partition for partition in self._shards.partitions()}
+        held = {partition.index: partition for partition in self._partitions}
         if type(index) is not int or index not in held:
-            raise AdminError(
-                f"This node holds no log partition {index!r}; it holds {_ranges(sorted(held))}.",
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            )
+            raise _not_held(index, sorted(held))
         return held[index]
+
+
+class StartingCommands:
+    """What the commands about log partitions answer while the node starts and has none yet."""
+
+    def __init__(self) -> None:
+        self._decisions: dict[str, Callable[[Arguments], Plan]] = {
+            "partitions-take": self._take,
+            "partitions-accept": self._accept,
+            "topics-accept-deleted": self._accept_deleted,
+            "readers-drop": self._drop_reader,
+        }
+
+    def table(self) -> Mapping[str, AdminCommand]:
+        """Return the commands by name."""
+        return {
+            "partitions": lambda _: [],
+            "share-partitions": self._list_states,
+            "readers": lambda _: [],
+            **{name: partial(_carry_out, decide) for name, decide in self._decisions.items()},
+            "decision-preview": lambda arguments: _decision(arguments, self._decisions)(arguments),
+        }
+
+    def _list_states(self, arguments: Arguments) -> NoReturn:
+        raise AdminError("This node is still starting; try again.", ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _take(self, arguments: Arguments) -> NoReturn:
+        raise _not_held(arguments.get("partition"), [])
+
+    def _accept(self, arguments: Arguments) -> NoReturn:
+        _reason(arguments)
+        raise _not_held(arguments.get("partition"), [])
+
+    def _accept_deleted(self, arguments: Arguments) -> NoReturn:
+        _reason(arguments)
+        raise AdminError(_NO_CLEAN_UP)
+
+    def _drop_reader(self, arguments: Arguments) -> NoReturn:
+        _reason(arguments)
+        raise _not_registered(arguments.get("group"), ())
+
+
+def _decision(
+    arguments: Arguments, decisions: Mapping[str, Callable[[Arguments], Plan]]
+) -> Callable[[Arguments], Plan]:
+    decide = decisions.get(str(arguments.get("decision")))
+    if decide is None:
+        raise AdminError(f"decision-preview needs a `decision`, one of {', '.join(decisions)}.")
+    return decide
+
+
+def _not_held(index: object, held: list[int]) -> AdminError:
+    return AdminError(
+        f"This node holds no log partition {index!r}; it holds {_ranges(held)}.",
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+
+
+def _not_registered(group: object, groups: Sequence[str]) -> AdminError:
+    return AdminError(f"No group {group!r} is registered; registered are {', '.join(groups) or 'none'}.")
 
 
 def _carry_out(decide: Callable[[Arguments], Plan], arguments: Arguments) -> str:

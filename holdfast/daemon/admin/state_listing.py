@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, Final, NamedTuple
 
-from holdfast.daemon.partitions.shards import Shards
+from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server.admin import AdminError, topic_id_of
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.daemon.share.decisions import ShareShard
@@ -43,9 +43,9 @@ class _Wanted(NamedTuple):
 class StateListing:
     """Lists the share partitions that the shards of a node hold, as the log has committed them."""
 
-    def __init__(self, shards: Shards, limits: LimitSettings) -> None:
+    def __init__(self, partitions: Partitions, limits: LimitSettings) -> None:
         """Bound a page by the number of its rows, and by an upper estimate of its bytes."""
-        self._shards = shards
+        self._partitions = partitions
         self._rows_max = limits.share_partitions_per_page_max
         self._bytes_max = limits.answer_size_bytes_max
 
@@ -59,9 +59,9 @@ class StateListing:
             AdminError: an argument is wrong, or the node has not started.
         """
         wanted = self._parse(arguments)
-        if not self._shards.partitions():
+        if not len(self._partitions):
             raise AdminError("This node is still starting; try again.", ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        shards = {partition.index: (partition, shard) for partition, shard in self._shards.active()}
+        shards = {partition.index: (partition, shard) for partition, shard in self._partitions.active()}
         places = yield from self._choose(shards, wanted)
         rows: list[dict[str, Any]] = []
         size_bytes = taken = work = 0
@@ -84,7 +84,7 @@ class StateListing:
             "next": _to_cursor(places[taken - 1][0]) if taken < len(places) else None,
             "not_listed": [
                 {"log_partition": each.index, "state": each.state.value, "why": each.failure or None}
-                for each in self._shards.partitions()
+                for each in self._partitions
                 if each.index not in shards or not _serves(*shards[each.index])
             ],
         }

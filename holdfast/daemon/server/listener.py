@@ -11,7 +11,7 @@ from typing import Final, cast
 
 import structlog
 
-from holdfast.daemon.server.protocol import Peer, Peers
+from holdfast.daemon.server.protocol import Handler, Peer, Peers
 
 _log = structlog.get_logger(__name__)
 
@@ -38,6 +38,10 @@ class Server:
         assert self._listener is not None
         port: int = self._listener.sockets[0].getsockname()[1]
         return port
+
+    def hand_over(self, handler: Handler) -> None:
+        """Give requests to another handler from now on; those in flight are answered by the one before."""
+        self.peers.handler = handler
 
     async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> None:
         """Listen, from now on until `drain`.

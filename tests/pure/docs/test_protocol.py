@@ -6,7 +6,7 @@ import re
 from types import SimpleNamespace
 from typing import Any, cast
 
-from holdfast.daemon.admin.commands import AdminCommands
+from holdfast.daemon.admin.commands import LogCommands, NodeCommands
 from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.share.config import ShardConfig
 from holdfast.kafka.protocol.error_codes import SHARE_STATE_ANSWERS, ErrorCode
@@ -35,7 +35,7 @@ def test_the_error_codes_are_those_of_the_code() -> None:
 
 def test_the_admin_commands_are_those_of_the_node() -> None:
     nothing = cast("Any", SimpleNamespace())
-    commands = AdminCommands(nothing, nothing, nothing).table()
+    commands = {**NodeCommands(*[nothing] * 4).table(), **LogCommands(*[nothing] * 3).table()}
     assert {command.strip("`") for command, *_ in table(PAGE, "admin commands")} == set(commands)
 
 

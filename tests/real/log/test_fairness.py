@@ -71,7 +71,7 @@ async def test_a_shard_answers_while_another_one_loads_a_long_log(kafka: str, ne
     write_history(history, keys_of(1, KEYS, orders), Codec.AVRO, Appender(kafka, topic, 2, checkpoint), 2)
     [key] = keys_of(0, 1, orders)
     node = RunningNode(make_settings(kafka, topic))
-    held = node.node._shards.partitions
+    held = node.partitions
     times_ms: list[float] = []
     turns_ms: list[float] = []
     try:

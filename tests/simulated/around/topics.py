@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from structlog.testing import capture_logs
 
 from holdfast.api.results import StateRequest, StateResponse
-from holdfast.daemon.maintenance import TopicCleanUp, Upkeep
+from holdfast.daemon.maintenance.deleted_state import DeletedState, TopicCleanUp
 from holdfast.daemon.settings.models import DeletedTopicSettings
 from holdfast.daemon.share.topic_gate import TopicGate
-from holdfast.daemon.topics.deleted_topics import DeletedTopics
 from holdfast.daemon.topics.metadata_cache import Refresh
+from holdfast.metrics.registry import Gauge
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.machine import Operation
 from holdfast.runtime.partition.lifecycle import Partition
@@ -85,33 +84,27 @@ class Topics:
 
 
 class NodeTopics:
-    """The real upkeep of deleted topics of one process, and its gate."""
+    """The real clean-up of deleted topics of one process, and its gate."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        settings = SimpleNamespace(
-            deleted_topics=DeletedTopicSettings(
-                deleted_topic_grace_ms=GRACE_MS,
-                deleted_topic_max_share=MAX_SHARE,
-                deleted_topic_keys_per_slice_max=1,
-            )
+        settings = DeletedTopicSettings(
+            deleted_topic_grace_ms=GRACE_MS,
+            deleted_topic_max_share=MAX_SHARE,
+            deleted_topic_keys_per_slice_max=1,
         )
-        metrics = SimpleNamespace(deleted_topics_alarm=SimpleNamespace(value=0))
-        unused: Any = None
         own: Any = self
-        self.upkeep = Upkeep(settings, own, metrics, unused)  # type: ignore[arg-type]  # it asks for no more of them here
-        self.upkeep.deleted = DeletedTopics(settings.deleted_topics, CLUSTER_ID)
+        self.deleted_state = DeletedState(settings, CLUSTER_ID, own, Gauge())
         self.runtime = self
         self._next_ms = 0
         self._missing_since_ms: dict[bytes, int] = {}
         self._may_go: set[bytes] = set()  #: topics whose state may be removed, by the last two refreshes
         # ---- the gate
-        self.gate = TopicGate(own, node.runtime.write_timeout_ms, node.world.clock_ms)
-        self.gate.metadata = own
+        self.gate = TopicGate(own, own, node.runtime.write_timeout_ms, node.world.clock_ms)
         self._wanted: list[Callable[[], None]] = []
         self._asked: set[bytes] = set()  #: topics that were looked up for the request at hand
 
-    # ---- what upkeep asks of the shards ----------------------------------------------------------------------------
+    # ---- what the clean-up asks of the shards -------------------------------------------------------------------------
 
     def new_metadata_image(self, image: Any) -> None:
         """Let every shard learn of an image."""
@@ -144,8 +137,8 @@ class NodeTopics:
         self._learn(refresh)
         topics = dict.fromkeys(refresh.existing_ids, PARTITION_COUNT)
         with capture_logs():
-            self.upkeep.refreshed(Image(topics), refresh)  # type: ignore[arg-type]  # it is handed on only
-        if self.upkeep.alarm is not None:
+            self.deleted_state.refreshed(Image(topics), refresh)  # type: ignore[arg-type]  # it is handed on only
+        if self.deleted_state.alarm is not None:
             self._node.world.count("clean-up stopped")
 
     def _learn(self, refresh: Refresh) -> None:
@@ -173,8 +166,8 @@ class NodeTopics:
 
     def accept(self) -> None:
         """Let an admin agree to a clean-up that was stopped."""
-        alarm, deleted = self.upkeep.alarm, self.upkeep.deleted
-        if alarm is not None and deleted is not None:
+        alarm, deleted = self.deleted_state.alarm, self.deleted_state.deleted
+        if alarm is not None:
             deleted.accept(alarm.topic_ids)
 
     def left_behind(self) -> list[bytes]:
