@@ -9,7 +9,7 @@ from typing import Final
 
 from holdfast.daemon.pruning.log_readers import Change, LogReaders
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.share.state import ShardConfig
+from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.state_bounds import StateBounds, StateTotals
 from holdfast.daemon.snapshots.follower import Bounds
 from holdfast.daemon.topics.state_topic import StateTopic

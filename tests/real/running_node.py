@@ -17,7 +17,7 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.settings.sources import load_settings
 from holdfast.records.header import find_header
 from holdfast.runtime.log import LogRecord
-from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from tests.real.nodes import PATIENT, PATIENT_CLIENT
 from tests.waiting import PATIENCE_S, wait_until

@@ -23,7 +23,7 @@ from holdfast.daemon.topics.log_identity import (
 )
 from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError, check_snapshot_topic, ensure_snapshot_topic
 from holdfast.daemon.topics.state_topic import Finding, StateTopic, StateTopicError, TopicMissing, check_state_topic
-from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import Alarm

@@ -8,7 +8,7 @@ import structlog
 from confluent_kafka import KafkaException
 
 from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
-from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed
 
 _log = structlog.get_logger(__name__)
 

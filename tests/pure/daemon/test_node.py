@@ -14,14 +14,14 @@ from holdfast.client import AdminRefused, Client, ClientSettings, ShareStateErro
 from holdfast.daemon import node as node_module
 from holdfast.daemon.maintenance.log_checks import LogChecks
 from holdfast.daemon.node import Exit, Node
-from holdfast.daemon.share.errors import ErrorCode
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.metadata import Topic, TopicAnswers
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.kafka_log import shell
-from holdfast.runtime.memory_log import MemoryTopic
 from tests.pure.daemon.partitions.partitions_world import CLUSTER, make_settings, state_topic
 from tests.pure.daemon.share.shard_world import TOPIC
+from tests.simulated.memory_log import MemoryTopic
 from tests.waiting import PATIENCE_S, wait_until
 
 KEY = SharePartitionKey("group", TOPIC, 0)

@@ -15,9 +15,8 @@ from holdfast.daemon.server.admin import AdminError
 from holdfast.daemon.topics.log_identity import Beginning
 from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError, TopicMissing
-from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.records.keys import SharePartitionKey
-from holdfast.runtime.memory_log import MemoryPartition, MemoryTopic
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
 from tests.pure.daemon.maintenance.maintenance_world import (
@@ -30,6 +29,7 @@ from tests.pure.daemon.maintenance.maintenance_world import (
     tick_past_the_back_off,
 )
 from tests.pure.daemon.partitions.partitions_world import CLUSTER, state_topic
+from tests.simulated.memory_log import MemoryPartition, MemoryTopic
 
 # ---- the state topic -------------------------------------------------------------------------------------------------
 

@@ -8,9 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.daemon.maintenance.schedule import Schedule
-from holdfast.kafka.connection import ConnectionFailed
-from holdfast.runtime.memory_log import MemoryTopic
+from holdfast.kafka.errors import ConnectionFailed
 from tests.pure.daemon.maintenance.maintenance_world import World
+from tests.simulated.memory_log import MemoryTopic
 from tests.waiting import PATIENCE_S
 
 RETRY_MS = 30_000

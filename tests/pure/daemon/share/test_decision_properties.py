@@ -285,7 +285,9 @@ def test_the_accounts_agree_with_the_states(limit: int, script: list[Step]) -> N
     world = World(updates_per_snapshot=limit)
     play(world, script)
     states = world.states()
-    assert world.shard.state.live_bytes == sum(world.shard.state.estimate_size(key, state) for key, state in states.items())
+    assert world.shard.state.live_bytes == sum(
+        world.shard.state.estimate_size(key, state) for key, state in states.items()
+    )
     assert world.shard.state.topic_ids() == {key.topic_id for key in states}
     assert world.shard.state.share_partition_count() == len(states)
     assert {key for key in states if world.shard.state.offsets.newest_snapshot_offset(key) is None} == set()
