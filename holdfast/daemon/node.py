@@ -23,9 +23,9 @@ from holdfast.daemon.partitions.owners import Owners
 from holdfast.daemon.partitions.shards import Shards
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.api_table import APIS, ApiHandler
+from holdfast.daemon.server.connections import Connections
 from holdfast.daemon.server.listener import CannotListen, Server
 from holdfast.daemon.server.metrics import ServerMetrics
-from holdfast.daemon.server.protocol import Peers
 from holdfast.daemon.settings.logging import ClientLines, LibraryLines
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.settings.sources import ConfigError
@@ -181,10 +181,10 @@ class Node:
             at_exit("admin commands", admin.close)
             handler = ApiHandler(gate, self.view, admin, settings.limits)
             report = ClientLines(settings.logging.client_lines_per_minute_max)
-            server = Server(Peers(handler, APIS, settings.limits, report))
+            server = Server(Connections(handler, APIS, settings.limits, report))
             await server.start(*settings.listener.listen_address)
             at_exit("server", lambda: server.drain(0))
-            self._server_metrics = server_metrics = ServerMetrics(self.registry, server.peers)
+            self._server_metrics = server_metrics = ServerMetrics(self.registry, server.connections)
             server_metrics.start()
             at_exit("server metrics", server_metrics.stop)
             self.port = server.port
