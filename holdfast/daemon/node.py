@@ -294,7 +294,7 @@ class Node:
 
     def _is_left_out(self, partition: int | None) -> bool:
         """Leave what a silent broker causes to the watch, once it watches."""
-        return self._watch is not None and self._watch.leaves_out(partition)
+        return self._watch is not None and self._watch.leave_out(partition)
 
     def _set_ready(self, is_ready: bool) -> None:
         if is_ready and not self._is_loaded and self._metadata is not None:

@@ -11,7 +11,7 @@ from holdfast.daemon.admin.previews import preview
 from holdfast.daemon.admin.state_listing import StateListing
 from holdfast.daemon.maintenance import Upkeep
 from holdfast.daemon.partitions.shards import Shards
-from holdfast.daemon.server.admin import AdminCommand, AdminError, topic_id_of
+from holdfast.daemon.server.admin import AdminCommand, AdminError, NodeStarting, topic_id_of
 from holdfast.daemon.server.share_calls import ShareCalls
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.settings.sources import describe
@@ -182,7 +182,7 @@ class AdminCommands:
         if not isinstance(name, str):
             raise AdminError("resolve-topic needs a `name`.")
         if self.topic_names is None:
-            raise AdminError("This node is starting; try again when it is ready.", ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            raise NodeStarting
         try:
             topic, age_ms, problem = await self.topic_names.resolve(name)
         except NotATopicName:
@@ -210,7 +210,7 @@ class AdminCommands:
 
     async def _topic_ends(self, arguments: Arguments) -> dict[str, Any]:
         if self.topic_ends is None:
-            raise AdminError("topic-ends needs a node that has started.")
+            raise NodeStarting
         wanted = _wanted_partitions(arguments.get("topics"), self._node.settings.metadata.topic_ends_partitions_max)
         try:
             found = await self.topic_ends.look_up(wanted)
@@ -232,7 +232,7 @@ class AdminCommands:
 
     async def _preview(self, arguments: Arguments) -> dict[str, Any]:
         if self.share_calls is None:
-            raise AdminError("state-preview needs a node that has started.")
+            raise NodeStarting
         return await preview(self.share_calls, arguments)
 
     def _partition(self, arguments: Arguments) -> Partition:

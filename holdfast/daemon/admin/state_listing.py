@@ -10,10 +10,9 @@ from collections.abc import Generator
 from typing import Any, Final, NamedTuple
 
 from holdfast.daemon.partitions.shards import Shards
-from holdfast.daemon.server.admin import AdminError, topic_id_of
+from holdfast.daemon.server.admin import AdminError, NodeStarting, topic_id_of
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.daemon.share.decisions import ShareShard
-from holdfast.daemon.share.errors import ErrorCode
 from holdfast.records.deliveries import describe_state
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.partition.serving import Partition
@@ -60,7 +59,7 @@ class StateListing:
         """
         wanted = self._parse(arguments)
         if not self._shards.partitions():
-            raise AdminError("This node is still starting; try again.", ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            raise NodeStarting
         shards = {partition.index: (partition, shard) for partition, shard in self._shards.active()}
         places = yield from self._choose(shards, wanted)
         rows: list[dict[str, Any]] = []

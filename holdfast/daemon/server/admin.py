@@ -39,6 +39,13 @@ class AdminError(Exception):
         self.code = code
 
 
+class NodeStarting(AdminError):
+    """The node has no parts yet that could carry a command out."""
+
+    def __init__(self) -> None:
+        super().__init__("This node is starting; try again when it is ready.", ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
 def topic_id_of(argument: object) -> bytes:
     """Return the topic id that an argument of a command is.
 

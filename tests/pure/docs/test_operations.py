@@ -96,7 +96,7 @@ def test_what_is_said_about_silent_brokers_is_described() -> None:
                 for _ in range(lasting):
                     now_s += 1.0
                     silence.look(now_s, now_leaders, 2, {1, 2}, dict.fromkeys(now_answering, now_s).get, 1.0)
-                silence.leaves_out(1)
+                silence.leave_out(1)
     assert {row[0] for row in table(PAGE, "silences")} == {f"`{line['event']}`" for line in lines}
 
 

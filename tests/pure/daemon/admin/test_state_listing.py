@@ -181,7 +181,7 @@ async def test_a_wrong_argument_is_named(arguments: dict[str, Any], why: str) ->
 
 
 def test_a_node_that_starts_says_so_and_is_to_be_asked_again() -> None:
-    with pytest.raises(AdminError, match="still starting") as refused:
+    with pytest.raises(AdminError, match="This node is starting; try again") as refused:
         World(MemoryTopic(4)).page()
     assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
