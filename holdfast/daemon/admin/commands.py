@@ -1,4 +1,4 @@
-"""What an admin can ask a node to tell or to do; the command line tool calls it by name."""
+"""The commands of an admin: what a node shows and does; the command line tool calls them by name."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -38,14 +38,16 @@ _TOPICS_SHOWN_MAX: Final = 10
 class Plan(NamedTuple):
     """What a decision of an admin would change."""
 
-    carry_out: Callable[[], str]  #: does it, and tells what was done
+    #: Does it, and returns what was done.
+    carry_out: Callable[[], str]
     before: Facts
     after: Facts
-    data_lost: tuple[str, ...] = ()  #: a sentence each without its full stop
+    #: A sentence each without its full stop.
+    data_lost: tuple[str, ...] = ()
 
 
 class NodeView(Protocol):
-    """What the commands ask of the node."""
+    """What the commands need of the node."""
 
     settings: Settings
     registry: Registry
@@ -58,9 +60,10 @@ class AdminCommands:
     """The commands of one node."""
 
     def __init__(self, node: NodeView, shards: Shards, upkeep: Upkeep) -> None:
-        self.topic_names: TopicNames | None = None  #: None while the node starts
-        self.topic_ends: TopicEndSource | None = None  #: None while the node starts
-        self.share_calls: ShareCalls | None = None  #: the same
+        #: These three are None while the node starts.
+        self.topic_names: TopicNames | None = None
+        self.topic_ends: TopicEndSource | None = None
+        self.share_calls: ShareCalls | None = None
         self._node = node
         self._shards = shards
         self._upkeep = upkeep
@@ -127,7 +130,7 @@ class AdminCommands:
             "owner_epoch": None if winner is None else winner.owner_epoch,
             "failure": partition.failure,
         }
-        # Somebody else may have taken it since, and then the epoch is higher.
+        # Another node may have taken it since, and then the epoch is higher.
         owner_epoch = None if winner is None else winner.owner_epoch + 1
         owner = str(self._node.settings.node_id)
         return before, {"state": State.ACTIVE.value, "owner": owner, "owner_epoch": owner_epoch, "failure": None}
@@ -141,9 +144,7 @@ class AdminCommands:
 
         def carry_out() -> str:
             deleted.accept(alarm.topic_ids)
-            _log.warning(
-                "an admin lets the state of deleted topics go", reason=reason, topics=topic_ids, keys=alarm.key_count
-            )
+            _log.warning("deleted_topics_accepted", reason=reason, topics=topic_ids, keys=alarm.key_count)
             return f"the state of {len(topic_ids)} deleted topics ({alarm.key_count} share partitions) may go"
 
         shown = ", ".join(topic_ids[:_TOPICS_SHOWN_MAX]) + (", …" if len(topic_ids) > _TOPICS_SHOWN_MAX else "")
@@ -156,21 +157,21 @@ class AdminCommands:
 
     def _drop_reader(self, arguments: Arguments) -> Plan:
         reason, group, readers = _reason(arguments), arguments.get("group"), self._shards.readers
-        told = next((row for row in readers.describe() if row["group"] == group), None)
-        if told is None:
+        reader = next((row for row in readers.describe() if row["group"] == group), None)
+        if reader is None:
             raise AdminError(f"No group {group!r} is registered; registered are {', '.join(readers.groups) or 'none'}.")
 
         def carry_out() -> str:
             self._upkeep.drop_reader(str(group), reason)
             return f"the log is pruned past {group} until it commits again"
 
-        behind = told["behind"]
+        behind = reader["behind"]
         loss = f"{'what' if behind is None else f'{behind} offsets that'} {group} has not read yet may be pruned"
-        is_loss = told["state"] not in ("dropped", "not started") and behind != 0
-        return Plan(carry_out, {"state": told["state"]}, {"state": "dropped"}, (loss,) if is_loss else ())
+        is_loss = reader["state"] not in ("dropped", "not started") and behind != 0
+        return Plan(carry_out, {"state": reader["state"]}, {"state": "dropped"}, (loss,) if is_loss else ())
 
     def _preview_decision(self, arguments: Arguments) -> dict[str, Any]:
-        """Tell what a decision would change, by the code that would carry it out."""
+        """Return what a decision would change, by the code that would carry it out."""
         decide = self._decisions.get(str(arguments.get("decision")))
         if decide is None:
             raise AdminError(f"decision-preview needs a `decision`, one of {', '.join(self._decisions)}.")
@@ -196,7 +197,7 @@ class AdminCommands:
             ) from None
         except ConnectionFailed as failure:
             raise AdminError(
-                f"Kafka cannot be reached ({failure}), and has not told this node the topic {name!r} before; "
+                f"Kafka cannot be reached ({failure}), and this node has not seen the topic {name!r} before; "
                 "try again when it is back, or give the topic's id.",
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
             ) from None
@@ -237,13 +238,13 @@ class AdminCommands:
 
     def _partition(self, arguments: Arguments) -> Partition:
         index = arguments.get("partition")
-        held = {partition.index: partition for partition in self._shards.partitions()}
-        if type(index) is not int or index not in held:
+        partitions = {partition.index: partition for partition in self._shards.partitions()}
+        if type(index) is not int or index not in partitions:
             raise AdminError(
-                f"This node holds no log partition {index!r}; it holds {_ranges(sorted(held))}.",
+                f"This node holds no log partition {index!r}; it holds {_ranges(sorted(partitions))}.",
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             )
-        return held[index]
+        return partitions[index]
 
 
 def _carry_out(decide: Callable[[Arguments], Plan], arguments: Arguments) -> str:
@@ -271,7 +272,7 @@ def _wanted_partitions(topics: object, partitions_max: int) -> dict[bytes, list[
         wanted[topic_id] = partitions
     count = sum(map(len, wanted.values()))
     if count > partitions_max:
-        raise AdminError(f"{count} partitions are asked for; topic_ends_partitions_max allows {partitions_max}.")
+        raise AdminError(f"{count} partitions are named; topic_ends_partitions_max allows {partitions_max}.")
     return wanted
 
 

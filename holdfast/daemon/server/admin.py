@@ -1,9 +1,9 @@
 """The admin call: runs a command of the command line tool in the node and answers with JSON.
 
 A command is a plain function of its arguments; where it must wait, it is a coroutine function and has
-`admin_timeout_ms`; where it has much to look at, it is a generator that returns the result, and between its steps others
-have their turns (`daemon.server.turns`). `AdminError` is for what the person at the tool can mend; anything else it raises is a
-bug of ours, logged here and not shown there.
+`admin_timeout_ms`; where it has much to do, it is a generator that returns the result, and between its steps others
+have their turns (`daemon.server.turns`). `AdminError` is for what the person at the tool can mend; anything else that a command
+raises is a bug of ours, logged here and not shown there.
 """
 
 from __future__ import annotations

@@ -32,14 +32,14 @@ _INT32: Final = Struct(">i")
 
 
 class TopicQuery(NamedTuple):
-    """Name a topic by its name or, where that is None, by its id."""
+    """A topic that is asked for by its name or, where that is None, by its id."""
 
     name: str | None
     topic_id: bytes
 
 
 def decode_request(version: int, data: bytes, offset: int, topics_max: int) -> list[TopicQuery] | None:
-    """Return the topics asked for, None for all of them.
+    """Return the topics that a request names, None for all of them.
 
     Raises:
         MalformedBody: the bytes are no such request, or it names more than `topics_max` topics.
@@ -68,19 +68,19 @@ def decode_request(version: int, data: bytes, offset: int, topics_max: int) -> l
 
 
 class MetadataAnswers:
-    """Answers Metadata requests; what most clients ask for is encoded once, as long as the cluster looks the same."""
+    """The answers to Metadata requests; those for few topics are encoded once, as long as the cluster looks the same."""
 
     def __init__(self, cluster: ClusterView) -> None:
         self._cluster = cluster
         #: What the answers below were made from.
         self._seen: object = None
-        #: (version, the state topic as it was asked for, or None for all topics) to body
+        #: (version, the state topic by name or by id, or None for all topics) to body.
         self._bodies: dict[tuple[int, TopicQuery | None], bytes] = {}
 
     def encode(self, version: int, queries: list[TopicQuery] | None) -> bytes:
         """Return the body of the answer to a request for few topics or for all."""
         cluster, state_topic = self._cluster, self._cluster.state_topic
-        self._look()
+        self._drop_outdated()
         name: tuple[int, TopicQuery | None] | None = None
         if queries is None:
             name = version, None
@@ -98,24 +98,24 @@ class MetadataAnswers:
     def encode_in_steps(self, version: int, queries: list[TopicQuery]) -> Iterator[bytes]:
         """Return the body of the answer to a request for many topics, in pieces."""
         cluster, state_topic = self._cluster, self._cluster.state_topic
-        asked = list(dict.fromkeys(queries))
+        distinct = list(dict.fromkeys(queries))
         schemas = ResponseSchemas("metadata", version)
-        # Topics stand behind one another, so the body is that of an answer without one, cut open where they belong.
+        # Topics stand behind one another, so the body is that of an answer without one, split where they belong.
         empty = encode(_make_response(schemas, cluster, []))
         end = len(empty) - _size_behind_topics(version)
         if version >= FLEXIBLE_FROM:
-            yield empty[: end - 1] + encode_varint(len(asked) + 1)
+            yield empty[: end - 1] + encode_varint(len(distinct) + 1)
         else:
-            yield empty[: end - _INT32.size] + _INT32.pack(len(asked))
-        for query in asked:
+            yield empty[: end - _INT32.size] + _INT32.pack(len(distinct))
+        for query in distinct:
             if state_topic is not None and _is_for(query, state_topic):
                 yield encode(_make_state_topic(schemas, state_topic, cluster))
             else:
                 yield encode(_make_unknown_topic(schemas, query))
         yield empty[end:]
 
-    def _look(self) -> None:
-        """Forget what was encoded if the cluster looks different."""
+    def _drop_outdated(self) -> None:
+        """Drop what was encoded if the cluster looks different."""
         cluster, topic = self._cluster, self._cluster.state_topic
         shape = None
         if topic is not None:

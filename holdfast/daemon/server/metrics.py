@@ -8,7 +8,7 @@ from typing import Final
 from holdfast.daemon.server.connections import Connections
 from holdfast.metrics.registry import Registry
 
-#: Between two looks at the loop. A turn that takes longer is seen whenever it comes.
+#: Between two measurements of the loop. A turn that takes longer is seen whenever it comes.
 _BEAT_MS: Final = 20.0
 
 
@@ -58,17 +58,17 @@ class ServerMetrics:
         return self._longest.value
 
     def start(self) -> None:
-        """Begin to look at the loop."""
+        """Begin to measure the turns of the loop."""
         loop = asyncio.get_running_loop()
         self._due_s = loop.time() + _BEAT_MS / 1_000
-        self._beat = loop.call_at(self._due_s, self._look)
+        self._beat = loop.call_at(self._due_s, self._measure)
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Measure no more."""
         if self._beat is not None:
             self._beat.cancel()
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         late_ms = (asyncio.get_running_loop().time() - self._due_s) * 1_000
         self.record(max(late_ms, self._connections.turns.take_longest_ms()))
         self.start()

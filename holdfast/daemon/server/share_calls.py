@@ -18,7 +18,7 @@ from holdfast.records.keys import SharePartitionKey
 #: How much the service takes on at once, in share partitions and in state batches.
 _PARTITIONS_PER_PART: Final = 64
 _BATCHES_PER_PART: Final = 1_000
-#: Parts that may be on their way: what waits for one event, such as a topic's look-up, goes on in one turn of the loop.
+#: Parts that may be in flight: what waits for one event, such as a topic's look-up, goes on in one turn of the loop.
 _PARTS_MAX: Final = 8
 #: The most that an answer says of a share partition, state batches excepted: topic, fields, and an error's text.
 _ENTRY_BYTES_MAX: Final = 256
@@ -27,7 +27,7 @@ _BATCHES_AT_ONCE_MAX: Final = 500
 
 
 class ShareCalls(Protocol):
-    """Carry out the five share-state calls."""
+    """The service behind the five share-state calls."""
 
     def handle(
         self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None], caller: str
@@ -138,7 +138,8 @@ class _Answers:
         self._request = request
         self._respond = respond
         self._parts: list[StateResponse | None] = []
-        self._missing = 1  #: and one for the parts to come
+        #: Answers that are missing, and one for the parts to come.
+        self._missing = 1
 
     def expect(self) -> Callable[[StateResponse], None]:
         """Return what takes the answer of the next part."""
@@ -148,11 +149,11 @@ class _Answers:
         return partial(self._take, index)
 
     def has_room(self) -> bool:
-        """Tell whether one more part may be on its way."""
+        """Return whether one more part may be in flight."""
         return self._missing <= _PARTS_MAX
 
     def expect_no_more(self) -> None:
-        """Learn that no part is to come."""
+        """Take note that no part is to come."""
         self._missing -= 1
         if not self._missing:
             self._finish()
@@ -176,7 +177,7 @@ class _Answers:
 def _encode(api_key: int, version: int, parts: list[StateResponse | None]) -> Iterator[bytes]:
     """Make one answer of those of the parts, in steps.
 
-    A share partition that was asked for more than once has the first error, or the last result when all succeeded.
+    A share partition that the request names more than once has the first error, or the last result when all succeeded.
     """
     merged: dict[bytes, dict[int, PartitionResult]] = {}
     for part in parts:
