@@ -13,8 +13,8 @@ from holdfast.kafka.connection import ConnectionFailed, ConnectionOptions
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
 from holdfast.runtime.log import LogListener, LogRecord
 from holdfast.runtime.memory_log import Append, MemoryLog, MemoryPartition
+from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.cluster.watch import Watch
-from tests.simulated.invariants import Invariant, violate
 
 if TYPE_CHECKING:
     from tests.simulated.cluster.brokers import Cluster, ClusterTopic

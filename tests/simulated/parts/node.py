@@ -25,12 +25,12 @@ from holdfast.runtime.memory_log import Append, MemoryLog
 from holdfast.runtime.partition.serving import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import PartitionConfig
-from tests.simulated import judge
 from tests.simulated.around.readers import NodeReaders
 from tests.simulated.around.topics import Image, NodeTopics
-from tests.simulated.invariants import Invariant, violate
-from tests.simulated.machine import Fault, WatchedOperation, WatchedShard
-from tests.simulated.stand_ins import (
+from tests.simulated.checks import judge
+from tests.simulated.checks.invariants import Invariant, violate
+from tests.simulated.parts.machine import Fault, WatchedOperation, WatchedShard
+from tests.simulated.parts.stand_ins import (
     COMPACTION,
     CountingOwnership,
     EagerPruner,
@@ -41,7 +41,7 @@ from tests.simulated.stand_ins import (
 )
 
 if TYPE_CHECKING:
-    from tests.simulated.world import World
+    from tests.simulated.parts.world import World
 
 #: What may follow what, written down a second time.
 LEGAL = {

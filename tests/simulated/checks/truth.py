@@ -12,7 +12,7 @@ from holdfast.records.replay import ShareState, replay
 from holdfast.records.values import NOOP
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.memory_log import Append, MemoryPartition
-from tests.simulated.invariants import Invariant, violate
+from tests.simulated.checks.invariants import Invariant, violate
 
 Content = tuple[object, ...]
 

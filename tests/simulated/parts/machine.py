@@ -12,11 +12,11 @@ from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.machine import Decision, Operation
 from holdfast.runtime.memory_log import Append
-from tests.simulated.invariants import Invariant, violate
-from tests.simulated.truth import Content, Truth, content
+from tests.simulated.checks.invariants import Invariant, violate
+from tests.simulated.checks.truth import Content, Truth, content
 
 if TYPE_CHECKING:
-    from tests.simulated.node import Node
+    from tests.simulated.parts.node import Node
 
 
 class Fault(Exception):

@@ -14,7 +14,7 @@ from holdfast.runtime.memory_log import Append, MemoryLog
 from holdfast.runtime.partition.ownership import Ownership, Verdict
 
 if TYPE_CHECKING:
-    from tests.simulated.snapshots import Snapshots
+    from tests.simulated.parts.snapshots import Snapshots
 
 COMPACTION = CompactionSettings(
     compaction_dead_share=0.05,
