@@ -23,6 +23,7 @@ from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.connection import Connection
+from holdfast.daemon.server.requests import Request
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.decisions import ShareShard
@@ -158,9 +159,9 @@ class World:
     def call(self, connection: Connection, frame: bytes) -> tuple[float, float]:
         """Let a connection take a frame; returns when it was taken apart and when it was handed over."""
         connection.receive(frame)
-        request = connection.next_request(0)
+        request = connection.next_event(0)
         received_s = time.perf_counter()
-        assert request is not None
+        assert isinstance(request, Request)
         self.handle(request, partial(connection.reply, request))
         return received_s, time.perf_counter()
 

@@ -30,9 +30,9 @@ from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.cluster_view import Node as NodeAddress
+from holdfast.daemon.server.connections import Connections
 from holdfast.daemon.server.listener import CannotListen, Server
 from holdfast.daemon.server.metrics import ServerMetrics
-from holdfast.daemon.server.protocol import Peers
 from holdfast.daemon.settings.logging import ClientLines, LibraryLines
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.share.metrics import ShareMetrics
@@ -272,10 +272,10 @@ class Node:
         admins.append(admin)
         handler = ApiHandler(share_calls, StartingView(find_this_node), admin, settings.limits)
         report = ClientLines(settings.logging.client_lines_per_minute_max)
-        server = Server(Peers(handler, APIS, settings.limits, report))
+        server = Server(Connections(handler, APIS, settings.limits, report))
         await server.start(*settings.listener.listen_address)
         at_exit("server", lambda: server.drain(0))
-        self._server_metrics = server_metrics = ServerMetrics(self.registry, server.peers)
+        self._server_metrics = server_metrics = ServerMetrics(self.registry, server.connections)
         server_metrics.start()
         at_exit("server metrics", server_metrics.stop)
         self.port = server.port
@@ -365,7 +365,7 @@ class Node:
 
     def _is_left_out(self, partition: int | None) -> bool:
         """Leave what a silent broker causes to the watch, once it watches."""
-        return self.parts is not None and self.parts.watch.leaves_out(partition)
+        return self.parts is not None and self.parts.watch.leave_out(partition)
 
     def all_loaded(self, is_all_loaded: bool) -> None:
         """See `PartitionsHost.all_loaded`."""

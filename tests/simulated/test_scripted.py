@@ -14,9 +14,9 @@ from holdfast.records.header import encode_header
 from holdfast.runtime.partition.states import State
 from tests.simulated.around.topics import TOPIC_ID
 from tests.simulated.memory_log import MemoryPartition
-from tests.simulated.node import APPEND_STALL_MS
-from tests.simulated.requests import GROUP, Clients
-from tests.simulated.world import World
+from tests.simulated.parts.node import APPEND_STALL_MS
+from tests.simulated.parts.requests import Clients, GROUP
+from tests.simulated.parts.world import World
 
 
 def make_world(*, is_static: bool) -> World:

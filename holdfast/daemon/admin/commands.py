@@ -1,4 +1,4 @@
-"""What an admin can ask a node to tell or to do; the command line tool calls it by name."""
+"""The commands of an admin: what a node shows and does; the command line tool calls them by name."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -11,7 +11,7 @@ from holdfast.daemon.admin.previews import preview
 from holdfast.daemon.admin.state_listing import StateListing
 from holdfast.daemon.maintenance.maintenance import Maintenance
 from holdfast.daemon.partitions.partitions import Partitions
-from holdfast.daemon.server.admin import AdminCommand, AdminError, topic_id_of
+from holdfast.daemon.server.admin import AdminCommand, AdminError, NodeStarting, topic_id_of
 from holdfast.daemon.server.share_calls import ShareCalls
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.settings.sources import describe
@@ -39,14 +39,16 @@ _NO_CLEAN_UP: Final = "No clean-up of deleted topics waits for an admin."
 class Plan(NamedTuple):
     """What a decision of an admin would change."""
 
-    carry_out: Callable[[], str]  #: does it, and tells what was done
+    #: Does it, and returns what was done.
+    carry_out: Callable[[], str]
     before: Facts
     after: Facts
-    data_lost: tuple[str, ...] = ()  #: a sentence each without its full stop
+    #: A sentence each without its full stop.
+    data_lost: tuple[str, ...] = ()
 
 
 class NodeView(Protocol):
-    """What the commands ask of the node."""
+    """What the commands need of the node."""
 
     settings: Settings
     registry: Registry
@@ -94,7 +96,7 @@ class NodeCommands:
             ) from None
         except ConnectionFailed as failure:
             raise AdminError(
-                f"Kafka cannot be reached ({failure}), and has not told this node the topic {name!r} before; "
+                f"Kafka cannot be reached ({failure}), and this node has not seen the topic {name!r} before; "
                 "try again when it is back, or give the topic's id.",
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
             ) from None
@@ -268,7 +270,7 @@ class StartingCommands:
         }
 
     def _list_states(self, arguments: Arguments) -> NoReturn:
-        raise AdminError("This node is still starting; try again.", ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        raise NodeStarting
 
     def _take(self, arguments: Arguments) -> NoReturn:
         raise _not_held(arguments.get("partition"), [])
@@ -331,7 +333,7 @@ def _wanted_partitions(topics: object, partitions_max: int) -> dict[bytes, list[
         wanted[topic_id] = partitions
     count = sum(map(len, wanted.values()))
     if count > partitions_max:
-        raise AdminError(f"{count} partitions are asked for; topic_ends_partitions_max allows {partitions_max}.")
+        raise AdminError(f"{count} partitions are named; topic_ends_partitions_max allows {partitions_max}.")
     return wanted
 
 

@@ -10,7 +10,7 @@ from collections.abc import Generator
 from typing import Any, Final, NamedTuple
 
 from holdfast.daemon.partitions.partitions import Partitions
-from holdfast.daemon.server.admin import AdminError, topic_id_of
+from holdfast.daemon.server.admin import AdminError, NodeStarting, topic_id_of
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.kafka.protocol.error_codes import ErrorCode
@@ -34,14 +34,17 @@ _Shards = dict[int, tuple[Partition, ShareShard]]
 
 
 class _Wanted(NamedTuple):
-    group: str | None  #: None: all
-    topic_id: bytes | None  #: None: all
-    after: SharePartitionKey | None  #: the last one of the page before; None: this is the first page
+    #: None: all.
+    group: str | None
+    #: None: all.
+    topic_id: bytes | None
+    #: The last one of the page before; None: this is the first page.
+    after: SharePartitionKey | None
     limit: int
 
 
 class StateListing:
-    """Lists the share partitions that the shards of a node hold, as the log has committed them."""
+    """The share partitions of the shards of a node, as the log has committed them."""
 
     def __init__(self, partitions: Partitions, limits: LimitSettings) -> None:
         """Bound a page by the number of its rows, and by an upper estimate of its bytes."""
@@ -60,7 +63,7 @@ class StateListing:
         """
         wanted = self._parse(arguments)
         if not len(self._partitions):
-            raise AdminError("This node is still starting; try again.", ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            raise NodeStarting
         shards = {partition.index: (partition, shard) for partition, shard in self._partitions.active()}
         places = yield from self._choose(shards, wanted)
         rows: list[dict[str, Any]] = []
@@ -93,7 +96,8 @@ class StateListing:
         """Return the first places behind the cursor in their order, one more than the page may have."""
         group, after, count = wanted.group, wanted.after, wanted.limit + 1
         found: list[_Place] = []
-        last: SharePartitionKey | None = None  #: the last of so many that there need be no later one
+        #: The last of so many that no later one is needed.
+        last: SharePartitionKey | None = None
         for index, (_, shard) in shards.items():
             keys = shard.state.keys(wanted.topic_id)
             for start in range(0, len(keys), _KEYS_PER_STEP):

@@ -132,11 +132,11 @@ class ClientLines:
         """See `LineLimit`."""
         self._limit = LineLimit(per_minute_max, clock)
 
-    def __call__(self, kind: str, peer: str, text: str) -> None:
-        """Write one line about what the client at address `peer` did, if the kind has not had its share."""
+    def __call__(self, kind: str, client: str, text: str) -> None:
+        """Write one line about what the client at address `client` did, if the kind has not had its share."""
         fields = self._limit.admit(kind)
         if fields is not None:
-            _log.warning(kind, peer=peer, text=text[:_CLIENT_TEXT_MAX], **fields)
+            _log.warning(kind, client=client, text=text[:_CLIENT_TEXT_MAX], **fields)
 
 
 class LibraryLines:

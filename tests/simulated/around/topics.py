@@ -17,12 +17,12 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.machine import Operation
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
-from tests.simulated.invariants import Invariant, violate
+from tests.simulated.checks.invariants import Invariant, violate
 
 if TYPE_CHECKING:
-    from tests.simulated.machine import WatchedShard
-    from tests.simulated.node import Node
-    from tests.simulated.world import World
+    from tests.simulated.parts.machine import WatchedShard
+    from tests.simulated.parts.node import Node
+    from tests.simulated.parts.world import World
 
 TOPIC_ID = bytes(range(16))
 OTHER_TOPIC_ID = bytes(range(16, 32))

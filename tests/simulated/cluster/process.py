@@ -13,8 +13,8 @@ from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
 from holdfast.runtime.log import LogListener, LogRecord
+from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.cluster.watch import Watch
-from tests.simulated.invariants import Invariant, violate
 from tests.simulated.memory_log import Append, MemoryLog, MemoryPartition
 
 if TYPE_CHECKING:

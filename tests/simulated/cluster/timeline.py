@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from holdfast.kafka.errors import ConnectionFailed
-from tests.simulated.invariants import FOUND, Invariant, Violation, violate
+from tests.simulated.checks.invariants import FOUND, Invariant, Violation, violate
 
 #: Turns at one instant, of all loops together; more is a loop that waits for nothing.
 TURNS_MAX = 20_000

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.partition.states import State
+from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.cluster import inside, wire
 from tests.simulated.cluster.replicated import read_batch
 from tests.simulated.cluster.wire import Request
-from tests.simulated.invariants import Invariant, violate
 from tests.simulated.memory_log import Append, MemoryPartition
 
 if TYPE_CHECKING:

@@ -183,7 +183,7 @@ async def test_a_wrong_argument_is_named(arguments: dict[str, Any], why: str) ->
 async def test_a_node_that_starts_says_so_and_is_to_be_asked_again() -> None:
     world = World(MemoryTopic(4))
     world.begin()
-    with pytest.raises(AdminError, match="still starting") as refused:
+    with pytest.raises(AdminError, match="This node is starting; try again") as refused:
         world.page()
     assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 

@@ -14,7 +14,7 @@ from holdfast.runtime.partition.ownership import Ownership, Verdict
 from tests.simulated.memory_log import Append, MemoryLog
 
 if TYPE_CHECKING:
-    from tests.simulated.snapshots import Snapshots
+    from tests.simulated.parts.snapshots import Snapshots
 
 PRUNING = PruningSettings(
     pruning_dead_share=0.05,

@@ -25,13 +25,13 @@ from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import PartitionConfig
-from tests.simulated import judge
 from tests.simulated.around.readers import NodeReaders
 from tests.simulated.around.topics import Image, NodeTopics
-from tests.simulated.invariants import Invariant, violate
-from tests.simulated.machine import Fault, WatchedOperation, WatchedShard
+from tests.simulated.checks import judge
+from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.memory_log import Append, MemoryLog
-from tests.simulated.stand_ins import (
+from tests.simulated.parts.machine import Fault, WatchedOperation, WatchedShard
+from tests.simulated.parts.stand_ins import (
     PRUNING,
     CountingOwnership,
     EagerPruner,
@@ -42,7 +42,7 @@ from tests.simulated.stand_ins import (
 )
 
 if TYPE_CHECKING:
-    from tests.simulated.world import World
+    from tests.simulated.parts.world import World
 
 #: What may follow what, written down a second time.
 LEGAL = {

@@ -12,12 +12,12 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.machine import Decision, Operation
-from tests.simulated.invariants import Invariant, violate
+from tests.simulated.checks.invariants import Invariant, violate
+from tests.simulated.checks.truth import Content, Truth, content
 from tests.simulated.memory_log import Append
-from tests.simulated.truth import Content, Truth, content
 
 if TYPE_CHECKING:
-    from tests.simulated.node import Node
+    from tests.simulated.parts.node import Node
 
 
 class Fault(Exception):
