@@ -17,7 +17,7 @@ from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.faults import FAULTS
 from tests.simulated.memory_log import MemoryLog, Move
 from tests.simulated.parts.node import Node
-from tests.simulated.parts.requests import Clients, GROUP
+from tests.simulated.parts.requests import GROUP, Clients
 from tests.simulated.parts.world import UNBOUNDED, World
 
 JUMPS_MS = (10,) * 6 + (50,) * 8 + (120,) * 8 + (300, 300, 1_000, 6_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.runtime.build import BUILD
-from tests.simulated.coverage import CLUSTER, MEMORY
+from tests.simulated.checks.coverage import CLUSTER, MEMORY
 
 #: Where the lives of the compiled build begin: `make sim` has those below on the pure one.
 _FIRST: Final = 0 if BUILD == "pure" else 1_000

@@ -15,7 +15,7 @@ from holdfast.runtime.partition.states import State
 from tests.simulated.around.topics import TOPIC_ID
 from tests.simulated.memory_log import MemoryPartition
 from tests.simulated.parts.node import APPEND_STALL_MS
-from tests.simulated.parts.requests import Clients, GROUP
+from tests.simulated.parts.requests import GROUP, Clients
 from tests.simulated.parts.world import World
 
 

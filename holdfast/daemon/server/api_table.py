@@ -22,7 +22,7 @@ from holdfast.api.admin import (
 from holdfast.daemon.server import api_versions, find_coordinator, metadata, share_calls
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.cluster_view import ClusterView
-from holdfast.daemon.server.requests import Api, Request, Respond, SMALL_FRAME_BYTES, Steps, WORK_PER_BYTE
+from holdfast.daemon.server.requests import SMALL_FRAME_BYTES, WORK_PER_BYTE, Api, Request, Respond, Steps
 from holdfast.daemon.server.share_calls import ShareCalls
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.kafka.protocol import api_keys
