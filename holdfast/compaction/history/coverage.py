@@ -43,7 +43,7 @@ class Interval(NamedTuple):
     last_offset: int  #: inclusive
 
 
-class Gap(NamedTuple):
+class CoverageGap(NamedTuple):
     """Say that changes of a log partition below an offset, behind those in the history, are lost."""
 
     log_partition: int
@@ -74,7 +74,7 @@ class Coverage:
         self.covered |= begins
         return begins
 
-    def gaps(self, read: Mapping[int, Sequence[Stretch]]) -> list[Gap]:
+    def gaps(self, read: Mapping[int, Sequence[Stretch]]) -> list[CoverageGap]:
         """Return the gaps that a batch comes upon, which read these stretches, offsets ascending.
 
         A log partition of which nothing was said begins with the batch; that is no gap.
@@ -84,7 +84,7 @@ class Coverage:
             expected = self.covered.get(log_partition)
             for stretch in stretches:
                 if expected is not None and stretch.first_offset > expected:
-                    found.append(Gap(log_partition, stretch.first_offset, stretch.timestamp_ms))
+                    found.append(CoverageGap(log_partition, stretch.first_offset, stretch.timestamp_ms))
                 expected = max(stretch.end, expected or 0)
         return found
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from holdfast.compaction.errors import DamagedFile, cure_of_own
 from holdfast.compaction.history import coverage, schema
-from holdfast.compaction.history.coverage import Coverage, Gap, Interval, Stretch
+from holdfast.compaction.history.coverage import Coverage, CoverageGap, Interval, Stretch
 from holdfast.compaction.history.covered_files import CoveredFiles
 from holdfast.compaction.spark.files import Directory
 from holdfast.records.keys import format_topic_id
@@ -174,5 +174,5 @@ class HistoryWriter:
         ]
 
 
-def _gap_row(gap: Gap) -> tuple[object, ...]:
+def _gap_row(gap: CoverageGap) -> tuple[object, ...]:
     return gap.log_partition, gap.end, gap.timestamp_ms, -1, -1, schema.GAP, None, None, -1, None, None

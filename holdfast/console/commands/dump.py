@@ -14,8 +14,8 @@ from holdfast.console.interrupts import set_by
 from holdfast.console.options import INT64_MAX, OFFSET, PARTITION, json_option, kafka_options, kafka_properties
 from holdfast.console.show.output import batch_data, batch_text, print_json, print_table, say, time_text
 from holdfast.console.show.tables import Column
-from holdfast.console.sources.log_reader import LogEntry, LogReader, Wanted
-from holdfast.console.sources.topic_names import TopicNames
+from holdfast.console.sources.log_reader import LogEntry, LogReader, LogSelection
+from holdfast.console.sources.topic_names import TopicNameCache
 from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import format_topic_id
@@ -85,7 +85,7 @@ def dump(
 
     Example: holdfast dump __holdfast_share_state --bootstrap-server 127.0.0.1:9092 --kind update --limit 20
     """
-    wanted = Wanted(partitions, from_offset, from_time)
+    wanted = LogSelection(partitions, from_offset, from_time)
     with (
         set_by(*([SIGINT] if follow else [])) as is_interrupted,
         closing(LogReader(kafka_properties(bootstrap_server, properties), topic, is_interrupted)) as reader,
@@ -96,12 +96,12 @@ def dump(
             for entry in counted:
                 print_json(entry_data(entry), is_line=True)
         else:
-            print_entries(counted, TopicNames(reader.kafka), rows_measured=0 if follow else _ROWS_MEASURED)
+            print_entries(counted, TopicNameCache(reader.kafka), rows_measured=0 if follow else _ROWS_MEASURED)
         void = f", of which {counted.void} do not count" if counted.void else ""
         say(f"{counted.total} records{void}.")
 
 
-def print_entries(entries: Iterable[LogEntry], names: TopicNames, rows_measured: int = _ROWS_MEASURED) -> None:
+def print_entries(entries: Iterable[LogEntry], names: TopicNameCache, rows_measured: int = _ROWS_MEASURED) -> None:
     """Print records as a table, each as it comes.
 
     Args:
@@ -169,14 +169,14 @@ class _Counted:
             yield entry
 
 
-def _entries(reader: LogReader, wanted: Wanted, until: Event | None) -> Iterator[LogEntry]:
+def _entries(reader: LogReader, wanted: LogSelection, until: Event | None) -> Iterator[LogEntry]:
     """Yield what lies in the log, and then what comes, until an interrupt: it is how following ends."""
     yield from reader.read(wanted)
     while until is not None and not until.wait(_FOLLOW_EVERY_S):
         yield from reader.read(wanted)
 
 
-def _row(entry: LogEntry, names: TopicNames) -> tuple[object, ...]:
+def _row(entry: LogEntry, names: TopicNameCache) -> tuple[object, ...]:
     return (
         entry.partition,
         entry.offset,

@@ -18,7 +18,7 @@ _SILENCE_S: Final = 2.0
 _REASONS_TOLD: Final = 5
 
 
-class Wanted(NamedTuple):
+class GroupFilter(NamedTuple):
     """Which share partitions to list."""
 
     group: str | None = None  #: None: of all groups
@@ -36,7 +36,7 @@ class TopicEnd(NamedTuple):
 class Source(Protocol):
     """Who knows the states of share partitions."""
 
-    def pages(self, wanted: Wanted) -> Iterator[list[Row]]:
+    def pages(self, wanted: GroupFilter) -> Iterator[list[Row]]:
         """Yield share partitions in the order of group, topic id and partition."""
 
     def ends(self, places: Collection[Place]) -> Mapping[Place, TopicEnd]:
@@ -46,7 +46,7 @@ class Source(Protocol):
         """Return, when all pages were given, what keeps the list from being complete, in sentences."""
 
 
-def list_with_lag(source: Source, wanted: Wanted) -> Iterator[list[Row]]:
+def list_with_lag(source: Source, wanted: GroupFilter) -> Iterator[list[Row]]:
     """Yield pages of share partitions with the names of their topics, their lag, and why that is unknown where it is.
 
     Ends are asked for after the states are known, page by page: then no state of a sound topic lies beyond them.
@@ -93,7 +93,7 @@ def with_lag(row: Row, end: TopicEnd) -> Row:
     )
 
 
-class Totals:
+class LagTotals:
     """The sums over some share partitions."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from holdfast.compaction.errors import DamagedFile
 from holdfast.compaction.history import coverage
 from holdfast.compaction.history.schema import GAP, TOMBSTONE
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.console.sources.history_states import DAY_MS, Change, Gap, Wanted
+from holdfast.console.sources.history_states import DAY_MS, HistoryGap, KeyFilter, LogChange
 from holdfast.records.codecs.codec import decode_value
 from holdfast.records.errors import RecordError
 from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
@@ -122,7 +122,7 @@ class HistoryFiles:
                     return int(found)
         return None
 
-    def changes(self, wanted: Wanted, until_ms: int | None = None) -> Iterator[Change | Gap]:
+    def changes(self, wanted: KeyFilter, until_ms: int | None = None) -> Iterator[LogChange | HistoryGap]:
         """Yield what is wanted, the changes of one log partition in the order of their offsets and each of them once.
 
         Gaps of all log partitions are among them, for nobody knows what they are about.
@@ -218,7 +218,7 @@ class HistoryFiles:
             for day, fragments in days.items()
         }
 
-    def _table(self, day: str, wanted: Wanted) -> pa.Table:
+    def _table(self, day: str, wanted: KeyFilter) -> pa.Table:
         """Return the rows of a day in the order of the log."""
         condition = None
         topic = None if wanted.topic_id is None else format_topic_id(wanted.topic_id)
@@ -230,11 +230,11 @@ class HistoryFiles:
             condition = condition | (ds.field("kind") == GAP)
         return _in_order(self._days[day].to_table(columns=list(_COLUMNS), filter=condition))
 
-    def _change(self, row: _Row) -> Change | Gap:
+    def _change(self, row: _Row) -> LogChange | HistoryGap:
         log_partition, offset, timestamp_ms, kind, group_id, topic_id, partition, key, value = row
         if kind == GAP:
             return self._gap(log_partition, offset, timestamp_ms)
-        return Change(
+        return LogChange(
             log_partition,
             offset,
             timestamp_ms,
@@ -242,11 +242,11 @@ class HistoryFiles:
             None if kind == TOMBSTONE else decode_value(key, value)[0],
         )
 
-    def _gap(self, log_partition: int, end: int, end_ms: int) -> Gap:
+    def _gap(self, log_partition: int, end: int, end_ms: int) -> HistoryGap:
         newest = self.newest(log_partition, end, _day(end_ms + DAY_MS))
-        return Gap(log_partition, end, end_ms if newest is None else newest[1])
+        return HistoryGap(log_partition, end, end_ms if newest is None else newest[1])
 
-    def _next_gaps(self, log_partitions: set[int], after_day: str, read_day: str) -> Iterator[Gap]:
+    def _next_gaps(self, log_partitions: set[int], after_day: str, read_day: str) -> Iterator[HistoryGap]:
         """Yield the gap that comes next in each of some log partitions, if nothing else does behind a day.
 
         Args:

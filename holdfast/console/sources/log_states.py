@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Final
 
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.console.show.group_lag import Place, Row, TopicEnd, Wanted
+from holdfast.console.show.group_lag import GroupFilter, Place, Row, TopicEnd
 from holdfast.console.show.output import counted
 from holdfast.console.sources.log_reader import LogEntry, LogReader
 from holdfast.daemon.settings.models import MetadataSettings
@@ -43,7 +43,7 @@ class LogSource:
         self._topic = topic
         self._fold = Fold(topic)
 
-    def pages(self, wanted: Wanted) -> Iterator[list[Row]]:
+    def pages(self, wanted: GroupFilter) -> Iterator[list[Row]]:
         """Yield the share partitions of which the topic has state, some at a time, when all of it is read.
 
         Raises:

@@ -11,7 +11,7 @@ from holdfast.records.keys import SharePartitionKey, format_key
 _ASK_EVERY_S: Final = 5.0
 
 
-class TopicNames:
+class TopicNameCache:
     """Names of topics as Kafka has them now, asked for with the first that is shown."""
 
     def __init__(self, kafka: KafkaReader | None) -> None:

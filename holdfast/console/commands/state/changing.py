@@ -18,7 +18,7 @@ _CURRENT: Final = {"state_epoch": "state_epoch_fence", "leader_epoch": "leader_e
 
 
 class Named(NamedTuple):
-    """The share partition as it was named."""
+    """A share partition as the command line names it."""
 
     group: str
     topic: str  #: name or id
@@ -28,7 +28,7 @@ class Named(NamedTuple):
         return f"{self.group}:{self.topic}:{self.partition}"
 
 
-class Change(NamedTuple):
+class StateChange(NamedTuple):
     """One call that changes a state."""
 
     call: str  #: as the admin command `state-preview` names it
@@ -38,7 +38,7 @@ class Change(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """What was seen before the change."""
+    """What a command reads before it makes a change."""
 
     key: SharePartitionKey
     before: ShareState | None
@@ -47,7 +47,7 @@ class _Look(NamedTuple):
     problem: str  #: why the topic's end is not known; empty when it is, or was not asked for
 
 
-def change(named: Named, manner: Manner, wanted: Change, *, may_pass_end: bool = False) -> None:
+def change(named: Named, manner: Manner, wanted: StateChange, *, may_pass_end: bool = False) -> None:
     """Make a change of a share partition's state, and say what it does before and what it did afterwards.
 
     Raises:
@@ -104,7 +104,7 @@ def missing(named: Named) -> Failure:
     )
 
 
-async def _look(client: Client, named: Named, wanted: Change, may_pass_end: bool) -> _Look:
+async def _look(client: Client, named: Named, wanted: StateChange, may_pass_end: bool) -> _Look:
     topic_id = await find_topic_id(client, named.topic)
     key = SharePartitionKey(named.group, topic_id, named.partition)
     told = await _preview(client, key, wanted.call, wanted.fields)
@@ -158,7 +158,7 @@ def _check_epochs(fields: Mapping[str, Any], before: ShareState) -> None:
             )
 
 
-def _check_end(look: _Look, named: Named, wanted: Change) -> None:
+def _check_end(look: _Look, named: Named, wanted: StateChange) -> None:
     if wanted.behind_offset <= 0:
         return
     if look.topic is None:
