@@ -23,12 +23,17 @@ SPREAD := --numprocesses $(WORKERS) --dist worksteal
 PYTEST := $(RUN) -m pytest $(SPREAD)
 # The tests of a file share brokers, nodes and Spark; whoever is done takes the next file, and the longest come first (tests/real/conftest.py).
 FILES := --numprocesses $(REAL_WORKERS) --dist loadfile --no-loadscope-reorder
-KILLING := tests/real/test_kill.py tests/real/test_freeze.py tests/real/test_compaction_kill.py
-OUTAGES := tests/real/test_broker_restarts.py
-OF_WHAT_IS_COMPILED := $(addprefix tests/pure/,records runtime daemon client wire) tests/vectors tests/simulated
+KILLING := tests/real/node/test_kill.py tests/real/node/test_freeze.py tests/real/job/test_compaction_kill.py
+OUTAGES := tests/real/log/test_broker_restarts.py
+# The rooms that setup.py compiles, which a test compares; the other tests say the same of either build.
+OF_WHAT_IS_COMPILED := $(addprefix tests/pure/,kafka/protocol api records runtime daemon/server daemon/share) tests/vectors tests/simulated
+# A stamp of each set of wheels: what has not changed is not built again.
+WHEELS := dist/.$(SHIPPED)
+# What runs side by side is shown target by target, where make can do that.
+SIDE_BY_SIDE := --jobs 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt lint type contracts vectors pure sim model real interop installed busy soak endure outages hotpath bench measure compiled wheel docs zip clean FORCE
+.PHONY: help demo test check fmt lint type contracts vectors pure sim model real interop installed shipped busy soak endure outages hotpath bench measure compiled wheel docs zip clean FORCE
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -37,15 +42,15 @@ $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Holdfast needs Python 3.11 or newer; name one with make PYTHON=python3.11.")'
 	@echo "Making the environment .venv from requirements.lock"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	@# Most of the files are never imported, and Python compiles those that are.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes --requirement requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $(READY)
 
 # Their names, so that one which is gone is seen; a directory would tell of Python's caches too.
 build/sources: FORCE
 	@mkdir -p build
-	@printf '%s\n' $(sort $(SOURCES)) > $@.now
-	@cmp --quiet $@.now $@ || cp $@.now $@
+	@now=$@.$$$$; printf '%s\n' $(sort $(SOURCES)) > $$now; cmp -s $$now $@ && rm $$now || mv $$now $@
 
 $(COMPILED)/ready: $(READY) setup.py build/sources $(SOURCES)
 	@echo "Compiling the hot path, which takes some minutes"
@@ -61,8 +66,10 @@ test: $(READY) ## everything that a change must pass
 	@test $(SHIPPED) = compiled || echo "Without a C compiler and Python's headers, the tests on a real broker run on the pure build."
 	@# Types are checked on one processor while the other compiles.
 	$(MAKE) --jobs 2 $(filter compiled,$(SHIPPED)) check
-	$(MAKE) BUILD=pure vectors pure model sim interop installed
-	$(MAKE) BUILD=$(SHIPPED) $(if $(filter compiled,$(SHIPPED)),vectors hotpath) real
+	@# Rings that wait (for pip, for Java, for nodes) run beside rings that compute. `pure` has the vectors, too.
+	$(MAKE) $(WHEELS)
+	$(MAKE) $(SIDE_BY_SIDE) BUILD=pure installed pure interop sim model $(if $(filter compiled,$(SHIPPED)),shipped)
+	$(MAKE) BUILD=$(SHIPPED) real
 
 check: fmt lint type contracts
 
@@ -87,12 +94,15 @@ pure: $(NEEDS) ## tests that need nothing
 model: $(READY) ## the model of the log protocol, small scopes and all mutants
 	$(PYTEST) tests/model
 
-sim: $(NEEDS) ## whole lives of several nodes over a log in memory (SEEDS=10000 for many)
+sim: $(NEEDS) ## whole lives of several nodes over a log in memory (SEEDS=10000 for many), each lived once
 	$(PYTEST) tests/simulated
-	$(RUN) -m tests.simulated --seeds $(SEEDS)
+	$(RUN) -m tests.simulated --untested --seeds $(SEEDS)
 
-hotpath: $(NEEDS) ## tests of what is compiled where BUILD=compiled; `make pure sim` has the others and more seeds
+hotpath: $(NEEDS) ## tests of what is compiled where BUILD=compiled, with lives of its own; `make pure sim` has the others
 	$(PYTEST) $(OF_WHAT_IS_COMPILED)
+
+shipped:
+	$(MAKE) BUILD=$(SHIPPED) hotpath
 
 real: $(NEEDS) ## tests on a real broker, which they start themselves (KILLS=3)
 	KILLS=$(KILLS) $(RUN) -m pytest $(FILES) tests/real
@@ -100,7 +110,7 @@ real: $(NEEDS) ## tests on a real broker, which they start themselves (KILLS=3)
 interop: $(NEEDS) ## Apache Kafka's own Java classes against the daemon
 	$(PYTEST) tests/interop
 
-installed: wheel ## what the pages tell to type, with the wheels, each in an environment of its own
+installed: $(WHEELS) ## what the pages tell to type, with the wheels, each in an environment of its own
 	@# In their order: the last ones lend PySpark to the environment that the first ones look at without it.
 	WHEELS="pure $(filter compiled,$(SHIPPED))" $(BIN)/python -m pytest -rP -p no:randomly $(SPREAD) tests/installed
 
@@ -118,9 +128,9 @@ endure: $(NEEDS)
 	$(RUN) -m tests.simulated --seeds 10000
 	$(PYTEST) tests/pure tests/vectors
 	KILLS=20 JOB_KILLS=10 DAEMON_KILLS=5 PAUSE_MS=0 $(RUN) -m pytest --capture=no $(KILLING)
-	MOVES=5 PAUSE_MS=0 $(RUN) -m pytest --capture=no tests/real/test_leader_moves.py
-	SPARK_WORKERS=2 $(RUN) -m pytest tests/real/test_standalone_spark.py
-	HISTORY_LONG=1 $(RUN) -m pytest tests/real/test_job_failures.py
+	MOVES=5 PAUSE_MS=0 $(RUN) -m pytest --capture=no tests/real/log/test_leader_moves.py
+	SPARK_WORKERS=2 $(RUN) -m pytest tests/real/job/test_standalone_spark.py
+	HISTORY_LONG=1 $(RUN) -m pytest tests/real/job/test_job_failures.py
 	$(MAKE) BUILD=$(BUILD) outages
 
 outages: $(NEEDS) ## brokers restarted, frozen and away under one node, and half an hour in which nothing happens
@@ -134,10 +144,13 @@ measure: $(NEEDS)
 
 compiled: $(COMPILED)/ready ## the build that ships, in build/compiled; BUILD=compiled runs tests on it
 
-wheel: $(READY) $(if $(filter compiled,$(SHIPPED)),$(COMPILED)/ready) ## the wheels, pure and, where there is a C compiler, compiled: in dist
+$(WHEELS): $(READY) setup.py pyproject.toml README.md LICENSE build/sources $(SOURCES) $(if $(filter compiled,$(SHIPPED)),$(COMPILED)/ready)
 	@rm -rf dist build/lib build/bdist*
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir dist .
 	@$(if $(filter compiled,$(SHIPPED)),cp build/wheel/*.whl dist/)
+	@touch $@
+
+wheel: $(WHEELS) ## the wheels, pure and, where there is a C compiler, compiled: in dist
 	@ls dist
 
 zip: $(READY) ## our code as a zip for Spark's workers, build/holdfast.zip

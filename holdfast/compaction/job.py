@@ -58,8 +58,8 @@ def run(
     # Spark takes its time to start, and what is pruned before the group is registered would be missing from the history.
     topics.register()
     with open_session(config) as spark:
-        _prepare(spark, "snapshots.checkpoint.dir", config.checkpoint_dir)
-        _prepare(spark, "snapshots.history.dir", config.history_dir)
+        _prepare(spark, "compaction.checkpoint.dir", config.checkpoint_dir)
+        _prepare(spark, "compaction.history.dir", config.history_dir)
         job = _Job(spark, config, topics, once, on_progress, stop or Event())
         while not run_with_slow_starts(job.run_query, config.worker_start_attempts_max):
             pass

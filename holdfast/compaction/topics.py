@@ -5,26 +5,23 @@ Everything here blocks while Kafka answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin._listoffsets import (
-    EarliestSpec,
-    LatestSpec,
-    OffsetSpec,
-)  # the stubs of `admin` re-export none of these
-from confluent_kafka.admin._topic import TopicDescription
 
 from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.errors import CompactionError
 from holdfast.kafka.librdkafka import KafkaClients
-from holdfast.kafka.messages import topic_id_bytes
+from holdfast.kafka.librdkafka_types import (
+    OffsetSpec,
+    TopicDescription,
+    earliest_offset,
+    latest_offset,
+    topic_id_bytes,
+)
 
 _PRODUCE_TIMEOUT_S: Final = 120.0
-# Their constructors have no types.
-_latest: Final[Callable[[], OffsetSpec]] = LatestSpec
-_earliest: Final[Callable[[], OffsetSpec]] = EarliestSpec
 
 
 class TopicIdentity(NamedTuple):
@@ -77,7 +74,7 @@ class Topics:
         Raises:
             CompactionError: Kafka does not say.
         """
-        return self._list_offsets(range(partition_count), _earliest())
+        return self._list_offsets(range(partition_count), earliest_offset())
 
     def ends(self, partition_count: int) -> dict[int, int]:
         """Return the end offset of each log partition.
@@ -85,7 +82,7 @@ class Topics:
         Raises:
             CompactionError: Kafka does not say.
         """
-        return self._list_offsets(range(partition_count), _latest())
+        return self._list_offsets(range(partition_count), latest_offset())
 
     def offsets_to_fold(self) -> int:
         """Return how many offsets of the log lie between what the group has committed, or the log's start, and its end.
@@ -113,7 +110,7 @@ class Topics:
         committed = self._progress.fetch_offsets(range(described.partition_count))
         self.commit(
             self._list_offsets(
-                [number for number in range(described.partition_count) if number not in committed], _earliest()
+                [number for number in range(described.partition_count) if number not in committed], earliest_offset()
             )
         )
 

@@ -35,6 +35,7 @@ from holdfast.distribution import how_to_install
 from holdfast.jars.errors import JarsUnavailable
 from holdfast.jars.java import find_java
 from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.errors import PropertyRefused
 from holdfast.kafka.librdkafka import KafkaClients
 
 __all__ = ["compact_until_stopped", "settings_of", "settings_of_the_node", "write_py_files"]
@@ -103,26 +104,26 @@ def compact_until_stopped(settings: Settings, *, once: bool, output: Output) -> 
 
 
 def _config_of(settings: Settings) -> CompactionConfig:
-    snapshots, properties = settings.snapshots, dict(settings.kafka.properties)
-    if not snapshots.checkpoint_dir:
-        raise Failure("snapshots.checkpoint.dir is not set; name a directory for the job's state.", Exit.WRONG_USAGE)
-    if not snapshots.topic:
+    compaction, properties = settings.compaction, dict(settings.kafka.properties)
+    if not compaction.checkpoint_dir:
+        raise Failure("compaction.checkpoint.dir is not set; name a directory for the job's state.", Exit.WRONG_USAGE)
+    if not settings.snapshots.topic:
         raise Failure("snapshots.topic is empty; name a topic for the job to write to.", Exit.WRONG_USAGE)
     return CompactionConfig(
         bootstrap_servers=properties.pop("bootstrap.servers"),
         kafka_properties=properties,
         state_topic=settings.log.state_topic,
-        snapshot_topic=snapshots.topic,
-        group=snapshots.group,
-        checkpoint_dir=_absolute(snapshots.checkpoint_dir),
-        history_dir=_absolute(snapshots.history_dir),
+        snapshot_topic=settings.snapshots.topic,
+        group=compaction.group,
+        checkpoint_dir=_absolute(compaction.checkpoint_dir),
+        history_dir=_absolute(compaction.history_dir),
         # `spark-submit` has started Java already, and told it where to compute.
-        master=None if "PYSPARK_GATEWAY_PORT" in os.environ else snapshots.master,
+        master=None if "PYSPARK_GATEWAY_PORT" in os.environ else compaction.master,
         spark_properties=dict(settings.spark.properties),
-        state_partitions=snapshots.state_partitions,
-        offsets_per_trigger_max=snapshots.offsets_per_trigger_max,
-        trigger_interval_ms=snapshots.trigger_interval_ms,
-        worker_start_attempts_max=snapshots.worker_start_attempts_max,
+        state_partitions=compaction.state_partitions,
+        offsets_per_trigger_max=compaction.offsets_per_trigger_max,
+        trigger_interval_ms=compaction.trigger_interval_ms,
+        worker_start_attempts_max=compaction.worker_start_attempts_max,
         admin_timeout_ms=settings.log.admin_timeout_ms,
     )
 
@@ -243,7 +244,7 @@ def _run_in_thread(job: Callable[[threading.Event], None]) -> None:
         for number, handler in earlier.items():
             signal.signal(number, handler)
     for failure in failures:
-        if isinstance(failure, (CompactionError, JarsUnavailable, ConfigError)):
+        if isinstance(failure, (CompactionError, JarsUnavailable, PropertyRefused)):
             raise Failure(str(failure)) from None
         raise failure
 

@@ -1,4 +1,7 @@
-"""Run lives: `python -m tests.simulated --seeds 10000 --jobs 2`, or one of them: `--kind cluster --seed 17 --trace`."""
+"""Run lives: `python -m tests.simulated --seeds 10000 --jobs 2`, or one of them: `--kind cluster --seed 17 --trace`.
+
+`--untested` leaves out those that `pytest tests/simulated` lives, so that `make sim` lives none twice.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from multiprocessing import Pool
 from typing import NamedTuple
@@ -15,6 +19,7 @@ from tests.simulated.cluster.life import run_cluster_life
 from tests.simulated.coverage import CLUSTER, MEMORY, missing
 from tests.simulated.invariants import Violation
 from tests.simulated.life import run_life
+from tests.simulated.seeds import FAILED, TESTED
 
 KINDS = {MEMORY: run_life, CLUSTER: run_cluster_life}
 CHUNK = 25
@@ -30,7 +35,7 @@ class Lives(NamedTuple):
     failures: list[tuple[int, str]]
 
 
-def run_lives(kind: str, seeds: range) -> Lives:
+def run_lives(kind: str, seeds: Sequence[int]) -> Lives:
     """Live every seed; a failure does not keep the others from living."""
     counts: Counter[str] = Counter()
     failures: list[tuple[int, str]] = []
@@ -57,10 +62,16 @@ def run_one(kind: str, seed: int, *, is_traced: bool) -> int:
     return 1 if verdict else 0
 
 
-def run_many(kind: str, start: int, count: int, jobs: int) -> int:
+def untested(kind: str, seeds: range) -> list[int]:
+    """Return the seeds that `pytest tests/simulated` does not live."""
+    return [seed for seed in seeds if seed not in TESTED[kind] and (kind, seed) not in FAILED]
+
+
+def run_many(kind: str, seeds: Sequence[int], jobs: int) -> int:
     """Live many seeds in parallel; returns the exit code."""
     began_s = time.monotonic()
-    chunks = [range(at, min(at + CHUNK, start + count)) for at in range(start, start + count, CHUNK)]
+    count = len(seeds)
+    chunks = [seeds[at : at + CHUNK] for at in range(0, count, CHUNK)]
     counts: Counter[str] = Counter()
     failures: list[tuple[int, str]] = []
     done = 0
@@ -92,6 +103,7 @@ def main() -> int:
     parser.add_argument("--kind", choices=[*KINDS], help="live on this log alone: in memory, or on a cluster")
     parser.add_argument("--seeds", type=int, default=1_000, help="number of lives")
     parser.add_argument("--start", type=int, default=0, help="first seed")
+    parser.add_argument("--untested", action="store_true", help="leave out the lives of `pytest tests/simulated`")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--seed", type=int, help="live this seed alone, in memory unless --kind says otherwise")
     parser.add_argument("--trace", action="store_true", help="with --seed: tell every event and what it led to")
@@ -99,7 +111,9 @@ def main() -> int:
     if options.seed is not None:
         return run_one(options.kind or MEMORY, options.seed, is_traced=options.trace)
     kinds = [options.kind] if options.kind else [*KINDS]
-    return max(run_many(kind, options.start, options.seeds, options.jobs) for kind in kinds)
+    wanted = range(options.start, options.start + options.seeds)
+    lives = {kind: untested(kind, wanted) if options.untested else wanted for kind in kinds}
+    return max((run_many(kind, seeds, options.jobs) for kind, seeds in lives.items() if seeds), default=0)
 
 
 if __name__ == "__main__":

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulated.__main__ import KINDS, run_lives
+from tests.simulated.__main__ import KINDS, run_lives, untested
 from tests.simulated.coverage import CLUSTER, MEMORY, missing
-
-SEEDS = {MEMORY: 500, CLUSTER: 60}
-#: Lives beyond those that failed once.
-FAILED = ((MEMORY, 637), (MEMORY, 746), (CLUSTER, 502), (CLUSTER, 529), (CLUSTER, 869))
+from tests.simulated.seeds import FAILED, TESTED
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_invariant_holds_in_every_life_and_nothing_expected_is_missing(kind: str) -> None:
-    lives = run_lives(kind, range(SEEDS[kind]))
+    lives = run_lives(kind, TESTED[kind])
     assert lives.failures == []
-    assert missing(kind, lives.counts, SEEDS[kind]) == []
+    assert missing(kind, lives.counts, len(TESTED[kind])) == []
+
+
+def test_what_is_left_to_the_command_is_what_no_test_lives() -> None:
+    for kind in KINDS:
+        tested = {*TESTED[kind], *(seed for failed, seed in FAILED if failed == kind)}
+        left = untested(kind, range(1_200))
+        assert tested.isdisjoint(left)
+        assert {*range(1_200)} - tested == set(left)
+    assert untested(MEMORY, TESTED[MEMORY]) == []
+    assert untested(CLUSTER, range(500, 504)) == [500, 501, 503]
 
 
 @pytest.mark.parametrize(("kind", "seed"), FAILED)

@@ -14,12 +14,11 @@ from confluent_kafka import OFFSET_BEGINNING, Message
 
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.sources.kafka_reader import KafkaReader
-from holdfast.kafka.messages import header_of
 from holdfast.records.checkpoint import Checkpoint, decode_checkpoint, is_checkpoint_key
 from holdfast.records.codecs.codec import Kind, decode_record, peek_kind
 from holdfast.records.errors import RecordError
 from holdfast.records.fencing import START, Position, step
-from holdfast.records.header import decode_header
+from holdfast.records.header import decode_header, find_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.log_start import Beginning
 from holdfast.records.single_object import MARKER
@@ -74,12 +73,12 @@ class PartitionReading:
     def take(self, message: Message, is_wanted: bool) -> LogEntry | None:
         """Take the next record; returns it where it is wanted."""
         if self.is_foreign is None:
-            self.is_foreign = header_of(message) is None
+            self.is_foreign = find_header(message.headers()) is None
         header = self._judge(message)
         return _make_entry(message, header) if is_wanted else None
 
     def _judge(self, message: Message) -> _Header:
-        counts, found = bool(self.is_foreign), header_of(message)
+        counts, found = bool(self.is_foreign), find_header(message.headers())
         if found is None:
             return _Header(counts)
         owner_epoch = sequence = None
@@ -165,7 +164,7 @@ def find_beginning(messages: Iterable[Message]) -> int:
     """Return the offset from which a log partition is whole, given its records from its start; 0: there is no telling."""
     position, beginning = START, None
     for message in messages:
-        header, offset = header_of(message), _known(message.offset())
+        header, offset = find_header(message.headers()), _known(message.offset())
         if beginning is None:
             if offset == 0 or header is None:
                 return 0

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-#: Every page that people read; what tools keep beside the code is left out.
-PAGES = sorted(
-    page
-    for page in ROOT.rglob("*.md")
-    if not any(part.startswith(".") or part == "node_modules" for part in page.relative_to(ROOT).parts)
-)
+
+
+def _pages() -> Iterator[Path]:
+    """Yield every page that people read; environments, caches and builds, which tools keep beside the code, are not entered."""
+    for folder, inner, files in os.walk(ROOT):
+        inner[:] = [
+            name for name in inner if not name.startswith(".") and name not in ("node_modules", "build", "dist")
+        ]
+        yield from (Path(folder, name) for name in files if name.endswith(".md"))
+
+
+PAGES = sorted(_pages())
 #: The pages that are written by hand for users.
 GUIDES = [
     ROOT / "README.md",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from functools import cache
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -103,6 +104,7 @@ def check_settings(words: list[str], name: str) -> None:
     assert load_settings(flags=flags).warnings == (), name
 
 
+@cache
 def marks_that_are_read() -> set[str]:
     found: set[str] = set()
     for path in (ROOT / "tests").rglob("*.py"):

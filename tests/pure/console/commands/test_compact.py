@@ -31,7 +31,7 @@ from holdfast.console.show.job_progress import bytes_text, view_of
 from holdfast.distribution import how_to_install
 from tests.pure.compaction.reports import batch, partition
 
-SETTINGS = {"kafka.bootstrap.servers": "127.0.0.1:1", "snapshots.checkpoint.dir": "/checkpoint"}
+SETTINGS = {"kafka.bootstrap.servers": "127.0.0.1:1", "compaction.checkpoint.dir": "/checkpoint"}
 WAIT_S = 30
 
 Job = Callable[[Callable[[BatchReport], None], Event], None]
@@ -76,10 +76,10 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> Callable[[Job], list[Any]]:
 @pytest.mark.parametrize(
     ("settings", "what"),
     [
-        ({"snapshots.checkpoint.dir": ""}, "snapshots.checkpoint.dir is not set; name a directory"),
+        ({"compaction.checkpoint.dir": ""}, "compaction.checkpoint.dir is not set; name a directory"),
         ({"snapshots.topic": ""}, "snapshots.topic is empty; name a topic"),
-        ({"snapshots.state.partitions": "0"}, "it must be a whole number from 1"),
-        ({"snapshots.masters": "yarn"}, "did you mean snapshots.master?"),
+        ({"compaction.state.partitions": "0"}, "it must be a whole number from 1"),
+        ({"compaction.masters": "yarn"}, "did you mean compaction.master?"),
     ],
 )
 def test_a_wrong_setting_is_named(settings: dict[str, str], what: str) -> None:
@@ -129,11 +129,11 @@ def test_a_job_that_cannot_go_on_says_why(spark: Callable[[Job], list[Any]]) -> 
 def test_settings_reach_the_job(spark: Callable[[Job], list[Any]]) -> None:
     called = spark(lambda *_: None)
     settings = {
-        "snapshots.history.dir": "hdfs://nn/history",
+        "compaction.history.dir": "hdfs://nn/history",
         "kafka.security.protocol": "SSL",
         "spark.executor.memory": "4g",
-        "snapshots.checkpoint.dir": "relative",
-        "snapshots.trigger.interval.ms": "7",
+        "compaction.checkpoint.dir": "relative",
+        "compaction.trigger.interval.ms": "7",
     }
     assert compact("--once", "--master", "local[3]", **settings).exit_code == Exit.DONE
     ((config, once),) = called
@@ -264,7 +264,7 @@ def test_a_supervised_job_takes_its_settings_from_the_node_and_ends_with_it(tmp_
         "import sys, threading\n"
         "from holdfast.console import job_process\n"
         "settings = job_process.settings_of_the_node(sys.stdin.buffer)\n"
-        "print(settings.snapshots.checkpoint_dir, flush=True)\n"
+        "print(settings.compaction.checkpoint_dir, flush=True)\n"
         "threading.Event().wait()\n"
     )
     child = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
