@@ -262,7 +262,7 @@ class EmbeddedKafka:
         for node in nodes:
             if node.pid() is None:
                 raise BrokerError(
-                    f"Broker {node.node_id} ended while starting ({node.last_words()}); more is in {node.directory}."
+                    f"Broker {node.node_id} ended while starting ({node.failure_line()}); more is in {node.directory}."
                 )
         if time.monotonic() > deadline:
             raise BrokerError(

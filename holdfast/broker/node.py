@@ -185,8 +185,8 @@ class BrokerNode:
         self._pid_file.unlink(missing_ok=True)
         return True
 
-    def last_words(self) -> str:
-        """Return the most telling line that the JVM left: Kafka's last error, else what the JVM said first."""
+    def failure_line(self) -> str:
+        """Return the line that explains best why the JVM ended: Kafka's last error, else the JVM's first line."""
         errors = [line for line in self._tail("kafka.log") if "Exception: " in line or " ERROR " in line]
         return _LOG_PREFIX.sub("", (errors[-1:] or self._tail("jvm.log")[:1] or ["it said nothing"])[0])
 

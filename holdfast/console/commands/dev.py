@@ -197,7 +197,7 @@ def _wait_for_an_end(kafka: EmbeddedKafka, node: NodeProcess) -> None:
     while True:
         if broker.pid() is None:
             raise Failure(
-                f"Kafka ended by itself ({broker.last_words()}), so the node is ended, too; see {broker.directory}."
+                f"Kafka ended by itself ({broker.failure_line()}), so the node is ended, too; see {broker.directory}."
             )
         if (end := node.end()) is not None:
             raise Failure(f"{end}\nSo Kafka is ended, too.")
