@@ -117,7 +117,7 @@ def _config_of(settings: Settings) -> CompactionConfig:
         group=compaction.group,
         checkpoint_dir=_absolute(compaction.checkpoint_dir),
         history_dir=_absolute(compaction.history_dir),
-        # `spark-submit` has started Java already, and told it where to compute.
+        # `spark-submit` has started Java already, with the master.
         master=None if "PYSPARK_GATEWAY_PORT" in os.environ else compaction.master,
         spark_properties=dict(settings.spark.properties),
         state_partitions=compaction.state_partitions,

@@ -107,7 +107,7 @@ def print_entries(entries: Iterable[LogEntry], names: TopicNameCache, rows_measu
     Args:
         entries: the records.
         names: of topics.
-        rows_measured: see `print_table`; 0 where nobody knows when the next one comes.
+        rows_measured: see `print_table`; 0 where the next record may take long.
     """
     print_table(_COLUMNS, (_row(entry, names) for entry in entries), rows_measured=rows_measured)
 
@@ -133,7 +133,7 @@ def entry_data(entry: LogEntry) -> dict[str, object]:
 
 
 def entry_text(entry: LogEntry) -> str:
-    """Return what a record says, for people."""
+    """Return the value of a record as text."""
     value = entry.value
     if isinstance(value, Checkpoint):
         reason = f", accepted: {value.reason}" if value.reason else ""
@@ -156,7 +156,7 @@ def entry_text(entry: LogEntry) -> str:
 
 
 class _Counted:
-    """Counts records on their way through."""
+    """Records, counted as they are yielded."""
 
     def __init__(self, entries: Iterable[LogEntry]) -> None:
         self.total = self.void = 0
@@ -170,7 +170,7 @@ class _Counted:
 
 
 def _entries(reader: LogReader, wanted: LogSelection, until: Event | None) -> Iterator[LogEntry]:
-    """Yield what lies in the log, and then what comes, until an interrupt: it is how following ends."""
+    """Yield what is in the log, and then what is appended, until an interrupt ends the following."""
     yield from reader.read(wanted)
     while until is not None and not until.wait(_FOLLOW_EVERY_S):
         yield from reader.read(wanted)

@@ -1,4 +1,4 @@
-"""`holdfast groups` and `holdfast state list`: what is held, and how far each group is."""
+"""`holdfast groups` and `holdfast state list`: share partitions with state, and how far each group is."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
@@ -61,7 +61,7 @@ _only_topic_option = click.option(
 
 
 def _with_source(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say who is asked; the command gets `source` in their place."""
+    """Add the options that name a node or a log; the command gets `source` in their place."""
 
     @click.option(
         "--topic",
@@ -178,7 +178,7 @@ def list_states(group: str | None, only_topic: str | None, as_json: bool, source
 
 
 def _say_rest(totals: Iterable[LagTotals], source: Source) -> None:
-    """Say what is unknown, and end with a failure where something is missing."""
+    """Print what is unknown, and end with a failure where something is missing."""
     say_unknown(sum((each.unknown for each in totals), start=LagTotals().unknown))
     if gaps := source.gaps():
         raise Failure(". ".join(gaps) + ".")

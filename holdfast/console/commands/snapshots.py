@@ -1,4 +1,4 @@
-"""`holdfast snapshots`: what the Spark job wrote into the snapshot topic, and whether it is what the log says."""
+"""`holdfast snapshots`: what is in the snapshot store, and whether it agrees with the log."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -164,7 +164,7 @@ def show(keys: Sequence[str], at_offset: int | None, as_json: bool, topics: Open
             if index:
                 click.echo()
             facts = {name.replace("_", " "): value for name, value in data.items() if name != "state"}
-            # As it was asked for: with the name of its topic.
+            # As the user named it: with the name of its topic.
             print_facts(facts | {"share partition": text})
             if data["state"] is not None:
                 print_facts(state_facts(data["state"]))

@@ -49,7 +49,7 @@ SCHEMES: Final = {
 }
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
 
-#: What `_COLUMNS` says.
+#: Indexes of `_COLUMNS`.
 _Row = tuple[Any, ...]
 
 _parse_topic_id = lru_cache(maxsize=10_000)(parse_topic_id)
@@ -59,7 +59,7 @@ class HistoryDirectory:
     """Where the job writes histories: a directory, or what lies under a URI of one of `SCHEMES`."""
 
     def __init__(self, uri: str) -> None:
-        """Look what is there.
+        """List the histories.
 
         Raises:
             Failure: there is no history, or it cannot be read.
@@ -125,7 +125,7 @@ class HistoryFiles:
     def changes(self, wanted: KeyFilter, until_ms: int | None = None) -> Iterator[LogChange | HistoryGap]:
         """Yield what is wanted, the changes of one log partition in the order of their offsets and each of them once.
 
-        Gaps of all log partitions are among them, for nobody knows what they are about.
+        Gaps of all log partitions are among them, for what was lost in them may be about any share partition.
 
         Args:
             wanted: of which share partitions.
@@ -145,7 +145,7 @@ class HistoryFiles:
                 yield from self._next_gaps(open_ends, _day(until_ms), last_day)
 
     def covered(self) -> dict[int, int]:
-        """Return the offset by log partition, exclusive, below which the history tells every change; no entry: it does not say.
+        """Return the offset by log partition, exclusive, below which every change is in the history; no entry: not known.
 
         Raises:
             Failure: something cannot be read.
@@ -155,7 +155,7 @@ class HistoryFiles:
             for _ in range(coverage.LISTS_MAX):
                 listed = self._files.get_file_info(selector)
                 found = [info.path for info in listed if coverage.is_covered_file(info.base_name)]
-                # Where the job has put a newer file in the place of one, the next list has that one.
+                # Where the job has replaced a file, the next list has the newer one.
                 with suppress(FileNotFoundError):
                     return coverage.merge_covered({path: self._read_text(path) for path in found})
             raise FileNotFoundError(f"what is listed in {coverage.DIRECTORY} is not there")
@@ -252,7 +252,7 @@ class HistoryFiles:
         Args:
             log_partitions: which ones.
             after_day: the day.
-            read_day: the last one whose gaps were told already.
+            read_day: the last one whose gaps were yielded already.
         """
         left = set(log_partitions)
         for day in sorted(day for day in self._days if day > after_day):

@@ -1,7 +1,7 @@
-"""What a state topic holds, read from it: that of a Holdfast whose node is down, or `__share_group_state` of Apache Kafka.
+"""The states in a state topic, read from it: of a Holdfast whose node is down, or in `__share_group_state` of Apache Kafka.
 
 Every record that counts is replayed, one log partition after the other, by the rule that a node replays by.
-In Kafka's own topic all records count, and an update whose snapshot was cut off is taken for what it says, as Kafka does.
+In Kafka's own topic all records count, and an update whose snapshot was pruned is applied to an empty state, as Kafka does.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class LogSource:
             yield rows[start : start + _ROWS_PER_PAGE]
 
     def ends(self, places: Collection[Place]) -> Mapping[Place, TopicEnd]:
-        """Return where partitions of topics end, as their leaders tell.
+        """Return where partitions of topics end, as their leaders report.
 
         Raises:
             Failure: a property has no counterpart in connections of our own.
@@ -86,7 +86,7 @@ class LogSource:
 
 
 class Fold:
-    """Replays the records of a state topic to the states of its share partitions."""
+    """The replay of a state topic's records to the states of its share partitions."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic

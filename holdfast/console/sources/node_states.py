@@ -41,7 +41,7 @@ class NodeSource:
                 return
 
     def ends(self, places: Collection[Place]) -> Mapping[Place, TopicEnd]:
-        """Return where partitions of topics end, as their leaders tell the node.
+        """Return where partitions of topics end, as their leaders report to the node.
 
         Raises:
             Failure: the node does not answer.

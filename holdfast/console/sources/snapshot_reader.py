@@ -1,4 +1,4 @@
-"""The snapshot topic beside the log that it was folded from: what is in it, what a load would say to it, and whether it is true."""
+"""The snapshot store beside the log that it was folded from: what is in it, whether a load would use it, and whether it is right."""
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -131,7 +131,7 @@ def compare(
     covered_offset: int,
     records: Iterable[RawRecord],
 ) -> Verification:
-    """Compare what a snapshot topic says of a log partition at an offset with a fold of the log up to there.
+    """Compare the snapshot store of a log partition at an offset with a fold of the log up to there.
 
     Args:
         snapshots: what the topic holds.
@@ -203,7 +203,7 @@ def _is_deleted(entry: RawEntry) -> bool:
 
 
 def _cut_off(snapshots: SnapshotSet, covered_offset: int, log_start: int) -> list[SharePartitionKey]:
-    """Return the share partitions that live, as far as the topic tells, by what lies before the log only."""
+    """Return the share partitions that are live as far as the topic shows, by what lies before the log only."""
     kept = snapshots.select(covered_offset, log_start)
     everything = snapshots.select(covered_offset, 0)
     return [key for key, entry in everything.items() if key not in kept and not _is_deleted(entry)]
