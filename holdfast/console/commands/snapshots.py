@@ -100,7 +100,7 @@ def _open_topics(properties: dict[str, str], state_topic: str, snapshot_topic: s
 
 @click.group()
 def snapshots() -> None:
-    """Look into the snapshot topic, which `holdfast compact` writes: nothing is changed.
+    """Look into the snapshot store, which `holdfast compact` writes: nothing is changed.
 
     Example: holdfast snapshots list --bootstrap-server 127.0.0.1:9092
     """
