@@ -16,10 +16,9 @@ from multiprocessing import Pool
 from typing import NamedTuple
 
 from tests.simulated.cluster.life import run_cluster_life
-from tests.simulated.coverage import CLUSTER, MEMORY, missing
+from tests.simulated.coverage import CLUSTER, FAILED, MEMORY, TESTED, missing
 from tests.simulated.invariants import Violation
 from tests.simulated.life import run_life
-from tests.simulated.seeds import FAILED, TESTED
 
 KINDS = {MEMORY: run_life, CLUSTER: run_cluster_life}
 CHUNK = 25
