@@ -34,7 +34,7 @@ RUN apt-get update \
 COPY --from=build-spark /opt/holdfast /opt/holdfast
 # Spark's connector to Kafka is fetched into the cache when the job first starts.
 ENV PATH=/opt/holdfast/bin:$PATH HOLDFAST_LISTEN=0.0.0.0:9492 HOLDFAST_CACHE=/var/lib/holdfast/cache \
-    HOLDFAST_SNAPSHOTS_CHECKPOINT_DIR=/var/lib/holdfast/checkpoint HOLDFAST_SNAPSHOTS_HISTORY_DIR=/var/lib/holdfast/history
+    HOLDFAST_COMPACTION_CHECKPOINT_DIR=/var/lib/holdfast/checkpoint HOLDFAST_COMPACTION_HISTORY_DIR=/var/lib/holdfast/history
 USER 10001
 VOLUME /var/lib/holdfast
 EXPOSE 9492

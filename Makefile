@@ -23,8 +23,8 @@ SPREAD := --numprocesses $(WORKERS) --dist worksteal
 PYTEST := $(RUN) -m pytest $(SPREAD)
 # The tests of a file share brokers, nodes and Spark; whoever is done takes the next file, and the longest come first (tests/real/conftest.py).
 FILES := --numprocesses $(REAL_WORKERS) --dist loadfile --no-loadscope-reorder
-KILLING := tests/real/test_kill.py tests/real/test_freeze.py tests/real/test_compaction_kill.py
-OUTAGES := tests/real/test_broker_restarts.py
+KILLING := tests/real/node/test_kill.py tests/real/node/test_freeze.py tests/real/job/test_compaction_kill.py
+OUTAGES := tests/real/log/test_broker_restarts.py
 # The rooms that setup.py compiles, which a test compares; the other tests say the same of either build.
 OF_WHAT_IS_COMPILED := $(addprefix tests/pure/,kafka/protocol api records runtime daemon/server daemon/share) tests/vectors tests/simulated
 # A stamp of each set of wheels: what has not changed is not built again.
@@ -128,9 +128,9 @@ endure: $(NEEDS)
 	$(RUN) -m tests.simulated --seeds 10000
 	$(PYTEST) tests/pure tests/vectors
 	KILLS=20 JOB_KILLS=10 DAEMON_KILLS=5 PAUSE_MS=0 $(RUN) -m pytest --capture=no $(KILLING)
-	MOVES=5 PAUSE_MS=0 $(RUN) -m pytest --capture=no tests/real/test_leader_moves.py
-	SPARK_WORKERS=2 $(RUN) -m pytest tests/real/test_standalone_spark.py
-	HISTORY_LONG=1 $(RUN) -m pytest tests/real/test_job_failures.py
+	MOVES=5 PAUSE_MS=0 $(RUN) -m pytest --capture=no tests/real/log/test_leader_moves.py
+	SPARK_WORKERS=2 $(RUN) -m pytest tests/real/job/test_standalone_spark.py
+	HISTORY_LONG=1 $(RUN) -m pytest tests/real/job/test_job_failures.py
 	$(MAKE) BUILD=$(BUILD) outages
 
 outages: $(NEEDS) ## brokers restarted, frozen and away under one node, and half an hour in which nothing happens

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.contenders import Contender, HoldfastNode, KafkaCoordinator
-from benchmarks.folded import CompactedHoldfast, FastHoldfast
+from benchmarks.folded import FastHoldfast, PrunedHoldfast
 from benchmarks.history import History
 from benchmarks.load import run_loads
 from benchmarks.machine import describe
@@ -29,7 +29,7 @@ SUITES: Final = (*REQUESTS, *LOADS)
 CONTENDERS: Final[dict[str, type[Contender]]] = {"kafka": KafkaCoordinator, "holdfast": HoldfastNode}
 #: Of the suite `load` alone.
 LOADERS: Final[dict[str, type[Contender]]] = {
-    "holdfast-compacted": CompactedHoldfast,
+    "holdfast-pruned": PrunedHoldfast,
     "holdfast-fast": FastHoldfast,
 }
 RESULTS: Final = Path(__file__).with_name("results")

@@ -1,4 +1,4 @@
-"""Holdfast with a short way to its state: its log compacted by itself, or folded into a snapshot topic."""
+"""Holdfast with a short way to its state: its log pruned by itself, or folded into a snapshot topic."""
 
 from typing import Any, Final
 
@@ -15,26 +15,26 @@ _PREPARE_TIMEOUT_S: Final = 300.0
 _BATCH: Final = 10_000
 
 
-class CompactedHoldfast(HoldfastNode):
-    """A daemon that has just compacted and pruned its log: the shortest log that there is."""
+class PrunedHoldfast(HoldfastNode):
+    """A daemon that has just pruned its log: the shortest log that there is."""
 
-    name = "holdfast-compacted"
-    state_topic = "__holdfast_share_state_compacted"
+    name = "holdfast-pruned"
+    state_topic = "__holdfast_share_state_pruned"
 
     def prepare(self) -> None:
-        """Compact and prune every log partition as soon as anything is dead, then end the daemon."""
+        """Prune every log partition as soon as anything is dead, then end the daemon."""
         self.settings |= {
-            "compaction_dead_bytes_min": "0",
-            "compaction_dead_share": "0.05",
-            "compaction_check_interval_ms": "100",
+            "pruning_dead_bytes_min": "0",
+            "pruning_dead_share": "0.05",
+            "pruning_check_interval_ms": "100",
         }
         self.restart()
-        wait_until("The compaction of holdfast", self._is_compacted, _PREPARE_TIMEOUT_S)
+        wait_until("The pruning of holdfast", self._is_pruned, _PREPARE_TIMEOUT_S)
         self.halt()
-        for name in ("compaction_dead_bytes_min", "compaction_dead_share", "compaction_check_interval_ms"):
+        for name in ("pruning_dead_bytes_min", "pruning_dead_share", "pruning_check_interval_ms"):
             del self.settings[name]
 
-    def _is_compacted(self) -> bool | None:
+    def _is_pruned(self) -> bool | None:
         assert self._kafka is not None
         consumer = _consumer(self._kafka.bootstrap_servers)
         try:

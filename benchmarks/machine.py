@@ -13,7 +13,7 @@ from typing import Final
 import confluent_kafka
 
 from benchmarks.client import BenchmarkError
-from holdfast.broker import KAFKA_VERSION, java
+from holdfast.broker import KAFKA_VERSION, find_java
 from holdfast.runtime.build import BUILD
 
 #: As Linux cuts the names of threads.
@@ -93,7 +93,7 @@ def _processor() -> str:
 
 
 def _java_version() -> str:
-    told = subprocess.run([java(), "-version"], capture_output=True, text=True, check=True)
+    told = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=True)
     return told.stderr.splitlines()[0].strip()
 
 

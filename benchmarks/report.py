@@ -67,7 +67,7 @@ ROWS: Final = (
     Row("Write, 16 keys, 64 connections, RF 3", "rf3", _MANY_KEYS, "keys_per_s", "keys/s"),
     Row("Load of 2,000,000 updates of 1,024 share partitions", "load-1024", _LOAD, "seconds", "s"),
     Row("Load of 2,000,000 updates of 20,000 share partitions", "load", _LOAD, "seconds", "s"),
-    Row("the same after compaction", "load", _LOAD, "seconds", "s", "holdfast-compacted"),
+    Row("the same after pruning", "load", _LOAD, "seconds", "s", "holdfast-pruned"),
     Row("the same from snapshots", "load", _LOAD, "seconds", "s", "holdfast-fast"),
 )
 

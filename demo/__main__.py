@@ -23,7 +23,7 @@ from demo.orders import place_orders
 from demo.past import Moment, Past
 from demo.verdict import Check, judge, read_log
 from demo.worker import GROUP, PATIENT, STATE_EPOCH, Ledger, Worker
-from holdfast.broker import BrokerError, development_kafka
+from holdfast.broker import BrokerError, JarsUnavailable, development_kafka
 from holdfast.client import connect
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.records.keys import parse_topic_id
@@ -146,7 +146,7 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as directory, kafka(console) as bootstrap_servers:
             holds = asyncio.run(tell(console, bootstrap_servers, Path(directory)))
-    except (BrokerError, RuntimeError, TimeoutError) as failure:
+    except (BrokerError, JarsUnavailable, RuntimeError, TimeoutError) as failure:
         print(f"Error: {failure}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -24,11 +24,11 @@ _COMMAND_TIMEOUT_S: Final = 900.0
 _CUT_TIMEOUT_S: Final = 300.0
 _POLL_S: Final = 0.2
 
-#: With these a log partition is compacted and cut as soon as a third of it is dead, however small it is.
+#: With these a log partition is pruned as soon as a third of it is dead, however small it is.
 _EAGER: Final = {
-    "compaction_dead_share": "0.33",
-    "compaction_dead_bytes_min": "0",
-    "compaction_check_interval_ms": "200",
+    "pruning_dead_share": "0.33",
+    "pruning_dead_bytes_min": "0",
+    "pruning_check_interval_ms": "200",
 }
 
 
@@ -57,12 +57,12 @@ class Past:
         self._topic = topic
         self._job = {
             "snapshots.topic": self.topics[1],
-            "snapshots.group": f"job-{topic}",
-            "snapshots.checkpoint.dir": str(directory / "checkpoint"),
-            "snapshots.history.dir": str(directory / "history"),
-            "snapshots.master": "local[2]",
-            "snapshots.state.partitions": "2",
-            "snapshots.trigger.interval.ms": "500",
+            "compaction.group": f"job-{topic}",
+            "compaction.checkpoint.dir": str(directory / "checkpoint"),
+            "compaction.history.dir": str(directory / "history"),
+            "compaction.master": "local[2]",
+            "compaction.state.partitions": "2",
+            "compaction.trigger.interval.ms": "500",
             # For a job of seconds, compiling well costs more than it gains.
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         }
@@ -74,7 +74,7 @@ class Past:
         records = await self._count_records()
         whole = await self._restart("reads the whole log", {"snapshots.topic": ""})
         await self._fold_log(records)
-        fast = await self._restart("begins with the snapshots", self._job | _EAGER | {"snapshots.run": "true"})
+        fast = await self._restart("begins with the snapshots", self._job | _EAGER | {"compaction.run": "true"})
         fast_loads = (await self._daemon.ask("metrics"))["fast-loads-total"]
         self._check(
             f"The daemon read a tenth or less: {fast_loads:.0f} log partitions began with a snapshot.",
@@ -136,8 +136,8 @@ class Past:
         )
 
     async def _see_log_cut(self, before: int) -> None:
-        """Wait until the daemon has compacted the log and cut it, which waits for the job to have read it."""
-        self._say("The daemon compacts the log; what the job, now its child, has folded is cut off.")
+        """Wait until the daemon has pruned the log, which waits for the job to have read it."""
+        self._say("The daemon prunes the log; what the job, now its child, has folded is cut off.")
         began_s = time.monotonic()
         while True:
             left = await self._count_records()
@@ -192,7 +192,7 @@ class Past:
         return (*state_topic, "--snapshot-topic", self.topics[1], "--bootstrap-server", self._bootstrap_servers)
 
     def _named_history(self) -> tuple[str, ...]:
-        history = ("--history-dir", self._job["snapshots.history.dir"], "--job-group", self._job["snapshots.group"])
+        history = ("--history-dir", self._job["compaction.history.dir"], "--job-group", self._job["compaction.group"])
         return (*history, "--state-topic", self._daemon.state_topic, "--bootstrap-server", self._bootstrap_servers)
 
     async def _holdfast(self, *arguments: str) -> tuple[int, str, str]:

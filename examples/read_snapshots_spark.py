@@ -4,7 +4,7 @@ It uses Spark, its connectors to Kafka and to Avro, and the schema files; nothin
 Each log partition is shown as of its newest manifest. The sum of digests is not compared, for Spark SQL has no BLAKE2b:
 `read_snapshots.py` does that too.
 
-Example, not run: tests/real/test_examples.py runs it under Spark:
+Example, not run: tests/real/job/test_examples.py runs it under Spark:
     spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0,org.apache.spark:spark-avro_2.13:4.0.0 \
         examples/read_snapshots_spark.py --bootstrap-server 127.0.0.1:9092
 """

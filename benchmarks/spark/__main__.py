@@ -23,8 +23,9 @@ from benchmarks.machine import cpu_seconds
 from holdfast.broker import development_kafka
 from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.group import topics_of
-from holdfast.compaction.job import make_session, run
+from holdfast.compaction.job import run
 from holdfast.compaction.report import BatchReport
+from holdfast.compaction.spark.session import make_session
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.codecs.codec import Codec
 

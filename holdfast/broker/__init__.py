@@ -13,23 +13,25 @@ from holdfast.broker.embedded import (
     start_detached,
     stop_detached,
 )
-from holdfast.jars.cache import KAFKA_VERSION, cache_dir, classpath, jars
-from holdfast.jars.errors import BrokerError
-from holdfast.jars.java import java
+from holdfast.broker.errors import BrokerError
+from holdfast.jars.cache import KAFKA_VERSION, cache_dir, kafka_classpath, kafka_jars
+from holdfast.jars.errors import JarsUnavailable
+from holdfast.jars.java import find_java
 
 __all__ = [
     "FAST_START",
     "KAFKA_VERSION",
     "BrokerError",
     "EmbeddedKafka",
+    "JarsUnavailable",
     "OnStep",
     "StartStep",
     "cache_dir",
-    "classpath",
     "detached_bootstrap_servers",
     "development_kafka",
-    "jars",
-    "java",
+    "find_java",
+    "kafka_classpath",
+    "kafka_jars",
     "start_detached",
     "stop_detached",
 ]

@@ -17,9 +17,9 @@ from typing import Self, TypeAlias
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from holdfast.broker.errors import BrokerError
 from holdfast.broker.node import BrokerNode, nodes_in
 from holdfast.broker.properties import HOST, NodePorts, choose_ports, is_free, new_kafka_uuid, node_properties
-from holdfast.jars.errors import BrokerError
 from holdfast.kafka.librdkafka import KafkaClients
 
 #: Options that make a JVM start sooner and run slower: for trials and tests, never for measurements.

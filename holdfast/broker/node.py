@@ -12,11 +12,11 @@ from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 
+from holdfast.broker.errors import BrokerError
 from holdfast.broker.processes import ending_with_us
 from holdfast.broker.properties import new_kafka_uuid, to_properties_text
 from holdfast.jars.cache import BOOTSTRAP_CHECKPOINT, kafka_home
-from holdfast.jars.errors import BrokerError
-from holdfast.jars.java import java
+from holdfast.jars.java import find_java
 
 _POLL_S = 0.02
 _RECOGNIZABLE_TIMEOUT_S = 5.0
@@ -69,7 +69,8 @@ class BrokerNode:
                 this process is killed itself).
 
         Raises:
-            BrokerError: the broker runs already, or there is no Java.
+            BrokerError: the broker runs already.
+            JarsUnavailable: there is no Java, or no Kafka for it.
         """
         if pid := self.pid():
             raise BrokerError(f"A broker runs in {self.directory} already (process {pid}); stop it first.")
@@ -79,7 +80,7 @@ class BrokerNode:
         with resources.as_file(resources.files("holdfast.broker") / "log4j2.properties") as log_settings:
             shutil.copyfile(log_settings, self.directory / log_settings.name)
         command = [
-            java(),
+            find_java(),
             *("-cp", str(kafka_home(self._unpacked_kafka) / "*")),
             f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
             f"-Dholdfast.log.dir={self.directory}",

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.jars.errors import BrokerError
+from holdfast.broker.errors import BrokerError
 
 HOST = "127.0.0.1"
 #: First and last port to choose from; both lie below the range from which systems give ports to outgoing

@@ -1,4 +1,4 @@
-"""How many records one batch takes in, so that its bytes stay within a bound whatever the size of records."""
+"""The number of records in a batch, so that its bytes stay within a bound whatever the size of records."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Final
 from holdfast.compaction.report import BatchReport
 
 RECORDS_MIN: Final = 1_000
-#: A batch with fewer of the bytes allowed is a reason to take in more; far enough from the bound, so that it does not swing.
+#: Share of `bytes_max` below which batches grow; far enough from the bound, so that their size does not swing.
 _FEW: Final = 0.25
 
 
-class Pace:
-    """Follow the size of records.
+class BatchSizer:
+    """The bound of records in a batch, which follows the size of the records.
 
     Args:
-        records_max: never more records than that in a batch.
-        bytes_max: keys and values of a batch; one that has more was the last of its size.
+        records_max: upper bound of `records`.
+        bytes_max: keys and values of a batch; after one with more, `records` falls.
     """
 
     def __init__(self, records_max: int, bytes_max: int) -> None:
@@ -26,7 +26,7 @@ class Pace:
         self.records = records_max
 
     def adapt(self, report: BatchReport) -> bool:
-        """Learn from a batch; returns whether `records` is another number now."""
+        """Adapt to the report of a batch; returns whether `records` has changed."""
         before = self.records
         if report.bytes_in > self._bytes_max:
             fit = report.records * self._bytes_max // report.bytes_in

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 
 class CompactionError(Exception):
-    """The job cannot go on; the text says why."""
+    """What keeps the job from going on; the text says why."""
 
 
-class TopicMadeAgain(CompactionError):
-    """The state topic is not the one that the job began to fold."""
+class TopicRecreated(CompactionError):
+    """The state topic does not have the id any more that the job began to fold."""
 
 
 class DamagedFile(CompactionError):
-    """A small file of the job's is there and cannot be understood.
+    """A small file of the job's that cannot be parsed.
 
     Args:
         path: of the file.
@@ -25,5 +25,5 @@ class DamagedFile(CompactionError):
 
 
 def cure_of_own(path: str) -> str:
-    """Return what to do where a file is damaged in the directory that a query has for itself."""
+    """Return the cure of a damaged file in the directory of one query."""
     return f"stop the job and remove {path}, and it reads the log again from its start"

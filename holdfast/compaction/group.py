@@ -18,7 +18,7 @@ def topics_of(config: CompactionConfig, say: Say = unsaid) -> Topics:
     """Return the topics of a job; `say` takes the lines of librdkafka.
 
     Raises:
-        ConfigError: a property cannot be carried over to connections of our own.
+        PropertyRefused: a property cannot be carried over to connections of our own.
     """
     properties = {**config.kafka_properties, "bootstrap.servers": config.bootstrap_servers}
     offsets = BlockingGroupOffsets(connection_options(properties), config.admin_timeout_ms)

@@ -1,18 +1,19 @@
-"""What becomes of a folded batch: entries, manifests, history, in this order; and then the group's offsets.
+"""The writer of a folded batch: entries, manifests, history, in this order; and then the group's offsets.
 
 Every step bears repetition with the same batch: Spark does so after a crash, from the same state and with the same records.
-The group's offsets come only when Spark has the batch behind it, for the log may be cut up to them.
+The group's offsets are committed only when Spark has finished the batch, for the log may be pruned up to them.
 The batch is computed once, by the first step, and kept while the others use it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from threading import Lock
 from time import perf_counter
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 from pyspark import StorageLevel
@@ -20,13 +21,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from holdfast.compaction.config import CompactionConfig
-from holdfast.compaction.errors import TopicMadeAgain
+from holdfast.compaction.errors import TopicRecreated
 from holdfast.compaction.history import schema
 from holdfast.compaction.history.coverage import Stretch
 from holdfast.compaction.history.writer import HistoryWriter
 from holdfast.compaction.report import BatchReport, PartitionReport
 from holdfast.compaction.spark.fold_processor import ENTRY, MANIFEST, REPORT, STRETCHES, TOTALS
-from holdfast.compaction.topics import Topics
+from holdfast.compaction.topics import TopicIdentity, Topics
 from holdfast.kafka.java_properties import to_java
 from holdfast.records.keys import format_topic_id
 
@@ -36,39 +37,72 @@ _REQUEST_BYTES_MAX: Final = 64 << 20
 _log = structlog.get_logger(__name__)
 
 
+class _Folded(NamedTuple):
+    """What the driver learns of a batch when it is folded; entries and history stay with Spark."""
+
+    reports: tuple[PartitionReport, ...]
+    #: Log partition, key and value of each.
+    manifests: Sequence[tuple[int, bytes, bytes]]
+    #: Sums over all log partitions, by the names of `TOTALS`.
+    totals: Mapping[str, int]
+    #: Offsets that the batch read, by log partition, without those that had none to fold.
+    stretches: Mapping[int, Sequence[Stretch]]
+
+
+class _Timings:
+    """How long the steps of a batch take, in ms."""
+
+    def __init__(self) -> None:
+        self._began = perf_counter()
+        self._steps: dict[str, float] = {}
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Measure a block."""
+        began = perf_counter()
+        yield
+        self._steps[name] = (perf_counter() - began) * 1_000
+
+    def step_ms(self, name: str) -> float:
+        """Return how long a step took."""
+        return self._steps[name]
+
+    def total_ms(self) -> float:
+        """Return how long the batch takes so far."""
+        return (perf_counter() - self._began) * 1_000
+
+
 class Sink:
-    """Write what comes of each batch of one query.
+    """The writer of all batches of one query.
 
     Args:
-        state_topic_id: of the topic that is folded.
-        partition_count: its number of partitions.
+        topic: the state topic that is folded.
         history_writer: None: no history is kept.
-        on_stopped: called with the batch's reports when the fold of a log partition stands still.
+        on_stopped: called after a batch in which the fold of a log partition has stopped.
     """
 
     def __init__(
         self,
         config: CompactionConfig,
         topics: Topics,
+        topic: TopicIdentity,
         *,
-        state_topic_id: bytes,
-        partition_count: int,
         history_writer: HistoryWriter | None,
         on_stopped: Callable[[], None],
     ) -> None:
         self._config = config
         self._topics = topics
-        self._state_topic_id = state_topic_id
-        self._partition_count = partition_count
-        #: End of each log partition, asked after the offset from which it is folded was the log's start. Before a fold has
+        self._topic = topic
+        #: End of each log partition, looked up after the offset from which it is folded was the log's start. Before a fold has
         #: come so far, a share partition may be missing from it whose newest snapshot lies behind.
-        self._complete_at = topics.ends(partition_count)
-        #: Log partitions with updates whose base is not in the log.
+        self._complete_at = topics.ends(topic.partition_count)
+        #: Log partitions with updates whose base snapshot is not in the log.
         self._incomplete: set[int] = set()
         self._next_offsets: dict[int, int] = {}
         #: Number of a batch that is written, and the offsets that the group commits when Spark will not repeat it.
-        self._pending: tuple[int, dict[int, int]] | None = None
-        self._settling = Lock()
+        self._uncommitted: tuple[int, dict[int, int]] | None = None
+        #: Held while these are committed, which the job's thread and the one that writes batches do.
+        self._commit_lock = Lock()
         self._history_writer = history_writer
         self._on_stopped = on_stopped
         self._kafka_options = {f"kafka.{name}": value for name, value in to_java(config.kafka_properties).items()} | {
@@ -81,111 +115,146 @@ class Sink:
         """Write one batch, and report it.
 
         Raises:
-            TopicMadeAgain: the state topic is another one by now; nothing was written.
+            TopicRecreated: the state topic has another id by now; nothing was written.
             CompactionError: Kafka refuses something.
         """
-        began = perf_counter()
-        # Spark begins a batch when it has those before behind it.
-        self.settle(lambda pending: pending < batch_id)
+        timings = _Timings()
+        # Spark begins a batch when it has finished those before.
+        self.commit(lambda earlier_id: earlier_id < batch_id)
         batch.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            rows = batch.where(f.col("kind").isin(REPORT, MANIFEST)).select("log_partition", "kind", "key", "value")
-            found = sorted(rows.collect(), key=attrgetter("log_partition"))
-            folded = perf_counter()
-            # What was read before this was read from the topic that it still is, for ids are never used again.
+            with timings.step("fold"):
+                folded = _fold(batch)
+            # What was read before this check was read from the topic that it still is, for ids are never used again.
             self._check_topic()
-            outcomes = [json.loads(bytes(row.value)) for row in found if row.kind == REPORT]
-            total = {name: sum(outcome.pop(name) for outcome in outcomes) for name in TOTALS}
-            read = {
-                outcome["log_partition"]: [Stretch(*each) for each in outcome.pop(STRETCHES)] for outcome in outcomes
-            }
-            stretches = {log_partition: found for log_partition, found in read.items() if found}
-            reports = tuple(PartitionReport(**outcome) for outcome in outcomes)
-            if total["entries"]:
-                entries = batch.where(f.col("kind") == ENTRY)
-                entries = entries.select(f.col("log_partition").alias("partition"), "key", "value")
-                entries.write.format("kafka").options(**self._kafka_options).save()
-            complete = self._complete(reports)
-            manifests = [
-                (row.log_partition, bytes(row.key), bytes(row.value))
-                for row in found
-                if row.kind == MANIFEST and row.log_partition in complete
-            ]
-            self._topics.write(manifests)
-            written = perf_counter()
-            if self._history_writer is not None and stretches:
-                changes = batch.where(f.col("kind").isin(*schema.KINDS))
-                rows = total["history_rows"]
-                total["history_rows"] += self._history_writer.write(changes, batch_id, rows, stretches)
-            kept = perf_counter()
+            with timings.step("snapshots"):
+                manifest_count = self._write_snapshots(batch, folded)
+            with timings.step("history"):
+                history_rows = self._write_history(batch, batch_id, folded)
         finally:
             batch.unpersist()
-        if any(report.stopped_reason is not None for report in reports):
+        if any(report.stopped_reason is not None for report in folded.reports):
             self._on_stopped()
-        with self._settling:
-            self._pending = batch_id, {report.log_partition: report.next_offset for report in reports}
-        ends = self._topics.ends(self._partition_count)
-        for report in reports:
-            self._next_offsets[report.log_partition] = report.next_offset
+        next_offsets = {report.log_partition: report.next_offset for report in folded.reports}
+        with self._commit_lock:
+            self._uncommitted = batch_id, next_offsets
+        self._next_offsets |= next_offsets
+        return self._report(batch_id, folded, manifest_count, history_rows, timings)
+
+    def commit(self, is_finished: Callable[[int], bool]) -> None:
+        """Commit the group's offsets of the batch that was written last, if Spark has finished it.
+
+        Args:
+            is_finished: tells by a batch's number whether Spark will not repeat it.
+
+        Raises:
+            TopicRecreated: the state topic has another id by now; nothing was committed.
+            CompactionError: Kafka refuses.
+        """
+        with self._commit_lock:
+            if self._uncommitted is None or not is_finished(self._uncommitted[0]):
+                return
+            self._check_topic()
+            self._topics.commit(self._uncommitted[1])
+            self._uncommitted = None
+
+    def is_same_topic(self) -> bool:
+        """Tell whether the state topic still has the id that is folded.
+
+        Raises:
+            CompactionError: Kafka does not say.
+        """
+        described = self._topics.describe(self._config.state_topic)
+        return described is not None and described.topic_id == self._topic.topic_id
+
+    def _check_topic(self) -> None:
+        if not self.is_same_topic():
+            raise TopicRecreated(f"Topic {self._config.state_topic} was deleted or recreated.")
+
+    def _write_snapshots(self, batch: DataFrame, folded: _Folded) -> int:
+        """Write entries and, when they are acknowledged, manifests; returns how many manifests there are."""
+        if folded.totals["entries"]:
+            entries = batch.where(f.col("kind") == ENTRY)
+            entries = entries.select(f.col("log_partition").alias("partition"), "key", "value")
+            entries.write.format("kafka").options(**self._kafka_options).save()
+        complete = self._find_complete(folded.reports)
+        manifests = [manifest for manifest in folded.manifests if manifest[0] in complete]
+        self._topics.write(manifests)
+        return len(manifests)
+
+    def _write_history(self, batch: DataFrame, batch_id: int, folded: _Folded) -> int:
+        """Write the history, if one is kept; returns how many rows were added, those of gaps included."""
+        if self._history_writer is None:
+            return 0
+        row_count = folded.totals["history_rows"]
+        if not folded.stretches:
+            return row_count
+        changes = batch.where(f.col("kind").isin(*schema.KINDS))
+        return row_count + self._history_writer.write(changes, batch_id, row_count, folded.stretches)
+
+    def _report(
+        self, batch_id: int, folded: _Folded, manifest_count: int, history_rows: int, timings: _Timings
+    ) -> BatchReport:
+        ends = self._topics.ends(self._topic.partition_count)
         return BatchReport(
             batch_id=batch_id,
-            state_topic_id=format_topic_id(self._state_topic_id),
-            duration_ms=(perf_counter() - began) * 1_000,
-            fold_ms=(folded - began) * 1_000,
-            snapshots_ms=(written - folded) * 1_000,
-            history_ms=(kept - written) * 1_000,
-            records=sum(report.records for report in reports),
-            bytes_in=total["bytes_in"],
-            bytes_out=total["bytes_out"],
-            entries=total["entries"],
-            manifests=len(manifests),
-            history_rows=total["history_rows"] if self._history_writer is not None else 0,
+            state_topic_id=format_topic_id(self._topic.topic_id),
+            duration_ms=timings.total_ms(),
+            fold_ms=timings.step_ms("fold"),
+            snapshots_ms=timings.step_ms("snapshots"),
+            history_ms=timings.step_ms("history"),
+            records=sum(report.records for report in folded.reports),
+            bytes_in=folded.totals["bytes_in"],
+            bytes_out=folded.totals["bytes_out"],
+            entries=folded.totals["entries"],
+            manifests=manifest_count,
+            history_rows=history_rows,
             lag={
                 log_partition: max(0, end - self._next_offsets[log_partition])
                 for log_partition, end in ends.items()
                 if log_partition in self._next_offsets
             },
-            partitions=reports,
+            partitions=folded.reports,
         )
 
-    def settle(self, is_behind: Callable[[int], bool]) -> None:
-        """Commit the group's offsets of the batch that was written last, if Spark has it behind it.
-
-        Args:
-            is_behind: tells by a batch's number whether Spark will not repeat it.
-
-        Raises:
-            TopicMadeAgain: the state topic is another one by now; nothing was committed.
-            CompactionError: Kafka refuses.
-        """
-        with self._settling:
-            if self._pending is None or not is_behind(self._pending[0]):
-                return
-            self._check_topic()
-            self._topics.commit(self._pending[1])
-            self._pending = None
-
-    def _check_topic(self) -> None:
-        described = self._topics.describe(self._config.state_topic)
-        if described is None or described[0] != self._state_topic_id:
-            raise TopicMadeAgain(f"Topic {self._config.state_topic} was deleted or made again.")
-
-    def _complete(self, reports: Iterable[PartitionReport]) -> set[int]:
+    def _find_complete(self, reports: Iterable[PartitionReport]) -> set[int]:
         """Return the log partitions whose fold has come so far that no live share partition can be missing."""
         begun = [report.log_partition for report in reports if report.is_new or report.cut_at is not None]
         if begun:
-            ends = self._topics.ends(self._partition_count)
+            ends = self._topics.ends(self._topic.partition_count)
             self._complete_at.update((log_partition, ends[log_partition]) for log_partition in begun)
-        complete = set()
+        complete = {report.log_partition for report in reports if self._is_complete(report)}
         for report in reports:
-            if report.next_offset >= self._complete_at[report.log_partition]:
-                complete.add(report.log_partition)
-                if report.waiting_count and report.log_partition not in self._incomplete:
-                    self._incomplete.add(report.log_partition)
-                    _log.error(
-                        "log_incomplete",
-                        log_partition=report.log_partition,
-                        next_offset=report.next_offset,
-                        share_partitions_without_base=report.waiting_count,
-                    )
+            if report.log_partition in complete and report.waiting_count:
+                self._warn_incomplete(report)
         return complete
+
+    def _is_complete(self, report: PartitionReport) -> bool:
+        return report.next_offset >= self._complete_at[report.log_partition]
+
+    def _warn_incomplete(self, report: PartitionReport) -> None:
+        """Log, once for each log partition, that share partitions have updates only, though the fold has passed all snapshots."""
+        if report.log_partition in self._incomplete:
+            return
+        self._incomplete.add(report.log_partition)
+        _log.error(
+            "incomplete_log_found",
+            log_partition=report.log_partition,
+            next_offset=report.next_offset,
+            share_partitions_without_base=report.waiting_count,
+        )
+
+
+def _fold(batch: DataFrame) -> _Folded:
+    """Make Spark fold a batch, and return what the driver needs of it."""
+    rows = batch.where(f.col("kind").isin(REPORT, MANIFEST)).select("log_partition", "kind", "key", "value")
+    found = sorted(rows.collect(), key=attrgetter("log_partition"))
+    outcomes = [json.loads(bytes(row.value)) for row in found if row.kind == REPORT]
+    totals = {name: sum(outcome.pop(name) for outcome in outcomes) for name in TOTALS}
+    read = {outcome["log_partition"]: [Stretch(*each) for each in outcome.pop(STRETCHES)] for outcome in outcomes}
+    return _Folded(
+        reports=tuple(PartitionReport(**outcome) for outcome in outcomes),
+        manifests=[(row.log_partition, bytes(row.key), bytes(row.value)) for row in found if row.kind == MANIFEST],
+        totals=totals,
+        stretches={log_partition: stretches for log_partition, stretches in read.items() if stretches},
+    )

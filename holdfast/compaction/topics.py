@@ -1,33 +1,37 @@
-"""What the driver asks of Kafka and tells it: ids and ends of topics, manifests, and the group's offsets.
+"""The topics as the driver reads and writes them: ids and ends, manifests, and the group's offsets.
 
 Everything here blocks while Kafka answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final, Protocol
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin._listoffsets import (
-    EarliestSpec,
-    LatestSpec,
-    OffsetSpec,
-)  # the stubs of `admin` re-export none of these
-from confluent_kafka.admin._topic import TopicDescription
 
 from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.errors import CompactionError
 from holdfast.kafka.librdkafka import KafkaClients
-from holdfast.kafka.messages import topic_id_bytes
+from holdfast.kafka.librdkafka_types import (
+    OffsetSpec,
+    TopicDescription,
+    earliest_offset,
+    latest_offset,
+    topic_id_bytes,
+)
 
 _PRODUCE_TIMEOUT_S: Final = 120.0
-# Their constructors have no types.
-_latest: Final[Callable[[], OffsetSpec]] = LatestSpec
-_earliest: Final[Callable[[], OffsetSpec]] = EarliestSpec
 
 
-class Progress(Protocol):
+class TopicIdentity(NamedTuple):
+    """Which topic a name stands for at the moment."""
+
+    topic_id: bytes
+    partition_count: int
+
+
+class GroupProgress(Protocol):
     """The offsets of the job's group on the state topic, each the one to be folded next."""
 
     def fetch_offsets(self, partitions: Collection[int]) -> dict[int, int]:
@@ -40,14 +44,14 @@ class Progress(Protocol):
 class Topics:
     """The state topic and the snapshot topic, as one job sees them."""
 
-    def __init__(self, config: CompactionConfig, clients: KafkaClients, progress: Progress) -> None:
+    def __init__(self, config: CompactionConfig, clients: KafkaClients, progress: GroupProgress) -> None:
         """Connect lazily, with clients of the cluster that the configuration names, and the progress of its group."""
         self._config = config
         self._timeout_s = config.admin_timeout_ms / 1_000
         self._clients = clients
         self._progress = progress
 
-    def describe(self, topic: str) -> tuple[bytes, int] | None:
+    def describe(self, topic: str) -> TopicIdentity | None:
         """Return the id and the number of partitions of a topic, None when there is none.
 
         Raises:
@@ -62,7 +66,7 @@ class Topics:
             if cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
             raise CompactionError(f"Topic {topic} cannot be described: {cause.str()}.") from error
-        return topic_id_bytes(described.topic_id), len(described.partitions)
+        return TopicIdentity(topic_id_bytes(described.topic_id), len(described.partitions))
 
     def starts(self, partition_count: int) -> dict[int, int]:
         """Return the start offset of each log partition.
@@ -70,7 +74,7 @@ class Topics:
         Raises:
             CompactionError: Kafka does not say.
         """
-        return self._list_offsets(range(partition_count), _earliest())
+        return self._list_offsets(range(partition_count), earliest_offset())
 
     def ends(self, partition_count: int) -> dict[int, int]:
         """Return the end offset of each log partition.
@@ -78,7 +82,7 @@ class Topics:
         Raises:
             CompactionError: Kafka does not say.
         """
-        return self._list_offsets(range(partition_count), _latest())
+        return self._list_offsets(range(partition_count), latest_offset())
 
     def offsets_to_fold(self) -> int:
         """Return how many offsets of the log lie between what the group has committed, or the log's start, and its end.
@@ -89,12 +93,13 @@ class Topics:
         described = self.describe(self._config.state_topic)
         if described is None:
             return 0
-        starts, ends = self.starts(described[1]), self.ends(described[1])
-        begins = starts | self._progress.fetch_offsets(range(described[1]))
+        count = described.partition_count
+        starts, ends = self.starts(count), self.ends(count)
+        begins = starts | self._progress.fetch_offsets(range(count))
         return sum(max(0, end - max(begins[number], starts[number])) for number, end in ends.items())
 
     def register(self) -> None:
-        """Make the group a reader of the log from its start, wherever it is none yet, so that its owner cuts nothing unread.
+        """Make the group a reader of the log from its start, wherever it is none yet, so that no owner prunes what it has not read.
 
         Raises:
             CompactionError: Kafka refuses.
@@ -102,9 +107,11 @@ class Topics:
         described = self.describe(self._config.state_topic)
         if described is None:
             return
-        committed = self._progress.fetch_offsets(range(described[1]))
+        committed = self._progress.fetch_offsets(range(described.partition_count))
         self.commit(
-            self._list_offsets([number for number in range(described[1]) if number not in committed], _earliest())
+            self._list_offsets(
+                [number for number in range(described.partition_count) if number not in committed], earliest_offset()
+            )
         )
 
     def write(self, records: Collection[tuple[int, bytes, bytes]]) -> None:

@@ -1,4 +1,4 @@
-"""The snapshot job in this process, from its settings to its end, and what it shows meanwhile."""
+"""The compaction job in this process, from its settings to its end; `job_output` is what it shows meanwhile."""
 
 import json
 import os
@@ -8,61 +8,45 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from time import monotonic
-from typing import IO, Final, TypeAlias
+from typing import IO, Final
 
-import click
 import structlog
 from confluent_kafka import KafkaException
-from rich.live import Live
 
-from holdfast.compaction.child_lines import ChildLines
 from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.errors import CompactionError
 from holdfast.compaction.group import topics_of
-from holdfast.compaction.progress import Progress, to_json
+from holdfast.compaction.progress import Progress
 from holdfast.compaction.report import BatchReport
 from holdfast.compaction.spark.py_files import write_py_files
+from holdfast.compaction.topics import Topics
+from holdfast.console.job_output import Output, Show
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.console.show.job_progress import line_of, view_of
-from holdfast.daemon.settings.logging import LibraryLines, configure_logging
+from holdfast.daemon.settings.logging import LibraryLines
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.settings.sources import ConfigError, load_settings
 from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError, ensure_snapshot_topic
 from holdfast.daemon.topics.state_topic import TopicMissing, describe_topic
 from holdfast.distribution import how_to_install
-from holdfast.jars.errors import BrokerError
-from holdfast.jars.java import java
+from holdfast.jars.errors import JarsUnavailable
+from holdfast.jars.java import find_java
 from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.errors import PropertyRefused
 from holdfast.kafka.librdkafka import KafkaClients
 
-__all__ = [
-    "compact_until_stopped",
-    "json_lines",
-    "lines",
-    "settings_of",
-    "settings_of_the_node",
-    "terminal",
-    "write_py_files",
-]
+__all__ = ["compact_until_stopped", "settings_of", "settings_of_the_node", "write_py_files"]
 
 _log = structlog.get_logger(__name__)
 
 #: Modules that come with the extra, and what their packages are called.
 _PACKAGES: Final = {"pyspark": "pyspark", "pandas": "pandas", "pyarrow": "pyarrow", "google.protobuf": "protobuf"}
 
-_STDERR: Final = 2
 #: Hadoop also writes one slash where others write three.
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-
-#: Shows how far the run is: before its first batch, and after each.
-Show: TypeAlias = Callable[[], None]
-#: Gives what shows a run, for as long as the job runs, and configures where log lines go.
-Output: TypeAlias = Callable[[Settings, Progress], AbstractContextManager[Show]]
 
 
 def settings_of(config: Path | None, flags: Mapping[str, object]) -> Settings:
@@ -71,7 +55,7 @@ def settings_of(config: Path | None, flags: Mapping[str, object]) -> Settings:
     Raises:
         Failure: one is wrong.
     """
-    # It listens nowhere, so what the environment of a node says about that must not be asked to fit.
+    # The job listens nowhere, so the address in the environment of a node need not be one of this machine's.
     nowhere = {"listen": "127.0.0.1:0"}
     try:
         return load_settings(config, os.environ, nowhere | dict(flags)).settings
@@ -80,9 +64,9 @@ def settings_of(config: Path | None, flags: Mapping[str, object]) -> Settings:
 
 
 def settings_of_the_node(stream: IO[bytes]) -> Settings:
-    """Return the settings that a node wrote, and end this process when the node is gone: when the stream ends.
+    """Return the settings that a node wrote, and end this process when the stream ends, for then the node is gone.
 
-    Whatever the job does then bears repetition, and another one may begin any moment.
+    Whatever the job does at that moment bears repetition, and another job may begin at once.
     """
     settings = load_settings(flags=json.loads(stream.readline()) | {"log_format": "json"}).settings
 
@@ -95,39 +79,22 @@ def settings_of_the_node(stream: IO[bytes]) -> Settings:
 
 
 def compact_until_stopped(settings: Settings, *, once: bool, output: Output) -> None:
-    """Run the job until it is told to stop or, with `once`, has come to the log's end.
+    """Run the job until a signal stops it or, with `once`, it has reached the log's end.
 
     Raises:
-        Failure: something is missing, wrong or broken, or, with `once`, a log partition stands still before its end.
+        Failure: something is missing, wrong or broken, or, with `once`, the fold of a log partition has stopped before its end.
     """
     config, progress = _config_of(settings), Progress()
-    if config.master is not None:
-        # PySpark asks the environment for it, whatever its properties say.
-        python = config.spark_properties.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON", sys.executable)
-        os.environ["PYSPARK_PYTHON"] = python
+    _choose_python(config)
     with output(settings, progress) as show:
         _check_environment()
         _ensure_topic(settings)
-        from holdfast.compaction.job import run
-
-        def on_progress(report: BatchReport) -> None:
-            _tell(report, progress)
-            progress.take(report)
-            show()
-
         with _with_py_files(config) as complete:
-            said = LibraryLines(settings.logging.library_lines_per_minute_max)
-
-            def job(stop: threading.Event) -> None:
-                topics = topics_of(complete, said)
-                progress.offsets_to_fold = topics.offsets_to_fold()
-                show()
-                run(complete, topics, once=once, on_progress=on_progress, stop=stop)
-
-            _in_thread(job)
+            say = LibraryLines(settings.logging.library_lines_per_minute_max)
+            _run_in_thread(lambda stop: _run(complete, topics_of(complete, say), progress, show, once=once, stop=stop))
     if once and progress.stopped:
         places = (
-            f"log partition {each.log_partition} stands still at offset {each.stopped_offset} ({each.stopped_reason})"
+            f"log partition {each.log_partition} is stopped at offset {each.stopped_offset} ({each.stopped_reason})"
             for each in progress.stopped
         )
         raise Failure(f"The job cannot read on: {', '.join(places)}; upgrade it and run it again.")
@@ -137,28 +104,35 @@ def compact_until_stopped(settings: Settings, *, once: bool, output: Output) -> 
 
 
 def _config_of(settings: Settings) -> CompactionConfig:
-    snapshots, properties = settings.snapshots, dict(settings.kafka.properties)
-    if not snapshots.checkpoint_dir:
-        raise Failure("snapshots.checkpoint.dir is not set; name a directory for the job's state.", Exit.WRONG_USAGE)
-    if not snapshots.topic:
+    compaction, properties = settings.compaction, dict(settings.kafka.properties)
+    if not compaction.checkpoint_dir:
+        raise Failure("compaction.checkpoint.dir is not set; name a directory for the job's state.", Exit.WRONG_USAGE)
+    if not settings.snapshots.topic:
         raise Failure("snapshots.topic is empty; name a topic for the job to write to.", Exit.WRONG_USAGE)
     return CompactionConfig(
         bootstrap_servers=properties.pop("bootstrap.servers"),
         kafka_properties=properties,
         state_topic=settings.log.state_topic,
-        snapshot_topic=snapshots.topic,
-        group=snapshots.group,
-        checkpoint_dir=_absolute(snapshots.checkpoint_dir),
-        history_dir=_absolute(snapshots.history_dir),
+        snapshot_topic=settings.snapshots.topic,
+        group=compaction.group,
+        checkpoint_dir=_absolute(compaction.checkpoint_dir),
+        history_dir=_absolute(compaction.history_dir),
         # `spark-submit` has started Java already, and told it where to compute.
-        master=None if "PYSPARK_GATEWAY_PORT" in os.environ else snapshots.master,
+        master=None if "PYSPARK_GATEWAY_PORT" in os.environ else compaction.master,
         spark_properties=dict(settings.spark.properties),
-        state_partitions=snapshots.state_partitions,
-        offsets_per_trigger_max=snapshots.offsets_per_trigger_max,
-        trigger_interval_ms=snapshots.trigger_interval_ms,
-        worker_start_attempts_max=snapshots.worker_start_attempts_max,
+        state_partitions=compaction.state_partitions,
+        offsets_per_trigger_max=compaction.offsets_per_trigger_max,
+        trigger_interval_ms=compaction.trigger_interval_ms,
+        worker_start_attempts_max=compaction.worker_start_attempts_max,
         admin_timeout_ms=settings.log.admin_timeout_ms,
     )
+
+
+def _choose_python(config: CompactionConfig) -> None:
+    """Choose the Python of Spark's workers; PySpark takes it from the environment, whatever its properties say."""
+    if config.master is not None:
+        python = config.spark_properties.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON", sys.executable)
+        os.environ["PYSPARK_PYTHON"] = python
 
 
 def _absolute(place: str) -> str:
@@ -169,12 +143,12 @@ def _check_environment() -> None:
     absent = [package for module, package in _PACKAGES.items() if not _is_installed(module)]
     if absent:
         raise Failure(
-            f"The snapshot job needs {', '.join(absent)}, not installed here; {how_to_install('spark')}.",
+            f"The compaction job needs {', '.join(absent)}, not installed here; {how_to_install('spark')}.",
             Exit.REFUSED_TO_START,
         )
     try:
-        java("The snapshot job")
-    except BrokerError as error:
+        find_java("The compaction job")
+    except JarsUnavailable as error:
         raise Failure(str(error), Exit.REFUSED_TO_START) from None
 
 
@@ -204,9 +178,9 @@ def _ensure_topic(settings: Settings) -> None:
 
 @contextmanager
 def _with_py_files(config: CompactionConfig) -> Iterator[CompactionConfig]:
-    """Give a config with which Spark's workers on other machines get our code."""
-    is_at_hand = config.master is None or config.master.startswith("local")
-    if is_at_hand or "spark.submit.pyFiles" in config.spark_properties:
+    """Give a config by which Spark's workers on other machines get our code."""
+    is_here = config.master is None or config.master.startswith("local")
+    if is_here or "spark.submit.pyFiles" in config.spark_properties:
         yield config
         return
     with tempfile.TemporaryDirectory(prefix="holdfast-py-files-") as directory:
@@ -220,8 +194,30 @@ def _with_py_files(config: CompactionConfig) -> Iterator[CompactionConfig]:
 # ---- running it ------------------------------------------------------------------------------------------------------
 
 
-def _in_thread(job: Callable[[threading.Event], None]) -> None:
-    """Run the job in a thread, so that signals reach us and not Spark, which would end the batch at the first.
+def _run(
+    config: CompactionConfig,
+    topics: Topics,
+    progress: Progress,
+    show: Show,
+    *,
+    once: bool,
+    stop: threading.Event,
+) -> None:
+    """Run the job in this thread, and show how it gets on."""
+    from holdfast.compaction.job import run  # it needs PySpark, which may be missing until it was looked for
+
+    def on_progress(report: BatchReport) -> None:
+        _log_events(report, progress)
+        progress.take(report)
+        show()
+
+    progress.offsets_to_fold = topics.offsets_to_fold()
+    show()
+    run(config, topics, once=once, on_progress=on_progress, stop=stop)
+
+
+def _run_in_thread(job: Callable[[threading.Event], None]) -> None:
+    """Run the job in a thread, so that signals reach this one and not Spark, which would end the batch at the first.
 
     Raises:
         Failure: the job cannot go on.
@@ -234,12 +230,12 @@ def _in_thread(job: Callable[[threading.Event], None]) -> None:
         except BaseException as failure:
             failures.append(failure)
 
-    def ask_to_stop(number: int, _: object) -> None:
+    def request_stop(number: int, _: object) -> None:
         # The second signal finds the default action restored and ends the process at once.
         signal.signal(number, signal.SIG_DFL)
         stop.set()
 
-    earlier = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    earlier = {number: signal.signal(number, request_stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         thread = threading.Thread(target=work, name="holdfast-compaction")
         thread.start()
@@ -248,78 +244,21 @@ def _in_thread(job: Callable[[threading.Event], None]) -> None:
         for number, handler in earlier.items():
             signal.signal(number, handler)
     for failure in failures:
-        if isinstance(failure, (CompactionError, BrokerError, ConfigError)):
+        if isinstance(failure, (CompactionError, JarsUnavailable, PropertyRefused)):
             raise Failure(str(failure)) from None
         raise failure
 
 
-def _tell(report: BatchReport, progress: Progress) -> None:
-    """Say what an admin should know of a batch, once."""
+def _log_events(report: BatchReport, progress: Progress) -> None:
+    """Log what a batch has found of log partitions: cut past the job, or stopped since the batch before."""
     known = {partition.log_partition for partition in progress.stopped}
     for partition in report.partitions:
         if partition.cut_at is not None:
-            _log.warning(
-                "the log was cut past the job, which begins this log partition afresh",
-                log_partition=partition.log_partition,
-                offset=partition.cut_at,
-            )
+            _log.warning("fold_restarted", log_partition=partition.log_partition, offset=partition.cut_at)
         if partition.stopped_reason is not None and partition.log_partition not in known:
             _log.error(
-                "a log partition stands still for the job, which cannot read on",
+                "fold_stopped",
                 log_partition=partition.log_partition,
                 offset=partition.stopped_offset,
                 why=partition.stopped_reason,
             )
-
-
-# ---- what it shows ---------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def json_lines(settings: Settings, progress: Progress) -> Iterator[Show]:
-    """Print each report as a line of JSON; lines of Spark's go to standard error as they are."""
-    configure_logging(settings.logging)
-    yield lambda: click.echo(json.dumps(to_json(progress.last))) if progress.last is not None else None
-
-
-@contextmanager
-def lines(settings: Settings, progress: Progress) -> Iterator[Show]:
-    """Print a line of text for each batch, after one on standard error about what lies ahead."""
-    with _lines_of_spark(settings) as stderr:
-        configure_logging(settings.logging, stderr)
-        yield lambda: click.echo(line_of(progress), file=stderr if progress.last is None else None)
-
-
-@contextmanager
-def terminal(settings: Settings, progress: Progress) -> Iterator[Show]:
-    """Keep a table up to date on the terminal; log lines scroll above it."""
-    began_s = monotonic()
-    # What it shows is asked for with each refresh: Spark takes its time, and is seen to take it.
-    with Live(get_renderable=lambda: view_of(progress, monotonic() - began_s), redirect_stdout=False) as live:
-        # `Live` has put a stream in the place of stderr that prints above the table.
-        configure_logging(settings.logging.model_copy(update={"log_format": "console"}), sys.stderr)
-        with _lines_of_spark(settings):
-            yield live.refresh
-
-
-@contextmanager
-def _lines_of_spark(settings: Settings) -> Iterator[IO[str]]:
-    """Give standard error, while what Spark's processes write to it comes out as log lines of ours."""
-    reader, writer = os.pipe()
-    forward = ChildLines(_log)
-
-    def pump() -> None:
-        with os.fdopen(reader, errors="replace") as pipe:
-            for line in pipe:
-                forward(line)
-
-    with os.fdopen(os.dup(_STDERR), "w", buffering=1) as stderr:
-        os.dup2(writer, _STDERR)
-        os.close(writer)
-        # Java keeps its end open until this process is gone, so nobody waits for the last line.
-        threading.Thread(target=pump, name="lines-of-spark", daemon=True).start()
-        try:
-            yield stderr
-        finally:
-            os.dup2(stderr.fileno(), _STDERR)
-            configure_logging(settings.logging)

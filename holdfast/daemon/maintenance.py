@@ -116,7 +116,7 @@ class Upkeep:
             def look_up() -> Coroutine[Any, Any, None]:
                 return self._look_up(readers, lambda group: offsets.fetch_offsets(group, topic.name, partitions))
 
-            self._every(settings.compaction.compaction_check_interval_ms, look_up)
+            self._every(settings.pruning.pruning_check_interval_ms, look_up)
 
     async def stop(self) -> None:
         """Stop all of it."""
@@ -298,7 +298,7 @@ class Upkeep:
         problem = None
 
         def look() -> tuple[Finding, ...]:
-            look_at = ensure_snapshot_topic if snapshots.run else check_snapshot_topic
+            look_at = ensure_snapshot_topic if self._settings.compaction.run else check_snapshot_topic
             with kafka.admin() as admin:
                 return look_at(admin, topic, snapshots, self._settings.log, bootstrap)
 
@@ -324,15 +324,15 @@ class Upkeep:
 
         A job that nobody runs holds nothing, and one that runs elsewhere is known by its commits.
         """
-        snapshots, compaction = self._settings.snapshots, self._settings.compaction
-        job = (snapshots.group,) if snapshots.topic else ()
+        pruning, compaction = self._settings.pruning, self._settings.compaction
+        job = (compaction.group,) if self._settings.snapshots.topic else ()
         return LogReaders(
-            (*compaction.log_readers, *job),
-            compaction.reader_timeout_ms,
+            (*pruning.log_readers, *job),
+            pruning.reader_timeout_ms,
             self._shards.runtime.now_ms,
             self._reader_changed,
-            from_first_commit=() if snapshots.run else set(job) - set(compaction.log_readers),
-            drop_after_ms=compaction.reader_drop_after_ms,
+            from_first_commit=() if compaction.run else set(job) - set(pruning.log_readers),
+            drop_after_ms=pruning.reader_drop_after_ms,
         )
 
     async def _look_up(self, readers: LogReaders, fetch: Callable[[str], Awaitable[Mapping[int, int]]]) -> None:

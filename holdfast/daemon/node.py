@@ -28,7 +28,6 @@ from holdfast.daemon.server.metrics import ServerMetrics
 from holdfast.daemon.server.protocol import Peers
 from holdfast.daemon.settings.logging import ClientLines, LibraryLines
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.settings.sources import ConfigError
 from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.share.service import ShareService
 from holdfast.daemon.share.topic_gate import TopicGate
@@ -40,6 +39,7 @@ from holdfast.daemon.topics.state_topic import Finding, StateTopic, StateTopicEr
 from holdfast.daemon.topics.topic_names import TopicNames
 from holdfast.distribution import VERSION
 from holdfast.kafka.connection import ConnectionFailed, ConnectionOptions
+from holdfast.kafka.errors import PropertyRefused
 from holdfast.kafka.group_offsets import GroupOffsets
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.metadata import MetadataClient
@@ -118,10 +118,10 @@ class Node:
             check_properties(self.settings.kafka.properties)
             async with self._started():
                 outcome = await self._exit
-        except (StateTopicError, ConnectionFailed, CannotListen, ConfigError, KafkaException) as refusal:
+        except (StateTopicError, ConnectionFailed, CannotListen, PropertyRefused, KafkaException) as refusal:
             self._why_stopped = _explain(refusal)
             _log.error("the node cannot start", why=self._why_stopped)
-            return Exit.WRONG_USAGE if isinstance(refusal, ConfigError) else Exit.REFUSED
+            return Exit.WRONG_USAGE if isinstance(refusal, PropertyRefused) else Exit.REFUSED
         except _Stopped:
             outcome = self._exit.result()
         if outcome is Exit.STOPPED and self._has_failed_step:
@@ -208,7 +208,13 @@ class Node:
             gate.metadata = self._metadata = metadata
             commands.topic_names = names
             commands.share_calls = gate
-            commands.topic_ends = TopicEndSource(options, settings.metadata, lambda: client.brokers)
+            commands.topic_ends = TopicEndSource(
+                options,
+                timeout_ms=settings.metadata.metadata_timeout_ms,
+                topics_per_request_max=settings.metadata.metadata_topics_per_request_max,
+                waiting_max=settings.metadata.topic_ends_waiting_max,
+                known_brokers=lambda: client.brokers,
+            )
             at_exit("topic names", names.close)
             refreshing = asyncio.create_task(metadata.run(), name="holdfast-metadata")
             at_exit("metadata", lambda: _cancelled(refreshing))
@@ -257,11 +263,11 @@ class Node:
             shards.load_all()
             at_exit("requests in flight", lambda: _drained(server, drain_ms), drain_ms + step_ms)
             stack.callback(service.shut_down)
-            if settings.snapshots.run:
+            if settings.compaction.run:
                 # One node runs the job. A node that stops because another took over ends its own.
                 job = Supervisor(settings, JobMetrics(self.registry))
                 job.start()
-                at_exit("snapshot job", job.stop, settings.snapshots.stop_timeout_ms + step_ms)
+                at_exit("snapshot job", job.stop, settings.compaction.stop_timeout_ms + step_ms)
             yield
             _log.info("stopping")
 

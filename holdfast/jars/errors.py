@@ -1,5 +1,9 @@
-"""What can go wrong with the embedded broker."""
+"""What is raised where Java or jars are missing, or a lock is held."""
 
 
-class BrokerError(Exception):
-    """The embedded broker could not be fetched, started or stopped; the text is one sentence that names the fix."""
+class JarsUnavailable(Exception):
+    """Java or a set of jars that this machine lacks; the text is one sentence that names the fix."""
+
+
+class LockHeld(Exception):
+    """A lock that other processes held for the whole timeout; the text is one sentence that names the fix."""

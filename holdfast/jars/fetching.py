@@ -16,13 +16,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from holdfast.distribution import how_to_install
-from holdfast.jars.errors import BrokerError
-from holdfast.jars.java import java
+from holdfast.jars.errors import JarsUnavailable
+from holdfast.jars.java import find_java
 
 _PLAIN_PROGRESS_EVERY: Final = 20
-#: In a line of Ivy or of mvn: a jar has come.
-_COME: Final = ("[SUCCESSFUL ]", "] Copying ")
-_PROBLEMS: Final = ("UNRESOLVED", "[FAILED", "ERROR")
+#: What a line of Ivy or of mvn contains that tells of a jar fetched, and of a problem.
+_FETCHED_MARKS: Final = ("[SUCCESSFUL ]", "] Copying ")
+_PROBLEM_MARKS: Final = ("UNRESOLVED", "[FAILED", "ERROR")
 
 _POM: Final = (
     "<project><modelVersion>4.0.0</modelVersion><groupId>io.holdfast</groupId><artifactId>jars</artifactId><version>1</version>"
@@ -32,77 +32,79 @@ _DEPENDENCY: Final = (
     "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
     "<exclusions>{}</exclusions></dependency>"
 )
-_ALONE: Final = "<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
+_NO_DEPENDENCIES: Final = "<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetch:
-    """What is to be fetched."""
+class JarSet:
+    """A set of jars that is fetched as a whole."""
 
     title: str
-    #: Beside this module: what it is made of.
+    #: Name of the file beside this module that lists the dependencies.
     ivy_file: str
+    #: Values of the `${names}` in that file.
     properties: Mapping[str, str]
-    #: How many jars come; only the progress bar rests on it.
+    #: Approximate number of jars; only the progress bar rests on it.
     jars_expected: int
+    #: Approximate size of all jars.
     megabytes: int
-    #: Without it, something went wrong.
+    #: File name of the jar without which the fetch has failed.
     main_jar: str
-    #: How to do without; the end of a sentence.
-    otherwise: str
+    #: What to do where nothing can be fetched; the end of a sentence.
+    alternative: str
 
 
-class FetchFailedError(BrokerError):
-    """One attempt at fetching failed; another may succeed."""
+class FetchFailed(JarsUnavailable):
+    """One failed attempt at fetching; another may succeed."""
 
 
-def fetch(what: Fetch, target: Path, timeout_s: float) -> None:
-    """Put all jars into `target`, showing progress on standard error.
+def fetch(jar_set: JarSet, target: Path, timeout_s: float) -> None:
+    """Fetch all jars of a set into the directory `target`, showing progress on standard error.
 
     Raises:
-        FetchFailedError: they did not come.
-        BrokerError: Java is missing, or there is nothing to fetch with.
+        FetchFailed: the fetcher failed, or left the main jar out.
+        JarsUnavailable: Java is missing, or there is nothing to fetch with.
     """
-    with resources.as_file(resources.files("holdfast.jars") / what.ivy_file) as ivy_file:
-        command = _command(what, ivy_file, target)
+    with resources.as_file(resources.files("holdfast.jars") / jar_set.ivy_file) as ivy_file:
+        command = _fetch_command(jar_set, ivy_file, target)
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as fetcher:  # noqa: S603
             timer = threading.Timer(timeout_s, fetcher.kill)
             timer.start()
             try:
                 assert fetcher.stdout is not None
-                problems = _follow(what, fetcher.stdout)
+                problems = _show_progress(jar_set, fetcher.stdout)
             except BaseException:
                 fetcher.kill()
                 raise
             finally:
                 timer.cancel()
-    if fetcher.returncode != 0 or not (target / what.main_jar).is_file():
+    if fetcher.returncode != 0 or not (target / jar_set.main_jar).is_file():
         why = problems[0] if problems else f"{Path(command[0]).name} ended with status {fetcher.returncode}"
-        raise FetchFailedError(
-            f"The jars of {what.title} could not be fetched ({why}); check the network, then try again."
+        raise FetchFailed(
+            f"The jars of {jar_set.title} could not be fetched ({why}); check the network, then try again."
         )
 
 
-def _command(what: Fetch, ivy_file: Path, target: Path) -> list[str]:
-    """Return what fetches; neither keeps anything in a home, which who runs this may not have."""
+def _fetch_command(jar_set: JarSet, ivy_file: Path, target: Path) -> list[str]:
+    """Return the command that fetches; none keeps anything in a home directory, which a user may lack."""
     if (ivy := _ivy_jar()) is not None:
         # The classifier is part of the pattern because some artifacts differ in nothing else.
         return [
-            java(),
-            *(f"-D{name}={value}" for name, value in what.properties.items()),
+            find_java(),
+            *(f"-D{name}={value}" for name, value in jar_set.properties.items()),
             *("-jar", str(ivy), "-ivy", str(ivy_file), "-cache", str(target.with_name("ivy"))),
             *("-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]"),
         ]
     if (mvn := shutil.which("mvn")) is not None:
         pom = target.with_name("pom.xml")
-        pom.write_text(_pom(ivy_file, what.properties))
+        pom.write_text(_pom(ivy_file, jar_set.properties))
         return [
             *(mvn, "--batch-mode", "--file", str(pom), f"-Dmaven.repo.local={target.with_name('maven')}"),
             *("dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={target}"),
         ]
-    raise BrokerError(
-        f"The jars of {what.title} are fetched by the Ivy that PySpark carries or by mvn, and neither is here: "
-        f"{how_to_install('broker')}; or {what.otherwise}."
+    raise JarsUnavailable(
+        f"The jars of {jar_set.title} are fetched by the Ivy that PySpark carries or by mvn, and neither is here: "
+        f"{how_to_install('broker')}; or {jar_set.alternative}."
     )
 
 
@@ -114,40 +116,40 @@ def _ivy_jar() -> Path | None:
 
 
 def _pom(ivy_file: Path, properties: Mapping[str, str]) -> str:
-    """Return for mvn what the file says for Ivy."""
+    """Return the pom.xml, for mvn, with the dependencies that the file lists for Ivy."""
     dependencies = [
         _DEPENDENCY.format(
-            *(escape(_filled(dependency.attrib[name], properties)) for name in ("org", "name", "rev")),
-            "" if "runtime" in dependency.attrib["conf"] else _ALONE,
+            *(escape(_expand(dependency.attrib[name], properties)) for name in ("org", "name", "rev")),
+            "" if "runtime" in dependency.attrib["conf"] else _NO_DEPENDENCIES,
         )
         for dependency in ElementTree.parse(ivy_file).iter("dependency")  # noqa: S314 # our own file
     ]
     return _POM.format("".join(dependencies))
 
 
-def _filled(text: str, properties: Mapping[str, str]) -> str:
+def _expand(text: str, properties: Mapping[str, str]) -> str:
     for name, value in properties.items():
         text = text.replace(f"${{{name}}}", value)
     return text
 
 
-def _follow(what: Fetch, lines: Iterator[str]) -> list[str]:
-    """Show how many jars have come; return what there were complaints about, in order."""
+def _show_progress(jar_set: JarSet, lines: Iterator[str]) -> list[str]:
+    """Show how many jars are fetched, from the fetcher's lines; returns the lines that tell of problems, in order."""
     console = Console(stderr=True)
     problems: list[str] = []
     fetched = 0
-    title = f"Fetching {what.title}"
+    title = f"Fetching {jar_set.title}"
     if not console.is_terminal:
-        console.print(f"{title}: about {what.jars_expected} jars, {what.megabytes} MB, once")
+        console.print(f"{title}: about {jar_set.jars_expected} jars, {jar_set.megabytes} MB, once")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task(title, total=what.jars_expected)
+        task = progress.add_task(title, total=jar_set.jars_expected)
         for line in lines:
-            if any(mark in line for mark in _COME):
+            if any(mark in line for mark in _FETCHED_MARKS):
                 fetched += 1
                 progress.update(task, completed=fetched)
                 if not console.is_terminal and fetched % _PLAIN_PROGRESS_EVERY == 0:
-                    console.print(f"{title}: {fetched} of about {what.jars_expected} jars")
-            elif any(mark in line for mark in _PROBLEMS):
+                    console.print(f"{title}: {fetched} of about {jar_set.jars_expected} jars")
+            elif any(mark in line for mark in _PROBLEM_MARKS):
                 problems.append(line.strip(" \t\n:"))
     return problems

@@ -1,4 +1,4 @@
-"""A lock between processes that the system lets go of even if its holder is killed."""
+"""A lock between processes that the system releases even if its holder is killed."""
 
 import fcntl
 import time
@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.jars.errors import BrokerError
+from holdfast.jars.errors import LockHeld
 
 _POLL_S = 0.05
 
 
 @contextmanager
 def file_lock(path: Path, *, timeout_s: float, shared: bool = False) -> Iterator[None]:
-    """Hold a lock on this file, which is made if missing; any number of holders may share it.
+    """Hold a lock on this file, which is created if missing; any number of holders may share it.
 
     Raises:
-        BrokerError: others have held it for `timeout_s`.
+        LockHeld: other processes have held it for `timeout_s`.
     """
     deadline = time.monotonic() + timeout_s
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
@@ -27,7 +27,7 @@ def file_lock(path: Path, *, timeout_s: float, shared: bool = False) -> Iterator
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise BrokerError(
+                    raise LockHeld(
                         f"Another process has held {path} for {timeout_s:.0f} s; end it, then try again."
                     ) from None
                 time.sleep(_POLL_S)

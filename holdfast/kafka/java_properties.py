@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from holdfast.daemon.settings.sources import ConfigError
+from holdfast.kafka.errors import PropertyRefused
 
 _LOGIN_MODULES: Final = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -21,7 +21,7 @@ def to_java(properties: Mapping[str, str]) -> dict[str, str]:
     """Return what the Java client needs to connect as librdkafka does.
 
     Raises:
-        ConfigError: something cannot be said to it, or a file cannot be read.
+        PropertyRefused: something cannot be said to it, or a file cannot be read.
     """
     protocol = properties.get("security.protocol", "plaintext").upper()
     java = {"security.protocol": protocol}
@@ -35,7 +35,9 @@ def to_java(properties: Mapping[str, str]) -> dict[str, str]:
 def _sasl(properties: Mapping[str, str]) -> dict[str, str]:
     mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or "GSSAPI"
     if mechanism not in _LOGIN_MODULES:
-        raise ConfigError([f"kafka.sasl.mechanism is {mechanism!r}; for Spark it must be {', '.join(_LOGIN_MODULES)}."])
+        raise PropertyRefused(
+            f"kafka.sasl.mechanism is {mechanism!r}; for Spark it must be {', '.join(_LOGIN_MODULES)}."
+        )
     name, password = (_quoted(properties.get(f"sasl.{part}", "")) for part in ("username", "password"))
     login = f"{_LOGIN_MODULES[mechanism]} required username={name} password={password};"
     return {"sasl.mechanism": mechanism, "sasl.jaas.config": login}
@@ -43,10 +45,8 @@ def _sasl(properties: Mapping[str, str]) -> dict[str, str]:
 
 def _ssl(properties: Mapping[str, str]) -> dict[str, str]:
     if properties.get("enable.ssl.certificate.verification", "true") != "true":
-        raise ConfigError(
-            [
-                "kafka.enable.ssl.certificate.verification=false cannot be said to Spark; name the authority in kafka.ssl.ca.location."
-            ]
+        raise PropertyRefused(
+            "kafka.enable.ssl.certificate.verification=false cannot be said to Spark; name the authority in kafka.ssl.ca.location."
         )
     algorithm = properties.get("ssl.endpoint.identification.algorithm", "https")
     java = {"ssl.endpoint.identification.algorithm": "" if algorithm == "none" else algorithm}
@@ -74,7 +74,7 @@ def _read(properties: Mapping[str, str], name: str) -> str:
     try:
         return Path(path).read_text(encoding="ascii")
     except (OSError, ValueError) as error:
-        raise ConfigError([f"The file that kafka.{name} names cannot be used: {error}."]) from None
+        raise PropertyRefused(f"The file that kafka.{name} names cannot be used: {error}.") from None
 
 
 def _quoted(text: str) -> str:

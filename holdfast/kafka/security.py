@@ -14,9 +14,9 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 from kio.static.protocol import Entity, Payload, RequestPayload
 
-from holdfast.daemon.settings.sources import ConfigError
 from holdfast.kafka.addresses import parse_address
 from holdfast.kafka.connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.kafka.errors import PropertyRefused
 from holdfast.kafka.leaders import first_answer
 from holdfast.kafka.librdkafka import KafkaClients
 
@@ -50,12 +50,12 @@ def connection_options(properties: Mapping[str, str]) -> ConnectionOptions:
     """Carry over librdkafka's properties.
 
     Raises:
-        ConfigError: a property about security has no counterpart here, or a value is wrong.
+        PropertyRefused: a property about security has no counterpart here, or a value is wrong.
     """
     for name in properties:
         if name.startswith(_SECURITY_PREFIXES) and name not in _MAPPED:
-            raise ConfigError(
-                [f"kafka.{name} is not supported for the metadata connection; use {', '.join(sorted(_MAPPED))}."]
+            raise PropertyRefused(
+                f"kafka.{name} is not supported for the metadata connection; use {', '.join(sorted(_MAPPED))}."
             )
     protocol = properties.get("security.protocol", "plaintext").upper()
     if protocol not in _PROTOCOLS:
@@ -73,13 +73,13 @@ def check_properties(properties: Mapping[str, str]) -> None:
     """Check librdkafka's properties by its own rules and by ours, without a word to any broker.
 
     Raises:
-        ConfigError: one is unknown, or a value is wrong.
+        PropertyRefused: one is unknown, or a value is wrong.
     """
     connection_options(properties)
     try:
         KafkaClients(properties).consumer("holdfast-check", {}).close()
     except KafkaException as refused:
-        raise ConfigError([f"The Kafka client refuses a `kafka.` property: {refused.args[0].str()}."]) from None
+        raise PropertyRefused(f"The Kafka client refuses a `kafka.` property: {refused.args[0].str()}.") from None
 
 
 async def ask(connection: BrokerConnection, request: RequestPayload, response_type: type[R]) -> R:
@@ -127,8 +127,8 @@ def _to_bytes(entity: Entity) -> bytes:
     return buffer.getvalue()
 
 
-def _wrong(name: str, value: str, right: str) -> ConfigError:
-    return ConfigError([f"kafka.{name} is {value!r}; it must be {right}."])
+def _wrong(name: str, value: str, right: str) -> PropertyRefused:
+    return PropertyRefused(f"kafka.{name} is {value!r}; it must be {right}.")
 
 
 def _parse_servers(text: str) -> tuple[Address, ...]:
@@ -147,11 +147,11 @@ def _sasl(properties: Mapping[str, str]) -> dict[str, str]:
     mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms")
     right = f"{', '.join(_MECHANISMS[:-1])} or {_MECHANISMS[-1]}"
     if mechanism is None:  # which means GSSAPI to librdkafka, and must not mean another one to us
-        raise ConfigError([f"kafka.sasl.mechanism is not set; it must be {right}."])
+        raise PropertyRefused(f"kafka.sasl.mechanism is not set; it must be {right}.")
     if mechanism not in _MECHANISMS:
         raise _wrong("sasl.mechanism", mechanism, right)
     if "sasl.username" not in properties or "sasl.password" not in properties:
-        raise ConfigError([f"sasl.mechanism {mechanism} needs kafka.sasl.username and kafka.sasl.password."])
+        raise PropertyRefused(f"sasl.mechanism {mechanism} needs kafka.sasl.username and kafka.sasl.password.")
     return {
         "sasl_mechanism": mechanism,
         "sasl_plain_username": properties["sasl.username"],
@@ -171,7 +171,7 @@ def _ssl_context(properties: Mapping[str, str]) -> ssl.SSLContext:
         if certificate:
             context.load_cert_chain(certificate, key, properties.get("ssl.key.password", ""))
     except (OSError, ValueError) as error:
-        raise ConfigError([f"The files that kafka.ssl.* name cannot be used: {error}."]) from None
+        raise PropertyRefused(f"The files that kafka.ssl.* name cannot be used: {error}.") from None
     is_verified = properties.get("enable.ssl.certificate.verification", "true") == "true"
     context.check_hostname = is_verified and algorithm == "https"
     if not is_verified:

@@ -17,7 +17,6 @@ from kio.schema.metadata.v12.response import MetadataResponse
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
-from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.kafka.connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
 from holdfast.kafka.leaders import STALE_LEADER
 from holdfast.kafka.metadata import RESERVED_IDS
@@ -68,18 +67,25 @@ class TopicEndSource:
     def __init__(
         self,
         options: ConnectionOptions,
-        settings: MetadataSettings,
+        *,
+        timeout_ms: int,
+        topics_per_request_max: int,
+        waiting_max: int,
         known_brokers: Callable[[], Iterable[Address]] = tuple,
     ) -> None:
         """Describe the cluster; nothing is connected before the first question.
 
         Args:
             options: how to connect.
-            settings: bounds; each answer of a broker may take `metadata_timeout_ms`, and a question as long in all.
+            timeout_ms: bound of each answer of a broker, and of a question in all.
+            topics_per_request_max: more topics are asked for in several requests.
+            waiting_max: questions that may wait, with the one in flight.
             known_brokers: tells brokers beside those to begin with.
         """
         self._options = options
-        self._settings = settings
+        self._timeout_ms = timeout_ms
+        self._topics_per_request_max = topics_per_request_max
+        self._waiting_max = waiting_max
         self._known_brokers = known_brokers
         self._turn = asyncio.Lock()
         self._waiting = 0  #: questions, with the one in flight
@@ -88,24 +94,23 @@ class TopicEndSource:
         """Return first and end offsets of partitions by topic id; what cannot be told says why.
 
         Raises:
-            TooManyQuestions: `topic_ends_waiting_max` others wait.
+            TooManyQuestions: `waiting_max` others wait.
         """
-        if self._waiting >= self._settings.topic_ends_waiting_max:
+        if self._waiting >= self._waiting_max:
             raise TooManyQuestions
         missing = {(topic_id, partition) for topic_id, partitions in wanted.items() for partition in partitions}
         names: dict[bytes, str] = {}
         found: dict[Place, Ends] = {}
-        timeout_ms = self._settings.metadata_timeout_ms
         self._waiting += 1
         try:
-            async with asyncio.timeout(timeout_ms / 1_000), self._turn:
+            async with asyncio.timeout(self._timeout_ms / 1_000), self._turn:
                 for number in range(_TRIES):
                     await asyncio.sleep(number * _PAUSE_S)
                     missing = await self._ask(missing, names, found)
                     if not missing:
                         break
         except TimeoutError:
-            silence = Ends(-1, -1, f"no broker answered within {timeout_ms} ms")
+            silence = Ends(-1, -1, f"no broker answered within {self._timeout_ms} ms")
             found |= dict.fromkeys(missing - found.keys(), silence)
         finally:
             self._waiting -= 1
@@ -153,7 +158,7 @@ class TopicEndSource:
         # Kafka refuses a whole question for the sake of one reserved id.
         asked = [topic_id for topic_id in topic_ids if topic_id not in RESERVED_IDS]
         problems = dict.fromkeys(topic_ids, "the cluster knows no topic of this id")
-        size = self._settings.metadata_topics_per_request_max
+        size = self._topics_per_request_max
         for start in range(0, len(asked), size):
             response = await self._ask_any(asked[start : start + size])
             addresses = {broker.node_id: (broker.host, int(broker.port)) for broker in response.brokers}
@@ -179,13 +184,12 @@ class TopicEndSource:
             include_topic_authorized_operations=False,
         )
         addresses = dict.fromkeys((*self._known_brokers(), *self._options.bootstrap))
-        timeout_ms = self._settings.metadata_timeout_ms
-        return await ask_any(addresses, self._options, timeout_ms, request, MetadataResponse)
+        return await ask_any(addresses, self._options, self._timeout_ms, request, MetadataResponse)
 
     async def _ask_leader(self, address: Address, led: Mapping[Place, _Led]) -> dict[Place, tuple[Ends, bool]]:
         """Return what one broker tells, and of each partition whether another try may tell more."""
         try:
-            connection = await BrokerConnection.open(address, self._options, self._settings.metadata_timeout_ms)
+            connection = await BrokerConnection.open(address, self._options, self._timeout_ms)
             try:
                 first, end = await asyncio.gather(
                     *(ask(connection, _request(led, which), ListOffsetsResponse) for which in (EARLIEST, LATEST))

@@ -7,7 +7,7 @@ is foreign.
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
 from holdfast.records.errors import Undecodable, UnknownVersion
 
@@ -16,6 +16,16 @@ HEADER_NAME: Final = "hf"
 _VERSION: Final = 1
 _LAYOUT = Struct(">biq")
 _pack = _LAYOUT.pack
+
+
+def find_header(headers: Any) -> bytes | None:  # noqa: ANN401 - librdkafka's stubs say less than is true
+    """Return the `hf` header among (name, value) of a record, None where there is none; of several the last, as Kafka's clients do."""
+    if not headers:
+        return None
+    if len(headers) == 1 and headers[0][0] == HEADER_NAME:
+        only: bytes | None = headers[0][1]
+        return only
+    return next((value for name, value in reversed(headers) if name == HEADER_NAME), None)
 
 
 def encode_header(owner_epoch: int, sequence: int) -> bytes:

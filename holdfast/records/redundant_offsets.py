@@ -20,8 +20,6 @@ class RedundantOffsetTracker:
     def __init__(self) -> None:
         #: Live key to the offset of its newest snapshot, in ascending order of offsets.
         self._offsets: OrderedDict[SharePartitionKey, int] = OrderedDict()
-        #: Smallest offset still needed as of the latest snapshot record, that record included; None before the first.
-        self._needed: int | None = None
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -29,25 +27,14 @@ class RedundantOffsetTracker:
     def begin_with(self, offsets: Iterable[tuple[SharePartitionKey, int]]) -> None:
         """Begin with live keys and the offsets of their newest snapshots, ascending, as if all had been told to `update`."""
         self._offsets = OrderedDict(offsets)
-        self._needed = next(iter(self._offsets.values()), None)
 
     def update(self, key: SharePartitionKey, offset: int, is_tombstone: bool) -> None:
         """Take note of a snapshot or a tombstone of `key` at `offset`, which is above all offsets before."""
         offsets = self._offsets
         offsets[key] = offset
         offsets.move_to_end(key)
-        self._needed = next(iter(offsets.values()))
         if is_tombstone:
-            # The tombstone itself still counts above, as in Kafka; a deleted key must not hold the offset back after
-            # that.
             del offsets[key]
-
-    def last_redundant_offset(self) -> int | None:
-        """Return the offset below which no record is needed, or None when nothing can go.
-
-        It moves with snapshots and tombstones only: after a tombstone it still names that record at most.
-        """
-        return self._needed or None
 
     def newest_snapshot_offset(self, key: SharePartitionKey) -> int | None:
         """Return the offset of the newest snapshot of `key`, or None when the key is not live."""

@@ -7,9 +7,8 @@ The asyncio shell calls it on one loop; the simulation calls it one event at a t
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.deadlines import Deadlines
 from holdfast.runtime.effects import (
@@ -18,9 +17,9 @@ from holdfast.runtime.effects import (
     BaseJudged,
     ContinueLoad,
     DeleteRecords,
-    Effect,
     FindBase,
     Note,
+    Outbox,
     PartitionEffect,
     StartReading,
     StateChanged,
@@ -36,32 +35,19 @@ from holdfast.runtime.errors import (
     OutcomeUnknown,
     TimedOut,
 )
+from holdfast.runtime.host import Host
 from holdfast.runtime.log import Log, LogRecord, ReadError
 from holdfast.runtime.machine import Operation, StateMachine
 from holdfast.runtime.metrics import RuntimeMetrics
+from holdfast.runtime.partition.lifecycle import Partition
+from holdfast.runtime.partition.load import Load, Step
 from holdfast.runtime.partition.ownership import Owners
 from holdfast.runtime.partition.restore_point import Base, BaseFinder
-from holdfast.runtime.partition.serving import Partition
 from holdfast.runtime.partition.states import State
-from holdfast.runtime.settings import PartitionConfig, Ports
+from holdfast.runtime.read_index import ReadIndexes
+from holdfast.runtime.settings import LogTrust, PartitionConfig, Ports
 
 T = TypeVar("T")
-
-
-class Host(Protocol):
-    """What the runtime tells the node around it."""
-
-    def note(self, level: str, event: str, fields: dict[str, object]) -> None:
-        """Write a log line."""
-
-    def continue_soon(self, task: Callable[[], None]) -> None:
-        """Run a task on the runtime's thread after what already waits there."""
-
-    def partition_changed(self, partition: Partition) -> None:
-        """Learn that a partition entered another state."""
-
-    def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
-        """Learn that another node rightfully owns a partition."""
 
 
 class CoordinatorRuntime:
@@ -76,9 +62,9 @@ class CoordinatorRuntime:
         clock_ms: Callable[[], int],
         random_bytes: Callable[[int], bytes],
         jitter: Callable[[], float],
+        metrics: RuntimeMetrics,
         write_timeout_ms: int = 5_000,
         slice_ms: int = 5,
-        metrics: RuntimeMetrics | None = None,
         bases: BaseFinder | None = None,
         owners: Owners | None = None,
     ) -> None:
@@ -93,28 +79,28 @@ class CoordinatorRuntime:
         self._slice_ms = slice_ms
         self._bases = bases
         self._owners = owners
-        self.log_alarm: Alarm | None = None  #: why the log as a whole is not trusted; nothing is taken meanwhile
-        metrics = metrics or RuntimeMetrics(Registry(clock_ms))
+        self._trust = LogTrust()
+        self._read_indexes = ReadIndexes()
         self._ports = Ports(
             log.append,
-            self._request_read_index,
+            self._read_indexes.want,
             random_bytes,
             jitter,
-            lambda: self.log_alarm,
+            self._trust,
             metrics,
             has_bases=bases is not None,
             asks_owners=owners is not None,
         )
-        self._effects: list[Effect] = []
-        self._replies: list[tuple[Operation, object]] = []
+        self._outbox = Outbox()
         self._is_draining = False
         self._image: object = None
-        #: operations in order of arrival, which is the order of their deadlines
+        #: Operations in order of arrival, which is the order of their deadlines.
         self._deadlines = Deadlines()
-        self._index_round = 0  #: the newest round of questions for read indexes that was sent
-        self._index_asked: set[int] = set()  #: partitions whose question has no answer yet; each has one at a time
-        self._index_wanted: set[int] = set()
-        self._index_retry: set[int] = set()
+
+    @property
+    def log_alarm(self) -> Alarm | None:
+        """Return why the log as a whole is not trusted; nothing is taken meanwhile."""
+        return self._trust.alarm
 
     # ---- callers ---------------------------------------------------------------------------------------------------
 
@@ -134,8 +120,7 @@ class CoordinatorRuntime:
     def _hold(self, index: int) -> Partition:
         partition = self.partitions.get(index)
         if partition is None:
-            partition = Partition(index, self.config, self._ports, self._make_machine, self._effects, self._replies)
-            partition.image = self._image
+            partition = Partition(index, self.config, self._ports, self._make_machine, self._outbox)
             self.partitions[index] = partition
         return partition
 
@@ -169,7 +154,7 @@ class CoordinatorRuntime:
         """
         now_ms = self._clock_ms()
         deadline_ms = now_ms + self.write_timeout_ms - waited_ms
-        partitions, replies = self.partitions, self._replies
+        partitions, outbox, read_indexes = self.partitions, self._outbox, self._read_indexes
         wait = self._deadlines.add_shortened if waited_ms else self._deadlines.in_order.append
         for index, operation in operations:
             operation.deadline_ms = deadline_ms
@@ -177,23 +162,19 @@ class CoordinatorRuntime:
             partition = partitions.get(index)
             if partition is None or self.is_closed:
                 operation.is_done = True
-                replies.append((operation, self._not_here(index)))
+                outbox.replies.append((operation, self._not_here(index)))
                 continue
             try:
                 partition.write(operation, now_ms)
             except Exception as bug:  # a bug stays with its partition
                 self._stumble(partition, "write", bug)
                 if not operation.is_done:
-                    operation.is_done = True
-                    replies.append((operation, OutcomeUnknown("writing failed; whether its records count is unknown")))
+                    text = "writing failed; whether its records count is unknown"
+                    outbox.reply(operation, OutcomeUnknown(text))
             if not operation.is_done:
                 wait(operation)
-        if replies or self._effects or self._index_wanted:
+        if outbox.replies or outbox.effects or read_indexes.wanted:
             self._drain()
-
-    def write_all(self, make_operation: Callable[[int], Operation]) -> None:
-        """Run one operation on each partition held now, in any state."""
-        self.write_many([(index, make_operation(index)) for index in self.partitions])
 
     def read(self, index: int, query: Callable[[Any, int], T]) -> T | CoordinatorError:
         """Ask a partition's state at its last committed position, at once."""
@@ -218,19 +199,18 @@ class CoordinatorRuntime:
         self._drain()
 
     def tick(self) -> None:
-        """Run what is due: deadlines, timers, loads to try again, read indexes to ask again."""
+        """Run what is due: deadlines, loads to try again, read indexes to request again."""
         now_ms = self._clock_ms()
         for operation in self._deadlines.take_due(now_ms):
             operation.is_done = True
             text = f"not committed within {self.write_timeout_ms} ms; the outcome is unknown"
-            self._replies.append((operation, TimedOut(text)))
+            self._outbox.replies.append((operation, TimedOut(text)))
         for partition in list(self.partitions.values()):
             try:
                 partition.tick(now_ms)
             except Exception as bug:  # a bug stays with its partition
                 self._stumble(partition, "tick", bug)
-        self._index_wanted |= self._index_retry
-        self._index_retry.clear()
+        self._read_indexes.tick()
         self._drain()
 
     def now_ms(self) -> int:
@@ -239,7 +219,7 @@ class CoordinatorRuntime:
 
     def distrust_log(self, alarm: Alarm) -> None:
         """Fail every partition that loads or serves, and take none until `trust_log`, unless an admin accepts it."""
-        self.log_alarm = alarm
+        self._trust.alarm = alarm
         self._host.note("error", "the log is not trusted", {"why": str(alarm), "is_alarm": True})
         for partition in self.partitions.values():
             if partition.state in (State.LOADING, State.ACTIVE):
@@ -250,18 +230,18 @@ class CoordinatorRuntime:
         """Expect a log of another topic from the next loads on, because it was made again under its name."""
         self.config = replace(self.config, log=self.config.log._replace(topic_id=topic_id))
         for partition in self.partitions.values():
-            partition.config = self.config
+            partition.tenancy.config = self.config
 
     def trust_log(self) -> None:
         """Let partitions be taken again, with the next tick."""
-        if self.log_alarm is not None:
-            self.log_alarm = None
+        if self._trust.alarm is not None:
+            self._trust.alarm = None
             for partition in self.partitions.values():
                 partition.log_trusted(self._clock_ms())
 
     def refresh(self, index: int, cut_offset: int = -1) -> bool:
         """Append a partition's own checkpoint again; with a cut offset it says that nothing below that is needed."""
-        is_sent = self.partitions[index].refresh(self._clock_ms(), cut_offset)
+        is_sent = self.partitions[index].refresh(cut_offset)
         self._drain()
         return is_sent
 
@@ -283,20 +263,24 @@ class CoordinatorRuntime:
 
     def base_found(self, index: int, instance: int, base: Base | None) -> None:
         """Learn what a load may begin with; None: nothing."""
-        held = self.partitions[index]
-        self._handle(held, "base found", held.base_found, instance, base)
+        self._while_loading(index, instance, "base found", lambda load, now_ms: load.base_found(base, now_ms))
 
     def owner_answered(self, index: int, instance: int, owner: Checkpoint, is_serving: bool) -> None:
         """Learn whether the owner of a partition still serves it."""
-        held = self.partitions[index]
-        self._handle(held, "owner answered", held.owner_answered, instance, owner, is_serving)
+        self._while_loading(
+            index, instance, "owner answered", lambda load, now_ms: load.owner_answered(owner, is_serving)
+        )
 
     # ---- the log tells (LogListener) -------------------------------------------------------------------------------
 
     def read_started(self, partition: int, instance: int, start_offset: int, end_offset: int) -> None:
         """See `LogListener.read_started`."""
-        held = self.partitions[partition]
-        self._handle(held, "read started", held.read_started, instance, start_offset, end_offset)
+        self._while_loading(
+            partition,
+            instance,
+            "read started",
+            lambda load, now_ms: load.read_started(start_offset, end_offset, now_ms),
+        )
 
     def records_read(self, partition: int, instance: int, records: list[LogRecord]) -> None:
         """See `LogListener.records_read`."""
@@ -323,8 +307,7 @@ class CoordinatorRuntime:
 
     def caught_up(self, partition: int, instance: int, next_offset: int) -> None:
         """See `LogListener.caught_up`."""
-        held = self.partitions[partition]
-        self._handle(held, "caught up", held.caught_up, instance, next_offset)
+        self._while_loading(partition, instance, "caught up", lambda load, now_ms: load.caught_up(next_offset, now_ms))
 
     def read_failed(self, partition: int, instance: int, error: ReadError) -> None:
         """See `LogListener.read_failed`."""
@@ -336,27 +319,22 @@ class CoordinatorRuntime:
         held = self.partitions[partition]
         self._handle(held, "append failed", held.append_failed, header, text)
 
-    def producer_replaced(self, text: str) -> None:
-        """See `LogListener.producer_replaced`."""
-        for partition in self.partitions.values():
-            partition.append_failed(None, text, self._clock_ms())
-        self._drain()
-
     def log_start_found(self, partition: int, instance: int, log_start_offset: int | None) -> None:
         """See `LogListener.log_start_found`."""
-        held = self.partitions[partition]
-        self._handle(held, "log start found", held.log_start_found, instance, log_start_offset)
+        self._while_loading(
+            partition, instance, "log start found", lambda load, now_ms: load.log_start_found(log_start_offset, now_ms)
+        )
 
     def latest_offsets(self, round_number: int, offsets: dict[int, int | None]) -> None:
         """See `LogListener.latest_offsets`."""
-        self._index_asked.difference_update(offsets)
+        self._read_indexes.end(offsets)
         for index, offset in offsets.items():
             if offset is None:
-                self._index_retry.add(index)
+                self._read_indexes.not_answered(index)
                 continue
             partition = self.partitions[index]
             try:
-                partition.read_index(round_number, offset)
+                partition.read_index_found(round_number, offset)
             except Exception as bug:
                 self._stumble(partition, "read index", bug)
         self._drain()
@@ -378,6 +356,11 @@ class CoordinatorRuntime:
             self._stumble(partition, event, bug)
         self._drain()
 
+    def _while_loading(self, index: int, instance: int, event: str, handle: Callable[[Load, int], Step | None]) -> None:
+        """Let the load of a partition handle an event of one of its readings."""
+        partition = self.partitions[index]
+        self._handle(partition, event, partition.while_loading, instance, handle)
+
     def _stumble(self, partition: Partition, event: str, bug: Exception) -> None:
         origin = {"partition": partition.index, "owner_epoch": partition.ownership.epoch, "during": event}
         self._host.note("error", "event failed", {**origin, "error": repr(bug), "exc_info": bug})
@@ -386,20 +369,15 @@ class CoordinatorRuntime:
 
     # ---- effects ---------------------------------------------------------------------------------------------------
 
-    def _request_read_index(self, index: int) -> int:
-        self._index_wanted.add(index)
-        return self._index_round + 1
-
-    def _ask_read_indexes(self, partitions: set[int]) -> None:
-        self._index_round += 1
-        self._index_wanted -= partitions
-        self._index_asked |= partitions
-        wanted = sorted(partitions)
+    def _request_read_indexes(self) -> None:
+        wanted = self._read_indexes.begin_round()
+        if not wanted:
+            return
         try:
-            self._log.ask_latest_offsets(self._index_round, wanted)
+            self._log.ask_latest_offsets(self._read_indexes.round, wanted)
         except Exception as bug:
             self._host.note("error", "read index not asked", {"error": repr(bug), "exc_info": bug})
-            self.latest_offsets(self._index_round, dict.fromkeys(wanted))
+            self.latest_offsets(self._read_indexes.round, dict.fromkeys(wanted))
 
     def _drain(self) -> None:
         """Carry out effects and replies until none is left; called again from inside, it leaves them to the caller."""
@@ -407,18 +385,17 @@ class CoordinatorRuntime:
             return
         self._is_draining = True
         try:
-            while self._replies or self._effects:
+            while self._outbox.replies or self._outbox.effects:
                 self._carry_out()
         finally:
             self._is_draining = False
-        if self._index_wanted and not self.is_closed:
-            free = self._index_wanted - self._index_asked
-            if free:
-                self._ask_read_indexes(free)
+        if self._read_indexes.wanted and not self.is_closed:
+            self._request_read_indexes()
 
     def _carry_out(self) -> None:
-        replies, effects = self._replies[:], self._effects[:]
-        del self._replies[: len(replies)], self._effects[: len(effects)]
+        outbox = self._outbox
+        replies, effects = outbox.replies, outbox.effects
+        outbox.replies, outbox.effects = [], []
         for operation, outcome in replies:
             try:
                 operation.complete(outcome)
@@ -462,8 +439,10 @@ class CoordinatorRuntime:
 
     def _continue_load(self, index: int, instance: int) -> None:
         ends_ms = self._clock_ms() + self._slice_ms
-        partition = self.partitions[index]
-        self._handle(partition, "load", partition.continue_load, instance, lambda: self._clock_ms() >= ends_ms)
+        image = self._image
+        self._while_loading(
+            index, instance, "load", lambda load, _: load.go_on(lambda: self._clock_ms() >= ends_ms, image)
+        )
 
     def _not_here(self, index: int) -> CoordinatorError:
         if self.is_closed:

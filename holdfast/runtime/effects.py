@@ -1,8 +1,9 @@
 """What a partition asks of the world besides appending, as values: a test can assert the whole list."""
 
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from holdfast.records.checkpoint import Checkpoint
+from holdfast.runtime.machine import Operation
 from holdfast.runtime.partition.states import State
 
 
@@ -101,3 +102,23 @@ PartitionEffect = (
     | DeleteRecords
 )
 Effect = PartitionEffect | Note
+
+
+@final
+class Outbox:
+    """What the partitions of a node want done, until the event at hand is handled.
+
+    It is shared, and filled while an event is handled, because what was decided before a bug raised is carried out all the same.
+    Nor does a write that only parks its answer, the common case, build a list of nothing to return.
+    """
+
+    def __init__(self) -> None:
+        self.effects: list[Effect] = []
+        #: Operations that are done, with their outcomes.
+        self.replies: list[tuple[Operation, object]] = []
+
+    def reply(self, operation: Operation, outcome: object) -> None:
+        """Complete an operation, unless it is done already."""
+        if not operation.is_done:
+            operation.is_done = True
+            self.replies.append((operation, outcome))

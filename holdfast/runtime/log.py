@@ -87,9 +87,6 @@ class LogListener(Protocol):
     def append_failed(self, partition: int, header: bytes | None, text: str) -> None:
         """Tell that a record that was handed over failed (None: not known which); it may still land."""
 
-    def producer_replaced(self, text: str) -> None:
-        """Tell that whatever was handed over and not met may or may not land, in every partition."""
-
     def log_start_found(self, partition: int, instance: int, log_start_offset: int | None) -> None:
         """Answer `ask_log_start`; None where the broker did not say."""
 

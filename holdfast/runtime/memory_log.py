@@ -341,8 +341,13 @@ class MemoryLog:
         return self.in_flight[partition].popleft()
 
     def replace_producer(self) -> None:
-        """Let the producer die; what it had in flight may still land."""
-        self._later(lambda listener: listener.producer_replaced("its producer was fenced"))
+        """Let the producer die; what it had in flight may still land, in any partition that is read."""
+
+        def tell(listener: LogListener) -> None:
+            for partition in list(self._readers):
+                listener.append_failed(partition, None, "its producer was fenced")
+
+        self._later(tell)
 
     def fail_reading(self, partition: int) -> None:
         """End reading with an error that passes."""

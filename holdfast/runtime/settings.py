@@ -35,14 +35,27 @@ class PartitionConfig:
     repeated_line_ms: int = 60_000  #: a line that any caller can cause is written at most so often
 
 
-class Ports(NamedTuple):
-    """What a partition calls while it handles an event."""
+class LogTrust:
+    """Whether the log as a whole is trusted; one for all partitions of a node."""
 
-    append: Callable[[int, bytes, bytes | None, bytes], None]  #: `Log.append`
-    request_read_index: Callable[[int], int]  #: returns the round that will bring it
+    def __init__(self) -> None:
+        #: Why no partition of this log may be taken, if so.
+        self.alarm: Alarm | None = None
+
+
+class Ports(NamedTuple):
+    """What a partition uses of the node while it handles an event."""
+
+    #: `Log.append`.
+    append: Callable[[int, bytes, bytes | None, bytes], None]
+    #: Returns the round of requests that will bring the read index.
+    request_read_index: Callable[[int], int]
     random_bytes: Callable[[int], bytes]
-    jitter: Callable[[], float]  #: from 0 to 1
-    log_alarm: Callable[[], Alarm | None]  #: why no partition of this log may be taken, if so
+    #: From 0 to 1.
+    jitter: Callable[[], float]
+    trust: LogTrust
     metrics: RuntimeMetrics
-    has_bases: bool  #: whether there is somebody who knows bases for loads
-    asks_owners: bool  #: whether there is somebody who can ask an owner if it still serves
+    #: Whether anything can find bases for loads.
+    has_bases: bool
+    #: Whether owners can be asked if they still serve.
+    asks_owners: bool

@@ -22,7 +22,7 @@ from tests.waiting import PATIENCE_S, block_until
 _RUNS_A_NODE = re.compile(r"\bholdfast (serve|dev)\b")
 _NEVER_ENDS = re.compile(r"\bholdfast (serve|dev)\b|--follow\b")
 #: What keeps a busy machine from deciding what a node or a job does.
-_PATIENCE: Final = {**PATIENT, "snapshots.worker.start.attempts.max": 100}
+_PATIENCE: Final = {**PATIENT, "compaction.worker.start.attempts.max": 100}
 #: What `holdfast dev` makes unless told otherwise.
 _TOPIC_OF_DEV: Final = "orders"
 #: A node for pages that begin where another page left one, but that stopped.

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.broker import classpath, java
+from holdfast.broker import find_java, kafka_classpath
 from tests.waiting import PATIENCE_S
 
 HERE = Path(__file__).parent
@@ -77,7 +77,7 @@ class PersisterDriver:
             raise RuntimeError("These tests compile Java; install a JDK: apt-get install openjdk-17-jdk-headless.")
         host, _, port = address.rpartition(":")
         self._command = [
-            *(java(), "-cp", classpath(), "-XX:TieredStopAtLevel=1"),
+            *(find_java(), "-cp", kafka_classpath(), "-XX:TieredStopAtLevel=1"),
             f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}",
             *(str(HERE / "PersisterDriver.java"), host, port),
             *([str(client_properties)] if client_properties else []),

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from holdfast.broker import classpath, java
+from holdfast.broker import find_java, kafka_classpath
 from holdfast.console.sources.kafka_reader import KafkaReader
 from tests.waiting import PATIENCE_MS, PATIENCE_S
 
@@ -44,7 +44,7 @@ def record_count(bootstrap_servers: str, topic: str) -> int:
 
 def _shown(bootstrap_servers: str, topic: str, count: int) -> list[dict[str, Any]]:
     command = [
-        *(java(), "-cp", classpath(), "-XX:TieredStopAtLevel=1"),
+        *(find_java(), "-cp", kafka_classpath(), "-XX:TieredStopAtLevel=1"),
         f"-Dlog4j2.configurationFile={Path(__file__).parent / 'log4j2.properties'}",
         *(CONSUMER, "--bootstrap-server", bootstrap_servers, "--topic", topic, "--from-beginning"),
         *("--formatter", FORMATTER, "--timeout-ms", str(PATIENCE_MS), "--max-messages", str(count)),

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.broker import FAST_START, classpath, java
+from holdfast.broker import FAST_START, find_java, kafka_classpath
 from tests.pure.daemon.server.serving import serve
 from tests.waiting import PATIENCE_S
 
@@ -15,9 +15,9 @@ pytestmark = pytest.mark.interop
 
 async def run(tool: str, *arguments: str) -> str:
     """Return what one of Kafka's tools says."""
-    path = await asyncio.to_thread(classpath)
+    path = await asyncio.to_thread(kafka_classpath)
     process = await asyncio.create_subprocess_exec(
-        java(),
+        find_java(),
         *FAST_START,
         "-cp",
         path,

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from holdfast.broker.properties import HOST, choose_ports
 from holdfast.client import ClientError, ClientSettings, connect
-from holdfast.kafka.messages import topic_id_bytes
+from holdfast.kafka.librdkafka_types import topic_id_bytes
 from tests.waiting import PATIENCE_MS, PATIENCE_S, poll_pause_s
 
 #: A client that no busy machine keeps from its answer.

@@ -15,7 +15,7 @@ from holdfast.client import Client, connect
 from holdfast.daemon.node import Exit, Node
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.settings.sources import load_settings
-from holdfast.kafka.messages import header_of
+from holdfast.records.header import find_header
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.partition.states import State
 from tests.real.nodes import PATIENT, PATIENT_CLIENT
@@ -127,7 +127,7 @@ def read_log(kafka: str, topic: str, partition: int) -> list[LogRecord]:
                 offset = message.offset()
                 assert offset is not None
                 key, value = message.key(), message.value()
-                records.append(LogRecord(offset, key, value, header_of(message)))
+                records.append(LogRecord(offset, key, value, find_header(message.headers())))
     finally:
         consumer.close()
     raise AssertionError(f"the end of {topic}/{partition} was not reached")

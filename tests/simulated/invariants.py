@@ -39,7 +39,6 @@ class Invariant(Enum):
     PARKING_IS_BOUNDED = "no more wait than the setting allows"
     AMBIGUITY_FAILS = "an append that failed after its hand-over fails its partition"
     LOADS_AGAIN = "a partition that failed or may take over loads again when its back-off is over"
-    TIMERS_FIRE = "a timer fires at the first tick when it is due, and only while its instance serves"
     SILENT_AFTER_CLOSE = "nothing is appended after close or by a partition that does not serve"
     PRUNED_IS_REPLACED = "a reader that starts now finds the state of the whole log"
     PRUNED_IS_JUDGED_ALIKE = "a reader that starts now finds the same records void"

@@ -11,9 +11,10 @@ from holdfast.records.header import decode_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState, replay
 from holdfast.runtime.errors import CoordinatorError, NotAvailable, OperationFailed, RecordTooLarge
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.ownership import Ownership, Verdict
-from holdfast.runtime.partition.serving import Partition
 from holdfast.runtime.partition.states import State
+from tests.shards import states_at, summarize
 from tests.simulated.expect import explains
 from tests.simulated.invariants import Invariant, violate
 from tests.simulated.machine import WatchedOperation, WatchedShard
@@ -38,14 +39,14 @@ def check_loaded(node: Node, shard: WatchedShard) -> None:
         return
     node.world.count("load")
     _check_identity(node, partition, truth)
-    where = f"{node.name}/{index}, which stands at {partition.position}"
-    end = min(partition.position, truth.next_offset)
+    where = f"{node.name}/{index}, which stands at {partition.reading.position}"
+    end = min(partition.reading.position, truth.next_offset)
     if end == 0 or truth.owner_at(end - 1) != partition.ownership.attempt_id:
         violate(Invariant.LOAD_ENDS_AT_ITS_CHECKPOINT, where)
     wanted = truth.contents(end)
     found = {key: shard.newest(key) for key in shard.newest_states()}
     if found == wanted:
-        if partition.base_offset >= 0:
+        if partition.reading.base_offset >= 0:
             _check_fast_load(node, partition, shard, truth, end)
         return
     for key in {*found, *wanted}:
@@ -60,17 +61,17 @@ def check_loaded(node: Node, shard: WatchedShard) -> None:
 def _check_identity(node: Node, partition: Partition, truth: Truth) -> None:
     """See that no checkpoint of another log stands before our own, unless an admin accepted it later."""
     log, found, accepted_at = truth.log, None, -1
-    for offset in range(log.log_start_offset, min(partition.position, truth.next_offset)):
+    for offset in range(log.log_start_offset, min(partition.reading.position, truth.next_offset)):
         record = log.records[offset]
         if record.key != CHECKPOINT_KEY or not truth.counts_at(offset):
             continue
         checkpoint = decode_checkpoint(record.value or b"")
         named = (checkpoint.cluster_id, checkpoint.topic_id, checkpoint.partition_count)
-        if checkpoint.reason is not None and named == tuple(partition.config.log):
+        if checkpoint.reason is not None and named == tuple(partition.tenancy.config.log):
             found, accepted_at = None, offset
-        elif named != tuple(partition.config.log):
+        elif named != tuple(partition.tenancy.config.log):
             found = offset
-    damaged_at = node.world.damage_before(partition.index, min(partition.position, truth.next_offset))
+    damaged_at = node.world.damage_before(partition.index, min(partition.reading.position, truth.next_offset))
     if damaged_at > accepted_at:
         text = f"{node.name}/{partition.index} serves, though nobody accepted what is at {damaged_at}"
         violate(Invariant.DAMAGE_IS_TOLD, text)
@@ -88,10 +89,10 @@ def _check_fast_load(node: Node, partition: Partition, shard: WatchedShard, trut
         if offset not in truth.log.holes and ownership.judge(record) is Verdict.DATA:
             whole.load_record(record.key or b"", record.value, offset)
     whole.finish_load(lambda: False)
-    wanted = (dict(whole.states_at(0)), whole.summarize(), ownership.position)
-    found = (dict(shard.states_at(0)), shard.summarize(), partition.ownership.position)
+    wanted = (states_at(whole, 0), summarize(whole), ownership.position)
+    found = (states_at(shard, 0), summarize(shard), partition.ownership.position)
     if found != wanted:
-        where = f"{node.name}/{partition.index} from {partition.base_offset}"
+        where = f"{node.name}/{partition.index} from {partition.reading.base_offset}"
         violate(Invariant.FAST_LOAD_IS_A_WHOLE_LOAD, f"{where}: {found} in place of {wanted}")
 
 
@@ -162,7 +163,7 @@ def _judge_read(node: Node, operation: WatchedOperation, shard: WatchedShard, tr
                 f"{operation}: {inner.request} gets {operation.outcome}; the states since {operation.floor}: {states}"
             )
             violate(Invariant.LINEARIZABLE, text)
-    if node.runtime.partitions[shard.index].position < operation.index_floor:
+    if node.runtime.partitions[shard.index].reading.position < operation.index_floor:
         violate(Invariant.READ_INDEX, f"{operation} is answered below {operation.index_floor}")
 
 
@@ -183,7 +184,7 @@ def check_partition(node: Node, partition: Partition) -> None:
 def _check_active(node: Node, partition: Partition, shard: WatchedShard) -> None:
     truth = shard.truth
     assert truth is not None
-    seen = (partition.committed_sequence, partition.ownership.sequence, shard.undoable(), partition.position)
+    seen = (partition.committed_sequence, partition.ownership.sequence, shard.undoable(), partition.reading.position)
     if not truth.is_judged or seen == shard.checked:
         return
     shard.checked = seen
@@ -192,16 +193,18 @@ def _check_active(node: Node, partition: Partition, shard: WatchedShard) -> None
         violate(Invariant.COMMITTED_IS_WRITTEN, where)
     if partition.committed_offset > truth.log.high_watermark:
         violate(Invariant.COMMITTED_IS_WRITTEN, f"{where}: offset {partition.committed_offset}")
-    if len(partition.parking) > partition.config.parked_writes_max + 1:  # a result of two records may pass it by one
+    if (
+        len(partition.parking) > partition.tenancy.config.parked_writes_max + 1
+    ):  # a result of two records may pass it by one
         violate(Invariant.PARKING_IS_BOUNDED, f"{where}: {len(partition.parking)}")
     unmet = shard.unmet
     while unmet and unmet[0] in truth.counted:
         unmet.popleft()
     for append in unmet:
-        if append in truth.void and append not in truth.counted and truth.void[append] < partition.position:
+        if append in truth.void and append not in truth.counted and truth.void[append] < partition.reading.position:
             violate(Invariant.GAP_ENDS_AN_EPOCH, f"{where}: its record at {truth.void[append]} is void")
     # As the command line reads it: at the last committed position.
-    states = node.runtime.read(partition.index, lambda machine, position: dict(machine.states_at(position)))
+    states = node.runtime.read(partition.index, lambda machine, position: states_at(machine, position))
     assert isinstance(states, dict)
     found = {key: state[:5] + state[7:10] for key, state in states.items()}
     if found != (wanted := truth.contents(partition.committed_offset)):

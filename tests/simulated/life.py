@@ -237,7 +237,7 @@ class Life:
         self._remove_deleted()
         for index in range(len(world.topic.partitions)):
             self._probe(index)
-        if world.is_compacting:
+        if world.is_pruning:
             self._cut_all()
         self._sleep(6_000)
         for node in world.nodes:

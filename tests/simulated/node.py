@@ -22,7 +22,8 @@ from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.log import LogRecord, ReadError
 from holdfast.runtime.machine import Operation, StateMachine
 from holdfast.runtime.memory_log import Append, MemoryLog
-from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.metrics import RuntimeMetrics
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import PartitionConfig
 from tests.simulated import judge
@@ -31,7 +32,7 @@ from tests.simulated.around.topics import Image, NodeTopics
 from tests.simulated.invariants import Invariant, violate
 from tests.simulated.machine import Fault, WatchedOperation, WatchedShard
 from tests.simulated.stand_ins import (
-    COMPACTION,
+    PRUNING,
     CountingOwnership,
     EagerPruner,
     NoMetrics,
@@ -55,7 +56,6 @@ LEGAL = {
 #: Among the log partitions of which something asks for an alarm.
 EVERY_PARTITION = -1
 
-BEAT_MS = 300
 APPEND_STALL_MS = 8_000
 
 
@@ -74,7 +74,6 @@ class Node:
         self.operations: deque[WatchedOperation] = deque()
         self.planted: str | None = None  #: the next call of this kind raises
         self.planted_after = 0
-        self.beats: dict[int, tuple[WatchedShard, int]] = {}
         self.states: dict[int, str] = {}
         self.instances: dict[int, int] = {}  #: by log partition, when its state was seen last
         self.stumbles: list[tuple[int, int]] = []  #: (log partition, instance) that raised since the last check
@@ -106,6 +105,7 @@ class Node:
             world.clock_ms,
             world.random_bytes,
             world.random.random,
+            RuntimeMetrics(Registry(world.clock_ms)),
             slice_ms=world.slice_ms,
             bases=self.follower and WatchedBases(self.follower, world.count),
         )
@@ -160,7 +160,7 @@ class Node:
         return partition is not None and partition.state is State.LOADING
 
     def _make_shard(self, index: int) -> StateMachine:
-        self.runtime.partitions[index].ownership = CountingOwnership(self.world.counts)
+        self.runtime.partitions[index].reading.ownership = CountingOwnership(self.world.counts)
         before = self.shards.get(index)
         if before is not None and before.phase != "unloaded":
             violate(Invariant.ONE_LIFE_PER_INSTANCE, f"a second instance beside one that is {before.phase}")
@@ -225,7 +225,7 @@ class Node:
         if self.follower is not None:
             self.follower.tick(now_ms)
         for index, partition in self.runtime.partitions.items():
-            if self.world.is_compacting:
+            if self.world.is_pruning:
                 self._prune(index, partition)
             # A log that is not trusted is read when it is again, and not before.
             is_waiting = partition.state in (State.FAILED, State.CLOSED) and self.runtime.log_alarm is None
@@ -233,8 +233,6 @@ class Node:
                 violate(Invariant.LOADS_AGAIN, f"{self.name}/{index} is {partition.state} after its back-off")
             if partition.state is State.FAILED and partition.retry_at_ms is None:
                 violate(Invariant.LOADS_AGAIN, f"{self.name}/{index} failed for ever: {partition.failure}")
-            if partition.state is State.ACTIVE and self.beats[index][1] <= now_ms:
-                violate(Invariant.TIMERS_FIRE, f"{self.name}/{index} missed the timer at {self.beats[index][1]} ms")
         operations = self.operations
         while operations and operations[0].outcomes:
             operations.popleft()
@@ -244,10 +242,10 @@ class Node:
     def _prune(self, index: int, partition: Partition) -> None:
         pruner = self.pruners.get(index)
         if pruner is None:
-            pruner = self.pruners[index] = EagerPruner(partition, self, COMPACTION, self.readers.readers)
+            pruner = self.pruners[index] = EagerPruner(partition, self, PRUNING, self.readers.readers)
         pruner.tick(self.world.clock_ms())
         if pruner.phase is not Phase.IDLE:
-            self.world.count(f"compaction {pruner.phase.value}")
+            self.world.count(f"pruning {pruner.phase.value}")
 
     def crash(self) -> None:
         """Lose the process and all that it held."""
@@ -317,10 +315,8 @@ class Node:
             violate(Invariant.ALARMS_HAVE_A_REASON, f"{self.name}/{index}: {partition.failure}")
         if partition.state is State.CLOSED and self.follower is not None:
             self.follower.forget(index)
-        if partition.state is State.ACTIVE:
-            if self.runtime.log_alarm is not None:
-                violate(Invariant.DISTRUSTED_IS_NOT_SERVED, f"{self.name}/{index} serves: {self.runtime.log_alarm}")
-            self._beat(partition, self.shards[index], self.world.clock_ms())
+        if partition.state is State.ACTIVE and self.runtime.log_alarm is not None:
+            violate(Invariant.DISTRUSTED_IS_NOT_SERVED, f"{self.name}/{index} serves: {self.runtime.log_alarm}")
         self.instances[index] = partition.instance
         if self.world.is_tracing:
             self.world.trace(f"  {self.name}/{index} is {after} (instance {partition.instance}, {partition.failure})")
@@ -329,12 +325,6 @@ class Node:
         """Count it; the leader of the group hands out higher generations than any that was seen."""
         self.world.count("superseded")
         self.world.meet_generation(winner.generation)
-
-    def _beat(self, partition: Partition, shard: WatchedShard, now_ms: int) -> None:
-        if shard.phase != "serving":
-            violate(Invariant.TIMERS_FIRE, f"a timer of {self.name}/{partition.index} fired when it was {shard.phase}")
-        self.beats[partition.index] = shard, now_ms + BEAT_MS
-        partition.timers.schedule("beat", now_ms + BEAT_MS, partial(self._beat, partition, shard))
 
     # ---- LogListener -----------------------------------------------------------------------------------------------
 
@@ -372,17 +362,10 @@ class Node:
         held = self.partition(partition)
         assert held is not None
         instance, is_serving = held.instance, held.state is State.ACTIVE
-        is_its_own = header is not None and decode_header(header)[0] == held.ownership.epoch
+        is_its_own = header is None or decode_header(header)[0] == held.ownership.epoch
         self.runtime.append_failed(partition, header, text)
         if is_serving and is_its_own and held.instance == instance and held.state is State.ACTIVE:
             violate(Invariant.AMBIGUITY_FAILS, f"{self.name}/{partition} goes on after an ambiguous append")
-
-    def producer_replaced(self, text: str) -> None:
-        """Tell the runtime and see that every instance stops."""
-        serving = [partition for partition in self.runtime.partitions.values() if partition.state is State.ACTIVE]
-        self.runtime.producer_replaced(text)
-        if any(partition.state is State.ACTIVE for partition in serving):
-            violate(Invariant.AMBIGUITY_FAILS, f"{self.name} goes on after its producer died")
 
     def log_start_found(self, partition: int, instance: int, log_start_offset: int | None) -> None:
         """See `LogListener.log_start_found`."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.daemon.pruning.pruner import Pruner
-from holdfast.daemon.settings.models import CompactionSettings
+from holdfast.daemon.settings.models import PruningSettings
 from holdfast.daemon.snapshots.follower import SnapshotFollower
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.memory_log import Append, MemoryLog
@@ -16,12 +16,12 @@ from holdfast.runtime.partition.ownership import Ownership, Verdict
 if TYPE_CHECKING:
     from tests.simulated.snapshots import Snapshots
 
-COMPACTION = CompactionSettings(
-    compaction_dead_share=0.05,
-    compaction_dead_bytes_min=0,
-    compaction_records_per_slice_max=2,
-    compaction_check_interval_ms=100,
-    compaction_timeout_ms=20_000,
+PRUNING = PruningSettings(
+    pruning_dead_share=0.05,
+    pruning_dead_bytes_min=0,
+    pruning_records_per_slice_max=2,
+    pruning_check_interval_ms=100,
+    pruning_timeout_ms=20_000,
 )
 
 

@@ -53,7 +53,7 @@ class World:
         self.parked_writes_max = choose((UNBOUNDED, UNBOUNDED, 4))
         self.queue_records_max = choose((UNBOUNDED, UNBOUNDED, 3))
         self.has_batches = random.random() < 0.6
-        self.is_compacting = random.random() < 0.5
+        self.is_pruning = random.random() < 0.5
         self.shard_config = ShardConfig(updates_per_snapshot=choose((0, 1, 2, 3, 6)), codec=choose(tuple(Codec)))
         self.topic = self._make_topic(choose((1, 1, 1, 2)))
         self.nodes: list[Node] = []  #: the newest process of each node

@@ -10,6 +10,7 @@ from holdfast.records.keys import SharePartitionKey, format_key, java_string_has
 from holdfast.records.redundant_offsets import RedundantOffsetTracker
 from holdfast.records.values import NOOP, Snapshot, Update
 from tests.vectors.fields import Fields, Mismatch, check
+from tests.vectors.parity import last_redundant_offset
 
 
 def run_partition(case: Fields) -> None:
@@ -131,7 +132,7 @@ def run_offsets(case: Fields) -> None:
     offsets = []
     for number, offset, is_tombstone in case.take_list("updates"):
         tracker.update(keys[number], offset, is_tombstone=is_tombstone)
-        offsets.append(tracker.last_redundant_offset())
+        offsets.append(last_redundant_offset(tracker, offset))
     check("last redundant offsets", offsets, case.take_list("lastRedundantOffset"))
 
 

@@ -1,1 +1,6 @@
-"""The history: Parquet files of every record that counted, how they lie, and up to where they tell."""
+"""The history: Parquet files of every record that counted.
+
+- `schema`: columns, kinds and directories;
+- `writer`: writes a batch;
+- `coverage`, `covered_files`: up to which offset the history tells everything, and where it has gaps.
+"""

@@ -5,7 +5,14 @@ from pathlib import Path
 
 import click
 
-from holdfast.broker import BrokerError, cache_dir, detached_bootstrap_servers, start_detached, stop_detached
+from holdfast.broker import (
+    BrokerError,
+    JarsUnavailable,
+    cache_dir,
+    detached_bootstrap_servers,
+    start_detached,
+    stop_detached,
+)
 from holdfast.console.options import F, json_option
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.broker_start import showing_start
@@ -73,7 +80,7 @@ def start(data_dir: Path | None, brokers: int, kafka_home: Path | None, start_ti
                 start_timeout_s=start_timeout_s,
                 on_step=on_step,
             )
-    except BrokerError as error:
+    except (BrokerError, JarsUnavailable) as error:
         raise Failure(str(error)) from None
     _tell(servers, as_json)
 

@@ -16,7 +16,7 @@ from holdfast.console.show.output import say
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="One setting; wins over all others.")
 @click.option("--once", is_flag=True, help="Fold the log to its end as it is now, and end; for cron.")
 @click.option(
-    "--master", metavar="URL", help="Where Spark computes, as in spark://host:7077; wins over snapshots.master."
+    "--master", metavar="URL", help="Where Spark computes, as in spark://host:7077; wins over compaction.master."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report of each batch as a line of JSON.")
 @click.option(
@@ -38,14 +38,14 @@ def compact(
 ) -> None:
     """Run the Spark job that folds the log into the snapshot topic and the history.
 
-    The settings are those of the node; `snapshots.checkpoint.dir` is needed.
+    The settings are those of the node; `compaction.checkpoint.dir` is needed.
     SIGTERM and Ctrl-C let the running batch finish; a second one ends it at once, which loses nothing.
     docs/spark.md says what it needs and how to run it on a cluster.
 
-    Example: holdfast compact --once --set kafka.bootstrap.servers=127.0.0.1:9092 --set snapshots.checkpoint.dir=/tmp/c
+    Example: holdfast compact --once --set kafka.bootstrap.servers=127.0.0.1:9092 --set compaction.checkpoint.dir=/tmp/c
     """
     # The job's modules take a second to import, which no other command should wait for.
-    from holdfast.console import job_process
+    from holdfast.console import job_output, job_process
 
     if py_files is not None:
         try:
@@ -56,14 +56,12 @@ def compact(
         return
     if supervised:
         settings = job_process.settings_of_the_node(sys.stdin.buffer)
-        output = job_process.json_lines
+        output = job_output.json_lines
     else:
         flags = dict(split_assignment(text, "--set") for text in assignments) | (
-            {} if master is None else {"snapshots.master": master}
+            {} if master is None else {"compaction.master": master}
         )
         settings = job_process.settings_of(config, flags)
-        output = (
-            job_process.json_lines if as_json else job_process.terminal if sys.stdout.isatty() else job_process.lines
-        )
+        output = job_output.json_lines if as_json else job_output.terminal if sys.stdout.isatty() else job_output.lines
     job_process.compact_until_stopped(settings, once=once, output=output)
     sys.exit(Exit.DONE)

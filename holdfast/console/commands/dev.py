@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from holdfast.broker import FAST_START, BrokerError, EmbeddedKafka, java
+from holdfast.broker import FAST_START, BrokerError, EmbeddedKafka, JarsUnavailable, find_java
 from holdfast.broker.properties import HOST, is_free
 from holdfast.client.client import parse_address
 from holdfast.console.commands.broker import kafka_home_option, start_timeout_option
@@ -22,6 +22,7 @@ from holdfast.console.options import ADDRESS_DEFAULT, json_option
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import print_json, say
 from holdfast.jars.cache import kafka_home as cached_kafka
+from holdfast.jars.errors import LockHeld
 from holdfast.jars.locks import file_lock
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.metadata import is_topic_name
@@ -89,7 +90,7 @@ def dev(
                 _wait_for_an_end(kafka, node)
             except KeyboardInterrupt:
                 say("Ending.")
-    except BrokerError as error:
+    except (BrokerError, JarsUnavailable) as error:
         raise Failure(str(error)) from None
 
 
@@ -120,12 +121,12 @@ def _start(
     start_timeout_s: float,
 ) -> tuple[EmbeddedKafka, NodeProcess]:
     """Start both, and leave it to `running` to end them."""
-    java()
+    find_java()
     cached_kafka(kafka_home)  # what is fetched now is not waited for below
     directory = running.enter_context(_directory(data_dir))
     try:
         running.enter_context(file_lock(directory / "dev.lock", timeout_s=0))
-    except BrokerError:
+    except LockHeld:
         raise Failure(
             f"Another `holdfast dev` runs in {directory}; end it, or name another directory by --data-dir."
         ) from None

@@ -98,16 +98,16 @@ def _asking_the_past(command: Callable[..., None]) -> Callable[..., None]:
     @click.argument("partition", type=PARTITION, required=False)
     @click.option(
         "--history-dir",
-        envvar="HOLDFAST_SNAPSHOTS_HISTORY_DIR",
+        envvar="HOLDFAST_COMPACTION_HISTORY_DIR",
         show_envvar=True,
         required=True,
         metavar="PATH_OR_URI",
-        help="Where the job writes the history: its `snapshots.history.dir`, a path or a URI (file, s3a, s3n, s3, abfs, abfss, "
+        help="Where the job writes the history: its `compaction.history.dir`, a path or a URI (file, s3a, s3n, s3, abfs, abfss, "
         "gs, hdfs).",
     )
     @click.option(
         "--job-group",
-        envvar="HOLDFAST_SNAPSHOTS_GROUP",
+        envvar="HOLDFAST_COMPACTION_GROUP",
         show_envvar=True,
         default="holdfast-compaction",
         show_default=True,

@@ -41,13 +41,13 @@ def serve_until_stopped(config: Path | None, flags: Mapping[str, object]) -> Nod
         raise Failure(str(error), Exit.WRONG_USAGE) from None
     configure_logging(loaded.settings.logging, may_be_coloured=not os.environ.get("NO_COLOR"))
     for warning in loaded.warnings:
-        _log.warning("a setting needs a look", what=warning)
+        _log.warning("setting_doubted", what=warning)
     gc.set_threshold(*_COLLECTOR_THRESHOLDS)
     return uvloop.run(_serve(loaded.settings, lambda: load_settings(config, os.environ, flags).settings))
 
 
 def reload(current: Settings, load: Callable[[], Settings]) -> Settings:
-    """Read the settings again, put those to work that can be changed while a node runs, and say in one line what became of them.
+    """Read the settings again, apply those that can be changed while a node runs, and log in one line which they are.
 
     Returns:
         The settings that hold now: the current ones, but for `log_level`.
@@ -55,14 +55,14 @@ def reload(current: Settings, load: Callable[[], Settings]) -> Settings:
     try:
         found = load()
     except ConfigError as error:
-        _log.error("the settings are not reloaded, and nothing was changed", why=str(error))
+        _log.error("settings_reload_failed", why=str(error))
         return current
     before, after = to_flags(current), to_flags(found)
     changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     set_level(found.logging.log_level)
     # A warning, so that it is written whatever the level is.
     _log.warning(
-        "the settings are reloaded",
+        "settings_reloaded",
         reloaded=[f"{name}={after[name]}" for name in changed if name in _RELOADED],
         need_a_restart=[name for name in changed if name not in _RELOADED],
     )

@@ -5,7 +5,6 @@ from typing import Final, NamedTuple
 
 import click
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.cimpl import NewTopic
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from holdfast.console.options import dry_run_option, json_option, kafka_options, kafka_properties
@@ -15,6 +14,7 @@ from holdfast.console.sources.kafka_reader import READ_TIMEOUT_S
 from holdfast.daemon.topics.state_topic import StateTopic, TopicMissing, describe_topic
 from holdfast.kafka.connection import ConnectionFailed
 from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.kafka.librdkafka_types import NewTopic
 from holdfast.records.keys import format_topic_id
 
 #: What lets the cluster decide.

@@ -56,7 +56,7 @@ def view_of(progress: Progress, elapsed_s: float = 0.0) -> RenderableType:
         )
     parts += [
         Text(
-            f"Log partition {partition.log_partition} stands still at offset {partition.stopped_offset}: {partition.stopped_reason}.",
+            f"Log partition {partition.log_partition} is stopped at offset {partition.stopped_offset}: {partition.stopped_reason}.",
             "red",
         )
         for partition in progress.stopped

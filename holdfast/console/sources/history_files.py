@@ -293,7 +293,7 @@ def _file_system(uri: str) -> tuple[Any, str]:
 
 def _no_history(uri: str, why: str) -> Failure:
     return Failure(
-        f"There is no history at --history-dir {uri}, for {why}; it must be the job's `snapshots.history.dir` itself.",
+        f"There is no history at --history-dir {uri}, for {why}; it must be the job's `compaction.history.dir` itself.",
         Exit.NOT_FOUND,
     )
 

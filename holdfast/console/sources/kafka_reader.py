@@ -17,11 +17,11 @@ from confluent_kafka import (
 )
 
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.daemon.settings.sources import ConfigError
 from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.errors import PropertyRefused
 from holdfast.kafka.group_offsets import BlockingGroupOffsets, GroupRefused
 from holdfast.kafka.librdkafka import DAMAGE, KafkaClients
-from holdfast.kafka.messages import topic_id_bytes
+from holdfast.kafka.librdkafka_types import topic_id_bytes
 from holdfast.kafka.security import connection_options
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import parse_topic_id
@@ -152,7 +152,7 @@ class KafkaReader:
         try:
             offsets = BlockingGroupOffsets(connection_options(self._properties), int(READ_TIMEOUT_S * 1_000))
             return offsets.fetch_offsets(group, topic, self.partitions(topic))
-        except ConfigError as error:
+        except PropertyRefused as error:
             raise Failure(str(error), Exit.WRONG_USAGE) from None
         except GroupRefused as refusal:
             raise Failure(str(refusal)) from None

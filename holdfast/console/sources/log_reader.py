@@ -14,12 +14,11 @@ from confluent_kafka import OFFSET_BEGINNING, Message
 
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.sources.kafka_reader import KafkaReader
-from holdfast.kafka.messages import header_of
 from holdfast.records.checkpoint import Checkpoint, decode_checkpoint, is_checkpoint_key
 from holdfast.records.codecs.codec import Kind, decode_record, peek_kind
 from holdfast.records.errors import RecordError
 from holdfast.records.fencing import START, Position, step
-from holdfast.records.header import decode_header
+from holdfast.records.header import decode_header, find_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.log_start import Beginning
 from holdfast.records.single_object import MARKER
@@ -63,7 +62,7 @@ class Reading:
 
     def meet(self, message: Message, is_wanted: bool) -> LogEntry | None:
         """Take the next record; returns it where it is wanted."""
-        key_bytes, value_bytes, header = message.key(), message.value(), header_of(message)
+        key_bytes, value_bytes, header = message.key(), message.value(), find_header(message.headers())
         assert not isinstance(key_bytes, str)
         assert not isinstance(value_bytes, str)
         if self.is_foreign is None:
@@ -175,7 +174,12 @@ def find_beginning(messages: Iterable[Message]) -> int:
     """Return the offset from which a log partition is whole, given its records from its start; 0: there is no telling."""
     position, beginning = START, None
     for message in messages:
-        key, value, header, offset = message.key(), message.value(), header_of(message), _known(message.offset())
+        key, value, header, offset = (
+            message.key(),
+            message.value(),
+            find_header(message.headers()),
+            _known(message.offset()),
+        )
         assert not isinstance(key, str)
         assert not isinstance(value, str)
         if beginning is None:

@@ -15,7 +15,8 @@ from holdfast.console.show.group_lag import Place, Row, TopicEnd, Wanted
 from holdfast.console.show.output import counted
 from holdfast.console.sources.log_reader import LogEntry, LogReader
 from holdfast.daemon.settings.models import MetadataSettings
-from holdfast.daemon.settings.sources import ConfigError
+from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.errors import PropertyRefused
 from holdfast.kafka.security import connection_options
 from holdfast.kafka.topic_ends import TopicEndSource
 from holdfast.records.checkpoint import Checkpoint
@@ -68,9 +69,9 @@ class LogSource:
             wanted.setdefault(parse_topic_id(topic_id), []).append(partition)
         try:
             options = connection_options(self._properties)
-        except ConfigError as error:
+        except PropertyRefused as error:
             raise Failure(str(error), Exit.WRONG_USAGE) from None
-        found = asyncio.run(TopicEndSource(options, MetadataSettings()).look_up(wanted))
+        found = asyncio.run(_make_source(options).look_up(wanted))
         return {
             (format_topic_id(topic_id), partition): TopicEnd(
                 topic.name, None if end.problem else end.end_offset, end.problem
@@ -170,3 +171,14 @@ class Fold:
             states.pop(key, None)
         else:
             states[key] = after
+
+
+def _make_source(options: ConnectionOptions) -> TopicEndSource:
+    """Return what asks for ends of topics, within a node's usual bounds."""
+    bounds = MetadataSettings()
+    return TopicEndSource(
+        options,
+        timeout_ms=bounds.metadata_timeout_ms,
+        topics_per_request_max=bounds.metadata_topics_per_request_max,
+        waiting_max=bounds.topic_ends_waiting_max,
+    )

@@ -5,10 +5,10 @@ from itertools import chain
 from typing import NamedTuple
 
 from holdfast.console.sources.kafka_reader import Bounds, KafkaReader
-from holdfast.kafka.messages import header_of
 from holdfast.records.checkpoint import decode_checkpoint
 from holdfast.records.codecs import avro
 from holdfast.records.errors import RecordError
+from holdfast.records.header import find_header
 from holdfast.records.keys import SharePartitionKey, format_key
 from holdfast.records.snapshot_store import folding
 from holdfast.records.snapshot_store.entries import EntryKey, Manifest, decode_entry, decode_key
@@ -103,7 +103,7 @@ class SnapshotReader:
             key, value = message.key(), message.value()
             assert not isinstance(key, str)
             assert not isinstance(value, str)
-            yield RawRecord(offset, key, value, header_of(message))
+            yield RawRecord(offset, key, value, find_header(message.headers()))
 
     def verify(self, held: PartitionSnapshots, covered_offset: int) -> Verdict:
         """Recompute everything at the offset of a manifest from the log, and compare."""

@@ -23,7 +23,7 @@ from holdfast.kafka.topic_ends import TooManyQuestions, TopicEndSource
 from holdfast.metrics.registry import Registry
 from holdfast.records.keys import format_topic_id
 from holdfast.runtime.build import BUILD
-from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 
 _log = structlog.get_logger(__name__)

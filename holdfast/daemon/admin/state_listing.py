@@ -16,7 +16,7 @@ from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.errors import ErrorCode
 from holdfast.records.deliveries import describe_state
 from holdfast.records.keys import SharePartitionKey, format_topic_id
-from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 
 #: Of each step, so that one takes a millisecond or two; a state is counted by its state batches.

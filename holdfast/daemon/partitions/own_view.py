@@ -10,7 +10,7 @@ from functools import lru_cache
 from holdfast.daemon.server.cluster_view import Node, StateTopicView
 from holdfast.kafka.addresses import format_address, parse_address
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 
 #: Node ids of the wire are int32.

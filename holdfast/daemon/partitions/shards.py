@@ -32,7 +32,7 @@ from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.kafka_log.shell import CoordinatorShell
 from holdfast.runtime.machine import Operation
 from holdfast.runtime.metrics import RuntimeMetrics
-from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity, PartitionConfig
 
@@ -337,9 +337,9 @@ class Shards:
             "log_start": partition.log_start,
             "keys": None if shard is None else shard.share_partition_count(),
             "parked": len(partition.parking),
-            "load_ms": partition.load_ended_ms - partition.load_began_ms if shard is not None else None,
-            "records_loaded": partition.records_loaded,
-            "void_records": partition.void_records,
+            "load_ms": partition.reading.load_ended_ms - partition.reading.load_began_ms if shard is not None else None,
+            "records_loaded": partition.reading.records_loaded,
+            "void_records": partition.reading.void_records,
             "log_bytes": total,
             "dead_bytes": dead,
             "oldest_key": None if oldest is None else format_key(oldest[0]),
@@ -378,16 +378,16 @@ class Shards:
         metrics.partitions_failed.value = states.count(State.FAILED)
         if state is State.ACTIVE:
             numbers = {
-                "records": partition.records_met,
-                "longest_load_ms": partition.load_ended_ms - partition.load_began_ms,
+                "records": partition.reading.records_met,
+                "longest_load_ms": partition.reading.load_ended_ms - partition.reading.load_began_ms,
             }
             self._sums.add("info", "log partitions loaded", index, numbers)
-            metrics.partition_load_time.record(partition.load_ended_ms - partition.load_began_ms)
+            metrics.partition_load_time.record(partition.reading.load_ended_ms - partition.reading.load_began_ms)
             self._serve(partition)
         else:
             self._metrics.forget_partition(index)
             if state is State.FAILED:
-                metrics.loads_failed.value += not partition.load_ended_ms
+                metrics.loads_failed.value += not partition.reading.load_ended_ms
         if self._snapshots is not None:
             self._snapshots.partition_changed(partition)
         if state is not State.LOADING:
@@ -404,7 +404,7 @@ class Shards:
         assert isinstance(machine, ShareShard)
         pruner = self.pruners.get(index)
         if pruner is None:
-            pruner = Pruner(partition, self.runtime, self._settings.compaction, self.readers)
+            pruner = Pruner(partition, self.runtime, self._settings.pruning, self.readers)
             self.pruners[index] = pruner
         self._metrics.watch_partition(
             topic, index, lambda: partition.log_start, machine.share_partition_count, pruner.bytes_dead
@@ -440,7 +440,7 @@ class Shards:
         self._time_the_loop()
         self._sums.tick()
         self._state_watch.tick()
-        self._metrics.compaction_snapshots.value = sum(pruner.snapshots_written for pruner in self.pruners.values())
+        self._metrics.pruning_snapshots.value = sum(pruner.snapshots_written for pruner in self.pruners.values())
         self._runtime_metrics.parked_writes.value = sum(len(held.parking) for held in self.runtime.partitions.values())
 
     def _time_the_loop(self) -> None:

@@ -7,7 +7,7 @@ the live bytes, and begins only when (dead share / (1 - dead share)) times as ma
 What a round has cost that was given up is not paid twice: the next one counts from where that one began.
 A load knows nothing of the rounds before it and counts from the log's start.
 
-Source: docs/architecture.md, "Compaction and pruning"; `covered` and `prune_points` in tests/model.
+Source: docs/architecture.md, "Pruning is the only policy"; `covered` and `prune_points` in tests/model.
 """
 
 from collections.abc import Callable, Container
@@ -15,15 +15,15 @@ from enum import Enum
 from typing import Protocol
 
 from holdfast.daemon.pruning.log_readers import LogReaders, Progress
-from holdfast.daemon.settings.models import CompactionSettings
+from holdfast.daemon.settings.models import PruningSettings
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.records.keys import SharePartitionKey, format_key
 from holdfast.runtime.errors import CoordinatorError, RecordTooLarge
 from holdfast.runtime.machine import Decision, Operation
-from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 
-#: Compaction writes one slice at most this often; the bytes of a slice follow from the rate.
+#: A round writes one slice at most this often; the bytes of a slice follow from the rate.
 SLICE_INTERVAL_MS = 100
 
 
@@ -49,32 +49,30 @@ class Runtime(Protocol):
         """Cut the log below one of our checkpoints."""
 
 
-class CompactionSlice:
+class PruningSlice:
     """One slice of snapshots, as an operation of the runtime."""
 
-    name = "compact-log-partition"
+    name = "prune-log-partition"
 
     def __init__(
         self,
         below_offset: int,
-        settings: CompactionSettings,
+        settings: PruningSettings,
         done: Callable[[object, int], None],
         left_out: Container[SharePartitionKey] = frozenset(),
     ) -> None:
         self.deadline_ms = 0
         self.is_done = False
         self._below_offset = below_offset
-        self._records_max = settings.compaction_records_per_slice_max
-        self._bytes_max = max(1, settings.compaction_bytes_per_second_max * SLICE_INTERVAL_MS // 1_000)
+        self._records_max = settings.pruning_records_per_slice_max
+        self._bytes_max = max(1, settings.pruning_bytes_per_second_max * SLICE_INTERVAL_MS // 1_000)
         self._left_out = left_out
         self._done = done
         self._count = 0
 
     def decide(self, machine: ShareShard, now_ms: int) -> Decision:
         """Decide the next snapshots; none when every key has one above the offset or on its way."""
-        decision = machine.decide_compaction_slice(
-            self._below_offset, self._records_max, self._bytes_max, self._left_out
-        )
+        decision = machine.decide_pruning_slice(self._below_offset, self._records_max, self._bytes_max, self._left_out)
         self._count = len(decision.records)
         return decision
 
@@ -90,7 +88,7 @@ class Pruner:
         self,
         partition: Partition,
         runtime: Runtime,
-        settings: CompactionSettings,
+        settings: PruningSettings,
         readers: LogReaders,
     ) -> None:
         self.phase = Phase.IDLE
@@ -127,11 +125,11 @@ class Pruner:
             self.phase is Phase.CUTTING
         ):  # never given up: it costs nothing more, and a new round would write all again
             self._cut(now_ms)
-        elif now_ms - self._progress_ms >= self._settings.compaction_timeout_ms:
+        elif now_ms - self._progress_ms >= self._settings.pruning_timeout_ms:
             self._give_up(now_ms)
         elif self.phase is Phase.REFRESHING:
-            if partition.checkpoint_offset > self._cut_offset:
-                self._cut_offset = partition.checkpoint_offset
+            if partition.reading.checkpoint_offset > self._cut_offset:
+                self._cut_offset = partition.reading.checkpoint_offset
                 self._enter(Phase.WRITING, now_ms)
         else:
             self._write_slice(now_ms)
@@ -140,7 +138,7 @@ class Pruner:
         """Return (dead bytes, all bytes) of the log as far as they count; dead is what one snapshot of every key would replace."""
         partition = self._partition
         machine = partition.machine
-        total = partition.bytes_met - partition.bytes_cut
+        total = partition.reading.bytes_met - partition.reading.bytes_cut
         live = machine.live_bytes if isinstance(machine, ShareShard) else 0
         return max(0, total - live), total
 
@@ -153,8 +151,8 @@ class Pruner:
         if self.phase is Phase.IDLE:
             dead, total = self.bytes_dead()
             return (
-                f"{dead} of {total} bytes are dead; a round begins at {settings.compaction_dead_share:.0%} "
-                f"and {settings.compaction_dead_bytes_min} bytes"
+                f"{dead} of {total} bytes are dead; a round begins at {settings.pruning_dead_share:.0%} "
+                f"and {settings.pruning_dead_bytes_min} bytes"
             )
         reader = self._readers.holding(partition.index, self._cut_offset)
         if self.phase is Phase.CUTTING and reader is not None:
@@ -172,18 +170,18 @@ class Pruner:
     # ---- the steps -------------------------------------------------------------------------------------------------
 
     def _consider(self, now_ms: int) -> None:
-        self._next_ms = now_ms + self._settings.compaction_check_interval_ms
-        self._cut_offset = self._partition.checkpoint_offset
+        self._next_ms = now_ms + self._settings.pruning_check_interval_ms
+        self._cut_offset = self._partition.reading.checkpoint_offset
         if self._is_due() and self._runtime.refresh(self._partition.index):
             self._next_ms = now_ms
             self._enter(Phase.REFRESHING, now_ms)
 
     def _is_due(self) -> bool:
         dead, total = self.bytes_dead()
-        paid = max(0, self._bytes_given_up - self._partition.bytes_cut)
+        paid = max(0, self._bytes_given_up - self._partition.reading.bytes_cut)
         dead, total = dead - paid, total - paid
         settings = self._settings
-        return dead >= max(1, settings.compaction_dead_bytes_min, total * settings.compaction_dead_share)
+        return dead >= max(1, settings.pruning_dead_bytes_min, total * settings.pruning_dead_share)
 
     def _write_slice(self, now_ms: int) -> None:
         self._next_ms = now_ms + SLICE_INTERVAL_MS
@@ -196,7 +194,7 @@ class Pruner:
                 return
             if isinstance(outcome, CoordinatorError):
                 self._slice_failure = str(outcome)
-                self._next_ms = now_ms + self._settings.compaction_check_interval_ms
+                self._next_ms = now_ms + self._settings.pruning_check_interval_ms
                 return
             self._slice_failure = ""
             self.snapshots_written += count
@@ -207,25 +205,23 @@ class Pruner:
                 # Nothing else is left to be written, so waiting costs nothing, and a new round would write all of it again.
                 self._waits_for, self._left_out = self._left_out, {}
                 self._progress_ms = now_ms
-                self._next_ms = now_ms + self._settings.compaction_check_interval_ms
+                self._next_ms = now_ms + self._settings.pruning_check_interval_ms
             # Nothing is left to be written, and all of it has been met: this answer waited for every record before it.
-            elif isinstance(machine, ShareShard) and machine.is_compacted_to(self._cut_offset):
+            elif isinstance(machine, ShareShard) and machine.has_snapshots_from(self._cut_offset):
                 self._enter(Phase.CUTTING, now_ms)
                 self._name_cut()
 
-        self._runtime.write(
-            self._partition.index, CompactionSlice(self._cut_offset, self._settings, done, self._left_out)
-        )
+        self._runtime.write(self._partition.index, PruningSlice(self._cut_offset, self._settings, done, self._left_out))
 
     def _cut(self, now_ms: int) -> None:
         partition = self._partition
         if partition.log_start >= self._cut_offset:
             self._end_round(now_ms)
-        elif partition.cut_offset < self._cut_offset:
+        elif partition.reading.cut_offset < self._cut_offset:
             self._name_cut()
         elif self._readers.holding(partition.index, self._cut_offset) is None:
             # A cut that fails is told as a line only; it is asked for again until the log start has moved.
-            self._next_ms = now_ms + self._settings.compaction_check_interval_ms
+            self._next_ms = now_ms + self._settings.pruning_check_interval_ms
             self._runtime.delete_records(partition.index, self._cut_offset)
 
     def _name_cut(self) -> None:
@@ -235,12 +231,12 @@ class Pruner:
 
     def _give_up(self, now_ms: int) -> None:
         if self.phase is Phase.WRITING:
-            self._bytes_given_up = self._partition.checkpoint_bytes
+            self._bytes_given_up = self._partition.reading.checkpoint_bytes
         self._end_round(now_ms)
 
     def _end_round(self, now_ms: int) -> None:
         self._enter(Phase.IDLE, now_ms)
-        self._next_ms = now_ms + self._settings.compaction_check_interval_ms
+        self._next_ms = now_ms + self._settings.pruning_check_interval_ms
 
     def _enter(self, phase: Phase, now_ms: int) -> None:
         self.phase = phase

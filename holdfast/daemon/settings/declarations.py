@@ -57,7 +57,7 @@ Address = Annotated[str, AfterValidator(_check_address)]
 class Component(BaseModel):
     """The settings of one component."""
 
-    #: Where it is set, the name of each setting is this and its attribute, with dots: `snapshots.checkpoint.dir`.
+    #: Where it is set, the name of each setting is this and its attribute, with dots: `compaction.checkpoint.dir`.
     name_prefix: ClassVar[str] = ""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)

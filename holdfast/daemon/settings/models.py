@@ -24,7 +24,7 @@ from holdfast.daemon.settings.declarations import (
 )
 from holdfast.daemon.settings.listener_models import LimitSettings, ListenerSettings
 from holdfast.daemon.settings.log_models import LogSettings
-from holdfast.daemon.settings.snapshot_models import SnapshotSettings, SparkSettings
+from holdfast.daemon.settings.snapshot_models import CompactionSettings, SnapshotSettings, SparkSettings
 
 #: Two answers of a broker that holds fetches lie two waits apart, and that must fit twice into what counts as silence.
 _SNAPSHOT_FETCHES_PER_SILENCE = 4
@@ -102,7 +102,7 @@ class LoadSettings(Component):
     slice_ms: int = time_ms(
         5,
         "How long folding what a load has read, or the snapshot topic, may hold the event loop before others get their turn. "
-        "Reading is bounded by read_batch_records_max, compaction by compaction_records_per_slice_max, clean-ups by "
+        "Reading is bounded by read_batch_records_max, pruning by pruning_records_per_slice_max, clean-ups by "
         "deleted_topic_keys_per_slice_max.",
     )
     tick_ms: int = time_ms(50, "How often deadlines and pauses are looked at.")
@@ -143,27 +143,27 @@ class LoadSettings(Component):
         return self
 
 
-class CompactionSettings(Component):
+class PruningSettings(Component):
     """When a shard writes snapshots of its live keys and prunes its log."""
 
-    compaction_dead_share: float = setting(
+    pruning_dead_share: float = setting(
         0.5,
-        "Share of a log partition's bytes that may be dead before it is compacted. Snapshot bytes stay below "
+        "Share of a log partition's bytes that may be dead before it is pruned. Snapshot bytes stay below "
         "1/share − 1 times the update bytes.",
         ge=0.05,
         le=0.95,
     )
-    compaction_dead_bytes_min: int = setting(
+    pruning_dead_bytes_min: int = setting(
         64 * MIB, "Dead bytes below which a log partition is left alone.", ge=0, le=2**62
     )
-    compaction_bytes_per_second_max: int = setting(
-        8 * MIB, "Snapshot bytes per second that compaction writes for one log partition.", ge=1024, le=1024 * MIB
+    pruning_bytes_per_second_max: int = setting(
+        8 * MIB, "Snapshot bytes per second that pruning writes for one log partition.", ge=1024, le=1024 * MIB
     )
-    compaction_records_per_slice_max: int = count(200, "Snapshots that compaction writes in one go.", most=10_000)
-    compaction_check_interval_ms: int = time_ms(5_000, "How often a shard looks whether to compact.")
-    compaction_timeout_ms: int = time_ms(
+    pruning_records_per_slice_max: int = count(200, "Snapshots that pruning writes in one go.", most=10_000)
+    pruning_check_interval_ms: int = time_ms(5_000, "How often a shard looks whether to prune.")
+    pruning_timeout_ms: int = time_ms(
         60 * MINUTE_MS,
-        "A compaction that has written nothing for so long is given up; the next one waits until as much has changed again.",
+        "A round of pruning that has written nothing for so long is given up; the next one waits until as much has changed again.",
         minimum=1_000,
     )
     log_readers: Names = setting(
@@ -313,8 +313,9 @@ class Settings(Component):
     log: LogSettings = LogSettings()
     share: ShareSettings = ShareSettings()
     load: LoadSettings = LoadSettings()
-    compaction: CompactionSettings = CompactionSettings()
+    pruning: PruningSettings = PruningSettings()
     snapshots: SnapshotSettings = SnapshotSettings()
+    compaction: CompactionSettings = CompactionSettings()
     spark: SparkSettings = SparkSettings()
     deleted_topics: DeletedTopicSettings = DeletedTopicSettings()
     metadata: MetadataSettings = MetadataSettings()
@@ -329,6 +330,8 @@ class Settings(Component):
             )
         if self.snapshots.topic == self.log.state_topic:
             raise ValueError("snapshots.topic is the state topic; the job needs a topic of its own to write to")
+        if self.compaction.run and not self.snapshots.topic:
+            raise ValueError("compaction.run is true and snapshots.topic is empty; the job needs a topic to write to")
         silence_max_ms, wait_ms = self.log.leader_silence_max_ms, self.snapshots.fetch_wait_ms
         if self.snapshots.topic and silence_max_ms < _SNAPSHOT_FETCHES_PER_SILENCE * wait_ms:
             raise ValueError(

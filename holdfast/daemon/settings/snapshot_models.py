@@ -1,4 +1,4 @@
-"""The settings of the snapshot topic and of the Spark job that writes it."""
+"""The settings of the snapshot store, and of compaction, the Spark job that writes it."""
 
 from typing import Final, Self
 
@@ -8,16 +8,16 @@ from holdfast.daemon.settings.declarations import MIB, MINUTE_MS, Component, Pro
 
 #: Properties of Spark that the job fixes, and what to say instead.
 OWNED_SPARK_PROPERTIES: Final = {
-    "spark.master": "use snapshots.master",
-    "spark.sql.shuffle.partitions": "use snapshots.state.partitions",
+    "spark.master": "use compaction.master",
+    "spark.sql.shuffle.partitions": "use compaction.state.partitions",
     "spark.sql.session.timeZone": "the days of the history are those of UTC",
-    "spark.sql.streaming.checkpointLocation": "use snapshots.checkpoint.dir",
+    "spark.sql.streaming.checkpointLocation": "use compaction.checkpoint.dir",
     "spark.sql.streaming.stateStore.providerClass": "the state is always kept in RocksDB",
 }
 
 
 class SnapshotSettings(Component):
-    """The snapshot topic, and the Spark job that folds the log into it."""
+    """The snapshot store: the topic of snapshots that loads may begin with."""
 
     name_prefix = "snapshots."
 
@@ -32,13 +32,6 @@ class SnapshotSettings(Component):
         10 * MINUTE_MS,
         "How long the snapshot topic keeps what was replaced or removed, when it is made: "
         "whoever reads a partition of it must need less.",
-    )
-    group: str = setting(
-        "holdfast-compaction",
-        "Consumer group whose committed offsets on the state topic are the job's progress. It is a reader of the log "
-        "like those of `log_readers`, from its first commit on, or from the start where `snapshots.run` is true.",
-        min_length=1,
-        max_length=249,
     )
     read_timeout_ms: int = time_ms(
         30_000, "How long a load waits for the snapshot topic; then it reads the whole log.", minimum=100
@@ -60,10 +53,24 @@ class SnapshotSettings(Component):
         "How long a broker may hold a fetch of the snapshot topic that finds nothing new. At most a quarter of leader_silence_max_ms, "
         "or a broker that only holds fetches would pass for silent.",
     )
+
+
+class CompactionSettings(Component):
+    """The Spark job, which folds the log into the snapshot store and the history."""
+
+    name_prefix = "compaction."
+
     run: bool = setting(
         False,
         "Whether this node runs the job, as a child process that it starts again when it ends. Needs Java 17 and "
-        "the extra `spark` of `holdfast-kafka`, and `snapshots.checkpoint.dir`.",
+        "the extra `spark` of `holdfast-kafka`, and `compaction.checkpoint.dir`.",
+    )
+    group: str = setting(
+        "holdfast-compaction",
+        "Consumer group whose committed offsets on the state topic are the job's progress. It is a reader of the log "
+        "like those of `log_readers`, from its first commit on, or from the start where `compaction.run` is true.",
+        min_length=1,
+        max_length=249,
     )
     checkpoint_dir: str = setting(
         "",
@@ -99,7 +106,7 @@ class SnapshotSettings(Component):
     restart_backoff_ms: int = time_ms(
         1_000, "First pause before a job that ended by itself is started again; it doubles."
     )
-    restart_backoff_max_ms: int = time_ms(MINUTE_MS, "Longest such pause. At least snapshots.restart.backoff.ms.")
+    restart_backoff_max_ms: int = time_ms(MINUTE_MS, "Longest such pause. At least compaction.restart.backoff.ms.")
     stop_timeout_ms: int = time_ms(
         10_000,
         "How long a job may take to finish its batch when the node stops; then it is killed, which loses nothing.",
@@ -108,13 +115,11 @@ class SnapshotSettings(Component):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.restart_backoff_ms > self.restart_backoff_max_ms:
-            raise ValueError("snapshots.restart.backoff.ms must be at most snapshots.restart.backoff.max.ms")
+            raise ValueError("compaction.restart.backoff.ms must be at most compaction.restart.backoff.max.ms")
         if self.run and not self.checkpoint_dir:
             raise ValueError(
-                "snapshots.run is true and snapshots.checkpoint.dir is not set; name a directory for the job's state"
+                "compaction.run is true and compaction.checkpoint.dir is not set; name a directory for the job's state"
             )
-        if self.run and not self.topic:
-            raise ValueError("snapshots.run is true and snapshots.topic is empty; the job needs a topic to write to")
         return self
 
 

@@ -35,7 +35,7 @@ _KAFKA = "kafka."
 _SPARK = "spark."
 _SHARE_COORDINATOR = "share.coordinator."
 
-_PRUNING = "compaction decides when to prune; see compaction_dead_share"
+_PRUNING = "pruning has no clock; see pruning_dead_share"
 #: Settings of Kafka's that mean nothing here, and why.
 MEANINGLESS: Final = {
     "share.coordinator.threads": "one event loop owns all shards of a node",

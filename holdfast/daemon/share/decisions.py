@@ -22,7 +22,7 @@ from holdfast.api.results import (
     WriteResult,
 )
 from holdfast.daemon.share.errors import ErrorCode
-from holdfast.daemon.share.state import MetadataImage, ShardConfig, ShardState, ShardSummary
+from holdfast.daemon.share.state import MetadataImage, ShardConfig, ShardState
 from holdfast.records.batches import StateBatch
 from holdfast.records.codecs.sizes import batches_bytes, room_bytes, widest_batch_bytes
 from holdfast.records.combining import combine
@@ -31,7 +31,7 @@ from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update, make_update
 from holdfast.runtime.machine import Decision, make_decision
 
-__all__ = ["MetadataImage", "ShardConfig", "ShardSummary", "ShareShard"]
+__all__ = ["MetadataImage", "ShardConfig", "ShareShard"]
 
 #: In requests, records and answers: an epoch not to be checked, a start offset not decided or unchanged, an unknown count.
 _NONE = -1
@@ -103,8 +103,6 @@ class ShareShard(ShardState):
             return _refuse_state_epoch(WriteResult, state_epoch, state)
         if not self._is_known(key):
             return _refuse_unknown(WriteResult, key)
-        if self.config.is_monotonic:
-            start_offset, delivery_complete_count = _never_back(state, start_offset, delivery_complete_count)
         start = state.start_offset if start_offset == _NONE else start_offset
         totals = self.config.totals
         if (
@@ -174,7 +172,7 @@ class ShareShard(ShardState):
 
     # ---- upkeep ----------------------------------------------------------------------------------------------------
 
-    def decide_compaction_slice(
+    def decide_pruning_slice(
         self,
         below_offset: int,
         records_max: int,
@@ -184,12 +182,12 @@ class ShareShard(ShardState):
         """Decide snapshots of live share partitions whose newest snapshot lies below `below_offset`, oldest first.
 
         The content is the state's, under the next snapshot epoch. Both timestamps stay: they say when the share partition was last
-        written in full by a call, and compaction is no such thing. Share partitions with a snapshot on its way to the log are passed
+        written in full by a call, and pruning is no such thing. Share partitions with a snapshot on its way to the log are passed
         over, and so are those `left_out`, which the log refused. At least one record, at most `records_max`; a record that would
         exceed `bytes_max` (an estimate) waits for the next slice.
 
         Returns:
-            no records when nothing is left to be decided; what is on its way is in the log once `is_compacted_to` says so.
+            no records when nothing is left to be decided; what is on its way is in the log once `has_snapshots_from` says so.
         """
         records: list[tuple[SharePartitionKey, Snapshot]] = []
         size_bytes = 0
@@ -203,7 +201,7 @@ class ShareShard(ShardState):
             records.append((key, Snapshot(state.snapshot_epoch + 1, *state[1:10])))
         return Decision(tuple(records), None)
 
-    def is_compacted_to(self, offset: int) -> bool:
+    def has_snapshots_from(self, offset: int) -> bool:
         """Tell whether every live share partition has a committed snapshot at or above `offset`."""
         oldest = self.offsets.oldest()
         return oldest is None or oldest[1] >= offset
@@ -216,27 +214,6 @@ class ShareShard(ShardState):
         """
         keys = chain.from_iterable(self._topics.get(topic_id, ()) for topic_id in sorted(topic_ids))
         return Decision(tuple((key, None) for key in islice(keys, records_max)), None)
-
-    def decide_cold_snapshots(self, now_ms: int) -> Decision:
-        """Decide snapshots of all share partitions that were not written for `cold_snapshot_interval_ms`.
-
-        None when every one was snapshotted so before. For parity with Apache Kafka; compaction does its work here.
-        """
-        states = self._states.current
-        if all(state.create_timestamp_ms != state.write_timestamp_ms for state in states.values()):
-            return Decision((), None)
-        oldest_ms = now_ms - self.config.cold_snapshot_interval_ms
-        return Decision(
-            tuple(
-                (
-                    key,
-                    Snapshot(state.snapshot_epoch + 1, *state[1:6], now_ms, *state[7:10]),
-                )
-                for key, state in states.items()
-                if state.write_timestamp_ms <= oldest_ms
-            ),
-            None,
-        )
 
     def _refuse_growth(
         self, key: SharePartitionKey, state: ShareState, state_batches: tuple[StateBatch, ...], start_offset: int
@@ -318,15 +295,6 @@ def _snapshot(
         max(leader_epoch, state.leader_epoch_fence),
         state.state_epoch_fence,
     )
-
-
-def _never_back(state: ShareState, start_offset: int, delivery_complete_count: int) -> tuple[int, int]:
-    """Return start offset and count of a write so that neither goes back behind `state`; the count belongs to its start offset."""
-    if start_offset in (_NONE, state.start_offset):
-        return start_offset, max(delivery_complete_count, state.delivery_complete_count)
-    if start_offset < state.start_offset:
-        return state.start_offset, state.delivery_complete_count
-    return start_offset, delivery_complete_count
 
 
 # ---- refusals --------------------------------------------------------------------------------------------------------

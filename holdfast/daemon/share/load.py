@@ -20,7 +20,7 @@ from holdfast.records.codecs.codec import Kind, decode_key, decode_value, peek_k
 from holdfast.records.errors import RecordError
 from holdfast.records.keys import SharePartitionKey, format_key
 from holdfast.records.redundant_offsets import RedundantOffsetTracker
-from holdfast.records.replay import ShareState, fold_without_base, replay
+from holdfast.records.replay import ShareState, replay
 from holdfast.records.snapshot_store.entries import decode_entry
 from holdfast.records.values import Update
 from holdfast.runtime.errors import LoadFailed
@@ -58,14 +58,11 @@ class ShareLoad:
 
     Args:
         updates_per_snapshot: as in `records.replay.replay`.
-        is_foreign: the log is Apache Kafka's own: its snapshots carry no fences, so older ones are folded as well, and an update without
-            its base makes a state as Kafka's replay does.
         offsets: is fed with every snapshot and tombstone.
     """
 
-    def __init__(self, updates_per_snapshot: int, is_foreign: bool, offsets: RedundantOffsetTracker) -> None:
+    def __init__(self, updates_per_snapshot: int, offsets: RedundantOffsetTracker) -> None:
         self._updates_per_snapshot = updates_per_snapshot
-        self._is_foreign = is_foreign
         self._offsets = offsets
         self._runs: dict[SharePartitionKey, Run] = {}
         #: raw key to the run of its share partition; what lets a record be filed without decoding its key again
@@ -105,9 +102,8 @@ class ShareLoad:
         elif kind is Kind.SNAPSHOT:
             assert raw_value is not None
             run = self._runs_by_raw_key.get(raw_key) or self._find_run(raw_key)
-            if not self._is_foreign:
-                run.records.clear()
-                run.entry = None
+            run.records.clear()
+            run.entry = None
             run.records.append((raw_key, raw_value, offset))
             self._offsets.update(run.key, offset, is_tombstone=False)
         elif kind is Kind.TOMBSTONE:
@@ -140,7 +136,7 @@ class ShareLoad:
             if state is not None:
                 yield run.key, state
             else:
-                # As if it had been deleted: a share partition without a state must not hold compaction back.
+                # As if it had been deleted: a share partition without a state must not hold pruning back.
                 self._offsets.update(run.key, self._newest_offset, is_tombstone=True)
             if is_time_up():
                 return
@@ -174,8 +170,6 @@ class ShareLoad:
                 self.values_with_trailing_bytes += 1
             if state is not None or type(value) is not Update:
                 state = replay(state, value, limit)
-            elif self._is_foreign:
-                state = fold_without_base(value)
             else:
                 self._leave_out(
                     run.key, offset, "The update has no snapshot before it; the log was cut between the two."

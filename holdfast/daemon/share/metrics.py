@@ -46,7 +46,7 @@ class ShareMetrics:
             "dropped-log-readers-total",
             "Times that a registered log reader was dropped, by the setting or by an admin.",
         )
-        self.compaction_snapshots = registry.counter("compaction-snapshots-total", "Snapshots that compaction wrote.")
+        self.pruning_snapshots = registry.counter("pruning-snapshots-total", "Snapshots that pruning wrote.")
 
     def write_recorded(self, count: int) -> None:
         """Count `count` writes of share partitions."""
@@ -82,7 +82,7 @@ class ShareMetrics:
             lambda: bytes_dead()[1],
             **labels,
         )
-        gauge("log-dead-bytes", "Those that compaction would free.", lambda: bytes_dead()[0], **labels)
+        gauge("log-dead-bytes", "Those that pruning would free.", lambda: bytes_dead()[0], **labels)
 
     def forget_partition(self, partition: int) -> None:
         """Remove the series of a log partition that does not serve any more."""

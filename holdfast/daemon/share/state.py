@@ -6,7 +6,7 @@ What may be decided about it is in `daemon.share.decisions`.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from mypy_extensions import mypyc_attr
 
@@ -16,7 +16,7 @@ from holdfast.records.codecs.codec import Codec, Kind, encode_key, value_encoder
 from holdfast.records.codecs.sizes import BATCH_BYTES_MAX, GROUP_ID_BYTES_MAX, room_bytes
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.redundant_offsets import RedundantOffsetTracker
-from holdfast.records.replay import ShareState, fold_without_base, replay
+from holdfast.records.replay import ShareState, replay
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.timeline import TimelineMap
 
@@ -54,14 +54,8 @@ class ShardConfig:
     state_batches_max: int = 50_000
     #: Bytes of key and value that one record may have; a write after which a snapshot would have more is refused.
     snapshot_bytes_max: int = 1_048_000
-    #: Age at which a share partition counts as cold; only `decide_cold_snapshots` asks.
-    cold_snapshot_interval_ms: int = 300_000
     #: What new records are written in; records of any codec are read.
     codec: Codec = Codec.AVRO
-    #: The log is Apache Kafka's own, read-only; see `ShareLoad`.
-    is_foreign: bool = False
-    #: A late write moves neither the start offset nor the count of finished deliveries back (Apache Kafka after 4.3).
-    is_monotonic: bool = False
     #: What all shards of the node hold together; each counts its own from the end of its load to its unload.
     totals: StateTotals = field(default_factory=_make_unbounded, compare=False)
 
@@ -72,20 +66,6 @@ class ShardConfig:
             raise ValueError(f"state_batches_max is {self.state_batches_max}; use 1 or more.")
         if self.snapshot_bytes_max < 1:
             raise ValueError(f"snapshot_bytes_max is {self.snapshot_bytes_max}; use 1 or more.")
-        if self.cold_snapshot_interval_ms < 1:
-            raise ValueError(f"cold_snapshot_interval_ms is {self.cold_snapshot_interval_ms}; use 1 or more.")
-
-
-class ShardSummary(NamedTuple):
-    """What an admin asks of a shard."""
-
-    share_partitions: int
-    topics: int
-    #: Upper estimate of the bytes of keys and values in the log if every live share partition had one snapshot in it.
-    live_bytes: int
-    #: The live share partition whose newest snapshot lies lowest, and that offset; both None without a committed snapshot.
-    oldest_key: SharePartitionKey | None
-    oldest_snapshot_offset: int | None
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -114,7 +94,7 @@ class ShardState:
         self._encoded_keys: dict[SharePartitionKey, tuple[bytes, bytes]] = {}
         self._encode_value = value_encoder(config.codec)
         self._image: MetadataImage | None = None
-        self._load = ShareLoad(config.updates_per_snapshot, config.is_foreign, self.offsets)
+        self._load = ShareLoad(config.updates_per_snapshot, self.offsets)
 
     # ---- the state machine -----------------------------------------------------------------------------------------
 
@@ -177,9 +157,7 @@ class ShardState:
         after = replay(before, value, self.config.updates_per_snapshot)
         if type(value) is Update:
             if before is None:
-                if not self.config.is_foreign:
-                    return
-                after = fold_without_base(value)
+                return
         else:
             self._pending_snapshots[key] = position
         self._states.put(position, key, after)
@@ -254,11 +232,6 @@ class ShardState:
     def left_out_records(self) -> int:
         """Records met while loading that could not be used and that an admin accepted to lose."""
         return self._load.left_out_records
-
-    def summarize(self) -> ShardSummary:
-        """Return what an admin asks of a shard."""
-        key, offset = self.offsets.oldest() or (None, None)
-        return ShardSummary(len(self._states.current), len(self._topics), self.live_bytes, key, offset)
 
     def estimate_size(self, key: SharePartitionKey, state: ShareState) -> int:
         """Return an upper estimate of the bytes of a snapshot's key and value."""

@@ -13,8 +13,8 @@ from holdfast.daemon.snapshots.restore import NoBase, Refusal, choose_base
 from holdfast.daemon.snapshots.verifier import SnapshotOwner, Tail
 from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
 from holdfast.runtime.log import LogRecord, ReadError
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.restore_point import Base
-from holdfast.runtime.partition.serving import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
 
@@ -212,9 +212,6 @@ class SnapshotFollower:
             self._give_up(partition, followed, Refusal.UNREADABLE, error.text)
 
     def append_failed(self, partition: int, header: bytes | None, text: str) -> None:
-        """Ignore it: nothing is appended by this `Log`."""
-
-    def producer_replaced(self, text: str) -> None:
         """Ignore it: nothing is appended by this `Log`."""
 
     def log_start_found(self, partition: int, instance: int, log_start_offset: int | None) -> None:

@@ -10,32 +10,30 @@ class JobMetrics:
 
     def __init__(self, registry: Registry) -> None:
         counter, gauge = registry.counter, registry.gauge
-        self.running = gauge("snapshot-job-running", "1 while the job runs as a child of this node, else 0.")
+        self.running = gauge("compaction-running", "1 while the job runs as a child of this node, else 0.")
         self.restarts = counter(
-            "snapshot-job-restarts-total", "Times that the job ended by itself and was started again."
+            "compaction-restarts-total", "Times that the job ended by itself and was started again."
         )
-        self._batch_time = registry.window("snapshot-job-batch-time", "Time of a batch, in ms.")
-        self._records = registry.meter("snapshot-job-records", "Records of the log that the job has read.")
-        self._bytes_in = counter("snapshot-job-bytes-in-total", "Bytes of their keys and values.")
+        self._batch_time = registry.window("compaction-batch-time", "Time of a batch, in ms.")
+        self._records = registry.meter("compaction-records", "Records of the log that the job has read.")
+        self._bytes_in = counter("compaction-bytes-in-total", "Bytes of their keys and values.")
         self._bytes_out = counter(
-            "snapshot-job-bytes-out-total", "Bytes of keys and values that the job wrote to the snapshot topic."
+            "compaction-bytes-out-total", "Bytes of keys and values that the job wrote to the snapshot topic."
         )
-        self._ratio = gauge(
-            "snapshot-job-compaction-ratio", "Bytes read for each byte written, since the job was last started."
-        )
-        self._entries = counter("snapshot-job-entries-total", "Snapshots and deletions that the job wrote.")
-        self._manifests = counter("snapshot-job-manifests-total", "Manifests that the job wrote.")
-        self._history_rows = counter("snapshot-job-history-rows-total", "Rows that the job added to the history.")
-        self._keys = gauge("snapshot-job-share-partitions", "Share partitions with state, as the job knows them.")
+        self._ratio = gauge("compaction-ratio", "Bytes read for each byte written, since the job was last started.")
+        self._entries = counter("compaction-entries-total", "Snapshots and deletions that the job wrote.")
+        self._manifests = counter("compaction-manifests-total", "Manifests that the job wrote.")
+        self._history_rows = counter("compaction-history-rows-total", "Rows that the job added to the history.")
+        self._keys = gauge("compaction-share-partitions", "Share partitions with state, as the job knows them.")
         self._waiting = gauge(
-            "snapshot-job-share-partitions-waiting",
+            "compaction-share-partitions-waiting",
             "Those that wait for a snapshot, because the log was cut before it.",
         )
         self._cuts = counter(
-            "snapshot-job-cuts-total", "Times that the job found a log partition cut past it, and began it afresh."
+            "compaction-cuts-total", "Times that the job found a log partition cut past it, and began it afresh."
         )
         self._stopped = gauge(
-            "snapshot-job-partitions-stopped", "Log partitions that the job cannot read on; a log line says why."
+            "compaction-partitions-stopped", "Log partitions that the job cannot read on; a log line says why."
         )
         self._registry = registry
 
@@ -56,5 +54,5 @@ class JobMetrics:
         for partition, behind in report.lag.items():
             # Asked for each time: whoever stops serving a log partition removes all series about it.
             self._registry.gauge(
-                "snapshot-job-lag", "Records of the log that the job has not folded yet.", partition=partition
+                "compaction-lag", "Records of the log that the job has not folded yet.", partition=partition
             ).value = behind

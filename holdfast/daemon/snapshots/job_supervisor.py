@@ -65,15 +65,15 @@ class Supervisor:
         self._is_stopping = True
         if process is not None and process.returncode is None:
             process.terminate()
-            await asyncio.wait([task], timeout=self._settings.snapshots.stop_timeout_ms / 1_000)
+            await asyncio.wait([task], timeout=self._settings.compaction.stop_timeout_ms / 1_000)
             if process.returncode is None:
                 _log.warning("the snapshot job did not stop in time and is killed; it will repeat its last batch")
         task.cancel()
         await asyncio.wait([task])
 
     async def _run(self) -> None:
-        snapshots = self._settings.snapshots
-        backoff_ms = snapshots.restart_backoff_ms
+        compaction = self._settings.compaction
+        backoff_ms = compaction.restart_backoff_ms
         while True:
             progress, last_words = Progress(), deque[str](maxlen=_LAST_WORDS)
             try:
@@ -88,10 +88,10 @@ class Supervisor:
             if self._is_stopping:
                 return
             if progress.totals.batches:
-                backoff_ms = snapshots.restart_backoff_ms
+                backoff_ms = compaction.restart_backoff_ms
             _log.error("the snapshot job ended", exit_code=code, last_words=list(last_words), again_in_ms=backoff_ms)
             await asyncio.sleep(backoff_ms / 1_000)
-            backoff_ms = min(2 * backoff_ms, snapshots.restart_backoff_max_ms)
+            backoff_ms = min(2 * backoff_ms, compaction.restart_backoff_max_ms)
             self._metrics.restarts.value += 1
 
     async def _run_once(self, progress: Progress, last_words: deque[str]) -> int:
@@ -101,7 +101,7 @@ class Supervisor:
             lambda: SubprocessStreamProtocol(_CHUNK_BYTES, loop), *self._command, start_new_session=True
         )
         process = self._process = Process(transport, protocol, loop)
-        _log.info("the snapshot job starts", pid=process.pid, master=self._settings.snapshots.master)
+        _log.info("the snapshot job starts", pid=process.pid, master=self._settings.compaction.master)
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None

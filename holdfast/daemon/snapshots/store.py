@@ -18,8 +18,8 @@ from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.restore_point import Base
-from holdfast.runtime.partition.serving import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
 

@@ -16,7 +16,7 @@ from holdfast.records.errors import RecordError
 from holdfast.records.keys import format_key
 from holdfast.records.snapshot_store.entries import EntryKey, ManifestKey, decode_entry
 from holdfast.records.snapshot_store.snapshot_set import Disagreement, SnapshotSet
-from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 
 #: Entries compared before the clock is looked at again.

@@ -16,10 +16,9 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartitio
 from holdfast.daemon.brokers.silence import named
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError
 from holdfast.kafka.librdkafka import DAMAGE, KafkaClients
-from holdfast.kafka.messages import header_of
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.errors import RecordError
-from holdfast.records.header import HEADER_NAME
+from holdfast.records.header import HEADER_NAME, find_header
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.partition.log_check import identity_of, show
 from holdfast.runtime.partition.ownership import Ownership, Verdict
@@ -194,7 +193,7 @@ def _read(beginning: Beginning, message: Message) -> bool:
     error, offset = message.error(), message.offset()
     if error is None:
         assert offset is not None
-        beginning.read(LogRecord(offset, message.key(), message.value(), header_of(message)))
+        beginning.read(LogRecord(offset, message.key(), message.value(), find_header(message.headers())))
     elif error.code() == KafkaError._PARTITION_EOF:
         beginning.is_known = True
     elif error.code() in DAMAGE:

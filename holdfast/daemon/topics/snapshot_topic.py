@@ -10,12 +10,12 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from holdfast.daemon.settings.log_models import LogSettings
 from holdfast.daemon.settings.snapshot_models import SnapshotSettings
 from holdfast.daemon.topics.state_topic import Finding, StateTopic, TopicMissing, command_to_alter, describe_topic
+from holdfast.kafka.librdkafka_types import NewTopic
 
 #: What an entry may take beside the record of the log that it was made of: the topic's id, offsets, counts.
 _ENTRY_ROOM_BYTES: Final = 4_096

@@ -10,15 +10,11 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import ConfigResource  # the stubs of `admin` re-export none of these
-from confluent_kafka.admin._resource import ResourceType
-from confluent_kafka.admin._topic import TopicDescription
-from confluent_kafka.cimpl import NewTopic
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from holdfast.daemon.settings.log_models import LogSettings
 from holdfast.kafka.connection import ConnectionFailed
-from holdfast.kafka.messages import topic_id_bytes
+from holdfast.kafka.librdkafka_types import ConfigResource, NewTopic, ResourceType, TopicDescription, topic_id_bytes
 from holdfast.kafka.metadata import MetadataClient
 
 #: What a state topic is made with, beside the settings of an admin.

@@ -10,7 +10,7 @@ from typing import Final
 
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]  # it ships no types
 
-from holdfast.records.header import HEADER_NAME
+from holdfast.records.header import find_header
 from holdfast.runtime.log import LogRecord, make_log_record
 
 #: base offset, length, leader epoch, magic, crc, attributes, last offset delta, …, record count
@@ -41,7 +41,7 @@ def decode(batch: bytes, from_offset: int) -> Iterator[LogRecord]:
         is_whole = decoded is not None and decoded.validate_crc()
         if is_whole and not head[5] & CONTROL:
             return (
-                make_log_record((record.offset, record.key, record.value, _header(record.headers)))
+                make_log_record((record.offset, record.key, record.value, find_header(record.headers)))
                 for record in decoded
                 if record.offset >= from_offset
             )
@@ -67,10 +67,3 @@ def take(records: Iterator[LogRecord], count: int, last_offset: int) -> list[Log
     if found and found[-1].offset > last_offset:
         raise DamagedBatch(f"it ends at offset {last_offset} and holds offset {found[-1].offset}")
     return found
-
-
-def _header(headers: list[tuple[str, bytes]]) -> bytes | None:
-    """Return the `hf` header; of several the last one, as Kafka's clients do."""
-    if len(headers) == 1 and headers[0][0] == HEADER_NAME:
-        return headers[0][1]
-    return next((value for name, value in reversed(headers) if name == HEADER_NAME), None)

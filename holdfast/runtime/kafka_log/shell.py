@@ -13,9 +13,9 @@ from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
 from holdfast.runtime.machine import StateMachine
 from holdfast.runtime.metrics import RuntimeMetrics
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.ownership import Owners
 from holdfast.runtime.partition.restore_point import BaseFinder
-from holdfast.runtime.partition.serving import Partition
 from holdfast.runtime.settings import PartitionConfig
 
 

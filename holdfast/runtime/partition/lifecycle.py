@@ -1,117 +1,129 @@
-"""How one log partition comes to serve on this node, and how it stops; what it does meanwhile is in `runtime.partition.serving`.
+"""One log partition on this node: it is closed, loads, serves or has failed, and holds the one object of that state.
 
-Events are methods, called one at a time with the time as an argument.
-What they ask of the world is appended to `effects` and `replies`.
-
-The rules (docs/architecture.md): a load ends at our own checkpoint, known by its attempt id.
-A checkpoint that counts and is not ours ends the ownership.
+Events are methods, called one at a time with the time as an argument; those of the log that belong to an earlier reading are ignored.
+What they want done is put into the outbox.
+Which state may follow which is the table in `runtime.partition.states`.
 """
 
 from collections.abc import Callable
+from typing import Any, TypeVar
 
-from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
-from holdfast.records.errors import RecordError
-from holdfast.records.header import decode_header, encode_header
-from holdfast.records.log_start import Beginning
-from holdfast.runtime.effects import (
-    AskLogStart,
-    AskOwner,
-    BaseJudged,
-    ContinueLoad,
-    FindBase,
-    StartReading,
-    StateChanged,
-    StopReading,
-    Superseded,
-)
-from holdfast.runtime.errors import (
-    Alarm,
-    AppendRefused,
-    CoordinatorError,
-    LoadFailed,
-    LoadInProgress,
-    NotCoordinator,
-    OutcomeUnknown,
-)
+from holdfast.records.checkpoint import Checkpoint
+from holdfast.records.header import decode_header
+from holdfast.runtime.effects import BaseJudged, DeleteRecords, Note, Outbox, StateChanged, StopReading, Superseded
+from holdfast.runtime.errors import Alarm, CoordinatorError, LoadFailed, LoadInProgress, NotCoordinator, OutcomeUnknown
 from holdfast.runtime.log import LogRecord, ReadError
-from holdfast.runtime.machine import StateMachine
-from holdfast.runtime.partition.data import PartitionData
-from holdfast.runtime.partition.ownership import OWNER_EPOCH_MAX, Verdict, may_take
-from holdfast.runtime.partition.parking import Parked
-from holdfast.runtime.partition.restore_point import Base
-from holdfast.runtime.partition.states import State, check_transition
+from holdfast.runtime.machine import Operation, StateMachine
+from holdfast.runtime.partition.ends import End, Fail, Lose
+from holdfast.runtime.partition.load import BeginAtCut, BeginWithoutBase, LeaveToOwner, Load, Loaded, Step
+from holdfast.runtime.partition.ownership import Ownership
+from holdfast.runtime.partition.parking import Parking
+from holdfast.runtime.partition.reading import Reading
+from holdfast.runtime.partition.serving import RepeatedLine, Serving
+from holdfast.runtime.partition.states import Closed, Failed, State, check_transition
+from holdfast.runtime.partition.tenancy import Tenancy
+from holdfast.runtime.settings import PartitionConfig, Ports
+
+T = TypeVar("T")
 
 
-class PartitionLife(PartitionData):
-    """The load, the ownership and the end of one log partition; `runtime.partition.serving.Partition` adds serving."""
+class Partition:
+    """One log partition over all its loads."""
 
-    # ---- ownership ---------------------------------------------------------------------------------------------------
+    def __init__(
+        self,
+        index: int,
+        config: PartitionConfig,
+        ports: Ports,
+        make_machine: Callable[[int], StateMachine],
+        outbox: Outbox,
+    ) -> None:
+        self.index = index
+        self.state = State.INITIAL
+        #: The object of that state; a load whose machine is being made has none yet.
+        self.phase: Closed | Load | Serving | Failed = Closed(None)
+        self.tenancy = Tenancy(index, config, ports.trust)
+        #: The newest, which is over where nothing is loaded or served.
+        self.reading = Reading(index, config.log, 0, 0)
+        #: Why the partition failed or was closed; None once it serves.
+        self.failure: str | None = None
+        #: That was an alarm.
+        self.is_alarmed = False
+        self._ports = ports
+        self._make_machine = make_machine
+        self._outbox = outbox
+        #: Doubles with each failure until a load succeeds.
+        self._backoff_ms = config.retry_backoff_ms
+        self._too_large = RepeatedLine()
+
+    # ---- ownership -------------------------------------------------------------------------------------------------
 
     def load(self, generation: int | None, now_ms: int) -> bool:
         """Begin to load under a generation; None means static. Returns whether a load began.
 
         An equal or older generation is ignored; a newer one while LOADING or ACTIVE is only remembered.
         """
-        before = self.generation
+        tenancy = self.tenancy
+        before = tenancy.generation
         if generation is not None:
-            if self.generation is not None and not self.is_static and generation <= self.generation:
+            if before is not None and not tenancy.is_static and generation <= before:
                 self._note("info", "load ignored", event_generation=generation)
                 return False
-            self.generation = generation
-            self.is_static = False
+            tenancy.generation = generation
+            tenancy.is_static = False
         if self.state in (State.LOADING, State.ACTIVE):
             self._note("info", "load remembered", event_generation=generation)
             return False
-        self._note("debug", "load accepted", generation_before=before, owner_epoch=self.ownership.position.owner_epoch)
+        owner_epoch = self.ownership.position.owner_epoch
+        self._note("debug", "load accepted", generation_before=before, owner_epoch=owner_epoch)
         self._start_load(now_ms)
         return True
 
     def unload(self, generation: int | None) -> bool:
         """Stop serving; None unloads whatever the generation. Returns whether anything was stopped."""
-        if generation is not None and self.generation is not None and generation <= self.generation:
+        tenancy = self.tenancy
+        before = tenancy.generation
+        if generation is not None and before is not None and generation <= before:
             self._note("info", "unload ignored", event_generation=generation)
             return False
-        before = self.generation
         if generation is not None:
-            self.generation = generation  # a load of an older one that comes late is ignored
+            tenancy.generation = generation  # a load of an older one that comes late is ignored
         self.retry_at_ms = None
-        self._accept_reason = None
+        tenancy.accept_reason = None
         if self.state is State.CLOSED:
             return False
         self.is_alarmed = False
         owner_epoch = self.ownership.position.owner_epoch
         self._note("debug", "unload accepted", generation_before=before, owner_epoch=owner_epoch)
-        self._stop(State.CLOSED, "unloaded", NotCoordinator("the log partition was unloaded here"))
+        self._close("unloaded", NotCoordinator("the log partition was unloaded here"), None)
         return True
 
     def take(self, now_ms: int) -> None:
-        """Load again over whoever won, because an admin says so (static nodes only)."""
+        """Load again over the owner that won, because an admin says so (static nodes only)."""
         if self.state not in (State.LOADING, State.ACTIVE):
-            self.generation = None
-            self._takes_over = True
+            self.tenancy.generation = None
+            self.tenancy.takes_over = True
             self._start_load(now_ms)
 
     def accept(self, reason: str, now_ms: int) -> None:
-        """Load again and go on with the log as it is, because an admin says so; the reason stands in our checkpoint.
+        """Load again and go on with the log as it is, because an admin says so; our checkpoint carries the reason.
 
         A partition that serves has nothing to accept: what is found later is another matter.
         """
         if self.state is State.ACTIVE:
             return
-        self._accept_reason = reason
+        self.tenancy.accept_reason = reason
         if self.state is not State.LOADING:
             self._start_load(now_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Run what is due: timers, a load or a tail that stalls, a load to try again."""
-        self.timers.tick(now_ms)
-        if self.state is State.LOADING:
-            self._check_load_progress(now_ms)
-        elif self.state is State.ACTIVE:
-            # Without it, appends lost without a word would wait for ever where nothing more may be parked behind them.
-            if self.parking.stalled_ms(now_ms) >= (limit := self.config.append_stall_ms):
-                self.fail(OutcomeUnknown(f"an append was neither met in the log nor reported for {limit} ms"), now_ms)
-        elif self.retry_at_ms is not None and now_ms >= self.retry_at_ms and self._log_alarm() is None:
+        """Run what is due: a load or a tail that stalls, a load to try again."""
+        phase = self.phase
+        if isinstance(phase, Load):
+            self._follow(phase.tick(now_ms), now_ms)
+        elif isinstance(phase, Serving):
+            self._end(phase.tick(now_ms), now_ms)
+        elif self.retry_at_ms is not None and now_ms >= self.retry_at_ms and self.tenancy.log_alarm() is None:
             self._start_load(now_ms)
 
     def log_trusted(self, now_ms: int) -> None:
@@ -120,413 +132,251 @@ class PartitionLife(PartitionData):
             self.retry_at_ms = now_ms
 
     def fail(self, error: Exception, now_ms: int) -> None:
-        """Enter FAILED: memory and log may disagree; load again after a back-off, afresh."""
+        """Enter FAILED: memory and log may disagree; load again from scratch after a back-off."""
         self.is_alarmed = isinstance(error, Alarm)
-        if error is not self._ports.log_alarm():  # which is told once, and not by each partition
+        if error is not self._ports.trust.alarm:  # of which one line tells, and not one of each partition
             self._note("error", "partition failed", error=str(error), is_alarm=self.is_alarmed)
-        self._stop(State.FAILED, str(error), NotCoordinator(f"the log partition failed here: {error}"))
-        self._retry_later(now_ms)
+        outcome = NotCoordinator(f"the log partition failed here: {error}")
+        self._stop(State.FAILED, Failed(self._next_retry_ms(now_ms)), str(error), outcome)
 
-    # ---- the log tells -----------------------------------------------------------------------------------------------
+    # ---- the log ---------------------------------------------------------------------------------------------------
 
-    def read_started(self, instance: int, start_offset: int, end_offset: int, now_ms: int) -> None:
-        """Learn where the log starts and where its end was."""
-        if instance == self.instance and self.state is State.LOADING:
-            self.log_start = self.position = max(start_offset, self._begins_at)
-            self.end_offset = end_offset
-            if self._base is None:
-                self.ownership.beginning = Beginning(self.log_start)
-            self._progress_ms = now_ms
-            # It may lose more before an admin accepts it; what was lost then begins at the lowest end.
-            if end_offset < (self.committed_offset if self.lost_from is None else self.lost_from):
-                self.lost_from = end_offset
-            if self._base is not None and not start_offset <= self._base.offset < end_offset:
-                self._start_over(self._base.offset, "the log does not hold its offset", now_ms)
-            elif self.lost_from is not None:
-                self._check.meet_lost_end(self.lost_from, self.committed_offset)
+    def records_read(self, instance: int, records: list[LogRecord], now_ms: int) -> None:
+        """Take the next records of the log."""
+        if instance != self.reading.instance:
+            return
+        phase = self.phase
+        if isinstance(phase, Serving):
+            self._end(phase.records_read(records), now_ms)
+        elif isinstance(phase, Load):
+            for step in phase.records_read(records, now_ms):
+                self._follow(step, now_ms)
 
-    def caught_up(self, instance: int, next_offset: int, now_ms: int) -> None:
-        """Claim the partition: all that was in the log when reading began has been met."""
-        if instance == self.instance and self.state is State.LOADING and self.ownership.attempt_id is None:
-            self.position = max(self.position, next_offset)
-            self._progress_ms = now_ms
-            if self._base is not None:
-                self._start_over(self._base.offset, "no record lies at its offset", now_ms)
-                return
-            self._claim(now_ms)
+    def own_records_read(self, instance: int, base_offset: int, count: int, first_header: bytes) -> bool:
+        """Take our own next records, compared byte for byte by the log; returns False if they are not what comes next."""
+        phase = self.phase
+        if instance != self.reading.instance or not isinstance(phase, Serving):
+            return False
+        return phase.own_records_read(base_offset, count, first_header)
+
+    def position_reached(self, instance: int, next_offset: int) -> None:
+        """Learn that the tail is at this offset: what lay below was read, or is no record."""
+        if instance != self.reading.instance:
+            return
+        phase = self.phase
+        if isinstance(phase, Serving):
+            phase.position_reached(next_offset)
+        elif isinstance(phase, Load):
+            self.reading.position_reached(next_offset)
 
     def read_failed(self, instance: int, error: ReadError, now_ms: int) -> None:
         """Stop, because the log can't be read on."""
-        if instance == self.instance and self.state in (State.LOADING, State.ACTIVE):
-            text = f"reading stopped at offset {self.position}: {error.text}"
+        if instance == self.reading.instance and self.state in (State.LOADING, State.ACTIVE):
+            text = f"reading stopped at offset {self.reading.position}: {error.text}"
             self.fail(Alarm(text) if error.is_alarm else LoadFailed(text), now_ms)
 
     def append_failed(self, header: bytes | None, text: str, now_ms: int) -> None:
-        """Stop, because a record of this attempt (None: maybe of this attempt) may or may not land."""
-        if self.state not in (State.LOADING, State.ACTIVE) or self.ownership.attempt_id is None:
+        """Stop, because a record of this attempt (None: maybe of this attempt) may or may not be appended."""
+        ownership = self.ownership
+        if self.state not in (State.LOADING, State.ACTIVE) or ownership.attempt_id is None:
             return
-        if header is None or decode_header(header)[0] == self.ownership.epoch:
+        if header is None or decode_header(header)[0] == ownership.epoch:
             self.fail(OutcomeUnknown(f"an append failed after it was handed to the log: {text}"), now_ms)
 
-    # ---- load --------------------------------------------------------------------------------------------------------
+    def read_index_found(self, round_number: int, offset: int) -> None:
+        """Learn the read index of all answers that requested it in this round or before."""
+        phase = self.phase
+        if isinstance(phase, Serving):
+            phase.read_index_found(round_number, offset)
+
+    def records_deleted(self, log_start_offset: int) -> None:
+        """Learn the new log start."""
+        self.reading.records_deleted(log_start_offset)
+
+    # ---- the node --------------------------------------------------------------------------------------------------
+
+    def while_loading(self, instance: int, handle: Callable[[Load, int], Step | None], now_ms: int) -> None:
+        """Let the load handle an event of a reading, if it goes on, and carry out what follows."""
+        phase = self.phase
+        if isinstance(phase, Load) and instance == self.reading.instance:
+            self._follow(handle(phase, now_ms), now_ms)
+
+    def new_metadata_image(self, image: object) -> None:
+        """Hand a newer image to a machine that serves; others get the newest when they are loaded."""
+        if isinstance(self.phase, Serving):
+            self.phase.machine.on_new_metadata_image(image)
+
+    # ---- callers ---------------------------------------------------------------------------------------------------
+
+    def write(self, operation: Operation, now_ms: int) -> None:
+        """Run an operation, or answer with what is in the way."""
+        phase = self.phase
+        if isinstance(phase, Serving):
+            end = phase.write(operation, now_ms)
+            if end is not None:
+                self._end(end, now_ms)
+        else:
+            self._outbox.reply(operation, self._not_serving())
+
+    def read(self, query: Callable[[Any, int], T]) -> T | CoordinatorError:
+        """Answer from the state at the last committed position, at once."""
+        phase = self.phase
+        return query(phase.machine, phase.committed_sequence) if isinstance(phase, Serving) else self._not_serving()
+
+    def refresh(self, cut_offset: int = -1) -> bool:
+        """Append our checkpoint again, under the next sequence; returns whether it was handed over.
+
+        With a cut offset it says that all that is needed lies at that offset or behind it, and is nothing to cut to itself.
+        """
+        phase = self.phase
+        return isinstance(phase, Serving) and phase.refresh(cut_offset)
+
+    def delete_records(self, before_offset: int) -> None:
+        """Cut the log below one of our own checkpoints that was read back; only an owner does."""
+        if isinstance(self.phase, Serving):
+            assert before_offset <= self.reading.checkpoint_offset
+            self._outbox.effects.append(DeleteRecords(self.index, before_offset))
+
+    def validate(self) -> None:
+        """Check the invariants; cheap enough to run after each step of a test."""
+        if isinstance(self.phase, Serving):
+            self.phase.validate()
+        kind = {State.LOADING: Load, State.ACTIVE: Serving, State.FAILED: Failed}.get(self.state, Closed)
+        assert isinstance(self.phase, kind), f"a {type(self.phase).__name__} behind a partition that is {self.state}"
+
+    # ---- transitions -----------------------------------------------------------------------------------------------
 
     def _start_load(self, now_ms: int) -> None:
         self._enter(State.LOADING)
         self.retry_at_ms = None
-        self._begin_load(now_ms, now_ms)
-        log_alarm = self._log_alarm()
+        load = self._new_load(now_ms, now_ms, 0)
+        log_alarm = self.tenancy.log_alarm()
         if log_alarm is not None:  # all of it would be read in vain
             self.fail(log_alarm, now_ms)
-        elif self._may_use_base():
-            self._effects.append(AskLogStart(self.index, self.instance))
         else:
-            self._read_from(None)
+            self._follow(load.begin(), now_ms)
 
-    def _log_alarm(self) -> Alarm | None:
-        """Return why no partition of this log may be taken, unless an admin accepts this one."""
-        return None if self._accept_reason is not None else self._ports.log_alarm()
+    def _new_load(self, began_ms: int, now_ms: int, begins_at: int) -> Load:
+        tenancy = self.tenancy
+        reading = self.reading = Reading(self.index, tenancy.config.log, self.reading.instance + 1, began_ms)
+        machine = self._make_machine(self.index)  # a bug in it fails the partition as any other bug does
+        load = self.phase = Load(tenancy, self._ports, reading, machine, now_ms, begins_at)
+        return load
 
-    def _begin_load(self, began_ms: int, now_ms: int) -> None:
-        self._reset()
-        self.instance += 1
-        self.load_began_ms, self._progress_ms = began_ms, now_ms
-        self.machine = self._make_machine(self.index)
+    def _load_again(self, load: Load, now_ms: int, begins_at: int) -> None:
+        """Replace a load by another one, which reads the log from its start or from where it was cut."""
+        self.phase = Closed(None)
+        self._let_go(load.machine)
+        self._follow(self._new_load(self.reading.load_began_ms, now_ms, begins_at).read_from(None), now_ms)
 
-    def _may_use_base(self) -> bool:
-        """Tell whether the log is as it always was; one that lost its end, or that an admin accepts, is read as a whole."""
-        return self._ports.has_bases and self._accept_reason is None and self.lost_from is None
-
-    def _read_from(self, base: Base | None) -> None:
-        self._base = base
-        self._is_reading = True
-        from_offset = self._begins_at if base is None else base.offset
-        self._is_at_checkpoint = base is not None and base.reads_checkpoint(self.log_start)
-        if base is not None and self._is_at_checkpoint:
-            from_offset = base.checkpoint_offset
-        self._effects.append(StartReading(self.index, self.instance, from_offset))
-
-    def _compare_checkpoint(self, base: Base, record: LogRecord, now_ms: int) -> None:
-        """Compare the base's newest checkpoint with the log, then read on where the base ends."""
-        self._is_at_checkpoint = False
-        refusal = base.checkpoint_refusal(record) if base.reads_checkpoint(self.log_start) else ""
-        if refusal:
-            self._start_over(base.offset, refusal, now_ms)
+    def _follow(self, step: Step | None, now_ms: int) -> None:
+        """Carry out what follows from an event of a load."""
+        load = self.phase
+        if step is None or not isinstance(load, Load):
             return
-        self.instance += 1
-        self._effects.append(StartReading(self.index, self.instance, base.offset))
+        if isinstance(step, Fail | Lose):
+            self._end(step, now_ms)
+        elif isinstance(step, BeginWithoutBase):
+            base_offset, why = step
+            self._note("warning", "load starts over without its base", base_offset=base_offset, why=why)
+            self._outbox.effects.append(BaseJudged(self.index, base_offset, why))
+            self._load_again(load, now_ms, 0)
+        elif isinstance(step, BeginAtCut):
+            log_start, cut = self.log_start, step.cut_offset
+            self._note("warning", "load starts over where the log was cut", log_start=log_start, cut_offset=cut)
+            self._load_again(load, now_ms, cut)
+        elif isinstance(step, LeaveToOwner):
+            self._close(step.text, NotCoordinator(step.text), None)
+        elif isinstance(step, Loaded):
+            self._serve(load, now_ms)
+        elif isinstance(step, Note):
+            self._note(step.level, step.event, **step.fields)
+        else:
+            self._outbox.effects.append(step)
 
-    def log_start_found(self, instance: int, log_start: int | None, now_ms: int) -> None:
-        """Look for a base, now that it is known which ones can be of use."""
-        if instance == self.instance and self.state is State.LOADING and not self._is_reading:
-            self._progress_ms = now_ms
-            if log_start is None:
-                self._read_from(None)
-            else:
-                self.log_start = log_start
-                self._effects.append(FindBase(self.index, self.instance, log_start))
-
-    def base_found(self, instance: int, base: Base | None, now_ms: int) -> None:
-        """Read the log from the base on, or from its start where there is none."""
-        if instance == self.instance and self.state is State.LOADING and not self._is_reading:
-            self._progress_ms = now_ms
-            self._read_from(base if self._may_use_base() else None)
-
-    def _stand_on(self, base: Base, record: LogRecord, now_ms: int) -> bool:
-        """Go on behind the base if the record at its offset is the one it names; returns whether it is."""
-        assert self.machine is not None
-        refusal = base.refusal(record)
-        if refusal:
-            self._start_over(base.offset, refusal, now_ms)
-            return False
-        self._base, self.base_offset = None, base.offset
-        self.position = base.offset + 1
-        self.bytes_met = (base.offset + 1 - self.log_start) * base.record_size_bytes
-        self.ownership.begin_at(base.position, base.checkpoint, base.offset)
-        self.machine.load_base(base.content)
-        self._meet_checkpoint(self.machine, base.checkpoint, base.offset)
-        return True
-
-    def _start_over(self, offset: int, refusal: str, now_ms: int) -> None:
-        """Load from the log's start, because a base cannot be used."""
-        self._note("warning", "load starts over without its base", base_offset=offset, why=refusal)
-        self._effects.append(BaseJudged(self.index, offset, refusal))
-        self._let_go()
-        self._begin_load(self.load_began_ms, now_ms)
-        self._read_from(None)
-
-    def _begin_at_cut(self, cut_offset: int, now_ms: int) -> None:
-        """Start over where the log was cut: a broker that was lost has given back what lay below."""
-        self._note("warning", "load starts over where the log was cut", log_start=self.log_start, cut_offset=cut_offset)
-        self._let_go()
-        self._begin_load(self.load_began_ms, now_ms)
-        self._begins_at = cut_offset
-        self._read_from(None)
-
-    def _claim(self, now_ms: int) -> None:
-        ownership = self.ownership
-        if self._begins_at and not ownership.beginning.is_found:
-            self._check.meet_cut(self.log_start)  # the log has changed meanwhile, and nothing says that it is whole
-        ownership.beginning.is_found = True  # otherwise as far as anybody can tell, or as an admin accepts it
-        if ownership.winner is None:
-            self._check.meet_cut(self.log_start)
-        log_alarm = self._log_alarm()
-        finding = log_alarm or self._check.finding
-        if finding is not None and self._accept_reason is None:
-            self.fail(finding, now_ms)
-            return
-        winner = ownership.winner
-        if winner is not None and self._asks_first(winner):
-            self._effects.append(AskOwner(self.index, self.instance, winner))
-            return
-        if self.generation is None:
-            self.generation = ownership.generation_max + 1
-        if winner is not None and self._accept_reason is not None and not self._check.is_of_this_log(winner):
-            winner = None  # the generations of another log say nothing here
-        if not may_take(winner, self.generation, self.config.node_id):
-            self._lose(now_ms)
-            return
-        if ownership.highest_epoch() >= OWNER_EPOCH_MAX:
-            self.fail(Alarm(f"owner epoch {OWNER_EPOCH_MAX} is the last one"), now_ms)
-            return
-        ownership.claim(self._ports.random_bytes(16))
-        self._append_checkpoint(0, now_ms)
-
-    def _asks_first(self, owner: Checkpoint) -> bool:
-        """Tell whether an owner is asked before it is outranked: once, by a process that has never had the partition."""
-        is_told = self._takes_over or self._accept_reason is not None
-        is_asked = owner.attempt_id == self._silent_attempt_id
-        return self._ports.asks_owners and self.generation is None and not is_told and not is_asked
-
-    def owner_answered(self, instance: int, owner: Checkpoint, is_serving: bool, now_ms: int) -> None:
-        """Take the partition after all, or leave it to its owner, which serves it."""
-        if instance != self.instance or self.state is not State.LOADING or self.ownership.attempt_id is not None:
-            return
-        if not is_serving:
-            self._silent_attempt_id = owner.attempt_id
-            self._claim(now_ms)  # which asks again where another one has taken it meanwhile
-            return
-        text = f"node {owner.node_id} at {owner.advertised_address} serves it"
-        self._stop(State.CLOSED, text, NotCoordinator(text))
-
-    def _append_checkpoint(self, sequence: int, now_ms: int, cut_offset: int = -1) -> bool:
-        ownership, config = self.ownership, self.config
-        assert ownership.attempt_id is not None
-        assert self.generation is not None
-        identity = config.log
-        checkpoint = Checkpoint(
-            owner_epoch=ownership.epoch,
-            attempt_id=ownership.attempt_id,
-            node_id=config.node_id,
-            generation=self.generation,
-            cluster_id=identity.cluster_id,
-            topic_id=identity.topic_id,
-            partition_count=identity.partition_count,
-            reason=self._accept_reason if sequence == 0 else None,
-            advertised_address=config.advertised_address,
-            accepted_reason=self._accept_reason or self._check.accepted_reason,
-            cut_offset=cut_offset,
-        )
-        value_bytes = encode_checkpoint(checkpoint)
-        header = encode_header(ownership.epoch, sequence)
-        try:
-            self._ports.append(self.index, CHECKPOINT_KEY, value_bytes, header)
-        except AppendRefused as refused:
-            self._ports.metrics.appends_refused.value += 1
-            if self.state is State.LOADING:
-                self.fail(LoadFailed(f"the log refused our checkpoint: {refused.reason}"), now_ms)
-            return False
-        self._ports.metrics.checkpoints_appended.value += 1
-        if self.state is State.ACTIVE:
-            ownership.sequence = sequence + 1
-            cut = None if cut_offset < 0 else cut_offset
-            self.parking.records.append(Parked(sequence, header, CHECKPOINT_KEY, value_bytes, None, cut, None, None))
-        return True
-
-    def _read_while_loading(self, records: list[LogRecord], now_ms: int) -> None:
-        ownership, machine, check = self.ownership, self.machine, self._check
-        assert machine is not None
-        self._progress_ms = now_ms
-        self.records_met += len(records)
-        if self._base is not None:
-            if self._is_at_checkpoint:
-                self._compare_checkpoint(self._base, records[0], now_ms)
-                return
-            if not self._stand_on(self._base, records[0], now_ms):
-                return
-            records = records[1:]
-        for record in records:
-            offset, key, value, _ = record
-            self.position = offset + 1
-            if self._is_folding:  # behind our own checkpoint nothing is loaded, and nothing of ours was sent yet
-                if not self._meet_unexpected(record, now_ms):
-                    return
-                continue
-            try:
-                verdict = ownership.judge(record)
-                if verdict is Verdict.DATA:
-                    self.bytes_met += len(key or b"") + len(value or b"")
-                    machine.load_record(key or b"", value, offset)
-                    continue
-            except (RecordError, LoadFailed) as error:
-                check.found(LoadFailed(f"offset {offset} cannot be read: {error}"))
-                continue
-            if verdict is Verdict.VOID:
-                self._count_void()
-                if ownership.winner is None:
-                    check.meet_void_before_checkpoint(record, self.log_start)
-                continue
-            winner = ownership.winner
-            assert winner is not None
-            self._meet_checkpoint(machine, winner, offset)
-            begins_at = ownership.beginning.offset
-            if begins_at > self.log_start and ownership.beginning.is_found and self._accept_reason is None:
-                self._begin_at_cut(begins_at, now_ms)
-                return
-            if verdict is Verdict.OWN:
-                self._meet_own_checkpoint(offset, now_ms)
-                if self.state is not State.LOADING:
-                    return
-            elif ownership.attempt_id is not None:  # a RIVAL after our claim
-                self._lose(now_ms)
-                return
-
-    def _meet_checkpoint(self, machine: StateMachine, checkpoint: Checkpoint, offset: int) -> None:
-        """Judge a checkpoint that counts; the machine learns whether an admin accepted the log, now or in a part that was cut."""
-        was_accepted = self._check.accepted_reason is not None
-        if self._check.meet_checkpoint(checkpoint, offset) or (
-            self._check.accepted_reason is not None and not was_accepted
-        ):
-            machine.on_log_accepted()
-
-    def _meet_own_checkpoint(self, offset: int, now_ms: int) -> None:
-        if self._check.finding is not None:
-            self.fail(self._check.finding, now_ms)
-            return
-        self.checkpoint_offset = offset
-        self.checkpoint_bytes = self.bytes_met
-        self.committed_offset = offset + 1
-        self.lost_from = None
-        self.records_loaded = self.records_met
-        self._is_folding = True
-        self._effects.append(ContinueLoad(self.index, self.instance))
-
-    def continue_load(self, instance: int, is_time_up: Callable[[], bool], now_ms: int) -> None:
-        """Fold another slice of what was loaded; serve when all of it is."""
-        machine = self.machine
-        if instance != self.instance or self.state is not State.LOADING or machine is None or not self._is_folding:
-            return
-        try:
-            if not machine.finish_load(is_time_up):
-                self._effects.append(ContinueLoad(self.index, self.instance))
-                return
-            machine.on_loaded(self.image)
-        except Exception as error:  # a bug in one machine fails its partition, never the loop
-            if self.base_offset >= 0:
-                self._start_over(self.base_offset, f"loading failed: {error!r}", now_ms)
-                return
-            self.fail(error if isinstance(error, LoadFailed) else LoadFailed(f"loading failed: {error!r}"), now_ms)
-            return
-        self._is_folding = False
+    def _serve(self, load: Load, now_ms: int) -> None:
+        tenancy, reading = self.tenancy, self.reading
         self._enter(State.ACTIVE)
+        self.phase = Serving(tenancy, self._ports, self._outbox, reading, load.machine, self._too_large)
         self.failure = None
-        self._accept_reason = None
-        self._takes_over = False
         self.is_alarmed = False
-        self.load_ended_ms = now_ms
-        if self.base_offset >= 0:
-            self._effects.append(BaseJudged(self.index, self.base_offset, ""))
-        self._backoff_ms = self.config.retry_backoff_ms
+        tenancy.accept_reason = None
+        tenancy.takes_over = False
+        reading.load_ended_ms = now_ms
+        restored: dict[str, object] = {}
+        if reading.base_offset >= 0:
+            restored["base_offset"] = reading.base_offset
+            self._outbox.effects.append(BaseJudged(self.index, reading.base_offset, ""))
+        self._backoff_ms = tenancy.config.retry_backoff_ms
         self._note(
             "debug",
             "partition loaded",
-            owner_epoch=self.ownership.epoch,
-            records=self.records_met,
-            void_records=self.void_records,
-            load_ms=now_ms - self.load_began_ms,
-            **({"base_offset": self.base_offset} if self.base_offset >= 0 else {}),
+            owner_epoch=reading.ownership.epoch,
+            records=reading.records_met,
+            void_records=reading.void_records,
+            load_ms=now_ms - reading.load_began_ms,
+            **restored,
         )
 
-    def _check_load_progress(self, now_ms: int) -> None:
-        where = f"at offset {self.position} (log start {self.log_start}, end was {self.end_offset})"
-        if now_ms - self.load_began_ms >= self.config.load_timeout_ms:
-            limit = self.config.load_timeout_ms
-            self.fail(LoadFailed(f"the load did not end within {limit} ms; it stood {where}"), now_ms)
-        elif now_ms - self._progress_ms >= self.config.load_stall_ms and not self._is_folding:
-            self._progress_ms = now_ms
-            waiting_for = "our own checkpoint" if self.ownership.attempt_id else "the next record"
-            self._note("warning", "load stalls", where=where, waiting_for=waiting_for)
+    def _end(self, end: End | None, now_ms: int) -> None:
+        if isinstance(end, Fail):
+            self.fail(end.error, now_ms)
+            if end.unanswered is not None:
+                self._outbox.reply(*end.unanswered)
+        elif isinstance(end, Lose):
+            self._lose(end.winner, end.offset, now_ms)
 
-    def _meet_unexpected(self, record: LogRecord, now_ms: int) -> bool:
-        """Meet a record that is not our next one; returns whether we still serve."""
-        try:
-            verdict = self.ownership.judge(record)
-            is_ahead = verdict is Verdict.VOID and self.ownership.is_ahead(record)
-        except RecordError as error:
-            self.fail(LoadFailed(f"offset {record.offset} cannot be read: {error}"), now_ms)
-            return False
-        if verdict is Verdict.RIVAL:
-            assert self.ownership.winner is not None
-            self._check.meet_checkpoint(self.ownership.winner, record.offset)
-            self._lose(now_ms)
-            return False
-        if verdict is Verdict.VOID and not is_ahead:
-            self._count_void()
-            return True
-        self.fail(
-            OutcomeUnknown(f"offset {record.offset} holds a record under our epoch that was not our next one"), now_ms
-        )
-        return False
-
-    def _count_void(self) -> None:
-        self.void_records += 1
-        self._ports.metrics.records_void.value += 1
-
-    # ---- stop --------------------------------------------------------------------------------------------------------
-
-    def _lose(self, now_ms: int) -> None:
-        if self._check.finding is not None:  # the winner is of another log, or what stands before it is not whole
-            self.fail(self._check.finding, now_ms)
+    def _lose(self, winner: Checkpoint, offset: int, now_ms: int) -> None:
+        tenancy, finding = self.tenancy, self.reading.check.finding
+        if finding is not None:  # the winner is of another log, or what stands before it is not whole
+            self.fail(finding, now_ms)
             return
-        winner, offset = self.ownership.winner, self.ownership.winner_offset
-        assert winner is not None
-        assert self.generation is not None
         where = f" at {winner.advertised_address}" if winner.advertised_address else ""
         text = f"node {winner.node_id}{where} took it with owner epoch {winner.owner_epoch} at offset {offset}"
-        is_ours_to_take = may_take(winner, self.generation, self.config.node_id)
-        if is_ours_to_take and winner.generation == self.generation and self.is_static:
-            # A twin under our node id would do the same for ever; a higher generation decides between the two.
-            self.generation += 1
-        # Who is superseded for good tells it of all its log partitions together.
+        is_ours_to_take = tenancy.may_take(winner)
+        if is_ours_to_take:
+            tenancy.outbid_twin(winner)
+        # A node that is superseded for good writes one line about all of its log partitions together.
         level = "warning" if is_ours_to_take else "debug"
         self._note(level, "ownership lost", winner=winner.node_id, owner_epoch=winner.owner_epoch, offset=offset)
         self.is_alarmed = False
-        self._stop(State.CLOSED, text, NotCoordinator(text))
-        if is_ours_to_take:
-            self._retry_later(now_ms)
-        else:
-            self._effects.append(Superseded(self.index, winner, offset))
+        self._close(text, NotCoordinator(text), self._next_retry_ms(now_ms) if is_ours_to_take else None)
+        if not is_ours_to_take:
+            self._outbox.effects.append(Superseded(self.index, winner, offset))
 
-    def _stop(self, state: State, failure: str, outcome: CoordinatorError) -> None:
+    def _close(self, failure: str, outcome: CoordinatorError, retry_at_ms: int | None) -> None:
+        self._stop(State.CLOSED, Closed(retry_at_ms), failure, outcome)
+
+    def _stop(self, state: State, phase: Closed | Failed, failure: str, outcome: CoordinatorError) -> None:
+        before = self.phase
         self._enter(state)
+        self.phase = phase
         self.failure = failure
-        self._effects.append(StopReading(self.index))
-        self.timers.cancel_all()
-        for operation in self.parking.drain():
-            self._reply(operation, outcome)
-        self._let_go()
+        self._outbox.effects.append(StopReading(self.index))
+        if isinstance(before, Serving):
+            for operation in before.parking.drain():
+                self._outbox.reply(operation, outcome)
+        if isinstance(before, Load | Serving):
+            self._let_go(before.machine)
 
-    def _let_go(self) -> None:
-        machine, self.machine = self.machine, None
-        if machine is not None:
-            try:
-                machine.on_unloaded()
-            except Exception as bug:
-                self._note("error", "on_unloaded failed", error=repr(bug), exc_info=bug)
+    def _let_go(self, machine: StateMachine) -> None:
+        try:
+            machine.on_unloaded()
+        except Exception as bug:
+            self._note("error", "on_unloaded failed", error=repr(bug), exc_info=bug)
 
-    def _retry_later(self, now_ms: int) -> None:
-        backoff_ms = self.config.alarm_backoff_ms if self.is_alarmed else self._backoff_ms
-        self.retry_at_ms = now_ms + int(backoff_ms * (0.5 + self._ports.jitter() / 2))
-        self._backoff_ms = min(self._backoff_ms * 2, self.config.retry_backoff_ms_max)
+    def _next_retry_ms(self, now_ms: int) -> int:
+        config = self.tenancy.config
+        backoff_ms = config.alarm_backoff_ms if self.is_alarmed else self._backoff_ms
+        self._backoff_ms = min(self._backoff_ms * 2, config.retry_backoff_ms_max)
+        return now_ms + int(backoff_ms * (0.5 + self._ports.jitter() / 2))
+
+    def _enter(self, state: State) -> None:
+        check_transition(self.index, self.state, state)
+        self.state = state
+        self._outbox.effects.append(StateChanged(self.index, state))
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _not_serving(self) -> CoordinatorError:
         if self.state is State.LOADING:
@@ -534,7 +384,59 @@ class PartitionLife(PartitionData):
         why = self.failure or "it was not loaded yet"
         return NotCoordinator(f"this node does not serve log partition {self.index}: {why}")
 
-    def _enter(self, state: State) -> None:
-        check_transition(self.index, self.state, state)
-        self.state = state
-        self._effects.append(StateChanged(self.index, state))
+    def _note(self, level: str, event: str, **fields: object) -> None:
+        fields |= {"partition": self.index, "state": self.state.value, "generation": self.generation}
+        self._outbox.effects.append(Note(level, event, fields))
+
+    # ---- what others look at ---------------------------------------------------------------------------------------
+
+    @property
+    def machine(self) -> StateMachine | None:
+        """Return the state machine, while it loads or serves."""
+        phase = self.phase
+        return phase.machine if isinstance(phase, Load | Serving) else None
+
+    @property
+    def parking(self) -> Parking:
+        """Return what waits for the log; where nothing is served, nothing does."""
+        return self.phase.parking if isinstance(self.phase, Serving) else Parking()
+
+    @property
+    def committed_sequence(self) -> int:
+        """Return the sequence of the newest record of ours that counted; 0 where nothing is served."""
+        return self.phase.committed_sequence if isinstance(self.phase, Serving) else 0
+
+    @property
+    def retry_at_ms(self) -> int | None:
+        """Return when the partition is loaded again by itself; None: it is not."""
+        return self.phase.retry_at_ms if isinstance(self.phase, Closed | Failed) else None
+
+    @retry_at_ms.setter
+    def retry_at_ms(self, at_ms: int | None) -> None:
+        if isinstance(self.phase, Closed | Failed):
+            self.phase.retry_at_ms = at_ms
+
+    @property
+    def generation(self) -> int | None:
+        """Return the generation under which the partition is taken; None: not known yet."""
+        return self.tenancy.generation
+
+    @property
+    def committed_offset(self) -> int:
+        """Return the offset behind the newest record of ours that counted, over all loads of this process."""
+        return self.tenancy.committed_offset
+
+    @property
+    def instance(self) -> int:
+        """Return the number of the newest reading."""
+        return self.reading.instance
+
+    @property
+    def ownership(self) -> Ownership:
+        """Return who owns the partition, by the newest reading."""
+        return self.reading.ownership
+
+    @property
+    def log_start(self) -> int:
+        """Return where the log starts, as far as it is known."""
+        return self.reading.log_start

@@ -70,6 +70,11 @@ class Ownership:
         self.sequence = 1
         return self.epoch
 
+    def winning(self) -> Checkpoint:
+        """Return the checkpoint that counted last; after a verdict on one there is one."""
+        assert self.winner is not None
+        return self.winner
+
     def highest_epoch(self) -> int:
         """Return the highest epoch that an owner may have, as far as was read."""
         return max(self.position.owner_epoch, self.epoch_met)

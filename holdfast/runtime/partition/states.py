@@ -1,6 +1,7 @@
 """The life of one log partition on a node, as a table."""
 
 from enum import Enum
+from typing import final
 
 
 class State(Enum):
@@ -21,6 +22,24 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.FAILED: frozenset({State.LOADING, State.CLOSED}),
     State.CLOSED: frozenset({State.LOADING}),
 }
+
+
+@final
+class Closed:
+    """What a partition holds that is not ours, or was not loaded yet."""
+
+    def __init__(self, retry_at_ms: int | None) -> None:
+        #: When it is loaded again by itself; None: it is not.
+        self.retry_at_ms = retry_at_ms
+
+
+@final
+class Failed:
+    """What a partition holds whose load or serving failed."""
+
+    def __init__(self, retry_at_ms: int | None) -> None:
+        #: When it is loaded again; None only while it is unloaded.
+        self.retry_at_ms = retry_at_ms
 
 
 class IllegalTransition(Exception):

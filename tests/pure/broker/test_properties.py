@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.broker.errors import BrokerError
 from holdfast.broker.properties import (
     HOST,
     NodePorts,
@@ -14,7 +15,6 @@ from holdfast.broker.properties import (
     node_properties,
     to_properties_text,
 )
-from holdfast.jars.errors import BrokerError
 
 PORTS = [NodePorts(broker=20_000 + i, controller=21_000 + i) for i in range(1, 4)]
 

@@ -57,16 +57,16 @@ def test_metrics_follow_the_reports_and_survive_a_partition_that_is_given_up() -
         metrics.take(report, progress)
         registry.remove(partition=0)
     told = registry.snapshot()
-    assert told["snapshot-job-records-total"] == 200
-    assert told["snapshot-job-bytes-in-total"] == 20_000
-    assert told["snapshot-job-bytes-out-total"] == 4_000
-    assert told["snapshot-job-compaction-ratio"] == 5
-    assert told["snapshot-job-entries-total"] == 36
-    assert told["snapshot-job-manifests-total"] == 2
-    assert told["snapshot-job-history-rows-total"] == 198
-    assert told["snapshot-job-share-partitions"] == 40
-    assert told["snapshot-job-cuts-total"] == 1
-    assert told["snapshot-job-partitions-stopped"] == 1
-    assert told["snapshot-job-batch-time-avg"] == 500
-    assert told["snapshot-job-lag{partition=1}"] == 2
-    assert "snapshot-job-lag{partition=0}" not in told
+    assert told["compaction-records-total"] == 200
+    assert told["compaction-bytes-in-total"] == 20_000
+    assert told["compaction-bytes-out-total"] == 4_000
+    assert told["compaction-ratio"] == 5
+    assert told["compaction-entries-total"] == 36
+    assert told["compaction-manifests-total"] == 2
+    assert told["compaction-history-rows-total"] == 198
+    assert told["compaction-share-partitions"] == 40
+    assert told["compaction-cuts-total"] == 1
+    assert told["compaction-partitions-stopped"] == 1
+    assert told["compaction-batch-time-avg"] == 500
+    assert told["compaction-lag{partition=1}"] == 2
+    assert "compaction-lag{partition=0}" not in told

@@ -41,7 +41,7 @@ class Node:
         self.partitions = partitions
         self.answers = {
             "status": lambda _: {"version": "0.1.0", **self.readiness, "log_partitions": 3},
-            "settings": lambda _: {"load_timeout_ms": 600_000, "codec": "avro", "node_id": 1, "snapshots.run": False},
+            "settings": lambda _: {"load_timeout_ms": 600_000, "codec": "avro", "node_id": 1, "compaction.run": False},
             "metrics": lambda _: {
                 "write-total": 5_015,
                 "parked-writes": 0,

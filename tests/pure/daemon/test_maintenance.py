@@ -424,7 +424,7 @@ async def test_a_snapshot_topic_that_is_not_fit_is_told_and_not_used(
         ({}, ["audit", "holdfast-compaction"], ["audit"]),
         ({"snapshots.topic": ""}, ["audit"], ["audit"]),
         (
-            {"snapshots.run": True, "snapshots.checkpoint.dir": "/checkpoint"},
+            {"compaction.run": True, "compaction.checkpoint.dir": "/checkpoint"},
             ["audit", "holdfast-compaction"],
             ["audit", "holdfast-compaction"],
         ),

@@ -74,8 +74,8 @@ def test_the_job_of_the_compose_file_has_settings_that_load(monkeypatch: pytest.
     settings = job_process.settings_of(None, {})
     (volume,) = job["volumes"]
     place = volume.partition(":")[2]
-    assert Path(settings.snapshots.checkpoint_dir).is_relative_to(place)
-    assert Path(settings.snapshots.history_dir).is_relative_to(place)
+    assert Path(settings.compaction.checkpoint_dir).is_relative_to(place)
+    assert Path(settings.compaction.history_dir).is_relative_to(place)
     assert f"VOLUME {place}\n" in (ROOT / "Dockerfile").read_text()
     assert job["command"] == ["compact"]
 
@@ -86,9 +86,9 @@ def test_the_unit_for_a_node_with_the_job_sets_what_exists() -> None:
     brokers = {"HOLDFAST_KAFKA_BOOTSTRAP_SERVERS": "kafka:9092"}
     settings, warnings = load_settings(None, variables | brokers)
     assert warnings == ()
-    assert settings.snapshots.run
-    shutdown, snapshots = settings.shutdown, settings.snapshots
-    longest_ms = shutdown.drain_timeout_ms + 9 * shutdown.shutdown_step_timeout_ms + snapshots.stop_timeout_ms
+    assert settings.compaction.run
+    shutdown, compaction = settings.shutdown, settings.compaction
+    longest_ms = shutdown.drain_timeout_ms + 9 * shutdown.shutdown_step_timeout_ms + compaction.stop_timeout_ms
     (allowed_s,) = re.findall(r"^TimeoutStopSec=(\d+)s$", text, re.MULTILINE)
     assert longest_ms < int(allowed_s) * 1_000
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from holdfast.broker import KAFKA_VERSION, BrokerError, cache_dir, classpath, jars, java
+from holdfast.broker import KAFKA_VERSION, JarsUnavailable, cache_dir, find_java, kafka_classpath, kafka_jars
 from holdfast.distribution import how_to_install
 from holdfast.jars.cache import LOG4J_VERSION, SPARK_KAFKA_VERSION, kafka_home, spark_kafka_jars
 from tests.waiting import PATIENCE_S
@@ -69,53 +69,53 @@ def test_cache_is_the_first_place_that_is_named(monkeypatch: pytest.MonkeyPatch)
 
 def test_jars_are_fetched_once(java_home: Path) -> None:
     install_java(java_home)
-    assert [jar.name for jar in jars()] == [f"kafka_2.13-{KAFKA_VERSION}.jar"]
-    assert classpath() == str(cache_dir() / f"kafka-{KAFKA_VERSION}" / "*")
+    assert [jar.name for jar in kafka_jars()] == [f"kafka_2.13-{KAFKA_VERSION}.jar"]
+    assert kafka_classpath() == str(cache_dir() / f"kafka-{KAFKA_VERSION}" / "*")
     assert ivy_runs(java_home) == 1
     assert f" -cache {cache_dir()}/" in (java_home / "bin" / "ivy-runs").read_text(), "whoever runs it may have no home"
 
 
 def test_fetching_is_tried_again(java_home: Path) -> None:
     install_java(java_home, failures=1)
-    assert len(jars(fetch_attempts=2)) == 1
+    assert len(kafka_jars(fetch_attempts=2)) == 1
     assert ivy_runs(java_home) == 2
 
 
 def test_failed_fetch_says_why_and_leaves_nothing(java_home: Path) -> None:
     install_java(java_home, failures=9)
-    with pytest.raises(BrokerError, match=r"the network is down.*try again"):
-        jars(fetch_attempts=1)
+    with pytest.raises(JarsUnavailable, match=r"the network is down.*try again"):
+        kafka_jars(fetch_attempts=1)
     assert [path.name for path in cache_dir().iterdir()] == [f"kafka-{KAFKA_VERSION}.lock"]
 
 
 def test_two_processes_fetch_once(java_home: Path) -> None:
     install_java(java_home)
-    script = "from holdfast.broker import jars; print(len(jars()))"
+    script = "from holdfast.broker import kafka_jars; print(len(kafka_jars()))"
     both = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert [process.communicate(timeout=PATIENCE_S)[0] for process in both] == ["1\n", "1\n"]
     assert ivy_runs(java_home) == 1
 
 
 def test_missing_java_is_named_with_the_fix(java_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(BrokerError, match=r"JAVA_HOME .* has no bin/java; install one, .*openjdk-17"):
-        java()
+    with pytest.raises(JarsUnavailable, match=r"JAVA_HOME .* has no bin/java; install one, .*openjdk-17"):
+        find_java()
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(java_home))
-    with pytest.raises(BrokerError, match=r"no java is on the path; install one, .*openjdk-17"):
-        java()
+    with pytest.raises(JarsUnavailable, match=r"no java is on the path; install one, .*openjdk-17"):
+        find_java()
 
 
 @pytest.mark.parametrize(("version", "major"), [("1.8.0_302", 8), ("11.0.2", 11), ("16-ea", 16)])
 def test_old_java_is_refused(java_home: Path, version: str, major: int) -> None:
     install_java(java_home, version)
-    with pytest.raises(BrokerError, match=f"needs Java 17 or newer and .* is {major}; install one"):
-        java()
+    with pytest.raises(JarsUnavailable, match=f"needs Java 17 or newer and .* is {major}; install one"):
+        find_java()
 
 
 @pytest.mark.parametrize("version", ["17.0.15", "21-ea", "25"])
 def test_new_java_is_taken(java_home: Path, version: str) -> None:
     install_java(java_home, version)
-    assert java() == str(java_home / "bin" / "java")
+    assert find_java() == str(java_home / "bin" / "java")
 
 
 @pytest.fixture
@@ -127,8 +127,8 @@ def no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_line_names_all_ways_where_nothing_can_fetch(java_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_java(java_home)
     monkeypatch.setenv("PATH", str(java_home / "bin"))
-    with pytest.raises(BrokerError) as refused:
-        jars()
+    with pytest.raises(JarsUnavailable) as refused:
+        kafka_jars()
     assert str(refused.value) == (
         f"The jars of Apache Kafka {KAFKA_VERSION} are fetched by the Ivy that PySpark carries or by mvn, and neither is here: "
         f"{how_to_install('broker')}; or name an unpacked Kafka by --kafka-home DIR; or do without, any cluster's address will do."
@@ -156,7 +156,7 @@ def test_without_pyspark_mvn_fetches(java_home: Path, monkeypatch: pytest.Monkey
     mvn.write_text(FAKE_MVN % " ".join(main_jars))
     mvn.chmod(0o755)
     monkeypatch.setenv("PATH", str(mvn.parent), prepend=os.pathsep)
-    assert main_jars[0] in [jar.name for jar in jars()]
+    assert main_jars[0] in [jar.name for jar in kafka_jars()]
     asked = ElementTree.parse(mvn.parent / "pom.xml").getroot()
     assert [[part.text for part in dependency][:3] for dependency in asked.iter("dependency")] == [
         ["org.apache.kafka", "kafka_2.13", KAFKA_VERSION],
@@ -174,7 +174,9 @@ def test_the_jars_of_an_unpacked_kafka_are_used_as_they_are(java_home: Path, tmp
     install_java(java_home)
     unpacked = tmp_path / "kafka_2.13-4.9.0"
     (unpacked / "libs").mkdir(parents=True)
-    with pytest.raises(BrokerError, match=r"kafka_2.13-4.9.0 holds no Kafka, for it has no libs/kafka_….jar; name the"):
+    with pytest.raises(
+        JarsUnavailable, match=r"kafka_2.13-4.9.0 holds no Kafka, for it has no libs/kafka_….jar; name the"
+    ):
         kafka_home(unpacked)
     (unpacked / "libs" / "kafka_2.13-4.9.0.jar").write_text("jar")
     home = kafka_home(unpacked)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.jars.errors import BrokerError
+from holdfast.jars.errors import LockHeld
 from holdfast.jars.locks import file_lock
 
 
@@ -15,15 +15,15 @@ def test_any_number_may_share_a_lock_and_nobody_holds_it_alone_meanwhile(tmp_pat
     with file_lock(path, timeout_s=0, shared=True):
         with (
             file_lock(path, timeout_s=0, shared=True),
-            pytest.raises(BrokerError, match="has held"),
+            pytest.raises(LockHeld, match="has held"),
             file_lock(path, timeout_s=0),
         ):
             pytest.fail("two held it")
-        with pytest.raises(BrokerError, match="has held"), file_lock(path, timeout_s=0):
+        with pytest.raises(LockHeld, match="has held"), file_lock(path, timeout_s=0):
             pytest.fail("two held it")
     with (
         file_lock(path, timeout_s=0),
-        pytest.raises(BrokerError, match="has held"),
+        pytest.raises(LockHeld, match="has held"),
         file_lock(path, timeout_s=0, shared=True),
     ):
         pytest.fail("two held it")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.daemon.settings.sources import ConfigError
+from holdfast.kafka.errors import PropertyRefused
 from holdfast.kafka.java_properties import to_java
 
 
@@ -63,5 +63,5 @@ def test_certificates_go_along_as_text(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_said_is_refused(properties: dict[str, str], problem: str) -> None:
-    with pytest.raises(ConfigError, match=problem):
+    with pytest.raises(PropertyRefused, match=problem):
         to_java(properties)

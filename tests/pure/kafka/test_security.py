@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from holdfast.daemon.settings.sources import ConfigError
 from holdfast.kafka.connection import ConnectionFailed, ConnectionOptions
+from holdfast.kafka.errors import PropertyRefused
 from holdfast.kafka.metadata import MetadataClient
 from holdfast.kafka.security import check_properties, connection_options
 from tests.pure.kafka.metadata_brokers import METADATA, WITHOUT_METADATA, Broker, listening
@@ -36,7 +36,7 @@ def test_servers_are_written_as_librdkafka_allows(text: str, servers: tuple[tupl
 
 @pytest.mark.parametrize("text", ["", ",", "a:b", "a:70000", ":1", "::1:9092", "a b:c", "a b:9092"])
 def test_servers_that_make_no_sense_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers is .*; it must be host:port,host:port\."):
+    with pytest.raises(PropertyRefused, match=r"kafka\.bootstrap\.servers is .*; it must be host:port,host:port\."):
         options_of(bootstrap_servers=text)
 
 
@@ -97,7 +97,7 @@ def test_verification_of_the_broker_is_on_unless_switched_off() -> None:
 )
 def test_what_cannot_be_carried_over_is_refused_by_name(properties: dict[str, str], problem: str) -> None:
     for check in (connection_options, check_properties):
-        with pytest.raises(ConfigError) as refused:
+        with pytest.raises(PropertyRefused) as refused:
             check(BROKERS | properties)
         assert problem in str(refused.value)
 
@@ -105,7 +105,7 @@ def test_what_cannot_be_carried_over_is_refused_by_name(properties: dict[str, st
 def test_what_librdkafka_refuses_is_a_wrong_setting_before_any_broker_is_asked() -> None:
     check_properties(BROKERS)
     for properties in ({"foo.bar": "1"}, {"socket.timeout.ms": "soon"}):
-        with pytest.raises(ConfigError, match=next(iter(properties))):
+        with pytest.raises(PropertyRefused, match=next(iter(properties))):
             check_properties(BROKERS | properties)
 
 
@@ -185,7 +185,7 @@ async def test_tls_is_spoken_with_a_certificate_of_our_own(certificates: Path) -
                 ssl_key_location=key,
                 ssl_key_password="sesame",
             )
-        with pytest.raises(ConfigError, match=r"The files that kafka\.ssl\.\* name cannot be used"):
+        with pytest.raises(PropertyRefused, match=r"The files that kafka\.ssl\.\* name cannot be used"):
             await ask(port, **tls, ssl_certificate_location=certificate, ssl_key_location=key, ssl_key_password="wrong")
 
 

@@ -18,7 +18,6 @@ from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32, i64
 
-from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.kafka.connection import BrokerConnection, ConnectionFailed, ConnectionOptions
 from holdfast.kafka.topic_ends import Ends, TooManyQuestions, TopicEnds, TopicEndSource
 from tests.pure.kafka.metadata_brokers import NO_TIME
@@ -40,9 +39,9 @@ class Cluster:
         self.open: list[Connection] = []
         monkeypatch.setattr(BrokerConnection, "open", self._open)
 
-    def source(self, **settings: int) -> TopicEndSource:
+    def source(self, timeout_ms: int = 10_000, waiting_max: int = 100) -> TopicEndSource:
         options = ConnectionOptions(bootstrap=(("a", 9092),))
-        return TopicEndSource(options, MetadataSettings.model_validate(settings))
+        return TopicEndSource(options, timeout_ms=timeout_ms, topics_per_request_max=100, waiting_max=waiting_max)
 
     async def _open(self, address: tuple[str, int], options: ConnectionOptions, timeout_ms: int) -> Connection:
         if address[0] in self.down:
@@ -187,7 +186,7 @@ async def test_brokers_that_cannot_be_reached_are_named(monkeypatch: pytest.Monk
 async def test_a_broker_that_is_silent_is_waited_for_so_long_and_by_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch)
     cluster.is_silent = True
-    source = cluster.source(metadata_timeout_ms=50, topic_ends_waiting_max=2)
+    source = cluster.source(timeout_ms=50, waiting_max=2)
     silence = {ORDERS: TopicEnds(None, {0: Ends(-1, -1, "no broker answered within 50 ms")})}
     waiting = [asyncio.create_task(source.look_up({ORDERS: [0]})) for _ in range(2)]
     await asyncio.sleep(0)

@@ -15,7 +15,7 @@ from holdfast.records.checkpoint import (
     is_checkpoint_key,
 )
 from holdfast.records.errors import Undecodable, UnknownVersion
-from holdfast.records.header import HEADER_NAME, decode_header, encode_header
+from holdfast.records.header import HEADER_NAME, decode_header, encode_header, find_header
 from holdfast.records.single_object import SingleObject
 from tests.pure.records.strategies import int32s, int64s, texts, topic_ids
 
@@ -101,3 +101,20 @@ def test_a_checkpoint_from_before_it_named_an_address_is_read_with_the_defaults(
     assert older.prefix.hex() == "c30115a1e734959de9d2"
     written = Checkpoint(*CHECKPOINT[:7], reason, "node-1:9492", "another reason", 7)
     assert decode_checkpoint(older.encode(written._asdict())) == Checkpoint(*CHECKPOINT[:7], reason, "", None, -1)
+
+
+@pytest.mark.parametrize(
+    ("headers", "found"),
+    [
+        (None, None),
+        ([], None),
+        ([("hf", b"1")], b"1"),
+        ([("hf", None)], None),
+        ([("other", b"1")], None),
+        ([("hf", b"1"), ("other", b"2")], b"1"),
+        ([("hf", b"1"), ("hf", b"2")], b"2"),
+        ((("hf", b"1"), ("other", b"2")), b"1"),
+    ],
+)
+def test_the_last_header_of_our_name_counts(headers: object, found: bytes | None) -> None:
+    assert find_header(headers) == found

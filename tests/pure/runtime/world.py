@@ -6,8 +6,8 @@ Nothing happens by itself: appends stay in flight until they `land`, records are
 
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 
+from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import (
     CHECKPOINT_KEY,
     Checkpoint,
@@ -19,7 +19,8 @@ from holdfast.records.header import decode_header, encode_header
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import Alarm, AppendRefused, CoordinatorError
 from holdfast.runtime.log import LogRecord, ReadError
-from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.metrics import RuntimeMetrics
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity, PartitionConfig
 from tests.pure.runtime.counter import Add, Bugs, Counter
@@ -103,6 +104,7 @@ class World:
             lambda: self.now_ms,
             self._random_bytes,
             lambda: 1.0,
+            RuntimeMetrics(Registry(lambda: self.now_ms)),
             write_timeout_ms=WRITE_TIMEOUT_MS,
         )
 
@@ -209,7 +211,9 @@ class World:
         self.runtime.append_failed(index, self.topics[index].flying[0].header, "Local: Message timed out")
 
     def _do_replace_producer(self, _: int, __: list[str], ___: dict[str, str]) -> None:
-        self.runtime.producer_replaced("Local: Fatal error")
+        """Tell every partition that an append failed, and not which."""
+        for index in self.runtime.partitions:
+            self.runtime.append_failed(index, None, "Local: Fatal error")
 
     def _do_refuse(self, _: int, arguments: list[str], __: dict[str, str]) -> None:
         """Refuse the n-th append from now: `refuse 1 too-large`."""
@@ -249,9 +253,6 @@ class World:
             self._on_answer[name] = options["then"].replace("_", " ").replace(":", "=")
         self.runtime.write(index, Add(name, numbers, kinds[0] if kinds else "add", self._completed))
 
-    def _do_write_all(self, _: int, arguments: list[str], __: dict[str, str]) -> None:
-        self.runtime.write_all(lambda index: Add(f"{arguments[0]}{index}", [], "add", self._completed))
-
     def _do_query(self, index: int, _: list[str], __: dict[str, str]) -> None:
         found = self.runtime.read(index, lambda machine, position: f"{machine.committed_value} at {position}")
         self.told.append(_outcome(found))
@@ -290,12 +291,6 @@ class World:
         else:
             self.bugs.armed.append(arguments[0])
 
-    def _do_timer(self, index: int, arguments: list[str], _: dict[str, str]) -> None:
-        """`timer NAME MS [bug]`: schedule it so far ahead."""
-        name, delay, *is_bug = arguments
-        timers = self.runtime.partitions[index].timers
-        timers.schedule(name, self.now_ms + int(delay), partial(self._ring, name, bool(is_bug)))
-
     def _do_distrust(self, _: int, arguments: list[str], __: dict[str, str]) -> None:
         self.runtime.distrust_log(Alarm(" ".join(arguments)))
 
@@ -322,7 +317,7 @@ class World:
                 f"committed {partition.committed_sequence}",
                 f"can undo {[position for position, _ in machine.undo]}",
                 f"value {machine.value}",
-                f"next offset {partition.position}",
+                f"next offset {partition.reading.position}",
                 f"waiting {len(partition.parking)}",
             ]
         elif partition.failure:
@@ -397,11 +392,6 @@ class World:
     def _random_bytes(self, size: int) -> bytes:
         self._attempts += 1
         return self._attempts.to_bytes(size, "big")
-
-    def _ring(self, name: str, is_bug: bool, now_ms: int) -> None:
-        if is_bug:
-            raise RuntimeError("a bug in a timer")
-        self.told.append(f"timer {name} at {now_ms} ms")
 
 
 def _checkpoint(options: dict[str, str]) -> Checkpoint:

@@ -61,8 +61,8 @@ SETTINGS = {
     "bootstrap_server": "kafka.bootstrap.servers",
     "state_topic": "state_topic",
     "snapshot_topic": "snapshots.topic",
-    "history_dir": "snapshots.history.dir",
-    "job_group": "snapshots.group",
+    "history_dir": "compaction.history.dir",
+    "job_group": "compaction.group",
 }
 
 

@@ -33,7 +33,7 @@ class Groups:
         random = self._random = world.random
         self._world = world
         self.drop_after_ms = random.choice((0, 0, 6_000))
-        count = random.choice((0, 0, 1, 2)) if world.is_compacting else 0
+        count = random.choice((0, 0, 1, 2)) if world.is_pruning else 0
         self.groups = [Group(f"reader-{number}", is_from_first_commit=random.random() < 0.4) for number in range(count)]
         self.is_calm = False
 

@@ -16,7 +16,7 @@ from holdfast.daemon.topics.deleted_topics import DeletedTopics
 from holdfast.daemon.topics.metadata_cache import Refresh
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.machine import Operation
-from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from tests.simulated.invariants import Invariant, violate
 

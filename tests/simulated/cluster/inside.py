@@ -49,5 +49,6 @@ def unfinished(log: KafkaLog) -> dict[str, Any]:
 
 def reading(runtime: CoordinatorRuntime) -> dict[str, Any]:
     """Return the questions for read indexes that have no answer, by name, where there are any."""
-    found = {"wanted": runtime._index_wanted, "asked": runtime._index_asked, "to be asked again": runtime._index_retry}
+    indexes = runtime._read_indexes
+    found = {"wanted": indexes.wanted, "asked": indexes._in_flight, "to be asked again": indexes._unanswered}
     return {name: set(value) for name, value in found.items() if value}

@@ -222,7 +222,7 @@ class ClusterLife:
             )
         for index in range(len(world.topic.partitions)):
             self._probe(index)
-        if world.is_compacting:
+        if world.is_pruning:
             self._wait_for_cuts()
         for node in world.nodes:
             for operation in node.operations:
@@ -303,10 +303,10 @@ class ClusterLife:
             parked = {
                 index: len(partition.parking)
                 for index, partition in node.runtime.partitions.items()
-                if len(partition.parking) and not self.world.is_compacting
+                if len(partition.parking) and not self.world.is_pruning
             }
-            own = inside.unfinished(node.kafka_log.kafka) if not self.world.is_compacting else {}
-            own |= inside.reading(node.runtime) if not self.world.is_compacting else {}
+            own = inside.unfinished(node.kafka_log.kafka) if not self.world.is_pruning else {}
+            own |= inside.reading(node.runtime) if not self.world.is_pruning else {}
             if parked:
                 own["parked"] = parked
             if own:
@@ -342,9 +342,9 @@ class ClusterLife:
         # A connection that died without a word shows it only when a request has waited for its whole time; then leaders are
         # asked for, and another connection is made.
         limit_s += 2 * self.world.bounds["request_timeout_ms"] / 1_000
-        limit_s += 1.0 if self.world.is_compacting else self.world.bounds["append_gather_max_ms"] / 1_000
-        # Compaction may have filled the log's queue, and goes on before all that was begun has ended.
-        tries_max = int(DRAIN_S / RETRY_S) if self.world.is_compacting else 1
+        limit_s += 1.0 if self.world.is_pruning else self.world.bounds["append_gather_max_ms"] / 1_000
+        # Pruning may have filled the log's queue, and goes on before all that was begun has ended.
+        tries_max = int(DRAIN_S / RETRY_S) if self.world.is_pruning else 1
         tries = [(api_key, request) for api_key, request in asked for _ in range(tries_max)]
         done: set[int] = set()
         for api_key, request in tries:
@@ -364,7 +364,7 @@ class ClusterLife:
             self.clients.call(owner, api_key, state_request, lambda *args, answers=answers: answers.append(args[-1]))
             timeline.run_until(lambda answers=answers: bool(answers), 6.0)  # type: ignore[misc]
             codes = [result.error_code for answer in answers for _, results in answer for _, result in results]
-            if codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] and self.world.is_compacting:
+            if codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] and self.world.is_pruning:
                 timeline.run(RETRY_S)
                 continue
             done.add(api_key)

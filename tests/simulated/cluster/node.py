@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.api.results import StateRequest, StateResponse
 from holdfast.runtime.log import LogRecord, ReadError
-from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from tests.simulated.cluster.process import Process, ProcessLog
 from tests.simulated.invariants import Invariant, violate
@@ -135,7 +135,7 @@ class ClusterNode(Node):
         index = partition.index
         if partition.state is State.ACTIVE:
             if index in self.must_be_accepted - self.accepted:
-                violate(Invariant.LOSS_IS_TOLD, f"{self.name}/{index} serves at {partition.position}")
+                violate(Invariant.LOSS_IS_TOLD, f"{self.name}/{index} serves at {partition.reading.position}")
             self.must_be_accepted.discard(index)
             self.seen_committed[index] = partition.committed_offset
 

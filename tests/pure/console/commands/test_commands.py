@@ -293,7 +293,7 @@ def test_numbers_are_numbers_and_measured_ones_have_no_digits_that_say_nothing(r
         "load_timeout_ms  600000",
         "codec            avro",
         "node_id               1",
-        "snapshots.run    false",
+        "compaction.run   false",
     ]
 
 

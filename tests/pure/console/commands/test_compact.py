@@ -25,13 +25,13 @@ from holdfast.compaction.errors import CompactionError
 from holdfast.compaction.progress import Progress, from_json
 from holdfast.compaction.report import BatchReport
 from holdfast.compaction.topics import Topics
-from holdfast.console import job_process
+from holdfast.console import job_output, job_process
 from holdfast.console.outcomes import Exit
 from holdfast.console.show.job_progress import bytes_text, view_of
 from holdfast.distribution import how_to_install
 from tests.pure.compaction.reports import batch, partition
 
-SETTINGS = {"kafka.bootstrap.servers": "127.0.0.1:1", "snapshots.checkpoint.dir": "/checkpoint"}
+SETTINGS = {"kafka.bootstrap.servers": "127.0.0.1:1", "compaction.checkpoint.dir": "/checkpoint"}
 WAIT_S = 30
 
 Job = Callable[[Callable[[BatchReport], None], Event], None]
@@ -76,10 +76,10 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> Callable[[Job], list[Any]]:
 @pytest.mark.parametrize(
     ("settings", "what"),
     [
-        ({"snapshots.checkpoint.dir": ""}, "snapshots.checkpoint.dir is not set; name a directory"),
+        ({"compaction.checkpoint.dir": ""}, "compaction.checkpoint.dir is not set; name a directory"),
         ({"snapshots.topic": ""}, "snapshots.topic is empty; name a topic"),
-        ({"snapshots.state.partitions": "0"}, "it must be a whole number from 1"),
-        ({"snapshots.masters": "yarn"}, "did you mean snapshots.master?"),
+        ({"compaction.state.partitions": "0"}, "it must be a whole number from 1"),
+        ({"compaction.masters": "yarn"}, "did you mean compaction.master?"),
     ],
 )
 def test_a_wrong_setting_is_named(settings: dict[str, str], what: str) -> None:
@@ -93,7 +93,7 @@ def test_packages_that_are_missing_are_named_with_what_installs_them(monkeypatch
     result = compact()
     assert result.exit_code == Exit.REFUSED_TO_START
     assert result.stderr == (
-        f"Error: The snapshot job needs pyspark, pandas, not installed here; {how_to_install('spark')}.\n"
+        f"Error: The compaction job needs pyspark, pandas, not installed here; {how_to_install('spark')}.\n"
     )
 
 
@@ -103,7 +103,7 @@ def test_a_java_that_is_missing_is_named_with_what_installs_it(monkeypatch: pyte
     result = compact()
     assert result.exit_code == Exit.REFUSED_TO_START
     assert result.stderr.startswith(
-        "Error: The snapshot job needs Java 17 or newer and no java is on the path; install"
+        "Error: The compaction job needs Java 17 or newer and no java is on the path; install"
     )
 
 
@@ -129,11 +129,11 @@ def test_a_job_that_cannot_go_on_says_why(spark: Callable[[Job], list[Any]]) -> 
 def test_settings_reach_the_job(spark: Callable[[Job], list[Any]]) -> None:
     called = spark(lambda *_: None)
     settings = {
-        "snapshots.history.dir": "hdfs://nn/history",
+        "compaction.history.dir": "hdfs://nn/history",
         "kafka.security.protocol": "SSL",
         "spark.executor.memory": "4g",
-        "snapshots.checkpoint.dir": "relative",
-        "snapshots.trigger.interval.ms": "7",
+        "compaction.checkpoint.dir": "relative",
+        "compaction.trigger.interval.ms": "7",
     }
     assert compact("--once", "--master", "local[3]", **settings).exit_code == Exit.DONE
     ((config, once),) = called
@@ -199,10 +199,10 @@ def test_a_batch_is_a_line_for_people_or_a_report_for_programs(
     said = compact("--json")
     assert [from_json(json.loads(line)) for line in said.stdout.splitlines()] == [report, report]
     events = [json.loads(line) for line in said.stderr.splitlines()]
-    assert [(event["log_partition"], event["level"]) for event in events] == [
-        (0, "warning"),
-        (1, "error"),
-        (0, "warning"),
+    assert [(event["event"], event["log_partition"], event["level"]) for event in events] == [
+        ("fold_restarted", 0, "warning"),
+        ("fold_stopped", 1, "error"),
+        ("fold_restarted", 0, "warning"),
     ]
     assert events[1]["offset"] == 8
     assert events[1]["why"] == "version 9"
@@ -219,8 +219,8 @@ def test_a_single_run_fails_where_a_log_partition_stands_still(spark: Callable[[
     result = compact("--once")
     assert result.exit_code == Exit.FAILED
     assert result.stderr.splitlines()[-1] == (
-        "Error: The job cannot read on: log partition 1 stands still at offset 8 (version 9), "
-        "log partition 2 stands still at offset 16 (version 9); upgrade it and run it again."
+        "Error: The job cannot read on: log partition 1 is stopped at offset 8 (version 9), "
+        "log partition 2 is stopped at offset 16 (version 9); upgrade it and run it again."
     )
     assert compact().exit_code == Exit.DONE, "it was told to stop"
     spark(lambda on_progress, _: on_progress(batch(partition(0))))
@@ -235,11 +235,11 @@ def test_on_a_terminal_a_table_follows_the_run_and_lines_stand_above_it(
         os.write(2, b"26/11/21 11:30:00 INFO Spark: chatter\n")
 
     spark(job)
-    job_process.compact_until_stopped(job_process.settings_of(None, SETTINGS), once=True, output=job_process.terminal)
+    job_process.compact_until_stopped(job_process.settings_of(None, SETTINGS), once=True, output=job_output.terminal)
     shown, said = capfd.readouterr()
     assert "records, of 10,008 that waited at the start" in shown
     assert "compaction ratio 5.0" in shown
-    assert "the log was cut past the job" in shown + said
+    assert "fold_restarted" in shown + said
     assert "chatter" not in shown + said
 
 
@@ -264,7 +264,7 @@ def test_a_supervised_job_takes_its_settings_from_the_node_and_ends_with_it(tmp_
         "import sys, threading\n"
         "from holdfast.console import job_process\n"
         "settings = job_process.settings_of_the_node(sys.stdin.buffer)\n"
-        "print(settings.snapshots.checkpoint_dir, flush=True)\n"
+        "print(settings.compaction.checkpoint_dir, flush=True)\n"
         "threading.Event().wait()\n"
     )
     child = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -334,7 +334,7 @@ def test_the_table_follows_the_run() -> None:
     text = shown(progress)
     assert "4,145" in text
     assert "by log partition 1: 4,000, 11: 19" in text
-    assert "Log partition 4 stands still at offset 77: version 9 is unknown." in text
+    assert "Log partition 4 is stopped at offset 77: version 9 is unknown." in text
     assert "3 share partitions wait for a snapshot" in text
     assert "compaction ratio 5.0" in text
 

@@ -59,7 +59,7 @@ def test_a_setting_without_effect_is_told_in_the_log_and_a_kafka_that_is_not_the
     ended = ended_by_itself(settings)
     assert ended.returncode == Exit.REFUSED_TO_START, ended.stderr
     lines = [json.loads(line) for line in ended.stderr.splitlines() if line.startswith("{")]
-    (look,) = [line for line in lines if line["event"] == "a setting needs a look"]
+    (look,) = [line for line in lines if line["event"] == "setting_doubted"]
     assert look["what"].startswith("share.coordinator.threads (as a flag) has no effect here: ")
     assert lines[-1]["event"] == "stopped"
     assert lines[-1]["exit_code"] == Exit.REFUSED_TO_START
@@ -103,7 +103,7 @@ def test_a_reload_takes_the_level_of_lines_and_names_what_needs_a_restart(tmp_pa
         now = reload(settings, lambda: load_settings(config).settings)
     assert lines == [
         {
-            "event": "the settings are reloaded",
+            "event": "settings_reloaded",
             "log_level": "warning",
             "reloaded": ["log_level=debug"],
             "need_a_restart": ["kafka.sasl.password", "loads_max"],
@@ -123,7 +123,7 @@ def test_a_reload_of_a_bad_file_says_so_and_changes_nothing(tmp_path: Path, text
     with capture_logs() as lines:
         assert reload(settings, lambda: load_settings(config).settings) is settings
     [line] = lines
-    assert line["event"] == "the settings are not reloaded, and nothing was changed"
+    assert line["event"] == "settings_reload_failed"
     assert "node.toml" in line["why"]
     assert logging.getLogger("holdfast").level == level
 
@@ -148,7 +148,7 @@ def test_a_node_on_a_terminal_speaks_to_people_and_outlives_sighup(tmp_path: Pat
             read_until(b" listening  ")
             config.write_text(config.read_text() + '[logging]\nlog_level = "warning"\n')
             node.send_signal(signal.SIGHUP)
-            read_until(b"the settings are reloaded")
+            read_until(b"settings_reloaded")
             assert b"log_level=warning" in said
             assert node.poll() is None
             node.send_signal(signal.SIGTERM)

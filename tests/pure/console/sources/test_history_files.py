@@ -142,7 +142,7 @@ def test_a_gap_is_told_however_long_it_is(tmp_path: Path) -> None:
 
 def test_a_history_that_is_not_there_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    must_be = "; it must be the job's `snapshots.history.dir` itself."
+    must_be = "; it must be the job's `compaction.history.dir` itself."
     for place, why in (
         (tmp_path / "nowhere", "nothing is there"),
         (tmp_path / "file", "it is a file"),

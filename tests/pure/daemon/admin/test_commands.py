@@ -247,11 +247,16 @@ async def topic_ends(world: World, topics: object) -> Any:
     return await world.commands.table()["topic-ends"]({"topics": topics})  # type: ignore[misc]
 
 
+def idle_source() -> TopicEndSource:
+    options = ConnectionOptions(bootstrap=(("a", 9092),))
+    return TopicEndSource(options, timeout_ms=1_000, topics_per_request_max=100, waiting_max=10)
+
+
 async def test_where_topics_begin_and_end_is_told_by_topic_id(monkeypatch: pytest.MonkeyPatch) -> None:
     world = await serving()
     with pytest.raises(AdminError, match="a node that has started"):
         await topic_ends(world, {format_topic_id(TOPIC): [0]})
-    source = TopicEndSource(ConnectionOptions(bootstrap=(("a", 9092),)), world.settings.metadata)
+    source = idle_source()
     world.commands.topic_ends = source
 
     async def look_up(wanted: Mapping[bytes, list[int]]) -> dict[bytes, TopicEnds]:
@@ -284,6 +289,6 @@ async def test_where_topics_begin_and_end_is_told_by_topic_id(monkeypatch: pytes
 )
 async def test_a_question_for_the_ends_of_topics_that_says_nothing_is_refused(topics: object, why: str) -> None:
     world = await serving()
-    world.commands.topic_ends = TopicEndSource(ConnectionOptions(bootstrap=(("a", 9092),)), world.settings.metadata)
+    world.commands.topic_ends = idle_source()
     with pytest.raises(AdminError, match=why):
         await topic_ends(world, topics)

@@ -23,9 +23,10 @@ from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.machine import Decision, StateMachine
 from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.metrics import RuntimeMetrics
-from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.settings import PartitionConfig
 from tests.pure.daemon.share.shard_world import TOPIC, Image, batch
+from tests.shards import states_at
 
 CLUSTER = "memory"
 TICK_MS = 50
@@ -170,7 +171,7 @@ class ShardsWorld:
         """Return the share partitions of all shards."""
         found: set[SharePartitionKey] = set()
         for index in self.runtime.partitions:
-            held = self.runtime.read(index, lambda shard, position: {key for key, _ in shard.states_at(position)})
+            held = self.runtime.read(index, lambda shard, position: set(states_at(shard, position)))
             assert isinstance(held, set)
             found |= held
         return found

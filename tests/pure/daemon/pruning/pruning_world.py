@@ -9,8 +9,9 @@ from typing import Any
 
 from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.pruning.pruner import Phase, Pruner
-from holdfast.daemon.settings.models import CompactionSettings
+from holdfast.daemon.settings.models import PruningSettings
 from holdfast.daemon.share.decisions import ShardConfig, ShareShard
+from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
@@ -18,18 +19,20 @@ from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import CoordinatorError, RecordTooLarge
 from holdfast.runtime.machine import Decision
 from holdfast.runtime.memory_log import MemoryTopic
-from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.metrics import RuntimeMetrics
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import PartitionConfig
 from tests.pure.daemon.share.shard_world import TOPIC, Image, batch
+from tests.shards import states_at
 
 TICK_MS = 50
 SETTINGS: dict[str, Any] = {
-    "compaction_dead_share": 0.5,
-    "compaction_dead_bytes_min": 1,
-    "compaction_check_interval_ms": 1_000,
-    "compaction_records_per_slice_max": 3,
-    "compaction_timeout_ms": 10_000,
+    "pruning_dead_share": 0.5,
+    "pruning_dead_bytes_min": 1,
+    "pruning_check_interval_ms": 1_000,
+    "pruning_records_per_slice_max": 3,
+    "pruning_timeout_ms": 10_000,
 }
 
 
@@ -76,6 +79,7 @@ class PrunedNode:
             lambda: self.now_ms,
             random.randbytes,
             lambda: 0.5,
+            RuntimeMetrics(Registry(lambda: self.now_ms)),
         )
         self.runtime.new_metadata_image(Image({TOPIC: 1_000_000}))
         self.log.start(self.runtime)
@@ -87,7 +91,7 @@ class PrunedNode:
         self.pruner = Pruner(
             self.partition,
             self.runtime,
-            CompactionSettings(**(SETTINGS | settings)),
+            PruningSettings(**(SETTINGS | settings)),
             self.readers,
         )
 
@@ -197,7 +201,7 @@ class PrunedNode:
 
     def states(self) -> dict[SharePartitionKey, ShareState]:
         """Return every share partition, its snapshot epoch and update count aside."""
-        committed = self.runtime.read(0, lambda shard, position: dict(shard.states_at(position)))
+        committed = self.runtime.read(0, states_at)
         assert isinstance(committed, dict)
         return {key: state._replace(snapshot_epoch=0, update_count=0) for key, state in committed.items()}
 

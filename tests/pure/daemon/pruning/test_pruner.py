@@ -1,4 +1,4 @@
-"""Compaction and pruning of one log partition, with the real runtime and shard over the log in memory."""
+"""Pruning of one log partition, with the real runtime and shard over the log in memory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from holdfast.runtime.partition.states import State
 from tests.pure.daemon.pruning.pruning_world import SETTINGS, TICK_MS, PrunedNode, key_of
 
 IDLE, REFRESHING, WRITING, CUTTING = Phase.IDLE, Phase.REFRESHING, Phase.WRITING, Phase.CUTTING
-CHECK_TICKS = SETTINGS["compaction_check_interval_ms"] // TICK_MS
-TIMEOUT_TICKS = SETTINGS["compaction_timeout_ms"] // TICK_MS
+CHECK_TICKS = SETTINGS["pruning_check_interval_ms"] // TICK_MS
+TIMEOUT_TICKS = SETTINGS["pruning_timeout_ms"] // TICK_MS
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_a_round_refreshes_writes_snapshots_and_cuts(node: PrunedNode) -> None:
     assert seen == [IDLE, REFRESHING, WRITING, CUTTING, IDLE]
     # One record of the key that was busy, the other nine were cold: all have their snapshot above the checkpoint.
     assert node.pruner.snapshots_written == 10
-    assert node.log_start == node.partition.checkpoint_offset == node.partition.log_start
+    assert node.log_start == node.partition.reading.checkpoint_offset == node.partition.log_start
 
 
 def test_a_cut_log_begins_with_our_checkpoint_and_holds_a_snapshot_of_every_live_key(node: PrunedNode) -> None:
@@ -59,7 +59,7 @@ def test_a_cut_log_begins_with_our_checkpoint_and_holds_a_snapshot_of_every_live
     tick_a_round(node)
     log = node.topic.partitions[0]
     assert log.records[node.log_start].key == CHECKPOINT_KEY
-    assert node.shard.is_compacted_to(node.log_start)
+    assert node.shard.has_snapshots_from(node.log_start)
     live = [key_of(number) for number in range(10) if number != 7]
     assert sorted(node.states()) == live
     newest = {key: node.shard.offsets.newest_snapshot_offset(key) for key in live}
@@ -72,7 +72,7 @@ def test_a_load_of_the_cut_log_gives_the_same_states(node: PrunedNode) -> None:
     before = node.states()
     successor = PrunedNode(node.topic, generation=2)
     assert successor.states() == before
-    assert successor.partition.records_loaded < 20
+    assert successor.partition.reading.records_loaded < 20
 
 
 def test_a_log_of_which_little_is_dead_is_left_alone() -> None:
@@ -85,7 +85,7 @@ def test_a_log_of_which_little_is_dead_is_left_alone() -> None:
 
 
 def test_a_log_with_few_dead_bytes_is_left_alone() -> None:
-    node = PrunedNode(MemoryTopic(), compaction_dead_bytes_min=1_000_000)
+    node = PrunedNode(MemoryTopic(), pruning_dead_bytes_min=1_000_000)
     node.fill()
     node.tick(3 * CHECK_TICKS)
     assert node.refreshes == 0
@@ -138,12 +138,12 @@ def test_a_slice_that_fails_is_tried_again_without_another_refresh(node: PrunedN
     node.log.queue_records_max = 100_000
     node.tick(4 * CHECK_TICKS)
     assert (node.pruner.phase, node.refreshes) == (IDLE, 1)
-    assert node.log_start == node.partition.checkpoint_offset
+    assert node.log_start == node.partition.reading.checkpoint_offset
 
 
 def test_the_key_in_the_way_is_named(node: PrunedNode) -> None:
     node.tick_until(WRITING)
-    offset = node.partition.checkpoint_offset
+    offset = node.partition.reading.checkpoint_offset
     oldest = node.shard.offsets.oldest()
     assert oldest is not None
     assert node.pruner.why_not_pruned() == (
@@ -164,7 +164,7 @@ def test_a_round_without_progress_is_given_up_and_the_next_one_waits_for_new_byt
         node.update(0, turn * 10 + 10_000, turn * 10 + 10_000)
     tick_a_round(node)
     assert node.refreshes == 2
-    assert node.log_start == node.partition.checkpoint_offset
+    assert node.log_start == node.partition.reading.checkpoint_offset
 
 
 def test_a_refresh_that_is_not_met_is_given_up(node: PrunedNode) -> None:
@@ -174,7 +174,7 @@ def test_a_refresh_that_is_not_met_is_given_up(node: PrunedNode) -> None:
     assert node.pruner.phase is IDLE
     assert node.pruner.snapshots_written == 0
     tick_a_round(node)
-    assert node.log_start == node.partition.checkpoint_offset
+    assert node.log_start == node.partition.reading.checkpoint_offset
 
 
 def test_a_cut_that_fails_is_asked_for_again(node: PrunedNode) -> None:
@@ -187,18 +187,18 @@ def test_a_cut_that_fails_is_asked_for_again(node: PrunedNode) -> None:
     assert "records not deleted" in node.notes
     written = node.pruner.snapshots_written
     node.tick(2 * CHECK_TICKS)
-    assert node.log_start == node.partition.checkpoint_offset
+    assert node.log_start == node.partition.reading.checkpoint_offset
     assert (node.pruner.phase, node.refreshes, node.pruner.snapshots_written) == (IDLE, 1, written)
 
 
 def test_a_cut_whose_answer_is_lost_is_known_at_the_next_try(node: PrunedNode) -> None:
     node.tick_until(CUTTING)
     node.settle()
-    node.topic.cut(0, node.partition.checkpoint_offset)
+    node.topic.cut(0, node.partition.reading.checkpoint_offset)
     assert node.pruner.phase is CUTTING
     node.tick(CHECK_TICKS + 1)
     assert node.pruner.phase is IDLE
-    assert node.partition.bytes_cut == node.partition.checkpoint_bytes
+    assert node.partition.reading.bytes_cut == node.partition.reading.checkpoint_bytes
 
 
 # ---- registered readers ----------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def test_the_log_is_not_cut_past_a_reader(offset: int | None) -> None:
     node.tick_until(CUTTING)
     node.settle()
     node.tick(2 * TIMEOUT_TICKS)
-    cut_offset = node.partition.checkpoint_offset
+    cut_offset = node.partition.reading.checkpoint_offset
     assert (node.log_start, node.pruner.phase, node.refreshes) == (0, CUTTING, 1), "a held round is not given up"
     stands = "has committed nothing" if offset is None else f"stands at {offset}"
     assert node.pruner.why_not_pruned() == f"reader reader {stands} and the cut would be at {cut_offset}"
@@ -234,7 +234,7 @@ def test_a_held_round_costs_nothing_more_however_long_it_is_held() -> None:
     node.fill()
     node.tick_until(CUTTING)
     node.settle()
-    cut_offset = node.partition.checkpoint_offset
+    cut_offset = node.partition.reading.checkpoint_offset
     assert node.pruner.why_not_pruned() == f"reader reader is not looked up yet and the cut would be at {cut_offset}"
     written, landed = node.pruner.snapshots_written, node.bytes_landed
     for turn in range(100):
@@ -267,7 +267,7 @@ def test_a_partition_that_loads_again_in_any_phase_starts_over(phase: Phase, is_
     assert node.pruner.phase is IDLE
     log_start = node.log_start
     tick_a_round(node)
-    assert node.log_start == node.partition.checkpoint_offset > log_start
+    assert node.log_start == node.partition.reading.checkpoint_offset > log_start
     assert node.states() == before
 
 
@@ -295,7 +295,7 @@ def test_a_node_that_lost_the_partition_cuts_nothing_more(phase: Phase) -> None:
     assert (node.partition.state, node.pruner.phase) == (State.CLOSED, IDLE)
     assert (node.log_start, node.bytes_landed) == (log_start, landed)
     tick_a_round(successor)
-    assert successor.log_start == successor.partition.checkpoint_offset
+    assert successor.log_start == successor.partition.reading.checkpoint_offset
 
 
 def test_after_a_restart_the_bytes_in_the_log_count_again(node: PrunedNode) -> None:
@@ -318,8 +318,8 @@ def test_after_a_restart_the_bytes_in_the_log_count_again(node: PrunedNode) -> N
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("dead_share", [0.2, 0.5, 0.8])
 def test_snapshot_bytes_stay_below_the_bound_with_ninety_percent_cold_keys(codec: Codec, dead_share: float) -> None:
-    """In encoded bytes: what compaction writes over what calls write, over many rounds."""
-    node = PrunedNode(MemoryTopic(), codec=codec, compaction_dead_share=dead_share, compaction_records_per_slice_max=50)
+    """In encoded bytes: what pruning writes over what calls write, over many rounds."""
+    node = PrunedNode(MemoryTopic(), codec=codec, pruning_dead_share=dead_share, pruning_records_per_slice_max=50)
     random = Random(1)
     keys, hot = 100, 10
     starts = [0] * keys
@@ -327,7 +327,7 @@ def test_snapshot_bytes_stay_below_the_bound_with_ninety_percent_cold_keys(codec
         node.initialize(number)
         node.update(number, 0)
     called_bytes = node.bytes_landed
-    compacted_bytes = rounds = longest_bytes = 0
+    snapshot_bytes = rounds = longest_bytes = 0
     landed = called_bytes
     while rounds < 4:
         for _ in range(20):
@@ -338,18 +338,18 @@ def test_snapshot_bytes_stay_below_the_bound_with_ninety_percent_cold_keys(codec
         landed = node.bytes_landed
         log_start = node.log_start
         node.tick(CHECK_TICKS)
-        compacted_bytes += node.bytes_landed - landed
+        snapshot_bytes += node.bytes_landed - landed
         landed = node.bytes_landed
         rounds += node.log_start > log_start
         longest_bytes = max(longest_bytes, node.pruner.bytes_dead()[1])
-    amplification = compacted_bytes / called_bytes
+    amplification = snapshot_bytes / called_bytes
     live_bytes = sum(
         len(record.key or b"") + len(record.value or b"")
         for record in node.topic.partitions[0].records[node.log_start :][: keys + 1]
     )
     bound = 1 / dead_share - 1
     print(
-        f"\n{codec.value}, dead share {dead_share}: {compacted_bytes} snapshot bytes over {called_bytes} bytes of calls = "
+        f"\n{codec.value}, dead share {dead_share}: {snapshot_bytes} snapshot bytes over {called_bytes} bytes of calls = "
         f"{amplification:.3f}, bound {bound:.3f}; log at most {longest_bytes / live_bytes:.2f} times its live bytes"
     )
     assert 0 < amplification <= bound * 1.1
@@ -369,7 +369,7 @@ def test_a_key_whose_snapshot_the_log_refuses_is_named_and_keeps_no_other_from_b
     assert node.pruner.phase is WRITING, "a new round would write all of it again"
     assert node.pruner.why_not_pruned().startswith("key group:")
     assert ":5 alone is in the way: a record of" in node.pruner.why_not_pruned()
-    assert {key.partition for key in node.shard.offsets.below(node.partition.checkpoint_offset)} == {5}
+    assert {key.partition for key in node.shard.offsets.below(node.partition.reading.checkpoint_offset)} == {5}
     assert node.refreshes == 1
     landed = node.bytes_landed
     node.tick(2 * TIMEOUT_TICKS)
@@ -377,7 +377,7 @@ def test_a_key_whose_snapshot_the_log_refuses_is_named_and_keeps_no_other_from_b
     assert node.notes.count("record too large") <= 1 + 4 * TIMEOUT_TICKS * TICK_MS // 60_000
     node.update(5, 2_000, start_offset=2_000)
     node.tick_until(IDLE)
-    assert node.log_start == node.partition.checkpoint_offset
+    assert node.log_start == node.partition.reading.checkpoint_offset
 
 
 def test_lines_about_records_that_are_too_large_come_at_most_once_a_minute_and_count_the_others() -> None:
@@ -438,7 +438,7 @@ def test_the_log_says_that_it_may_be_cut_before_it_is(node: PrunedNode) -> None:
     records = node.topic.partitions[0].records[node.log_start :]
     named = [decode_checkpoint(record.value or b"").cut_offset for record in records if record.key == CHECKPOINT_KEY]
     assert named == [-1, node.log_start]
-    assert node.partition.checkpoint_offset == node.log_start, "what names a cut is nothing to cut to"
+    assert node.partition.reading.checkpoint_offset == node.log_start, "what names a cut is nothing to cut to"
 
 
 def test_a_foreign_cut_above_the_named_one_is_still_an_alarm(node: PrunedNode) -> None:

@@ -98,11 +98,11 @@ def test_properties_of_the_client_are_passed_through_as_text(tmp_path: Path) -> 
     }
 
 
-def test_names_of_the_snapshots_have_dots_and_spark_has_its_own(tmp_path: Path) -> None:
+def test_names_of_compaction_have_dots_and_spark_has_its_own(tmp_path: Path) -> None:
     settings = load_toml(
         tmp_path,
         """
-        [snapshots]
+        [compaction]
         run = true
         checkpoint.dir = "/var/lib/holdfast/checkpoint"
         trigger.interval.ms = 500
@@ -111,19 +111,19 @@ def test_names_of_the_snapshots_have_dots_and_spark_has_its_own(tmp_path: Path) 
         dynamicAllocation.enabled = true
         """,
     )
-    assert settings.snapshots.run
-    assert settings.snapshots.checkpoint_dir == "/var/lib/holdfast/checkpoint"
-    assert settings.snapshots.trigger_interval_ms == 500
+    assert settings.compaction.run
+    assert settings.compaction.checkpoint_dir == "/var/lib/holdfast/checkpoint"
+    assert settings.compaction.trigger_interval_ms == 500
     assert settings.spark.properties == {"spark.executor.memory": "4g", "spark.dynamicAllocation.enabled": "true"}
-    by_variable = load_settings(environment={"HOLDFAST_SNAPSHOTS_CHECKPOINT_DIR": "/c"}, flags=BROKERS)
-    assert by_variable.settings.snapshots.checkpoint_dir == "/c"
+    by_variable = load_settings(environment={"HOLDFAST_COMPACTION_CHECKPOINT_DIR": "/c"}, flags=BROKERS)
+    assert by_variable.settings.compaction.checkpoint_dir == "/c"
 
 
 def test_settings_written_as_flags_are_the_same_settings_again() -> None:
     flags = {
         "kafka.sasl.password": "open sesame",
         "log_readers": "audit,spark",
-        "snapshots.checkpoint.dir": "/c",
+        "compaction.checkpoint.dir": "/c",
         "share.coordinator.write.timeout.ms": 7,
         "spark.executor.memory": "4g",
     }
@@ -144,7 +144,7 @@ def test_the_environment_sets_names_of_kafka_and_of_the_client() -> None:
     )
     assert settings.warnings == ()
     assert settings.settings.share.write_timeout_ms == 9
-    assert settings.settings.compaction.log_readers == ("spark", "audit")
+    assert settings.settings.pruning.log_readers == ("spark", "audit")
     assert settings.settings.kafka.properties == {"bootstrap.servers": "broker:9092"}
 
 
@@ -186,18 +186,18 @@ def test_an_unknown_name_is_an_error_with_the_nearest_one(name: str, problem: st
         ("max_parked_writes", 1.5, "it must be a whole number from 1 to 1000000."),
         ("share.coordinator.snapshot.update.records.per.snapshot", 501, "it must be a whole number from 0 to 500."),
         (
-            "compaction_dead_share",
+            "pruning_dead_share",
             "x",
-            "compaction_dead_share is 'x' (as a flag); it must be a number from 0.05 to 0.95.",
+            "pruning_dead_share is 'x' (as a flag); it must be a number from 0.05 to 0.95.",
         ),
         ("codec", "json", "codec is 'json' (as a flag); it must be one of avro, kafka."),
         ("log_readers", 5, "it must be a list of names."),
         ("listen", "9492", "listen is '9492' (as a flag); it must be host:port, as in 127.0.0.1:9492 or [::1]:9492."),
         ("listen", "", "it must be host:port"),
         ("snapshots.topic", "a b", "it must be 0 to 249 letters, digits, dots, dashes or underscores."),
-        ("snapshots.group", "", "it must be a text of 1 to 249 characters."),
-        ("snapshots.master", 5, "it must be a text."),
-        ("snapshots.run", "maybe", "it must be true or false."),
+        ("compaction.group", "", "it must be a text of 1 to 249 characters."),
+        ("compaction.master", 5, "it must be a text."),
+        ("compaction.run", "maybe", "it must be true or false."),
         ("spark.executor.memory", ["4g"], "it must be a text, a number, true or false."),
         ("state_topic", "a b", "it must be 1 to 249 letters, digits, dots, dashes or underscores."),
         ("kafka.debug", ["a"], "kafka.debug is ['a'] (as a flag); it must be a text, a number, true or false."),
@@ -234,11 +234,14 @@ def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
         ({"deleted_topic_grace_ms": 1_000}, "deleted_topic_grace_ms must be at least metadata_refresh_interval_ms"),
         ({"state_topic": "__share_group_state"}, "which a broker writes itself"),
         ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers is not set"),
-        ({"snapshots.run": True}, "snapshots.checkpoint.dir is not set"),
-        ({"snapshots.run": True, "snapshots.checkpoint.dir": "/c", "snapshots.topic": ""}, "snapshots.topic is empty"),
+        ({"compaction.run": True}, "compaction.checkpoint.dir is not set"),
+        (
+            {"compaction.run": True, "compaction.checkpoint.dir": "/c", "snapshots.topic": ""},
+            "snapshots.topic is empty",
+        ),
         ({"snapshots.topic": "s", "state_topic": "s"}, "snapshots.topic is the state topic"),
-        ({"snapshots.restart.backoff.ms": 61_000}, "must be at most snapshots.restart.backoff.max.ms"),
-        ({"spark.master": "yarn"}, "spark.master cannot be set: use snapshots.master; remove it."),
+        ({"compaction.restart.backoff.ms": 61_000}, "must be at most compaction.restart.backoff.max.ms"),
+        ({"spark.master": "yarn"}, "spark.master cannot be set: use compaction.master; remove it."),
         ({"kafka.linger.ms": 5}, "kafka.linger.ms cannot be set: use share.coordinator.append.linger.ms; remove it."),
     ],
 )

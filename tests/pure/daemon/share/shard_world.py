@@ -12,6 +12,7 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.machine import Decision
+from tests.shards import states_at
 
 TOPIC = bytes(range(16))
 OTHER_TOPIC = bytes(range(16, 32))
@@ -107,7 +108,7 @@ class World:
         return self.shard.state_at(self.position, key)
 
     def states(self) -> dict[SharePartitionKey, ShareState]:
-        return dict(self.shard.states_at(self.position))
+        return states_at(self.shard, self.position)
 
     def last_record(self) -> tuple[SharePartitionKey, Snapshot | Update | None]:
         key, value, _ = decode_record(*self.log[-1])
@@ -128,10 +129,7 @@ class World:
 _SETTINGS = (
     "updates_per_snapshot",
     "state_batches_max",
-    "cold_snapshot_interval_ms",
     "codec",
-    "is_foreign",
-    "is_monotonic",
 )
 
 

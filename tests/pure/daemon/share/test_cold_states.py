@@ -1,4 +1,4 @@
-"""What a shard does without being asked by a client: compaction, clean-up of deleted topics, cold snapshots, its accounts."""
+"""What a shard does without being asked by a client: pruning, clean-up of deleted topics, cold snapshots, its accounts."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from tests.pure.daemon.share.shard_world import (
     batch,
     without_counts,
 )
+from tests.shards import states_at, summarize
+from tests.vectors.parity import decide_cold_snapshots
 
 KEYS = [KEY._replace(partition=partition) for partition in range(5)]
 
@@ -36,24 +38,24 @@ def keys_of(decision: Decision) -> list[SharePartitionKey]:
     return [key for key, _ in decision.records]
 
 
-# ---- compaction ------------------------------------------------------------------------------------------------------
+# ---- pruning ---------------------------------------------------------------------------------------------------------
 
 
-def test_compaction_writes_the_oldest_first_and_ends_when_none_is_left() -> None:
+def test_pruning_writes_the_oldest_first_and_ends_when_none_is_left() -> None:
     world = world_of_five()
     world.initialize(4, 100, KEYS[1])
     below = world.log_end
     slices = []
-    while (decision := world.shard.decide_compaction_slice(below, records_max=2, bytes_max=1_000_000)).records:
-        assert not world.shard.is_compacted_to(below)
+    while (decision := world.shard.decide_pruning_slice(below, records_max=2, bytes_max=1_000_000)).records:
+        assert not world.shard.has_snapshots_from(below)
         slices.append(keys_of(decision))
         world.run(decision)
     assert slices == [[KEYS[0], KEYS[2]], [KEYS[3], KEYS[4]], [KEYS[1]]]
-    assert world.shard.is_compacted_to(below)
-    assert not world.shard.is_compacted_to(below + 1)
+    assert world.shard.has_snapshots_from(below)
+    assert not world.shard.has_snapshots_from(below + 1)
 
 
-def test_a_compaction_snapshot_is_the_state_with_its_timestamps_and_fences_under_the_next_epoch() -> None:
+def test_a_pruning_snapshot_is_the_state_with_its_timestamps_and_fences_under_the_next_epoch() -> None:
     world = World()
     world.initialize(3, 100)
     world.read(5)
@@ -62,7 +64,7 @@ def test_a_compaction_snapshot_is_the_state_with_its_timestamps_and_fences_under
     created_ms = world.now_ms
     world.now_ms += 1000
     world.write(batch(50, 59, 2, 1), delivery_complete_count=10)
-    world.run(world.shard.decide_compaction_slice(world.log_end, 10, 1_000_000))
+    world.run(world.shard.decide_pruning_slice(world.log_end, 10, 1_000_000))
     value = Snapshot(2, 4, 0, 50, 10, created_ms, created_ms, (batch(50, 59, 2, 1),), 5, 4)
     assert world.last_record() == (KEY, value)
 
@@ -72,20 +74,20 @@ def test_keys_that_snapshot_themselves_are_left_alone() -> None:
     below = world.log_end
     for key in KEYS[:3]:
         world.write(key=key)
-    assert keys_of(world.shard.decide_compaction_slice(below, 10, 1_000_000)) == KEYS[3:]
+    assert keys_of(world.shard.decide_pruning_slice(below, 10, 1_000_000)) == KEYS[3:]
 
 
 def test_a_snapshot_on_its_way_is_not_written_twice() -> None:
     world = world_of_five()
     below = world.log_end
-    first = world.shard.decide_compaction_slice(below, 2, 1_000_000)
+    first = world.shard.decide_pruning_slice(below, 2, 1_000_000)
     for position, (key, value) in enumerate(first.records, start=world.position + 1):
         world.shard.replay(key, value, position)
-    assert keys_of(world.shard.decide_compaction_slice(below, 10, 1_000_000)) == KEYS[2:]
+    assert keys_of(world.shard.decide_pruning_slice(below, 10, 1_000_000)) == KEYS[2:]
     world.shard.revert(world.position)
-    assert keys_of(world.shard.decide_compaction_slice(below, 10, 1_000_000)) == KEYS
+    assert keys_of(world.shard.decide_pruning_slice(below, 10, 1_000_000)) == KEYS
     world.run(first)
-    assert keys_of(world.shard.decide_compaction_slice(below, 10, 1_000_000)) == KEYS[2:]
+    assert keys_of(world.shard.decide_pruning_slice(below, 10, 1_000_000)) == KEYS[2:]
 
 
 def test_a_key_whose_tombstone_is_on_its_way_is_passed_over() -> None:
@@ -93,21 +95,21 @@ def test_a_key_whose_tombstone_is_on_its_way_is_passed_over() -> None:
     below = world.log_end
     for key, value in world.shard.decide_delete(KEYS[0]).records:
         world.shard.replay(key, value, world.position + 1)
-    assert keys_of(world.shard.decide_compaction_slice(below, 10, 1_000_000)) == KEYS[1:]
-    assert not world.shard.is_compacted_to(below)
+    assert keys_of(world.shard.decide_pruning_slice(below, 10, 1_000_000)) == KEYS[1:]
+    assert not world.shard.has_snapshots_from(below)
 
 
 def test_a_slice_keeps_to_its_bytes_but_always_holds_a_record() -> None:
     world = world_of_five()
     below = world.log_end
     each = world.shard.live_bytes // len(KEYS)
-    assert keys_of(world.shard.decide_compaction_slice(below, 10, 3 * each)) == KEYS[:3]
-    assert keys_of(world.shard.decide_compaction_slice(below, 10, 3 * each - 1)) == KEYS[:2]
-    assert keys_of(world.shard.decide_compaction_slice(below, 10, 1)) == KEYS[:1]
+    assert keys_of(world.shard.decide_pruning_slice(below, 10, 3 * each)) == KEYS[:3]
+    assert keys_of(world.shard.decide_pruning_slice(below, 10, 3 * each - 1)) == KEYS[:2]
+    assert keys_of(world.shard.decide_pruning_slice(below, 10, 1)) == KEYS[:1]
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_a_log_cut_to_its_compaction_loads_to_the_same_state(codec: Codec) -> None:
+def test_a_pruned_log_loads_to_the_same_state(codec: Codec) -> None:
     world = world_of_five(codec=codec, updates_per_snapshot=3)
     for number in range(20):
         key = KEYS[number % 4]
@@ -116,7 +118,7 @@ def test_a_log_cut_to_its_compaction_loads_to_the_same_state(codec: Codec) -> No
     world.initialize(9, 7, KEYS[2])
     world.delete(KEYS[3])
     below = world.log_end
-    while (decision := world.shard.decide_compaction_slice(below, 2, 1_000_000)).records:
+    while (decision := world.shard.decide_pruning_slice(below, 2, 1_000_000)).records:
         world.run(decision)
         world.write(batch(300, 310, 0, 1), key=KEYS[0])
     world.log, world.log_start = world.log[below - LOG_START :], below
@@ -154,24 +156,24 @@ def test_clean_up_without_a_bound_takes_all_topics_in_order() -> None:
 
 
 def test_cold_snapshots_keep_the_creation_and_take_the_time_of_writing() -> None:
-    world = World(cold_snapshot_interval_ms=1000)
+    world = World()
     world.initialize(3, 100, KEYS[0])
     world.now_ms += 1
     world.initialize(3, 100, KEYS[1])
     created_ms = world.now_ms - 1
-    decision = world.shard.decide_cold_snapshots(created_ms + 1000)
+    decision = decide_cold_snapshots(world.shard, created_ms + 1000, 1000)
     expected = Snapshot(1, 3, 0, 100, 0, created_ms, created_ms + 1000, (), 0, 3)
     assert decision.records == ((KEYS[0], expected),)
     world.run(decision)
     # One is cold already, the other one is due now; both are written.
-    decision = world.shard.decide_cold_snapshots(created_ms + 2000)
+    decision = decide_cold_snapshots(world.shard, created_ms + 2000, 1000)
     assert keys_of(decision) == KEYS[:2]
     world.run(decision)
-    assert world.shard.decide_cold_snapshots(created_ms + 9000).records == ()
+    assert decide_cold_snapshots(world.shard, created_ms + 9000, 1000).records == ()
 
 
 def test_an_empty_shard_has_no_cold_snapshots() -> None:
-    assert World().shard.decide_cold_snapshots(0).records == ()
+    assert decide_cold_snapshots(World().shard, 0, 1000).records == ()
 
 
 # ---- accounts --------------------------------------------------------------------------------------------------------
@@ -179,7 +181,7 @@ def test_an_empty_shard_has_no_cold_snapshots() -> None:
 
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize("batch_count", [0, 1, 30])
-def test_the_estimate_of_live_bytes_is_above_what_compaction_writes_but_not_far(codec: Codec, batch_count: int) -> None:
+def test_the_estimate_of_live_bytes_is_above_what_pruning_writes_but_not_far(codec: Codec, batch_count: int) -> None:
     world = World(codec=codec)
     for group in ("g", "größe🚀" * 10):
         for partition in range(4):
@@ -189,7 +191,7 @@ def test_the_estimate_of_live_bytes_is_above_what_compaction_writes_but_not_far(
             batches = [StateBatch((1 << 40) + 20 * n, (1 << 40) + 20 * n + 9, 2, 100) for n in range(batch_count)]
             world.write(*batches, delivery_complete_count=1_000_000, key=key)
     live_bytes, below = world.shard.live_bytes, world.log_end
-    while (decision := world.shard.decide_compaction_slice(below, 1, 1_000_000)).records:
+    while (decision := world.shard.decide_pruning_slice(below, 1, 1_000_000)).records:
         world.run(decision)
     written = sum(len(key) + len(value or b"") for key, value in world.log[below - LOG_START :])
     assert written <= live_bytes <= 2 * written
@@ -208,13 +210,13 @@ def test_a_snapshot_of_the_most_batches_fits_into_kafkas_default_message(codec: 
 
 def test_the_summary_names_the_share_partition_in_the_way() -> None:
     world = world_of_five()
-    summary = world.shard.summarize()
+    summary = summarize(world.shard)
     assert (summary.oldest_key, summary.oldest_snapshot_offset) == (KEYS[0], LOG_START)
     world.initialize(4, 0, KEYS[0])
-    summary = world.shard.summarize()
+    summary = summarize(world.shard)
     assert (summary.share_partitions, summary.topics, summary.live_bytes) == (5, 1, world.shard.live_bytes)
     assert (summary.oldest_key, summary.oldest_snapshot_offset) == (KEYS[1], LOG_START + 1)
-    assert World().shard.summarize() == (0, 0, 0, None, None)
+    assert summarize(World().shard) == (0, 0, 0, None, None)
 
 
 def test_queries_see_the_state_at_their_position() -> None:
@@ -228,7 +230,7 @@ def test_queries_see_the_state_at_their_position() -> None:
     assert before is not None
     assert after is not None
     assert (before.start_offset, after.start_offset) == (100, 110)
-    assert dict(world.shard.states_at(committed)) == {KEY: before}
+    assert states_at(world.shard, committed) == {KEY: before}
 
 
 def test_encoded_keys_stay_bounded_when_initializes_are_undone() -> None:

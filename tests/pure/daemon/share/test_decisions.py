@@ -16,6 +16,7 @@ from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.machine import Decision
 from tests.pure.daemon.share.shard_world import KEY, TOPIC, UNKNOWN_TOPIC, Image, World, batch
+from tests.vectors.parity import decide_cold_snapshots
 
 Call = Callable[[ShareShard, SharePartitionKey], Decision]
 
@@ -168,7 +169,7 @@ def test_the_leader_fence_outlives_an_initialize(is_reloaded: bool) -> None:
     world = known_world()
     world.initialize(4, 50)
     if is_reloaded:
-        # Only the newest snapshot is left of the log, as after a compaction.
+        # Only the newest snapshot is left of the log, as after a round of pruning.
         world.log, world.log_start = world.log[-1:], world.log_end - 1
         world = world.loaded()
     assert world.write(leader_epoch=4).error_code == ErrorCode.FENCED_LEADER_EPOCH
@@ -298,7 +299,7 @@ def test_what_a_share_partition_may_grow_to_always_fits_into_one_record(
     assert refused.error_message is not None
     assert "bytes more than one record of the log can have; move its start offset" in refused.error_message
     below = world.log_end
-    ((_, snapshot),) = world.shard.decide_compaction_slice(below, 10, 1 << 30).records
+    ((_, snapshot),) = world.shard.decide_pruning_slice(below, 10, 1 << 30).records
     widest = snapshot._replace(snapshot_epoch=extreme, leader_epoch=extreme, leader_epoch_fence=extreme)
     raw_key, raw_value = world.shard.encode(key, widest)
     assert raw_value is not None
@@ -328,32 +329,6 @@ def test_a_state_that_grew_under_a_larger_bound_is_written_as_updates_until_it_h
     assert small.write(batch(1 << 40, 1 << 40, 2, 1)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert small.write(start_offset=5_900) == WriteResult()
     assert type(small.last_record()[1]) is Snapshot
-
-
-# ---- late writes, an option (§6.2 trunk) -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("limit", [0, 500])
-@pytest.mark.parametrize(
-    ("start_offset", "count", "is_monotonic", "expected"),
-    [
-        (90, 1, False, (90, 1)),
-        (90, 9, True, (110, 5)),
-        (110, 1, True, (110, 5)),
-        (110, 9, True, (110, 9)),
-        (-1, 1, True, (110, 5)),
-        (120, 1, True, (120, 1)),
-    ],
-)
-def test_a_late_write_moves_nothing_back_where_that_is_asked_for(
-    limit: int, start_offset: int, count: int, is_monotonic: bool, expected: tuple[int, int]
-) -> None:
-    world = World(updates_per_snapshot=limit, is_monotonic=is_monotonic)
-    world.initialize(0, 100)
-    world.write(start_offset=110, delivery_complete_count=5)
-    world.write(start_offset=start_offset, delivery_complete_count=count)
-    summary = world.summarize()
-    assert (summary.start_offset, summary.delivery_complete_count) == expected
 
 
 # ---- Read (§6.3) -----------------------------------------------------------------------------------------------------
@@ -448,10 +423,10 @@ def test_the_worked_trace() -> None:
     world.write()
     assert world.last_record()[1] == Snapshot(2, 0, 5, 110, -1, NOW_MS, NOW_MS, left, 5, 0)
     world.now_ms += 300_000
-    world.run(world.shard.decide_cold_snapshots(world.now_ms))
+    world.run(decide_cold_snapshots(world.shard, world.now_ms, 300_000))
     assert world.last_record()[1] == Snapshot(3, 0, 5, 110, -1, NOW_MS, NOW_MS + 300_000, left, 5, 0)
     world.now_ms += 300_000
-    assert world.shard.decide_cold_snapshots(world.now_ms).records == ()
+    assert decide_cold_snapshots(world.shard, world.now_ms, 300_000).records == ()
     world.initialize(0, 50)
     assert world.last_record()[1] == Snapshot(4, 0, 0, 50, 0, world.now_ms, world.now_ms, (), 5, 0)
     assert world.initialize(3, 70).error_code == ErrorCode.NONE
@@ -480,7 +455,6 @@ def test_the_reviews_example_keeps_a_count_when_the_start_offset_moves(limit: in
         ("updates_per_snapshot", -1),
         ("updates_per_snapshot", 501),
         ("state_batches_max", 0),
-        ("cold_snapshot_interval_ms", 0),
     ],
 )
 def test_a_setting_out_of_bounds_is_refused_by_name(field: str, value: int) -> None:

@@ -12,6 +12,7 @@ from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update, Value
 from holdfast.runtime.errors import LoadFailed
 from tests.pure.daemon.share.shard_world import KEY, LOG_START, OTHER_KEY, World, batch, load, without_counts
+from tests.shards import states_at, summarize
 
 RawRecord = tuple[bytes, bytes | None]
 
@@ -24,8 +25,8 @@ def update(*batches: tuple[int, int, int, int], leader_epoch: int = 5) -> Update
     return Update(0, leader_epoch, -1, 7, tuple(batch(*fields) for fields in batches))
 
 
-def states(shard: ShareShard) -> dict[object, ShareState]:
-    return dict(shard.states_at(0))
+def states(shard: ShareShard) -> dict[SharePartitionKey, ShareState]:
+    return states_at(shard, 0)
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -42,7 +43,7 @@ def test_a_load_gives_the_state_that_replay_gave(codec: Codec) -> None:
     loaded = world.loaded()
     assert without_counts(loaded.states()) == without_counts(world.states())
     assert loaded.shard.offsets.oldest() == world.shard.offsets.oldest()
-    assert loaded.shard.summarize() == world.shard.summarize()
+    assert summarize(loaded.shard) == summarize(world.shard)
 
 
 def test_records_of_one_share_partition_in_both_codecs_keep_the_order_of_the_log() -> None:
@@ -107,33 +108,6 @@ def test_an_update_after_a_tombstone_has_no_base_either(codec: Codec) -> None:
     log = [encode_record(codec, KEY, value) for value in (snapshot(), None, update())]
     with pytest.raises(LoadFailed, match=f"offset {LOG_START + 2}"):
         load(ShardConfig(), log)
-
-
-def test_a_foreign_log_is_folded_as_kafka_does() -> None:
-    log = [
-        encode_record(Codec.KAFKA, KEY, update((100, 109, 2, 1), leader_epoch=6)),
-        encode_record(Codec.KAFKA, KEY, update((110, 119, 2, 1), leader_epoch=6)),
-    ]
-    config = ShardConfig(is_foreign=True)
-    base_unknown = ShareState(0, 0, 6, -1, 7, 0, 0, (batch(100, 119, 2, 1),), 6, -1, 2)
-    assert states(load(config, log)) == {KEY: base_unknown}
-    # Kafka's own snapshots carry no fences: those of the records before count.
-    later = snapshot(1)._replace(leader_epoch_fence=0)
-    log.append(encode_record(Codec.KAFKA, KEY, later))
-    shard = load(config, log)
-    assert states(shard) == {KEY: ShareState(*later[:8], 6, 3, 2)}
-    assert shard.offsets.oldest() == (KEY, LOG_START + 2)
-
-
-def test_replay_of_a_foreign_log_agrees_with_its_load() -> None:
-    config = ShardConfig(is_foreign=True)
-    first, second, third = update((100, 109, 2, 1), leader_epoch=6), update((90, 99, 0, 1)), update((1, 2, 4, 1))
-    values: list[Value] = [first, second, snapshot(1), third]
-    replayed = ShareShard(config)
-    for position, value in enumerate(values):
-        replayed.replay(KEY, value, position)
-    loaded = load(config, [encode_record(Codec.KAFKA, KEY, value) for value in values])
-    assert states(loaded) == dict(replayed.states_at(len(values)))
 
 
 @pytest.mark.parametrize("is_base_broken", [False, True])

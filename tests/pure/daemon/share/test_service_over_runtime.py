@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 
 from holdfast.api.results import PartitionRequest, ReadResult, StateRequest, StateResponse
-from holdfast.daemon.pruning.pruner import CompactionSlice
-from holdfast.daemon.settings.models import CompactionSettings
+from holdfast.daemon.pruning.pruner import PruningSlice
+from holdfast.daemon.settings.models import PruningSettings
 from holdfast.daemon.share.decisions import ShardConfig, ShareShard
 from holdfast.daemon.share.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, ShareService
+from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.memory_log import MemoryTopic
-from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.metrics import RuntimeMetrics
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import PartitionConfig
 from tests.pure.daemon.share.service_world import FakeMetrics, ask, codes
@@ -37,6 +39,7 @@ class Node:
             lambda: 1000,
             lambda size: name.encode().ljust(size, b"\0"),
             lambda: 0.5,
+            RuntimeMetrics(Registry(lambda: 1000)),
         )
         self.runtime.new_metadata_image(Image({TOPIC: 8}))
         log.start(self.runtime)
@@ -153,7 +156,7 @@ def test_a_share_partition_whose_snapshot_does_not_fit_harms_nobody_else() -> No
     assert len(read(node).state_batches) == 300
 
 
-def test_compaction_goes_on_until_a_log_can_be_cut_and_loads_to_the_same_state() -> None:
+def test_pruning_goes_on_until_a_log_can_be_cut_and_loads_to_the_same_state() -> None:
     topic = MemoryTopic()
     node = Node(topic, "a")
     node.load(1)
@@ -165,14 +168,14 @@ def test_compaction_goes_on_until_a_log_can_be_cut_and_loads_to_the_same_state()
     node.runtime.refresh(0)
     node.settle()
     partition = node.runtime.partitions[0]
-    below, settings = partition.checkpoint_offset, CompactionSettings(compaction_records_per_slice_max=2)
+    below, settings = partition.reading.checkpoint_offset, PruningSettings(pruning_records_per_slice_max=2)
     counts: list[int] = []
     while not counts or counts[-1]:
-        node.runtime.write(0, CompactionSlice(below, settings, lambda _, count: counts.append(count)))
+        node.runtime.write(0, PruningSlice(below, settings, lambda _, count: counts.append(count)))
         node.settle()
     assert counts == [2, 2, 0]
     assert isinstance(partition.machine, ShareShard)
-    assert partition.machine.is_compacted_to(below)
+    assert partition.machine.has_snapshots_from(below)
     before = [read(node, index) for index in range(5)]
     node.runtime.delete_records(0, below)
     node.settle()

@@ -28,7 +28,7 @@ HEAD = """
 import json, os, signal, sys, time
 settings = json.loads(sys.stdin.readline())
 life = open(sys.argv[1], "a")
-print(os.getpid(), settings["snapshots.checkpoint.dir"], file=life, flush=True)
+print(os.getpid(), settings["compaction.checkpoint.dir"], file=life, flush=True)
 """
 REPORT = f"print({json.dumps(json.dumps(to_json(batch())))}, flush=True)\n"
 UNTIL_STOPPED = "sys.stdin.read()\n"
@@ -41,16 +41,16 @@ class World:
         flags = {
             "kafka.bootstrap.servers": "127.0.0.1:1",
             "kafka.sasl.password": "open sesame",
-            "snapshots.checkpoint.dir": "/checkpoint",
-            "snapshots.restart.backoff.ms": 1,
-            "snapshots.restart.backoff.max.ms": 4,
+            "compaction.checkpoint.dir": "/checkpoint",
+            "compaction.restart.backoff.ms": 1,
+            "compaction.restart.backoff.max.ms": 4,
         } | {name.replace("__", "."): value for name, value in flags.items()}
         (directory / "child.py").write_text(HEAD + script)
         command = (sys.executable, str(directory / "child.py"), str(self.lives))
         self.supervisor = Supervisor(load_settings(flags=flags).settings, JobMetrics(self.registry), command)
 
     def metric(self, name: str) -> float:
-        return self.registry.snapshot()[f"snapshot-job-{name}"]
+        return self.registry.snapshot()[f"compaction-{name}"]
 
     def pids(self) -> list[int]:
         lines = self.lives.read_text().splitlines() if self.lives.exists() else []
@@ -159,7 +159,7 @@ async def test_a_child_that_does_not_stop_in_time_is_killed_with_what_it_started
         "inner = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
         "print(inner.pid, '-', file=life, flush=True)\n"
     )
-    world = World(tmp_path, script + REPORT + "time.sleep(600)\n", snapshots__stop__timeout__ms=50)
+    world = World(tmp_path, script + REPORT + "time.sleep(600)\n", compaction__stop__timeout__ms=50)
     with capture_logs() as lines:
         world.supervisor.start()
         await wait_until(lambda: world.metric("records-total") == 100)

@@ -20,6 +20,7 @@ from holdfast.runtime.partition.ownership import Ownership, Verdict
 from holdfast.runtime.partition.restore_point import Base
 from holdfast.runtime.settings import LogIdentity
 from tests.pure.records.logs import LOG_PARTITION, PARTITION_COUNT, STATE_TOPIC_ID, DictStore, LogWriter, logs
+from tests.shards import states_at, summarize
 
 IDENTITY = LogIdentity("cluster", STATE_TOPIC_ID, PARTITION_COUNT)
 
@@ -73,11 +74,11 @@ def load(records: list[RawRecord], config: ShardConfig, base: Base | None = None
 def outcome(shard: ShareShard, ownership: Ownership, end: int) -> dict[str, Any]:
     """Return all that a shard holds and would do next."""
     return {
-        "states": dict(shard.states_at(0)),
+        "states": states_at(shard, 0),
         "topics": shard.topic_sizes(),
         "offsets": list(shard.offsets._offsets.items()),
-        "summary": shard.summarize(),
-        "compacts": shard.decide_compaction_slice(end, 1_000, 1 << 30).records,
+        "summary": summarize(shard),
+        "prunes": shard.decide_pruning_slice(end, 1_000, 1 << 30).records,
         "position": ownership.position,
         "winner": ownership.winner,
         "generation": ownership.generation_max,

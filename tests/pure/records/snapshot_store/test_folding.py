@@ -82,7 +82,7 @@ def load(records: list[RawRecord]) -> tuple[Position, dict[SharePartitionKey, En
     """Load a log the way the daemon does; returns also the offsets of the changes."""
     position = START
     tracker = RedundantOffsetTracker()
-    shard = ShareLoad(500, False, tracker)
+    shard = ShareLoad(500, tracker)
     changes = []
     for record in records:
         if record.header is None or record.key is None:

@@ -68,7 +68,7 @@ def make_log(cluster: FakeCluster, **settings: Any) -> KafkaLog:
 @pytest.fixture
 async def log(cluster: FakeCluster, told: Listener) -> AsyncIterator[KafkaLog]:
     log = make_log(cluster)
-    await log.start(told)  # type: ignore[arg-type]
+    await log.start(told)
     yield log
     await log.close(1)
 
@@ -293,7 +293,7 @@ async def test_a_partition_is_there_while_somebody_leads_it(log: KafkaLog, clust
 async def test_a_read_index_beyond_the_tail_has_it_fetch_at_once(cluster: FakeCluster, told: Listener) -> None:
     log = make_log(cluster)
     log._tail._config = log._tail._config._replace(wait_ms=60_000)
-    await log.start(told)  # type: ignore[arg-type]
+    await log.start(told)
     log.start_reading(0, 1)
     await wait_until(lambda: "0 instance 1: caught up at 0" in told.lines)
     await cluster.wait_asked(1, FETCH)
@@ -336,7 +336,7 @@ async def test_a_partition_that_is_stopped_is_fetched_no_more(
 
 async def test_what_was_asked_before_a_close_is_answered_to_nobody(cluster: FakeCluster, told: Listener) -> None:
     log = make_log(cluster)
-    await log.start(told)  # type: ignore[arg-type]
+    await log.start(told)
     cluster.held |= {(1, LIST_OFFSETS), (2, LIST_OFFSETS)}
     log.start_reading(0, 1)
     log.ask_log_start(1, 1)
@@ -353,7 +353,7 @@ async def test_what_was_asked_before_a_close_is_answered_to_nobody(cluster: Fake
 
 async def test_a_batch_that_is_given_up_is_told_to_its_owner(cluster: FakeCluster, told: Listener) -> None:
     log = make_log(cluster, message_timeout_ms=1)
-    await log.start(told)  # type: ignore[arg-type]
+    await log.start(told)
     cluster.error_code = 7
     log.append(0, b"k", b"v", b"h1")
     await wait_until(lambda: bool(told.lines))
@@ -386,7 +386,7 @@ async def test_a_leader_that_was_frozen_is_believed_only_when_another_broker_nam
 ) -> None:
     """While it was frozen another broker may have been made leader, and it would tell where the log ended before."""
     log = make_log(cluster, leader_silence_max_ms=100, request_timeout_ms=1_000)
-    await log.start(told)  # type: ignore[arg-type]
+    await log.start(told)
     log.start_reading(0, 1)
     await wait_until(lambda: "0 instance 1: caught up at 0" in told.lines)
     cluster.held |= {(1, FETCH), (2, METADATA)}
@@ -413,7 +413,7 @@ async def test_records_are_deleted_at_the_leader_and_the_new_start_is_told(
     cluster: FakeCluster, told: Listener
 ) -> None:
     log = make_log(cluster, request_timeout_ms=7_000)
-    await log.start(told)  # type: ignore[arg-type]
+    await log.start(told)
     cluster.offsets = {(1, 0): (0, 50), (2, 1): (0, 50)}
     log.delete_records(1, 30)
     await wait_until(lambda: bool(told.lines))
@@ -458,7 +458,7 @@ async def test_a_broker_that_knows_no_bounds_is_no_matter_of_a_reading_that_was_
 async def test_a_close_leaves_nothing_that_goes_on(cluster: FakeCluster, told: Listener) -> None:
     before = asyncio.all_tasks()
     log = make_log(cluster)
-    await log.start(told)  # type: ignore[arg-type]
+    await log.start(told)
     cluster.offsets = {(1, 0): (0, 0), (2, 1): (0, 9)}  # a tail, and a load whose end never comes
     for partition in (0, 1):
         log.start_reading(partition, 1)

@@ -7,12 +7,14 @@ from itertools import count
 
 import pytest
 
+from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import NotCoordinator, OperationFailed
 from holdfast.runtime.memory_log import MemoryTopic
-from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.metrics import RuntimeMetrics
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import PartitionConfig
 from tests.pure.runtime.counter import Bugs, Counter
@@ -41,6 +43,7 @@ class World:
             lambda: self.now_ms,
             lambda size: next(attempts).to_bytes(size, "big"),
             lambda: 1.0,
+            RuntimeMetrics(Registry(lambda: self.now_ms)),
             owners=self if asks_owners else None,
         )
         log.start(self.runtime)

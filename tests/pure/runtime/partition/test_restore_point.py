@@ -7,14 +7,16 @@ from itertools import count
 
 import pytest
 
+from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint, encode_checkpoint
 from holdfast.records.fencing import Position
 from holdfast.records.header import encode_header
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.memory_log import MemoryTopic
+from holdfast.runtime.metrics import RuntimeMetrics
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.restore_point import Base
-from holdfast.runtime.partition.serving import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import PartitionConfig
 from tests.pure.runtime.counter import Bugs, Counter
@@ -77,6 +79,7 @@ class World:
             lambda: self.now_ms,
             lambda size: next(attempts).to_bytes(size, "big"),
             lambda: 1.0,
+            RuntimeMetrics(Registry(lambda: self.now_ms)),
             bases=self,
         )
         log.start(self.runtime)
@@ -115,9 +118,9 @@ def value_of(partition: Partition) -> int:
 def test_a_load_goes_on_behind_its_base() -> None:
     world = World(BASE)
     partition = world.load()
-    assert (partition.state, value_of(partition), partition.base_offset) == (State.ACTIVE, 40 + 3, 4)
+    assert (partition.state, value_of(partition), partition.reading.base_offset) == (State.ACTIVE, 40 + 3, 4)
     assert (partition.ownership.epoch, partition.generation) == (4, 3)
-    assert partition.bytes_met == 5 * 10 + 3 * len(b"key1")
+    assert partition.reading.bytes_met == 5 * 10 + 3 * len(b"key1")
     assert (world.asked, world.judged) == ([0], [(4, "")])
 
 
@@ -132,7 +135,7 @@ def test_a_load_goes_on_behind_its_base() -> None:
 def test_a_load_starts_over_without_a_base_that_the_log_does_not_confirm(base: Base, refusal: str) -> None:
     world = World(base)
     partition = world.load()
-    assert (partition.state, value_of(partition), partition.base_offset) == (State.ACTIVE, 7, -1)
+    assert (partition.state, value_of(partition), partition.reading.base_offset) == (State.ACTIVE, 7, -1)
     assert world.judged == [(base.offset, refusal)]
 
 
@@ -149,7 +152,7 @@ def test_a_base_that_cannot_be_loaded_costs_a_load_of_the_whole_log() -> None:
     world = World(BASE)
     world.bugs.armed.append("finish_load")
     partition = world.load()
-    assert (partition.state, value_of(partition), partition.base_offset) == (State.ACTIVE, 7, -1)
+    assert (partition.state, value_of(partition), partition.reading.base_offset) == (State.ACTIVE, 7, -1)
     ((offset, refusal),) = world.judged
     assert offset == 4
     assert refusal.startswith("loading failed: ")
@@ -178,7 +181,7 @@ def test_a_log_that_an_admin_accepts_or_that_lost_its_end_is_read_as_a_whole() -
 def test_a_load_that_begins_with_a_base_knows_that_an_admin_accepted_the_log() -> None:
     world = World(BASE._replace(checkpoint=CHECKPOINT._replace(accepted_reason="restored")))
     partition = world.load()
-    assert (partition.state, partition.base_offset) == (State.ACTIVE, 4)
+    assert (partition.state, partition.reading.base_offset) == (State.ACTIVE, 4)
     own = decode_checkpoint(world.topic.partitions[0].records[-1].value or b"")
     assert (own.owner_epoch, own.reason, own.accepted_reason) == (4, None, "restored")
 
@@ -203,11 +206,11 @@ def test_a_load_compares_the_newest_checkpoint_that_its_base_names(
     partition = world.load()
     assert world.judged == [(4, refusal)]
     assert partition.state is State.ACTIVE
-    assert (value_of(partition), partition.base_offset) == ((7, -1) if refusal else (43, 4))
+    assert (value_of(partition), partition.reading.base_offset) == ((7, -1) if refusal else (43, 4))
 
 
 def test_a_newest_checkpoint_that_was_cut_off_is_not_compared() -> None:
     world = World(BASE._replace(checkpoint=CHECKPOINT._replace(node_id="c"), checkpoint_offset=0))
     world.topic.partitions[0].log_start_offset = 2
     partition = world.load()
-    assert (partition.state, partition.base_offset, world.judged) == (State.ACTIVE, 4, [(4, "")])
+    assert (partition.state, partition.reading.base_offset, world.judged) == (State.ACTIVE, 4, [(4, "")])

@@ -1,0 +1,159 @@
+"""One streaming query over one state topic, from its start to one of its ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from enum import Enum
+from threading import Event
+from time import monotonic
+from typing import Final
+
+import structlog
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from holdfast.compaction.batch_sizer import BatchSizer
+from holdfast.compaction.config import CompactionConfig
+from holdfast.compaction.errors import TopicRecreated
+from holdfast.compaction.report import BatchReport
+from holdfast.compaction.sink import Sink
+from holdfast.compaction.spark.failures import SPARK_ERRORS
+from holdfast.compaction.spark.query_files import QueryFiles
+
+_POLL_S: Final = 1
+
+_log = structlog.get_logger(__name__)
+
+
+class QueryEnd(Enum):
+    """Why a query ended that did not fail."""
+
+    #: It has folded the log to the end that the log had when the query began.
+    FINISHED = "finished"
+    #: The job is to stop.
+    STOPPED = "stopped"
+    #: Its batches are to have another size, which Spark takes only when a query starts.
+    RESIZED = "resized"
+    #: The state topic has another id than the one that it folds.
+    TOPIC_RECREATED = "topic recreated"
+
+
+class _BatchRefused(Exception):
+    """A batch that is not written because the query is to end; Spark repeats it in the next query."""
+
+
+class Query:
+    """One run of the fold, which writes what comes of it batch by batch.
+
+    Args:
+        rows: what the fold gives out.
+        sink: writes it.
+        batch_sizer: says how many records a batch takes in.
+        on_report: called with the report of each batch, on a thread of Spark's.
+        once: end at the log's end.
+        stop: the query ends when it is set, between two batches.
+    """
+
+    def __init__(
+        self,
+        rows: DataFrame,
+        config: CompactionConfig,
+        files: QueryFiles,
+        sink: Sink,
+        batch_sizer: BatchSizer,
+        on_report: Callable[[BatchReport], None],
+        *,
+        once: bool,
+        stop: Event,
+    ) -> None:
+        self._rows = rows
+        self._config = config
+        self._files = files
+        self._sink = sink
+        self._batch_sizer = batch_sizer
+        self._on_report = on_report
+        self._once = once
+        self._stop = stop
+        self._is_resized = False
+        #: What the batch that was begun last failed with.
+        self._failure: Exception | None = None
+
+    def run(self) -> QueryEnd:
+        """Run the query to its end.
+
+        Raises:
+            CompactionError: a batch cannot be written.
+            Exception: what a batch failed with, or one of `SPARK_ERRORS`.
+        """
+        query = self._start()
+        try:
+            end = self._await_end(query)
+            self._commit()
+        except TopicRecreated:
+            return QueryEnd.TOPIC_RECREATED
+        else:
+            return end
+        finally:
+            with suppress(*SPARK_ERRORS):
+                query.stop()
+
+    def _start(self) -> StreamingQuery:
+        interval = f"{self._config.trigger_interval_ms} milliseconds"
+        return (
+            self._rows.writeStream.foreachBatch(self._write)
+            .option("checkpointLocation", self._files.checkpoint_path)
+            .trigger(**{"availableNow": True} if self._once else {"processingTime": interval})
+            .start()
+        )
+
+    def _write(self, batch: DataFrame, batch_id: int) -> None:
+        """Write a batch; Spark calls it on a thread of its own, and repeats the batch later if it raises."""
+        try:
+            if self._requested_end() is not None:
+                raise _BatchRefused
+            report = self._sink.write(batch, batch_id)
+            self._on_report(report)
+            self._is_resized |= self._batch_sizer.adapt(report)
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def _commit(self) -> None:
+        self._sink.commit(self._files.is_finished)
+
+    def _await_end(self, query: StreamingQuery) -> QueryEnd:
+        """Wait until the query ends by itself, or has to end and is between two batches."""
+        checked_at = monotonic()
+        try:
+            while not query.awaitTermination(_POLL_S):
+                self._commit()
+                if not query.status["isTriggerActive"] and (end := self._requested_end()) is not None:
+                    return end
+                if monotonic() - checked_at > self._config.topic_check_interval_ms / 1_000:
+                    if self._is_topic_recreated():
+                        return QueryEnd.TOPIC_RECREATED
+                    checked_at = monotonic()
+        except StreamingQueryException as error:
+            return self._end_of_failed(error)
+        return QueryEnd.FINISHED
+
+    def _requested_end(self) -> QueryEnd | None:
+        if self._stop.is_set():
+            return QueryEnd.STOPPED
+        return QueryEnd.RESIZED if self._is_resized else None
+
+    def _end_of_failed(self, error: StreamingQueryException) -> QueryEnd:
+        """Return how a query ended that failed because it was to end, or because its topic is gone; raise otherwise."""
+        if isinstance(self._failure, _BatchRefused):
+            return QueryEnd.STOPPED if self._stop.is_set() else QueryEnd.RESIZED
+        if self._is_topic_recreated():
+            return QueryEnd.TOPIC_RECREATED
+        raise (self._failure or error) from None
+
+    def _is_topic_recreated(self) -> bool:
+        is_recreated = not self._sink.is_same_topic()
+        if is_recreated:
+            _log.warning("state_topic_recreated", state_topic=self._config.state_topic)
+        return is_recreated

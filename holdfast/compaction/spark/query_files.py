@@ -1,0 +1,68 @@
+"""The files of one query: Spark's own checkpoint, a mark where the fold has stopped, and what the history writer keeps there.
+
+Source: `OffsetSeqLog` and `CommitLog` of Spark's structured streaming; a file per batch, named by its number.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from holdfast.compaction.errors import DamagedFile, cure_of_own
+from holdfast.compaction.spark.files import Directory
+
+#: Spark's checkpoint, below the directory of the query.
+_CHECKPOINT: Final = "query"
+#: There when the fold of a log partition has stopped.
+_STOPPED_FILE: Final = "stopped"
+
+
+class QueryFiles:
+    """The directory of one query.
+
+    Args:
+        directory: what lies in it is the query's alone.
+    """
+
+    def __init__(self, directory: Directory) -> None:
+        self.directory = directory
+        #: Where Spark keeps the checkpoint.
+        self.checkpoint_path = f"{directory.path}/{_CHECKPOINT}"
+
+    def remove(self) -> None:
+        """Remove all files, so that the query begins at the log's start."""
+        self.directory.remove()
+
+    def mark_stopped(self) -> None:
+        """Note that the fold of a log partition has stopped, while Spark reads on."""
+        if not self.is_stopped():
+            self.directory.write_text(_STOPPED_FILE, "")
+
+    def is_stopped(self) -> bool:
+        """Tell whether the fold of a log partition has stopped."""
+        return self.directory.exists(_STOPPED_FILE)
+
+    def is_finished(self, batch_id: int) -> bool:
+        """Tell whether Spark has finished a batch, so that it will not repeat it."""
+        return self.directory.exists(f"{_CHECKPOINT}/commits/{batch_id}")
+
+    def next_offsets(self, topic: str) -> dict[int, int]:
+        """Return the offset that comes next of each partition of a topic, after the newest batch that Spark has finished.
+
+        Raises:
+            DamagedFile: Spark's file about that batch cannot be parsed.
+        """
+        numbers = [int(name) for name in self.directory.files(f"{_CHECKPOINT}/commits") if name.isdecimal()]
+        if not numbers:
+            return {}
+        name = f"{_CHECKPOINT}/offsets/{max(numbers)}"
+        try:
+            text = self.directory.read_text(name)
+            if text is None:
+                return {}
+            # A version, metadata of the batch, and a line for each source, of which the query has one.
+            offsets = json.loads(text.splitlines()[2]).get(topic, {})
+            return {int(partition): int(offset) for partition, offset in offsets.items()}
+        except (ValueError, TypeError, AttributeError, IndexError) as error:
+            path = self.directory.path
+            raise DamagedFile(f"{path}/{name}", error, cure_of_own(path)) from None

@@ -1,0 +1,77 @@
+"""The Spark session that the job runs in: what it needs of Spark, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from holdfast.compaction.config import CompactionConfig
+from holdfast.compaction.spark.failures import SPARK_ERRORS, explain, silence_accumulators
+from holdfast.jars.cache import spark_kafka_jars
+
+_LOG4J: Final = Path(__file__).with_name("log4j2.properties")
+
+
+@contextmanager
+def open_session(config: CompactionConfig) -> Iterator[SparkSession]:
+    """Give a session that ends with the block.
+
+    Raises:
+        CompactionError: Spark fails; the text says why in a line.
+    """
+    java = None
+    try:
+        spark = make_session(config)
+        gateway: Any = spark.sparkContext._gateway
+        java = getattr(gateway, "proc", None)
+        silence_accumulators(spark)
+        try:
+            yield spark
+        finally:
+            # Where Java is gone already there is nothing left to end, and the first error is the one to report.
+            with suppress(*SPARK_ERRORS):
+                spark.stop()
+    except SPARK_ERRORS as error:
+        raise explain(error, java) from error
+
+
+def make_session(config: CompactionConfig) -> SparkSession:
+    """Return a session with what the job needs of Spark."""
+    properties = {
+        "spark.app.name": "holdfast-compaction",
+        "spark.sql.shuffle.partitions": str(config.state_partitions),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.streaming.minBatchesToRetain": "10",
+        # Spark warns of every state that is read and not there.
+        "spark.log.level": "ERROR",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if config.master is not None:
+        properties["spark.master"] = config.master
+        if config.master.startswith("local"):
+            properties["spark.driver.memory"] = "2g"
+            # The time of a whole batch matters, pauses within it do not.
+            properties["spark.driver.extraJavaOptions"] = "-XX:+UseParallelGC"
+            # Spark puts these in front of the former, which a user may set.
+            properties["spark.driver.defaultJavaOptions"] = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            # No executor on another machine has to reach this driver.
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    properties |= config.spark_properties
+    if config.master is not None and "spark.jars.packages" not in properties:
+        properties["spark.jars"] = ",".join(map(str, spark_kafka_jars()))
+    builder = SparkSession.builder
+    for name, value in properties.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

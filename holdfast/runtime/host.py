@@ -1,0 +1,23 @@
+"""What the runtime asks of the node around it."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from holdfast.records.checkpoint import Checkpoint
+from holdfast.runtime.partition.lifecycle import Partition
+
+
+class Host(Protocol):
+    """The node around the runtime; called on the runtime's thread, while no partition handles an event."""
+
+    def note(self, level: str, event: str, fields: dict[str, object]) -> None:
+        """Write a log line."""
+
+    def continue_soon(self, task: Callable[[], None]) -> None:
+        """Run a task on the runtime's thread after what already waits there."""
+
+    def partition_changed(self, partition: Partition) -> None:
+        """Learn that a partition entered another state."""
+
+    def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
+        """Learn that another node rightfully owns a partition."""

@@ -1,0 +1,332 @@
+"""The load of one log partition: read the log, claim the partition, read on to our own checkpoint, fold what counted.
+
+Events are methods, called one at a time with the time as an argument; each returns the step that follows from it, or None.
+A step is an effect for the world around, or an end of this load, which the partition that holds it carries out.
+
+The rules (docs/architecture.md): a load ends at our own checkpoint, known by its attempt id.
+A load that begins over is another object, with a machine of its own.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, final
+
+from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint
+from holdfast.records.errors import RecordError
+from holdfast.records.header import encode_header
+from holdfast.records.log_start import Beginning
+from holdfast.runtime.effects import AskLogStart, AskOwner, ContinueLoad, FindBase, Note, PartitionEffect, StartReading
+from holdfast.runtime.errors import Alarm, AppendRefused, LoadFailed
+from holdfast.runtime.log import LogRecord
+from holdfast.runtime.machine import StateMachine
+from holdfast.runtime.partition.ends import End, Fail, Lose, judge_unexpected
+from holdfast.runtime.partition.ownership import OWNER_EPOCH_MAX, Verdict
+from holdfast.runtime.partition.reading import Reading
+from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.partition.tenancy import Tenancy
+from holdfast.runtime.settings import Ports
+
+
+class BeginWithoutBase(NamedTuple):
+    """Load from the log's start, because the base at an offset cannot be used."""
+
+    base_offset: int
+    refusal: str
+
+
+class BeginAtCut(NamedTuple):
+    """Load from where the log was cut: a broker that was lost has given back what lay below."""
+
+    cut_offset: int
+
+
+class LeaveToOwner(NamedTuple):
+    """Leave the partition to its owner, which serves it."""
+
+    text: str
+
+
+class Loaded(NamedTuple):
+    """Serve: our own checkpoint was read, and all before it is folded."""
+
+
+Step = PartitionEffect | Note | End | BeginWithoutBase | BeginAtCut | LeaveToOwner | Loaded
+
+
+@final
+class Load:
+    """One load, from the first look at the log to the machine that is ready to serve."""
+
+    def __init__(
+        self, tenancy: Tenancy, ports: Ports, reading: Reading, machine: StateMachine, now_ms: int, begins_at: int = 0
+    ) -> None:
+        self.machine = machine
+        self._tenancy = tenancy
+        self._ports = ports
+        self._reading = reading
+        #: Below it nothing is read, for a checkpoint says that nothing there is needed.
+        self._begins_at = begins_at
+        #: The high watermark when reading began.
+        self._end_offset = 0
+        #: Not yet compared with the log.
+        self._base: Base | None = None
+        #: The base's newest checkpoint is read first.
+        self._is_at_checkpoint = False
+        self._is_reading = False
+        self._is_folding = False
+        self._progress_ms = now_ms
+        #: The attempt of an owner that does not serve, as far as it could be asked.
+        self._silent_attempt_id: bytes | None = None
+
+    # ---- where it begins -------------------------------------------------------------------------------------------
+
+    def begin(self) -> Step:
+        """Look for a base, or read the log as a whole."""
+        if self._may_use_base():
+            return AskLogStart(self._tenancy.index, self._reading.instance)
+        return self.read_from(None)
+
+    def _may_use_base(self) -> bool:
+        """Tell whether the log is as it always was; one that lost its end, or that an admin accepts, is read as a whole."""
+        tenancy = self._tenancy
+        return self._ports.has_bases and tenancy.accept_reason is None and tenancy.lost_from is None
+
+    def log_start_found(self, log_start: int | None, now_ms: int) -> Step | None:
+        """Look for a base, now that it is known which ones can be of use."""
+        if self._is_reading:
+            return None
+        self._progress_ms = now_ms
+        if log_start is None:
+            return self.read_from(None)
+        self._reading.log_start = log_start
+        return FindBase(self._tenancy.index, self._reading.instance, log_start)
+
+    def base_found(self, base: Base | None, now_ms: int) -> Step | None:
+        """Read the log from the base on, or from its start where there is none."""
+        if self._is_reading:
+            return None
+        self._progress_ms = now_ms
+        return self.read_from(base if self._may_use_base() else None)
+
+    def read_from(self, base: Base | None) -> Step:
+        """Read the log from a base, or from where a whole one begins."""
+        self._base = base
+        self._is_reading = True
+        from_offset = self._begins_at if base is None else base.offset
+        self._is_at_checkpoint = base is not None and base.reads_checkpoint(self._reading.log_start)
+        if base is not None and self._is_at_checkpoint:
+            from_offset = base.checkpoint_offset
+        return StartReading(self._tenancy.index, self._reading.instance, from_offset)
+
+    def read_started(self, start_offset: int, end_offset: int, now_ms: int) -> Step | None:
+        """Learn where the log starts and where its end was."""
+        reading, tenancy, base = self._reading, self._tenancy, self._base
+        reading.log_start = reading.position = max(start_offset, self._begins_at)
+        self._end_offset = end_offset
+        if base is None:
+            reading.ownership.beginning = Beginning(reading.log_start)
+        self._progress_ms = now_ms
+        tenancy.find_lost_end(end_offset)
+        if base is not None and not start_offset <= base.offset < end_offset:
+            return BeginWithoutBase(base.offset, "the log does not hold its offset")
+        if tenancy.lost_from is not None:
+            reading.check.meet_lost_end(tenancy.lost_from, tenancy.committed_offset)
+        return None
+
+    # ---- the base --------------------------------------------------------------------------------------------------
+
+    def _compare_checkpoint(self, base: Base, record: LogRecord) -> Step:
+        """Compare the base's newest checkpoint with the log, then read on where the base ends."""
+        self._is_at_checkpoint = False
+        reading = self._reading
+        refusal = base.checkpoint_refusal(record) if base.reads_checkpoint(reading.log_start) else ""
+        if refusal:
+            return BeginWithoutBase(base.offset, refusal)
+        reading.instance += 1
+        return StartReading(self._tenancy.index, reading.instance, base.offset)
+
+    def _restore(self, base: Base) -> None:
+        """Go on behind a base whose record is in the log."""
+        reading = self._reading
+        self._base, reading.base_offset = None, base.offset
+        reading.position = base.offset + 1
+        reading.bytes_met = (base.offset + 1 - reading.log_start) * base.record_size_bytes
+        reading.ownership.begin_at(base.position, base.checkpoint, base.offset)
+        self.machine.load_base(base.content)
+        self._judge_checkpoint(base.checkpoint, base.offset)
+
+    # ---- the log ---------------------------------------------------------------------------------------------------
+
+    def records_read(self, records: list[LogRecord], now_ms: int) -> list[Step]:
+        """Take the next records of the log; returns the steps that follow, in order."""
+        reading, machine = self._reading, self.machine
+        ownership, check, metrics = reading.ownership, reading.check, self._ports.metrics
+        self._progress_ms = now_ms
+        reading.records_met += len(records)
+        base = self._base
+        if base is not None:
+            if self._is_at_checkpoint:
+                return [self._compare_checkpoint(base, records[0])]
+            refusal = base.refusal(records[0])
+            if refusal:
+                return [BeginWithoutBase(base.offset, refusal)]
+            self._restore(base)
+            records = records[1:]
+        steps: list[Step] = []
+        for record in records:
+            offset, key, value, _ = record
+            reading.position = offset + 1
+            if self._is_folding:  # behind our own checkpoint nothing is loaded, and nothing of ours was sent yet
+                end = judge_unexpected(reading, record, metrics)
+                if end is not None:
+                    return [*steps, end]
+                continue
+            try:
+                verdict = ownership.judge(record)
+                if verdict is Verdict.DATA:
+                    reading.bytes_met += len(key or b"") + len(value or b"")
+                    machine.load_record(key or b"", value, offset)
+                    continue
+            except (RecordError, LoadFailed) as error:
+                check.found(LoadFailed(f"offset {offset} cannot be read: {error}"))
+                continue
+            if verdict is Verdict.VOID:
+                reading.void_records += 1
+                metrics.records_void.value += 1
+                if ownership.winner is None:
+                    check.meet_void_before_checkpoint(record, reading.log_start)
+                continue
+            step = self._checkpoint_read(verdict, ownership.winning(), offset)
+            if step is not None:
+                steps.append(step)
+                if not isinstance(step, ContinueLoad):
+                    break
+        return steps
+
+    def _checkpoint_read(self, verdict: Verdict, winner: Checkpoint, offset: int) -> Step | None:
+        """Take a checkpoint that counts: it may show where the log is whole from, and end this load well or badly."""
+        reading = self._reading
+        self._judge_checkpoint(winner, offset)
+        beginning = reading.ownership.beginning
+        if beginning.offset > reading.log_start and beginning.is_found and self._tenancy.accept_reason is None:
+            return BeginAtCut(beginning.offset)
+        if verdict is Verdict.OWN:
+            return self._own_checkpoint_read(offset)
+        if reading.ownership.attempt_id is not None:  # a RIVAL after our claim
+            return Lose(winner, offset)
+        return None
+
+    def _judge_checkpoint(self, checkpoint: Checkpoint, offset: int) -> None:
+        """Judge a checkpoint that counts; the machine learns whether an admin accepted the log, now or in a part that was cut."""
+        check = self._reading.check
+        was_accepted = check.accepted_reason is not None
+        if check.meet_checkpoint(checkpoint, offset) or (check.accepted_reason is not None and not was_accepted):
+            self.machine.on_log_accepted()
+
+    def caught_up(self, next_offset: int, now_ms: int) -> Step | None:
+        """Claim the partition: all that was in the log when reading began was read."""
+        reading = self._reading
+        if reading.ownership.attempt_id is not None:
+            return None
+        reading.position_reached(next_offset)
+        self._progress_ms = now_ms
+        if self._base is not None:
+            return BeginWithoutBase(self._base.offset, "no record lies at its offset")
+        return self._claim()
+
+    def _own_checkpoint_read(self, offset: int) -> Step:
+        reading, tenancy = self._reading, self._tenancy
+        if reading.check.finding is not None:
+            return Fail(reading.check.finding)
+        reading.found_own_checkpoint(offset)
+        tenancy.committed_offset = offset + 1
+        tenancy.lost_from = None
+        reading.records_loaded = reading.records_met
+        self._is_folding = True
+        return ContinueLoad(tenancy.index, reading.instance)
+
+    # ---- the claim -------------------------------------------------------------------------------------------------
+
+    def _claim(self) -> Step | None:
+        """Append our checkpoint under the next epoch, unless the log or its owner forbids it."""
+        tenancy, reading = self._tenancy, self._reading
+        ownership, check = reading.ownership, reading.check
+        if self._begins_at and not ownership.beginning.is_found:
+            check.meet_cut(reading.log_start)  # the log has changed meanwhile, and nothing says that it is whole
+        ownership.beginning.is_found = True  # otherwise as far as can be told, or as an admin accepts it
+        winner = ownership.winner
+        if winner is None:
+            check.meet_cut(reading.log_start)
+        finding = tenancy.log_alarm() or check.finding
+        if finding is not None and tenancy.accept_reason is None:
+            return Fail(finding)
+        if winner is not None and self._asks_first(winner):
+            return AskOwner(tenancy.index, reading.instance, winner)
+        if tenancy.generation is None:
+            tenancy.generation = ownership.generation_max + 1
+        # The generations of another log say nothing here, which an admin has accepted as it is.
+        is_of_this_log = winner is None or tenancy.accept_reason is None or check.is_of_this_log(winner)
+        if winner is not None and is_of_this_log and not tenancy.may_take(winner):
+            return Lose(winner, ownership.winner_offset)
+        if ownership.highest_epoch() >= OWNER_EPOCH_MAX:
+            return Fail(Alarm(f"owner epoch {OWNER_EPOCH_MAX} is the last one"))
+        attempt_id = self._ports.random_bytes(16)
+        ownership.claim(attempt_id)
+        return self._append_checkpoint(attempt_id)
+
+    def _append_checkpoint(self, attempt_id: bytes) -> Step | None:
+        tenancy, ownership, ports = self._tenancy, self._reading.ownership, self._ports
+        reason = tenancy.accept_reason
+        accepted_reason = reason or self._reading.check.accepted_reason
+        value = tenancy.encode_checkpoint(ownership, attempt_id, reason, accepted_reason, -1)
+        try:
+            ports.append(tenancy.index, CHECKPOINT_KEY, value, encode_header(ownership.epoch, 0))
+        except AppendRefused as refused:
+            ports.metrics.appends_refused.value += 1
+            return Fail(LoadFailed(f"the log refused our checkpoint: {refused.reason}"))
+        ports.metrics.checkpoints_appended.value += 1
+        return None
+
+    def _asks_first(self, owner: Checkpoint) -> bool:
+        """Tell whether an owner is asked before it is outranked: once, by a process that has never had the partition."""
+        tenancy = self._tenancy
+        is_ordered = tenancy.takes_over or tenancy.accept_reason is not None
+        is_asked = owner.attempt_id == self._silent_attempt_id
+        return self._ports.asks_owners and tenancy.generation is None and not is_ordered and not is_asked
+
+    def owner_answered(self, owner: Checkpoint, is_serving: bool) -> Step | None:
+        """Take the partition after all, or leave it to its owner, which serves it."""
+        if self._reading.ownership.attempt_id is not None:
+            return None
+        if is_serving:
+            return LeaveToOwner(f"node {owner.node_id} at {owner.advertised_address} serves it")
+        self._silent_attempt_id = owner.attempt_id
+        return self._claim()  # which asks again where another one has taken it meanwhile
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def go_on(self, is_time_up: Callable[[], bool], image: object) -> Step | None:
+        """Fold another slice of what was loaded; when all of it is, the machine serves with the newest metadata image."""
+        if not self._is_folding:
+            return None
+        try:
+            if not self.machine.finish_load(is_time_up):
+                return ContinueLoad(self._tenancy.index, self._reading.instance)
+            self.machine.on_loaded(image)
+        except Exception as error:  # a bug in one machine fails its partition, never the loop
+            if self._reading.base_offset >= 0:
+                return BeginWithoutBase(self._reading.base_offset, f"loading failed: {error!r}")
+            return Fail(error if isinstance(error, LoadFailed) else LoadFailed(f"loading failed: {error!r}"))
+        return Loaded()
+
+    def tick(self, now_ms: int) -> Step | None:
+        """Fail a load that takes too long; a line tells of one that stalls."""
+        reading, config = self._reading, self._tenancy.config
+        where = f"at offset {reading.position} (log start {reading.log_start}, end was {self._end_offset})"
+        if now_ms - reading.load_began_ms >= config.load_timeout_ms:
+            limit_ms = config.load_timeout_ms
+            return Fail(LoadFailed(f"the load did not end within {limit_ms} ms; it stood {where}"))
+        if now_ms - self._progress_ms < config.load_stall_ms or self._is_folding:
+            return None
+        self._progress_ms = now_ms
+        waiting_for = "our own checkpoint" if reading.ownership.attempt_id else "the next record"
+        return Note("warning", "load stalls", {"where": where, "waiting_for": waiting_for})

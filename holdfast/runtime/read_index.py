@@ -1,0 +1,45 @@
+"""Which read indexes were requested of the log; each partition has one request in flight at a time."""
+
+from collections.abc import Iterable
+from typing import final
+
+
+@final
+class ReadIndexes:
+    """The rounds of requests for read indexes, of all partitions of a node."""
+
+    def __init__(self) -> None:
+        #: Number of the newest round that was sent.
+        self.round = 0
+        #: Partitions that need a read index newer than what is in flight.
+        self.wanted: set[int] = set()
+        self._in_flight: set[int] = set()
+        #: Partitions whose leader did not answer; they are requested again with the next tick.
+        self._unanswered: set[int] = set()
+
+    def want(self, partition: int) -> int:
+        """Request a read index of a partition from now on; returns the round that will bring it."""
+        self.wanted.add(partition)
+        return self.round + 1
+
+    def begin_round(self) -> list[int]:
+        """Return the partitions of the next round, ascending; with none of them there is no round."""
+        free = self.wanted - self._in_flight
+        if free:
+            self.round += 1
+            self.wanted -= free
+            self._in_flight |= free
+        return sorted(free)
+
+    def end(self, partitions: Iterable[int]) -> None:
+        """Take partitions out of flight, whose requests were answered or failed."""
+        self._in_flight.difference_update(partitions)
+
+    def not_answered(self, partition: int) -> None:
+        """Request the read index of a partition again with the next tick."""
+        self._unanswered.add(partition)
+
+    def tick(self) -> None:
+        """Request again what was not answered."""
+        self.wanted |= self._unanswered
+        self._unanswered.clear()

@@ -1,0 +1,1 @@
+"""The command line tool against real nodes and brokers."""

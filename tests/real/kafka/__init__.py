@@ -1,0 +1,1 @@
+"""What we take Kafka and its clients for, held against the real ones."""

@@ -1,0 +1,31 @@
+"""What tests ask of a share shard and nothing else does."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.daemon.share.decisions import ShareShard
+from holdfast.records.keys import SharePartitionKey
+from holdfast.records.replay import ShareState
+
+
+class ShardSummary(NamedTuple):
+    """What two shards with the same log agree on, beside their states."""
+
+    share_partitions: int
+    topics: int
+    live_bytes: int
+    #: The live share partition whose newest snapshot lies lowest, and that offset; both None without a committed snapshot.
+    oldest_key: SharePartitionKey | None
+    oldest_snapshot_offset: int | None
+
+
+def summarize(shard: ShareShard) -> ShardSummary:
+    """Return the summary of a shard."""
+    key, offset = shard.offsets.oldest() or (None, None)
+    return ShardSummary(shard.share_partition_count(), len(shard.topic_ids()), shard.live_bytes, key, offset)
+
+
+def states_at(shard: ShareShard, position: int) -> dict[SharePartitionKey, ShareState]:
+    """Return every share partition and its state as they were at `position`."""
+    return dict(shard.states_at(position))

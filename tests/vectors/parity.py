@@ -1,0 +1,36 @@
+"""What Apache Kafka's coordinator does and a node never asks for; the recorded answers need it to be compared with ours."""
+
+from __future__ import annotations
+
+from holdfast.daemon.share.decisions import ShareShard
+from holdfast.records.redundant_offsets import RedundantOffsetTracker
+from holdfast.records.values import Snapshot
+from holdfast.runtime.machine import Decision
+
+
+def decide_cold_snapshots(shard: ShareShard, now_ms: int, interval_ms: int) -> Decision:
+    """Decide snapshots of all share partitions that were not written for `interval_ms`.
+
+    None when every one was snapshotted so before.
+    """
+    keys = shard.keys()
+    states = {key: state for key in keys if (state := shard.newest_state(key)) is not None}
+    if all(state.create_timestamp_ms != state.write_timestamp_ms for state in states.values()):
+        return Decision((), None)
+    return Decision(
+        tuple(
+            (key, Snapshot(state.snapshot_epoch + 1, *state[1:6], now_ms, *state[7:10]))
+            for key, state in states.items()
+            if state.write_timestamp_ms <= now_ms - interval_ms
+        ),
+        None,
+    )
+
+
+def last_redundant_offset(offsets: RedundantOffsetTracker, offset: int) -> int | None:
+    """Return the offset below which no record is needed after a snapshot or a tombstone at `offset`, or None when nothing can go.
+
+    In Kafka a tombstone holds the offset back until the next snapshot or tombstone.
+    """
+    oldest = offsets.oldest()
+    return (offset if oldest is None else oldest[1]) or None
