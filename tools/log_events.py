@@ -32,6 +32,8 @@ CARRIERS: Final = {
     "note": (1, ""),
     "_note": (1, ""),
     "Note": (1, ""),
+    "serving._note": (0, "error"),
+    "serving._note_bug": (0, "error"),
     "Violation": (0, "warning"),
     "connection._refuse": (0, "warning"),
     "protocol.report": (0, "warning"),
@@ -49,7 +51,10 @@ FORWARDERS: Final = frozenset(
         "logging.__call__",
         "silence._tell",
         "coordinator._carry_out",
-        "data._note",
+        "lifecycle._follow",
+        "lifecycle._note",
+        "serving._note",
+        "serving._note_bug",
         "connection._refuse",
         "protocol.close",
     }
@@ -157,7 +162,7 @@ class _Module:
         owner = _last_name(called.value) if isinstance(called, ast.Attribute) else ""
         if owner in _LOGGERS and name in _METHODS:
             return 0, _METHODS[name]
-        return CARRIERS.get(f"{owner}.{name}") or CARRIERS.get(f"{self._path.stem}.{name}") or CARRIERS.get(name)
+        return CARRIERS.get(f"{self._path.stem}.{name}") or CARRIERS.get(f"{owner}.{name}") or CARRIERS.get(name)
 
     def _strings(self, node: ast.expr, local: dict[str, ast.expr]) -> set[str] | None:
         """Return the texts that an expression can be, None where that is not known."""
