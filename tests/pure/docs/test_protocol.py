@@ -7,7 +7,6 @@ from typing import Any, cast
 
 from holdfast.daemon.admin.commands import AdminCommands
 from holdfast.daemon.server.api_table import APIS
-from holdfast.daemon.share.decisions import ShardConfig
 from holdfast.daemon.share.errors import ErrorCode
 from tests.pure.docs.pages import ROOT, table
 
@@ -30,7 +29,3 @@ def test_the_admin_commands_are_those_of_the_node() -> None:
     nothing = cast("Any", SimpleNamespace())
     commands = AdminCommands(nothing, nothing, nothing).table()
     assert {command.strip("`") for command, *_ in table(PAGE, "admin commands")} == set(commands)
-
-
-def test_the_bound_of_a_state_is_that_of_the_shard() -> None:
-    assert PAGE.count(f"{ShardConfig().state_batches_max:,} batches") == 2
