@@ -23,8 +23,10 @@ from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.connection import Connection
+from holdfast.daemon.server.requests import Request
 from holdfast.daemon.settings.listener_models import LimitSettings
-from holdfast.daemon.share.decisions import ShardConfig, ShareShard
+from holdfast.daemon.share.config import ShardConfig
+from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.share.service import ShareService
 from holdfast.daemon.share.topic_gate import TopicGate
@@ -129,8 +131,7 @@ class World:
             self.runtime, ShareMetrics(Registry(make_clock_ms())), lambda: time.monotonic_ns() / 1_000_000
         )
         service.start_up(LOG_PARTITIONS)
-        gate = TopicGate(service, 5_000, make_clock_ms())
-        gate.metadata = self
+        gate = TopicGate(service, self, 5_000, make_clock_ms())
         self.handle = ApiHandler(gate, self, Admin({}, 1_000))
 
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
@@ -158,9 +159,9 @@ class World:
     def call(self, connection: Connection, frame: bytes) -> tuple[float, float]:
         """Let a connection take a frame; returns when it was taken apart and when it was handed over."""
         connection.receive(frame)
-        request = connection.next_request(0)
+        request = connection.next_event(0)
         received_s = time.perf_counter()
-        assert request is not None
+        assert isinstance(request, Request)
         self.handle(request, partial(connection.reply, request))
         return received_s, time.perf_counter()
 

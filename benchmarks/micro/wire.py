@@ -17,6 +17,7 @@ from holdfast.api import share_state
 from holdfast.api.results import StateRequest, StateResponse, WritePartition, WriteResult
 from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.connection import Connection
+from holdfast.daemon.server.requests import Request
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.kafka.protocol import frames
 from holdfast.records.batches import StateBatch
@@ -80,7 +81,7 @@ def connection_operation(pipelined: int) -> Operation:
 
     def exchange() -> bytes:
         connection.receive(data)
-        while (request := connection.next_request(0)) is not None:
+        while isinstance(request := connection.next_event(0), Request):
             connection.reply(request, answer)
         return b"".join(connection.take_output())
 

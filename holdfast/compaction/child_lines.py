@@ -10,8 +10,11 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, Final
 
+from holdfast.metrics.line_limit import LineLimit
+
 LINES_PER_MINUTE_MAX: Final = 60
-_MINUTE_S: Final = 60.0
+#: All lines of the job are of one kind: what the processes of Spark write has no names to be counted by.
+_ANY_KIND: Final = ""
 _TEXT_MAX: Final = 1_000
 
 #: As Spark's log4j writes them: `26/11/21 11:30:00 WARN TaskSetManager: Lost task 0.0 in stage 1.0`.
@@ -29,28 +32,17 @@ class ChildLines:
     def __init__(self, log: Any, clock_s: Callable[[], float] = monotonic) -> None:  # noqa: ANN401
         """Say them through `log`, a logger of structlog."""
         self._log = log
-        self._clock_s = clock_s
+        self._limit = LineLimit(LINES_PER_MINUTE_MAX, clock_s)
         self._level = "debug"  #: of the last line of Spark's
-        self._minute_began_s = clock_s()
-        self._said = 0
-        self._left_out = 0
 
     def __call__(self, line: str) -> None:
         """Say one line, if the minute has not had its share."""
         level, event, fields = self._parse(line.rstrip())
         if not event:
             return
-        if level != "debug":
-            now_s = self._clock_s()
-            if now_s - self._minute_began_s >= _MINUTE_S:
-                self._minute_began_s, self._said = now_s, 0
-            if self._said >= LINES_PER_MINUTE_MAX:
-                self._left_out += 1
-                return
-            self._said += 1
-            if self._left_out:
-                fields["left_out"], self._left_out = self._left_out, 0
-        getattr(self._log, level)(event, **fields)
+        left_out = {} if level == "debug" else self._limit.admit(_ANY_KIND)
+        if left_out is not None:
+            getattr(self._log, level)(event, **fields | left_out)
 
     def _parse(self, line: str) -> tuple[str, str, dict[str, Any]]:
         """Return level, event and fields of a line."""

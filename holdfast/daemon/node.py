@@ -1,6 +1,7 @@
 """A node: everything it consists of, started and stopped in one place, top to bottom.
 
-The wire server comes first and goes last but one: whoever connects early or late gets an answer at once.
+The wire server comes first and goes last but one: clients that connect early or late get an answer at once.
+While the node starts, a handler answers that says so (`daemon.starting`); when all parts exist, they are given the requests.
 """
 
 import asyncio
@@ -10,22 +11,28 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from enum import IntEnum
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException
 
-from holdfast.daemon.admin.commands import AdminCommands
+from holdfast.daemon.admin.commands import LogCommands, NodeCommands
 from holdfast.daemon.brokers.watch import BrokerWatch
-from holdfast.daemon.maintenance import Upkeep
+from holdfast.daemon.components import log_readers, snapshot_bounds, snapshot_log_config
+from holdfast.daemon.maintenance.deleted_state import DeletedState
+from holdfast.daemon.maintenance.log_checks import ClusterAccess, LogChecks, check_snapshots
+from holdfast.daemon.maintenance.maintenance import Maintenance
+from holdfast.daemon.maintenance.reader_offsets import ReaderOffsets, ReaderReport
+from holdfast.daemon.maintenance.schedule import Schedule
 from holdfast.daemon.partitions.own_view import OwnView
 from holdfast.daemon.partitions.owners import Owners
-from holdfast.daemon.partitions.shards import Shards
+from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.api_table import APIS, ApiHandler
+from holdfast.daemon.server.cluster_view import Node as NodeAddress
+from holdfast.daemon.server.connections import Connections
 from holdfast.daemon.server.listener import CannotListen, Server
 from holdfast.daemon.server.metrics import ServerMetrics
-from holdfast.daemon.server.protocol import Peers
 from holdfast.daemon.settings.logging import ClientLines, LibraryLines
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.share.metrics import ShareMetrics
@@ -34,12 +41,14 @@ from holdfast.daemon.share.topic_gate import TopicGate
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
 from holdfast.daemon.snapshots.job_supervisor import Supervisor
 from holdfast.daemon.snapshots.store import Snapshots
-from holdfast.daemon.topics.metadata_cache import ClusterMetadata
-from holdfast.daemon.topics.state_topic import Finding, StateTopic, StateTopicError, ensure_state_topic
+from holdfast.daemon.starting import StartingShareCalls, StartingView, TopicLookUps, starting_commands
+from holdfast.daemon.topics.metadata_cache import ClusterMetadata, MetadataImage
+from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError, ensure_state_topic
 from holdfast.daemon.topics.topic_names import TopicNames
 from holdfast.distribution import VERSION
-from holdfast.kafka.connection import ConnectionFailed, ConnectionOptions
-from holdfast.kafka.errors import PropertyRefused
+from holdfast.kafka.addresses import format_address
+from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.group_offsets import GroupOffsets
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.metadata import MetadataClient
@@ -49,10 +58,14 @@ from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import format_topic_id
 from holdfast.runtime.build import BUILD
+from holdfast.runtime.metrics import RuntimeMetrics
 
 _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+
+#: Pushes a step of the shutdown: its name, what it does, and optionally how long it may take.
+_AtExit = Callable[..., None]
 
 
 class Exit(IntEnum):
@@ -65,6 +78,15 @@ class Exit(IntEnum):
     SUPERSEDED = 4  #: another node took over what this one owned, or serves it and was not to be replaced
 
 
+class NodeParts(NamedTuple):
+    """What a node consists of once it has found its log, and is asked about by people and clients."""
+
+    view: OwnView
+    partitions: Partitions
+    watch: BrokerWatch
+    metadata: ClusterMetadata
+
+
 class Node:
     """One process of Holdfast."""
 
@@ -74,22 +96,13 @@ class Node:
         self.port = 0  #: the port it listens on, once it does
         self.run_id = os.urandom(8).hex()  #: by which this process knows itself under any address
         self._metrics = ShareMetrics(self.registry)
-        self._shards = Shards(
-            settings,
-            self._metrics,
-            self.registry,
-            self._set_ready,
-            self._superseded,
-            is_left_out=self._is_left_out,
-        )
-        self.view = OwnView(settings.node_id, self._shards.find)
+        self._runtime_metrics = RuntimeMetrics(self.registry)
         self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
-        self._metadata: ClusterMetadata | None = None
+        self.parts: NodeParts | None = None  #: None while the node starts
+        self._server_metrics: ServerMetrics | None = None  #: None until it listens
         self._why_stopped = ""  #: beside how it ended
         self._has_failed_step = False
         self._is_loaded = False  #: every log partition serves, as far as this node knows
-        self._server_metrics: ServerMetrics | None = None  #: None until it listens
-        self._watch: BrokerWatch | None = None  #: None while the node starts
         self._began_s = time.monotonic()
 
     def stop(self, reason: Exit = Exit.STOPPED, why: str = "it was asked to") -> None:
@@ -138,129 +151,104 @@ class Node:
         """Return what keeps this node from serving; empty if it is ready."""
         if self._exit.done():
             return "the node stops"
-        if self._watch is None:
+        if self.parts is None:
             return "the node starts"
-        return self._watch.problem or ("" if self._is_loaded else self._shards.why_not_loaded())
+        return self.parts.watch.problem or ("" if self._is_loaded else self.parts.partitions.why_not_loaded())
 
     def status(self) -> dict[str, Any]:
         """Return whether the node is ready, why if it is not, what it serves, and the longest turn of its loop."""
-        metrics = self._server_metrics
-        topic, why = self.view.state_topic, self.why_not_ready()
+        parts, metrics = self.parts, self._server_metrics
+        topic, why = None if parts is None else parts.view.state_topic, self.why_not_ready()
         return {
             "node_id": self.settings.node_id,
             "run_id": self.run_id,
             "is_ready": not why,
             "why_not_ready": why or None,
-            "superseded_by": self._shards.superseded_by(),
-            "cluster_id": self.view.cluster_id,
+            "superseded_by": [] if parts is None else parts.partitions.superseded_by(),
+            "cluster_id": None if parts is None else parts.view.cluster_id,
             "state_topic": None if topic is None else topic.name,
             "topic_id": None if topic is None else format_topic_id(topic.topic_id),
             "log_partitions": None if topic is None else topic.partition_count,
-            "log_partitions_held": 0 if self._exit.done() else self._shards.held_count(),
+            "log_partitions_held": 0 if parts is None or self._exit.done() else parts.partitions.held_count(),
             "port": self.port,
             "longest_turn_ms": None if metrics is None else round(metrics.longest_turn_ms, 1),
         }
 
+    # ---- start and stop, top to bottom -----------------------------------------------------------------------------
+
     @asynccontextmanager
     async def _started(self) -> AsyncIterator[None]:
-        settings, shards, metrics = self.settings, self._shards, self._metrics
+        settings = self.settings
         step_ms, drain_ms = settings.shutdown.shutdown_step_timeout_ms, settings.shutdown.drain_timeout_ms
         async with AsyncExitStack() as stack:
 
             def at_exit(name: str, step: Callable[[], Awaitable[object]], timeout_ms: int = step_ms) -> None:
                 stack.push_async_callback(self._do_step, name, step, timeout_ms)
 
-            options = connection_options(settings.kafka.properties)
-            service = ShareService(
-                shards, metrics, lambda: time.monotonic_ns() / 1_000_000, settings.share.cached_keys_max
-            )
-            gate = TopicGate(service, settings.share.write_timeout_ms, _now_ms)
-            upkeep = Upkeep(settings, shards, metrics, self.registry, is_left_out=self._is_left_out)
-            commands = AdminCommands(self, shards, upkeep)
-            admin = Admin(commands.table(), settings.log.admin_timeout_ms)
-            at_exit("admin commands", admin.close)
-            handler = ApiHandler(gate, self.view, admin, settings.limits)
-            report = ClientLines(settings.logging.client_lines_per_minute_max)
-            server = Server(Peers(handler, APIS, settings.limits, report))
-            await server.start(*settings.listener.listen_address)
-            at_exit("server", lambda: server.drain(0))
-            self._server_metrics = server_metrics = ServerMetrics(self.registry, server.peers)
-            server_metrics.start()
-            at_exit("server metrics", server_metrics.stop)
-            self.port = server.port
-            host, port = settings.listener.advertised_address
-            self.view.listens(host, port or server.port)
-            _log.info("listening", host=settings.listener.listen_address[0], port=server.port)
+            admins: list[Admin] = []
+            at_exit("admin commands", lambda: _close(admins))
 
-            client = _metadata_client(options, settings)
-            # Half the time of an admin command, which then has an answer although a broker is silent.
-            timeout_ms = max(1, settings.log.admin_timeout_ms // 2)
-            names = TopicNames(_metadata_client(options, settings), settings.metadata, _now_ms, timeout_ms=timeout_ms)
+            # It listens first and answers that it starts.
+            options = connection_options(settings.kafka.properties)
+            cluster = _ask_cluster(settings, options)
+            server, this_node = await self._listen(cluster, admins, at_exit)
+
+            # What it serves: the topic that is the log, in the cluster that the brokers say they are.
             metadata = ClusterMetadata(
-                client,
+                cluster.client,
                 settings.metadata,
-                topics_in_use=shards.topics_in_use,
-                on_refresh=upkeep.refreshed,
                 random=Random(),
                 tell_after_ms=settings.log.broker_silence_max_ms,
                 is_left_out=self._is_left_out,
             )
-            gate.metadata = self._metadata = metadata
-            commands.topic_names = names
-            commands.share_calls = gate
-            commands.topic_ends = TopicEndSource(
-                options,
-                timeout_ms=settings.metadata.metadata_timeout_ms,
-                topics_per_request_max=settings.metadata.metadata_topics_per_request_max,
-                waiting_max=settings.metadata.topic_ends_waiting_max,
-                known_brokers=lambda: client.brokers,
-            )
-            at_exit("topic names", names.close)
+            at_exit("topic names", cluster.look_ups.names.close)
             refreshing = asyncio.create_task(metadata.run(), name="holdfast-metadata")
             at_exit("metadata", lambda: _cancelled(refreshing))
             image = await self._unless_stopped(metadata.wait_for_first_image(settings.log.admin_timeout_ms))
             lines = LibraryLines(settings.logging.library_lines_per_minute_max, is_left_out=self._is_left_out)
-            kafka = KafkaClients(settings.kafka.properties, lines)
-            topic, findings = await self._unless_stopped(_find_topic(kafka, client, settings))
-            for finding in findings:
-                _log.warning("the state topic weakens the log", finding=str(finding))
-            metrics.state_topic_warnings.value = len(findings)
-            await self._unless_stopped(upkeep.look_at_snapshots(kafka, topic))
+            access = ClusterAccess(KafkaClients(settings.kafka.properties, lines), settings, self._metrics)
+            topic = await self._unless_stopped(self._find_topic(access, cluster.client))
+            await self._unless_stopped(check_snapshots(access, topic))
 
-            self.view.cluster_id, self.view.state_topic = image.cluster_id, topic
-            at_exit("shards", lambda: shards.stop(step_ms), 3 * step_ms)
-            has_snapshots = bool(settings.snapshots.topic)
-            snapshots = Snapshots(settings, options, self.registry, self._is_left_out) if has_snapshots else None
-            owners = Owners(settings.load, self.run_id, self._refused)
-            await self._unless_stopped(
-                shards.start(
-                    topic,
-                    image.cluster_id,
-                    options,
-                    snapshots,
-                    advertised_address=self.view.advertised_address,
-                    owners=owners,
-                )
-            )
-            at_exit("owners", owners.close)
-            self._watch = BrokerWatch(
+            # All its parts.
+            address = format_address(this_node.host, this_node.port)
+            partitions = self._make_partitions(LogPlace(topic, image.cluster_id, options, address), image, at_exit)
+            view = OwnView(this_node, image.cluster_id, topic, partitions.find)
+            offsets = GroupOffsets(options, settings.log.admin_timeout_ms, lambda: cluster.client.brokers)
+            stack.callback(offsets.close)
+            maintenance = self._make_maintenance(access, topic, partitions, offsets, view)
+            metadata.subscribe(maintenance.deleted_state)
+            service = ShareService(partitions, self._metrics, _clock_ms, settings.share.cached_keys_max)
+            gate = TopicGate(service, metadata, settings.share.write_timeout_ms, _now_ms)
+            commands = {
+                **NodeCommands(self, *cluster.look_ups, gate).table(),
+                **LogCommands(self, partitions, maintenance).table(),
+            }
+            admin = Admin(commands, settings.log.admin_timeout_ms)
+            watch = BrokerWatch(
                 options,
                 topic.name,
                 topic.partition_count,
                 silence_max_ms=settings.log.broker_silence_max_ms,
                 timeout_ms=settings.log.admin_timeout_ms,
                 registry=self.registry,
-                answered_again=shards.load_again_soon,
+                answered_again=partitions.load_again_soon,
             )
-            self._watch.start()
-            at_exit("broker watch", self._watch.stop)
-            offsets = GroupOffsets(options, settings.log.admin_timeout_ms, lambda: client.brokers)
-            stack.callback(offsets.close)
-            upkeep.start(topic, image.cluster_id, kafka, offsets, self._log_renewed)
-            at_exit("upkeep", upkeep.stop)
-            await self._unless_stopped(upkeep.look_at_beginnings())
+
+            # They work, and it answers for them.
+            await self._unless_stopped(partitions.start())
+            self.parts = NodeParts(view, partitions, watch, metadata)
+            admins.append(admin)
+            server.hand_over(ApiHandler(gate, view, admin, settings.limits))
+            watch.start()
+            at_exit("broker watch", watch.stop)
+            maintenance.start(settings, self.registry)
+            at_exit("maintenance", maintenance.stop)
+
+            # It takes the log.
+            await self._unless_stopped(maintenance.log_checks.look_at_beginnings())
             service.start_up(topic.partition_count)
-            shards.load_all()
+            partitions.load_all()
             at_exit("requests in flight", lambda: _drained(server, drain_ms), drain_ms + step_ms)
             stack.callback(service.shut_down)
             if settings.compaction.run:
@@ -270,6 +258,81 @@ class Node:
                 at_exit("snapshot job", job.stop, settings.compaction.stop_timeout_ms + step_ms)
             yield
             _log.info("stopping")
+
+    async def _listen(self, cluster: "_Cluster", admins: list[Admin], at_exit: _AtExit) -> tuple[Server, NodeAddress]:
+        """Listen, with a handler that says that the node starts; returns also where clients reach it."""
+        settings = self.settings
+        host, advertised_port = settings.listener.advertised_address
+
+        def find_this_node() -> NodeAddress:
+            return NodeAddress(settings.node_id, host, advertised_port or server.port)
+
+        share_calls = StartingShareCalls(self._metrics, _clock_ms)
+        admin = Admin(starting_commands(self, cluster.look_ups, share_calls), settings.log.admin_timeout_ms)
+        admins.append(admin)
+        handler = ApiHandler(share_calls, StartingView(find_this_node), admin, settings.limits)
+        report = ClientLines(settings.logging.client_lines_per_minute_max)
+        server = Server(Connections(handler, APIS, settings.limits, report))
+        await server.start(*settings.listener.listen_address)
+        at_exit("server", lambda: server.drain(0))
+        self._server_metrics = server_metrics = ServerMetrics(self.registry, server.connections)
+        server_metrics.start()
+        at_exit("server metrics", server_metrics.stop)
+        self.port = server.port
+        _log.info("listening", host=settings.listener.listen_address[0], port=server.port)
+        return server, find_this_node()
+
+    async def _find_topic(self, access: ClusterAccess, client: MetadataClient) -> StateTopic:
+        # The client of librdkafka ends with this function, and with it what it would say in an outage.
+        with access.kafka.admin() as admin:
+            topic, findings = await ensure_state_topic(admin, client, self.settings.log, access.bootstrap)
+        for finding in findings:
+            _log.warning("the state topic weakens the log", finding=str(finding))
+        self._metrics.state_topic_warnings.value = len(findings)
+        return topic
+
+    def _make_partitions(self, log: LogPlace, image: MetadataImage, at_exit: _AtExit) -> Partitions:
+        settings, step_ms = self.settings, self.settings.shutdown.shutdown_step_timeout_ms
+
+        def make_owners(partitions: Partitions) -> Owners:
+            return Owners(settings.load, self.run_id, self._refused, partitions)
+
+        def make_snapshots(partitions: Partitions) -> Snapshots:
+            config, bounds = snapshot_log_config(settings, log.connection), snapshot_bounds(settings)
+            return Snapshots(settings, config, bounds, self.registry, self._is_left_out, partitions)
+
+        partitions = Partitions(
+            settings,
+            log,
+            log_readers(settings, _now_ms, ReaderReport(self._metrics)),
+            self,
+            self._metrics,
+            self._runtime_metrics,
+            image=image,
+            make_owners=make_owners,
+            make_snapshots=make_snapshots if settings.snapshots.topic else None,
+            is_left_out=self._is_left_out,
+        )
+        at_exit("partitions", lambda: partitions.stop(step_ms), 3 * step_ms)
+        return partitions
+
+    def _make_maintenance(
+        self, access: ClusterAccess, topic: StateTopic, partitions: Partitions, offsets: GroupOffsets, view: OwnView
+    ) -> Maintenance:
+        settings, numbers = self.settings, range(topic.partition_count)
+        checks = LogChecks(access, topic, partitions, log_renewed=view.log_renewed, is_left_out=self._is_left_out)
+        reader_offsets = ReaderOffsets(
+            partitions.readers,
+            lambda group: offsets.fetch_offsets(group, topic.name, numbers),
+            partitions.committed_offsets,
+            self._metrics,
+            self._is_left_out,
+        )
+        deleted_state = DeletedState(
+            settings.deleted_topics, view.cluster_id, partitions, self._metrics.deleted_topics_alarm
+        )
+        schedule = Schedule(settings.load.retry_backoff_max_ms, self._is_left_out)
+        return Maintenance(deleted_state, checks, partitions.readers, reader_offsets, schedule)
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for a step of the start, or leave it when the node is to stop.
@@ -298,21 +361,22 @@ class Node:
             self._has_failed_step = True
             _log.error("a step of the shutdown did not end in time", step=name)
 
+    # ---- what its parts report -------------------------------------------------------------------------------------
+
     def _is_left_out(self, partition: int | None) -> bool:
         """Leave what a silent broker causes to the watch, once it watches."""
-        return self._watch is not None and self._watch.leaves_out(partition)
+        return self.parts is not None and self.parts.watch.leave_out(partition)
 
-    def _set_ready(self, is_ready: bool) -> None:
-        if is_ready and not self._is_loaded and self._metadata is not None:
-            self._metadata.refresh_soon()  # the topics of all that was loaded are wanted soon
-        if is_ready and not self._is_loaded:
+    def all_loaded(self, is_all_loaded: bool) -> None:
+        """See `PartitionsHost.all_loaded`."""
+        if is_all_loaded and not self._is_loaded:
+            if self.parts is not None:
+                self.parts.metadata.refresh_soon()  # the topics of all that was loaded are wanted soon
             _log.info("ready", seconds=round(time.monotonic() - self._began_s, 3))
-        self._is_loaded = is_ready
+        self._is_loaded = is_all_loaded
 
-    def _log_renewed(self, topic: StateTopic) -> None:
-        self.view.state_topic = topic
-
-    def _superseded(self, winner: Checkpoint) -> None:
+    def lost(self, winner: Checkpoint) -> None:
+        """See `PartitionsHost.lost`."""
         address = f" at {winner.advertised_address}" if winner.advertised_address else ""
         self.stop(Exit.SUPERSEDED, f"node {winner.node_id}{address} took over")
 
@@ -327,25 +391,47 @@ def _now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-def _metadata_client(options: ConnectionOptions, settings: Settings) -> MetadataClient:
-    return MetadataClient(
+def _clock_ms() -> float:
+    return time.monotonic_ns() / 1_000_000
+
+
+class _Cluster(NamedTuple):
+    """What asks the brokers about topics."""
+
+    client: MetadataClient
+    look_ups: TopicLookUps
+
+
+def _ask_cluster(settings: Settings, options: ConnectionOptions) -> _Cluster:
+    def make_client() -> MetadataClient:
+        return MetadataClient(
+            options,
+            timeout_ms=settings.metadata.metadata_timeout_ms,
+            topics_per_request_max=settings.metadata.metadata_topics_per_request_max,
+            random=Random(),
+        )
+
+    client = make_client()
+    # Half the time of an admin command, which then has an answer although a broker is silent.
+    timeout_ms = max(1, settings.log.admin_timeout_ms // 2)
+    names = TopicNames(make_client(), settings.metadata, _now_ms, timeout_ms=timeout_ms)
+    ends = TopicEndSource(
         options,
         timeout_ms=settings.metadata.metadata_timeout_ms,
         topics_per_request_max=settings.metadata.metadata_topics_per_request_max,
-        random=Random(),
+        waiting_max=settings.metadata.topic_ends_waiting_max,
+        known_brokers=lambda: client.brokers,
     )
+    return _Cluster(client, TopicLookUps(names, ends))
 
 
 class _Stopped(Exception):
     """The node is to stop before it has started."""
 
 
-async def _find_topic(
-    kafka: KafkaClients, client: MetadataClient, settings: Settings
-) -> tuple[StateTopic, tuple[Finding, ...]]:
-    # The client of librdkafka ends with this function, and with it what it would say in an outage.
-    with kafka.admin() as admin:
-        return await ensure_state_topic(admin, client, settings.log, settings.kafka.properties["bootstrap.servers"])
+async def _close(admins: list[Admin]) -> None:
+    for admin in admins:
+        await admin.close()
 
 
 async def _cancelled(task: "asyncio.Task[Any]") -> None:

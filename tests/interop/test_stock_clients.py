@@ -65,7 +65,7 @@ async def test_nothing_is_created() -> None:
         create = ("--create", "--topic", "orders", "--partitions", "1", "--replication-factor", "1")
         said = await run("TopicCommand", "--bootstrap-server", served.address, *create)
         assert "The node does not support CREATE_TOPICS" in said
-        assert served.server.peers.requests < 30
+        assert served.server.connections.requests < 30
 
 
 async def test_a_consumer_that_came_by_mistake_fails_and_does_not_spin() -> None:
@@ -73,7 +73,7 @@ async def test_a_consumer_that_came_by_mistake_fails_and_does_not_spin() -> None
         where = ("--bootstrap-server", served.address, "--topic", "orders", "--group", "g")
         said = await run("consumer.ConsoleConsumer", *where, "--timeout-ms", "60000")
         assert "InvalidRequestException" in said
-        assert served.server.peers.requests < 10
+        assert served.server.connections.requests < 10
         assert served.reports == []
 
 
@@ -83,5 +83,5 @@ async def test_a_share_consumer_that_came_by_mistake_fails_and_does_not_spin() -
         where = ("--bootstrap-server", served.address, "--topic", "orders", "--group", "g")
         said = await run("consumer.ConsoleShareConsumer", *where, "--timeout-ms", "5000")
         assert "InvalidRequestException" in said
-        assert served.server.peers.requests < 40
+        assert served.server.connections.requests < 40
         assert served.reports == []

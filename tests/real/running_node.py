@@ -12,11 +12,12 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from confluent_kafka.admin import AdminClient
 
 from holdfast.client import Client, connect
-from holdfast.daemon.node import Exit, Node
+from holdfast.daemon.node import Exit, Node, NodeParts
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.settings.sources import load_settings
 from holdfast.records.header import find_header
 from holdfast.runtime.log import LogRecord
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from tests.real.nodes import PATIENT, PATIENT_CLIENT
 from tests.waiting import PATIENCE_S, wait_until
@@ -54,6 +55,16 @@ class RunningNode:
     def address(self) -> str:
         return f"127.0.0.1:{self.node.port}"
 
+    @property
+    def parts(self) -> NodeParts:
+        """What the node consists of, once it has found its log."""
+        assert self.node.parts is not None, "the node has not found its log yet"
+        return self.node.parts
+
+    def partitions(self) -> list[Partition]:
+        """Return the log partitions of the node, by index; none while it starts."""
+        return [] if self.node.parts is None else list(self.node.parts.partitions)
+
     async def ready(self) -> RunningNode:
         await self.until(lambda: self.node.is_ready, "the node is ready")
         return self
@@ -77,10 +88,8 @@ class RunningNode:
 
     async def until_states(self, state: State) -> None:
         """Wait until all log partitions are in a state."""
-        shards = self.node._shards
         await self.until(
-            lambda: shards.partitions() and all(held.state is state for held in shards.partitions()),
-            f"all {state.value}",
+            lambda: self.partitions() and all(each.state is state for each in self.partitions()), f"all {state.value}"
         )
 
     async def stop(self) -> Exit:

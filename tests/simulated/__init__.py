@@ -6,22 +6,14 @@ A life has two phases. First faults and requests, one random step after another;
 find one owner that serves, and every operation its one outcome. After each step everything that it touched is compared with
 the truth: the whole log, never pruned, folded by code of its own.
 
-| Module          | Holds                                                                                     |
+| Room or module  | Holds                                                                                     |
 |-----------------|-------------------------------------------------------------------------------------------|
 | `life`          | the choice of steps, the calm, the end                                                    |
 | `faults`        | what can go wrong, as a table                                                             |
-| `requests`      | clients: what they ask, and that they get one answer                                      |
-| `world`         | topic, processes, clock, what each append was meant to be                                 |
-| `node`          | one process: the real parts and who listens between them                                  |
-| `machine`       | the real shard and operation, watched                                                     |
-| `stand_ins`     | what stands for the parts that are not simulated                                          |
-| `truth`         | the fold of the whole log, and what a reader that starts now would see                    |
-| `expect`        | which state explains an answer                                                            |
-| `judge`         | loads, answers and states against the truth                                               |
-| `invariants`    | the names of all that must hold                                                           |
+| `parts`         | what a life is made of: the world, nodes, clients, the snapshot topic                     |
+| `checks`        | what must hold: the truth, the judge, the names of the invariants, what must be seen      |
 | `around`        | what is around the log: readers, topics, damage                                           |
 | `cluster`       | lives on the simulated cluster                                                            |
-| `coverage`      | what a run must have seen                                                                 |
 | `mutants`       | deliberate bugs (`mutants.txt`) and what caught them (`mutants_caught.json`)              |
 
     python -m tests.simulated --seeds 10000          many lives, in parallel; prints what happened how often, and lives per second

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.runtime.errors import Alarm
-from holdfast.runtime.memory_log import MemoryLog
 from tests.simulated.around import damage
 from tests.simulated.around.readers import Groups
 from tests.simulated.around.topics import Topics
-from tests.simulated.node import EVERY_PARTITION, Node
-from tests.simulated.requests import CleanUp
-from tests.simulated.snapshots import Snapshots
+from tests.simulated.memory_log import MemoryLog
+from tests.simulated.parts.node import EVERY_PARTITION, Node
+from tests.simulated.parts.requests import CleanUp
+from tests.simulated.parts.snapshots import Snapshots
 
 if TYPE_CHECKING:
     from tests.simulated.life import Life

@@ -8,17 +8,17 @@ from functools import partial
 from random import Random
 
 from holdfast.api.results import InitializePartition, PartitionRequest, StateRequest, StateResponse, WritePartition
-from holdfast.daemon.share.service import INITIALIZE, WRITE
+from holdfast.api.share_state import INITIALIZE, WRITE
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition
-from holdfast.runtime.memory_log import MemoryLog, Move
 from holdfast.runtime.partition.states import State
 from tests.simulated.around.topics import TOPIC_ID
+from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.faults import FAULTS
-from tests.simulated.invariants import Invariant, violate
-from tests.simulated.node import Node
-from tests.simulated.requests import GROUP, Clients
-from tests.simulated.world import UNBOUNDED, World
+from tests.simulated.memory_log import MemoryLog, Move
+from tests.simulated.parts.node import Node
+from tests.simulated.parts.requests import GROUP, Clients
+from tests.simulated.parts.world import UNBOUNDED, World
 
 JUMPS_MS = (10,) * 6 + (50,) * 8 + (120,) * 8 + (300, 300, 1_000, 6_000)
 READING = ("begin", "read", "catch up")

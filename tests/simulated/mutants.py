@@ -163,7 +163,7 @@ def mutated(mutant: Mutant) -> Iterator[tuple[dict[str, Callable[..., Any]], typ
     try:
         life = importlib.import_module("tests.simulated.life")
         cluster_life = importlib.import_module("tests.simulated.cluster.life")
-        invariants = importlib.import_module("tests.simulated.invariants")
+        invariants = importlib.import_module("tests.simulated.checks.invariants")
         if not finder.is_used:
             raise PatchFailed(f"{mutant.name}: {mutant.module} is not imported by the simulation")
         yield {MEMORY: life.run_life, CLUSTER: cluster_life.run_cluster_life}, invariants.Violation

@@ -1,24 +1,24 @@
-"""What an admin can ask a node to tell or to do; the command line tool calls it by name."""
+"""The commands of an admin: what a node shows and does; the command line tool calls them by name."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
 import structlog
 
 from holdfast.api.admin import reason_problem
 from holdfast.daemon.admin.previews import preview
 from holdfast.daemon.admin.state_listing import StateListing
-from holdfast.daemon.maintenance import Upkeep
-from holdfast.daemon.partitions.shards import Shards
-from holdfast.daemon.server.admin import AdminCommand, AdminError, topic_id_of
+from holdfast.daemon.maintenance.maintenance import Maintenance
+from holdfast.daemon.partitions.partitions import Partitions
+from holdfast.daemon.server.admin import AdminCommand, AdminError, NodeStarting, topic_id_of
 from holdfast.daemon.server.share_calls import ShareCalls
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.settings.sources import describe
-from holdfast.daemon.share.errors import ErrorCode
 from holdfast.daemon.topics.topic_names import NotATopicName, TooManyNames, TopicNames
 from holdfast.distribution import VERSION
-from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.topic_ends import TooManyQuestions, TopicEndSource
 from holdfast.metrics.registry import Registry
 from holdfast.records.keys import format_topic_id
@@ -33,19 +33,22 @@ Facts = dict[str, Any]
 
 #: Topic ids that are named where state goes; the log line has all of them.
 _TOPICS_SHOWN_MAX: Final = 10
+_NO_CLEAN_UP: Final = "No clean-up of deleted topics waits for an admin."
 
 
 class Plan(NamedTuple):
     """What a decision of an admin would change."""
 
-    carry_out: Callable[[], str]  #: does it, and tells what was done
+    #: Does it, and returns what was done.
+    carry_out: Callable[[], str]
     before: Facts
     after: Facts
-    data_lost: tuple[str, ...] = ()  #: a sentence each without its full stop
+    #: A sentence each without its full stop.
+    data_lost: tuple[str, ...] = ()
 
 
 class NodeView(Protocol):
-    """What the commands ask of the node."""
+    """What the commands need of the node."""
 
     settings: Settings
     registry: Registry
@@ -54,16 +57,85 @@ class NodeView(Protocol):
         """Return whether it is ready, and what it serves."""
 
 
-class AdminCommands:
-    """The commands of one node."""
+class NodeCommands:
+    """The commands of a node that need no log partition, from its first moment on."""
 
-    def __init__(self, node: NodeView, shards: Shards, upkeep: Upkeep) -> None:
-        self.topic_names: TopicNames | None = None  #: None while the node starts
-        self.topic_ends: TopicEndSource | None = None  #: None while the node starts
-        self.share_calls: ShareCalls | None = None  #: the same
+    def __init__(
+        self, node: NodeView, topic_names: TopicNames, topic_ends: TopicEndSource, share_calls: ShareCalls
+    ) -> None:
         self._node = node
-        self._shards = shards
-        self._upkeep = upkeep
+        self._topic_names = topic_names
+        self._topic_ends_source = topic_ends
+        self._share_calls = share_calls
+
+    def table(self) -> Mapping[str, AdminCommand]:
+        """Return the commands by name."""
+        return {
+            "status": lambda _: {"version": VERSION, "build": BUILD} | self._node.status(),
+            "settings": lambda _: describe(self._node.settings),
+            "metrics": lambda _: self._node.registry.snapshot(),
+            "resolve-topic": self._resolve_topic,
+            "topic-ends": self._topic_ends,
+            "state-preview": partial(preview, self._share_calls),
+        }
+
+    async def _resolve_topic(self, arguments: Arguments) -> dict[str, Any]:
+        name = arguments.get("name")
+        if not isinstance(name, str):
+            raise AdminError("resolve-topic needs a `name`.")
+        try:
+            topic, age_ms, problem = await self._topic_names.resolve(name)
+        except NotATopicName:
+            raise AdminError(
+                "That is no topic's name: Kafka takes 1 to 249 letters, digits, dots, underscores and hyphens."
+            ) from None
+        except TooManyNames:
+            raise AdminError(
+                "Too many other names are being looked up (topic_names_waiting_max); try again.",
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ) from None
+        except ConnectionFailed as failure:
+            raise AdminError(
+                f"Kafka cannot be reached ({failure}), and this node has not seen the topic {name!r} before; "
+                "try again when it is back, or give the topic's id.",
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ) from None
+        if topic is None:
+            raise AdminError(f"The cluster knows no topic {name!r}; give a name it knows, or the topic's id.")
+        found = {"name": name, "topic_id": format_topic_id(topic.topic_id), "partitions": topic.partition_count}
+        if not problem:
+            return found
+        warning = f"Kafka cannot be reached ({problem}); it resolved {name} {age_ms / 1_000:.0f} s ago to {found['topic_id']}."
+        return found | {"warning": warning}
+
+    async def _topic_ends(self, arguments: Arguments) -> dict[str, Any]:
+        wanted = _wanted_partitions(arguments.get("topics"), self._node.settings.metadata.topic_ends_partitions_max)
+        try:
+            found = await self._topic_ends_source.look_up(wanted)
+        except TooManyQuestions:
+            raise AdminError(
+                "Too many others wait for the ends of topics (topic_ends_waiting_max); try again.",
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ) from None
+        return {
+            format_topic_id(topic_id): {
+                "name": ends.name,
+                "partitions": {
+                    str(partition): {"first_offset": first, "end_offset": end, "problem": problem or None}
+                    for partition, (first, end, problem) in ends.partitions.items()
+                },
+            }
+            for topic_id, ends in found.items()
+        }
+
+
+class LogCommands:
+    """The commands about the log partitions of a node."""
+
+    def __init__(self, node: NodeView, partitions: Partitions, maintenance: Maintenance) -> None:
+        self._node = node
+        self._partitions = partitions
+        self._maintenance = maintenance
         self._decisions: dict[str, Callable[[Arguments], Plan]] = {
             "partitions-take": self._take,
             "partitions-accept": self._accept,
@@ -74,21 +146,15 @@ class AdminCommands:
     def table(self) -> Mapping[str, AdminCommand]:
         """Return the commands by name."""
         return {
-            "status": lambda _: {"version": VERSION, "build": BUILD} | self._node.status(),
-            "settings": lambda _: describe(self._node.settings),
-            "metrics": lambda _: self._node.registry.snapshot(),
-            "partitions": lambda _: self._shards.describe(),
+            "partitions": lambda _: self._partitions.describe(),
             "share-partitions": lambda arguments: self._listing().page(arguments),
-            "readers": lambda _: self._shards.readers.describe(),
+            "readers": lambda _: self._maintenance.readers.describe(),
             **{name: partial(_carry_out, decide) for name, decide in self._decisions.items()},
             "decision-preview": self._preview_decision,
-            "resolve-topic": self._resolve_topic,
-            "topic-ends": self._topic_ends,
-            "state-preview": self._preview,
         }
 
     def _listing(self) -> StateListing:
-        return StateListing(self._shards, self._node.settings.limits)
+        return StateListing(self._partitions, self._node.settings.limits)
 
     def _take(self, arguments: Arguments) -> Plan:
         partition = self._partition(arguments)
@@ -96,7 +162,7 @@ class AdminCommands:
             raise AdminError(f"This node has log partition {partition.index} already: it is {partition.state.value}.")
 
         def carry_out() -> str:
-            self._shards.runtime.take(partition.index)
+            self._partitions.runtime.take(partition.index)
             return f"log partition {partition.index} is being taken"
 
         return Plan(carry_out, *self._taking(partition))
@@ -108,12 +174,12 @@ class AdminCommands:
             raise AdminError(
                 f"Log partition {partition.index} is {partition.state.value}{why} and raised no alarm; there is nothing to accept."
             )
-        problem = self._upkeep.log_problem
+        problem = self._maintenance.log_checks.problem
         if problem is not None and not problem.is_acceptable:
             raise AdminError(f"This cannot be accepted: {problem.text}.")
 
         def carry_out() -> str:
-            self._shards.runtime.accept(partition.index, reason)
+            self._partitions.runtime.accept(partition.index, reason)
             return f"log partition {partition.index} goes on with the log as it is"
 
         loss = f"what the log of partition {partition.index} has lost stays lost"
@@ -134,9 +200,9 @@ class AdminCommands:
 
     def _accept_deleted(self, arguments: Arguments) -> Plan:
         reason = _reason(arguments)
-        alarm, deleted = self._upkeep.alarm, self._upkeep.deleted
-        if alarm is None or deleted is None:
-            raise AdminError("No clean-up of deleted topics waits for an admin.")
+        alarm, deleted = self._maintenance.deleted_state.alarm, self._maintenance.deleted_state.deleted
+        if alarm is None:
+            raise AdminError(_NO_CLEAN_UP)
         topic_ids = [format_topic_id(topic_id) for topic_id in sorted(alarm.topic_ids)]
 
         def carry_out() -> str:
@@ -155,13 +221,13 @@ class AdminCommands:
         )
 
     def _drop_reader(self, arguments: Arguments) -> Plan:
-        reason, group, readers = _reason(arguments), arguments.get("group"), self._shards.readers
+        reason, group, readers = _reason(arguments), arguments.get("group"), self._maintenance.readers
         told = next((row for row in readers.describe() if row["group"] == group), None)
         if told is None:
-            raise AdminError(f"No group {group!r} is registered; registered are {', '.join(readers.groups) or 'none'}.")
+            raise _not_registered(group, readers.groups)
 
         def carry_out() -> str:
-            self._upkeep.drop_reader(str(group), reason)
+            self._maintenance.reader_offsets.drop(str(group), reason)
             return f"the log is pruned past {group} until it commits again"
 
         behind = told["behind"]
@@ -171,79 +237,75 @@ class AdminCommands:
 
     def _preview_decision(self, arguments: Arguments) -> dict[str, Any]:
         """Tell what a decision would change, by the code that would carry it out."""
-        decide = self._decisions.get(str(arguments.get("decision")))
-        if decide is None:
-            raise AdminError(f"decision-preview needs a `decision`, one of {', '.join(self._decisions)}.")
-        plan = decide(arguments)
+        plan = _decision(arguments, self._decisions)(arguments)
         return {"before": plan.before, "after": plan.after, "data_lost": list(plan.data_lost)}
-
-    async def _resolve_topic(self, arguments: Arguments) -> dict[str, Any]:
-        name = arguments.get("name")
-        if not isinstance(name, str):
-            raise AdminError("resolve-topic needs a `name`.")
-        if self.topic_names is None:
-            raise AdminError("This node is starting; try again when it is ready.", ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        try:
-            topic, age_ms, problem = await self.topic_names.resolve(name)
-        except NotATopicName:
-            raise AdminError(
-                "That is no topic's name: Kafka takes 1 to 249 letters, digits, dots, underscores and hyphens."
-            ) from None
-        except TooManyNames:
-            raise AdminError(
-                "Too many other names are being looked up (topic_names_waiting_max); try again.",
-                ErrorCode.COORDINATOR_NOT_AVAILABLE,
-            ) from None
-        except ConnectionFailed as failure:
-            raise AdminError(
-                f"Kafka cannot be reached ({failure}), and has not told this node the topic {name!r} before; "
-                "try again when it is back, or give the topic's id.",
-                ErrorCode.COORDINATOR_NOT_AVAILABLE,
-            ) from None
-        if topic is None:
-            raise AdminError(f"The cluster knows no topic {name!r}; give a name it knows, or the topic's id.")
-        found = {"name": name, "topic_id": format_topic_id(topic.topic_id), "partitions": topic.partition_count}
-        if not problem:
-            return found
-        warning = f"Kafka cannot be reached ({problem}); it resolved {name} {age_ms / 1_000:.0f} s ago to {found['topic_id']}."
-        return found | {"warning": warning}
-
-    async def _topic_ends(self, arguments: Arguments) -> dict[str, Any]:
-        if self.topic_ends is None:
-            raise AdminError("topic-ends needs a node that has started.")
-        wanted = _wanted_partitions(arguments.get("topics"), self._node.settings.metadata.topic_ends_partitions_max)
-        try:
-            found = await self.topic_ends.look_up(wanted)
-        except TooManyQuestions:
-            raise AdminError(
-                "Too many others wait for the ends of topics (topic_ends_waiting_max); try again.",
-                ErrorCode.COORDINATOR_NOT_AVAILABLE,
-            ) from None
-        return {
-            format_topic_id(topic_id): {
-                "name": ends.name,
-                "partitions": {
-                    str(partition): {"first_offset": first, "end_offset": end, "problem": problem or None}
-                    for partition, (first, end, problem) in ends.partitions.items()
-                },
-            }
-            for topic_id, ends in found.items()
-        }
-
-    async def _preview(self, arguments: Arguments) -> dict[str, Any]:
-        if self.share_calls is None:
-            raise AdminError("state-preview needs a node that has started.")
-        return await preview(self.share_calls, arguments)
 
     def _partition(self, arguments: Arguments) -> Partition:
         index = arguments.get("partition")
-        held = {partition.index: partition for partition in self._shards.partitions()}
+        held = {partition.index: partition for partition in self._partitions}
         if type(index) is not int or index not in held:
-            raise AdminError(
-                f"This node holds no log partition {index!r}; it holds {_ranges(sorted(held))}.",
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            )
+            raise _not_held(index, sorted(held))
         return held[index]
+
+
+class StartingCommands:
+    """What the commands about log partitions answer while the node starts and has none yet."""
+
+    def __init__(self) -> None:
+        self._decisions: dict[str, Callable[[Arguments], Plan]] = {
+            "partitions-take": self._take,
+            "partitions-accept": self._accept,
+            "topics-accept-deleted": self._accept_deleted,
+            "readers-drop": self._drop_reader,
+        }
+
+    def table(self) -> Mapping[str, AdminCommand]:
+        """Return the commands by name."""
+        return {
+            "partitions": lambda _: [],
+            "share-partitions": self._list_states,
+            "readers": lambda _: [],
+            **{name: partial(_carry_out, decide) for name, decide in self._decisions.items()},
+            "decision-preview": lambda arguments: _decision(arguments, self._decisions)(arguments),
+        }
+
+    def _list_states(self, arguments: Arguments) -> NoReturn:
+        raise NodeStarting
+
+    def _take(self, arguments: Arguments) -> NoReturn:
+        raise _not_held(arguments.get("partition"), [])
+
+    def _accept(self, arguments: Arguments) -> NoReturn:
+        _reason(arguments)
+        raise _not_held(arguments.get("partition"), [])
+
+    def _accept_deleted(self, arguments: Arguments) -> NoReturn:
+        _reason(arguments)
+        raise AdminError(_NO_CLEAN_UP)
+
+    def _drop_reader(self, arguments: Arguments) -> NoReturn:
+        _reason(arguments)
+        raise _not_registered(arguments.get("group"), ())
+
+
+def _decision(
+    arguments: Arguments, decisions: Mapping[str, Callable[[Arguments], Plan]]
+) -> Callable[[Arguments], Plan]:
+    decide = decisions.get(str(arguments.get("decision")))
+    if decide is None:
+        raise AdminError(f"decision-preview needs a `decision`, one of {', '.join(decisions)}.")
+    return decide
+
+
+def _not_held(index: object, held: list[int]) -> AdminError:
+    return AdminError(
+        f"This node holds no log partition {index!r}; it holds {_ranges(held)}.",
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+
+
+def _not_registered(group: object, groups: Sequence[str]) -> AdminError:
+    return AdminError(f"No group {group!r} is registered; registered are {', '.join(groups) or 'none'}.")
 
 
 def _carry_out(decide: Callable[[Arguments], Plan], arguments: Arguments) -> str:
@@ -271,7 +333,7 @@ def _wanted_partitions(topics: object, partitions_max: int) -> dict[bytes, list[
         wanted[topic_id] = partitions
     count = sum(map(len, wanted.values()))
     if count > partitions_max:
-        raise AdminError(f"{count} partitions are asked for; topic_ends_partitions_max allows {partitions_max}.")
+        raise AdminError(f"{count} partitions are named; topic_ends_partitions_max allows {partitions_max}.")
     return wanted
 
 

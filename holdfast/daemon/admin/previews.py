@@ -1,4 +1,4 @@
-"""What a change of a share partition's state would do, told to people before they make it.
+"""What a change of a share partition's state would do, shown to people before they make it.
 
 The call is decided by the shard that would carry it out, on its newest state, and nothing is recorded.
 """
@@ -23,7 +23,7 @@ from holdfast.daemon.share.service import PREVIEW
 from holdfast.records.batches import StateBatch
 from holdfast.records.replay import ShareState
 
-#: Whose look-up of an unknown topic it is, as all admins take turns as one client.
+#: The client in whose name an unknown topic is looked up: all admins take turns as one.
 _CALLER: Final = "admin:0"
 
 _BITS: Final = {
@@ -34,9 +34,9 @@ _BITS: Final = {
 }
 _BATCH_BITS: Final = (64, 64, 8, 16)
 
-_Asked = InitializePartition | ReadPartition | WritePartition | DeletePartition
+_Call = InitializePartition | ReadPartition | WritePartition | DeletePartition
 
-_CALLS: Final[Mapping[str, type[_Asked]]] = {
+_CALLS: Final[Mapping[str, type[_Call]]] = {
     "initialize": InitializePartition,
     "read": ReadPartition,
     "write": WritePartition,
@@ -54,16 +54,16 @@ async def preview(calls: ShareCalls, arguments: Mapping[str, Any]) -> dict[str, 
     Raises:
         AdminError: an argument is missing or wrong.
     """
-    group, topic_id, asked = _parse(arguments)
-    answered: asyncio.Future[StateResponse] = asyncio.get_running_loop().create_future()
+    group, topic_id, call = _parse(arguments)
+    answer: asyncio.Future[StateResponse] = asyncio.get_running_loop().create_future()
 
     def respond(response: StateResponse) -> None:
-        if not answered.done():
-            answered.set_result(response)
+        if not answer.done():
+            answer.set_result(response)
 
-    request = StateRequest(group, [(topic_id, [PreviewPartition(asked.partition, asked)])])
+    request = StateRequest(group, [(topic_id, [PreviewPartition(call.partition, call)])])
     calls.handle(PREVIEW, request, respond, _CALLER)
-    [(_, [(_, result)])] = await answered
+    [(_, [(_, result)])] = await answer
     code, text, before, after = cast("PreviewResult", result)
     return {
         "before": _state(before),
@@ -77,7 +77,7 @@ def _state(state: ShareState | None) -> dict[str, Any] | None:
     return None if state is None else state._asdict()
 
 
-def _parse(arguments: Mapping[str, Any]) -> tuple[str, bytes, _Asked]:
+def _parse(arguments: Mapping[str, Any]) -> tuple[str, bytes, _Call]:
     call, group = arguments.get("call"), arguments.get("group")
     if not isinstance(call, str) or call not in _CALLS:
         raise AdminError(f"state-preview needs a `call`, one of {', '.join(_CALLS)}.")

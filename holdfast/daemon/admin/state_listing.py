@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, Final, NamedTuple
 
-from holdfast.daemon.partitions.shards import Shards
-from holdfast.daemon.server.admin import AdminError, topic_id_of
+from holdfast.daemon.partitions.partitions import Partitions
+from holdfast.daemon.server.admin import AdminError, NodeStarting, topic_id_of
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.daemon.share.decisions import ShareShard
-from holdfast.daemon.share.errors import ErrorCode
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.deliveries import describe_state
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.partition.lifecycle import Partition
@@ -34,18 +34,21 @@ _Shards = dict[int, tuple[Partition, ShareShard]]
 
 
 class _Wanted(NamedTuple):
-    group: str | None  #: None: all
-    topic_id: bytes | None  #: None: all
-    after: SharePartitionKey | None  #: the last one of the page before; None: this is the first page
+    #: None: all.
+    group: str | None
+    #: None: all.
+    topic_id: bytes | None
+    #: The last one of the page before; None: this is the first page.
+    after: SharePartitionKey | None
     limit: int
 
 
 class StateListing:
-    """Lists the share partitions that the shards of a node hold, as the log has committed them."""
+    """The share partitions of the shards of a node, as the log has committed them."""
 
-    def __init__(self, shards: Shards, limits: LimitSettings) -> None:
+    def __init__(self, partitions: Partitions, limits: LimitSettings) -> None:
         """Bound a page by the number of its rows, and by an upper estimate of its bytes."""
-        self._shards = shards
+        self._partitions = partitions
         self._rows_max = limits.share_partitions_per_page_max
         self._bytes_max = limits.answer_size_bytes_max
 
@@ -59,9 +62,9 @@ class StateListing:
             AdminError: an argument is wrong, or the node has not started.
         """
         wanted = self._parse(arguments)
-        if not self._shards.partitions():
-            raise AdminError("This node is still starting; try again.", ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        shards = {partition.index: (partition, shard) for partition, shard in self._shards.active()}
+        if not len(self._partitions):
+            raise NodeStarting
+        shards = {partition.index: (partition, shard) for partition, shard in self._partitions.active()}
         places = yield from self._choose(shards, wanted)
         rows: list[dict[str, Any]] = []
         size_bytes = taken = work = 0
@@ -73,7 +76,7 @@ class StateListing:
                 work = 0
                 yield
             partition, shard = shards[index]
-            state = shard.state_at(partition.committed_sequence, key) if _serves(partition, shard) else None
+            state = shard.state.at(partition.committed_sequence, key) if _serves(partition, shard) else None
             work += _BATCHES_PER_STATE + (0 if state is None else len(state.state_batches))
             if state is not None:
                 winner = partition.ownership.winner
@@ -84,7 +87,7 @@ class StateListing:
             "next": _to_cursor(places[taken - 1][0]) if taken < len(places) else None,
             "not_listed": [
                 {"log_partition": each.index, "state": each.state.value, "why": each.failure or None}
-                for each in self._shards.partitions()
+                for each in self._partitions
                 if each.index not in shards or not _serves(*shards[each.index])
             ],
         }
@@ -93,9 +96,10 @@ class StateListing:
         """Return the first places behind the cursor in their order, one more than the page may have."""
         group, after, count = wanted.group, wanted.after, wanted.limit + 1
         found: list[_Place] = []
-        last: SharePartitionKey | None = None  #: the last of so many that there need be no later one
+        #: The last of so many that no later one is needed.
+        last: SharePartitionKey | None = None
         for index, (_, shard) in shards.items():
-            keys = shard.keys(wanted.topic_id)
+            keys = shard.state.keys(wanted.topic_id)
             for start in range(0, len(keys), _KEYS_PER_STEP):
                 found += [
                     (key, index)

@@ -133,8 +133,8 @@ class BrokerSilence:
         quiet = self._brokers.get(broker)
         return 0.0 if quiet is None else quiet.quiet_s
 
-    def leaves_out(self, partition: int | None) -> bool:
-        """Tell whether a line about what a silent broker causes is left out and counted; see `IsLeftOut`."""
+    def leave_out(self, partition: int | None) -> bool:
+        """Return whether a line about what a silent broker causes is left out, and count it if so; see `IsLeftOut`."""
         is_left_out = self._is_doubted(partition)
         self._left_out += is_left_out
         return is_left_out

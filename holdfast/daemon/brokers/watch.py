@@ -69,9 +69,9 @@ class BrokerWatch:
         """Why the log cannot be served now; empty while it can."""
         return self._silence.problem
 
-    def leaves_out(self, partition: int | None) -> bool:
-        """See `BrokerSilence.leaves_out`."""
-        return self._silence.leaves_out(partition)
+    def leave_out(self, partition: int | None) -> bool:
+        """See `BrokerSilence.leave_out`."""
+        return self._silence.leave_out(partition)
 
     def start(self) -> None:
         """Begin to watch."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from holdfast.daemon.server.cluster_view import Node, StateTopicView
-from holdfast.kafka.addresses import format_address, parse_address
+from holdfast.kafka.addresses import parse_address
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
@@ -20,39 +20,39 @@ _NODE_ID_MAX = 2**31 - 1
 class OwnView:
     """Shows this node, and the nodes that superseded it."""
 
-    def __init__(self, node_id: int, find_partition: Callable[[int], Partition | None]) -> None:
-        """Know nothing of the cluster yet.
+    def __init__(
+        self,
+        this_node: Node,
+        cluster_id: str,
+        state_topic: StateTopicView,
+        find_partition: Callable[[int], Partition | None],
+    ) -> None:
+        """Begin with what the node has found.
 
         Args:
-            node_id: of this node.
-            find_partition: returns what this node knows of a log partition; None before the shards have started.
+            this_node: where clients reach it.
+            cluster_id: of the Kafka cluster that holds the log.
+            state_topic: the log.
+            find_partition: returns what this node knows of a log partition.
         """
-        self.cluster_id: str | None = None
-        self.state_topic: StateTopicView | None = None
-        self._node_id = node_id
+        self.cluster_id = cluster_id
+        self.state_topic: StateTopicView | None = state_topic
+        self._this_node = this_node
+        self._partition_count = state_topic.partition_count
         self._find_partition = find_partition
-        self._self: Node | None = None
 
-    def listens(self, host: str, port: int) -> None:
-        """Learn under which address clients reach this node."""
-        self._self = Node(self._node_id, host, port)
-
-    @property
-    def advertised_address(self) -> str:
-        """Host and port under which clients reach this node; empty until it listens."""
-        return format_address(self._self.host, self._self.port) if self._self is not None else ""
+    def log_renewed(self, state_topic: StateTopicView) -> None:
+        """Learn that another topic has taken the name of the one before, with as many partitions."""
+        self.state_topic = state_topic
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """This node, once it listens, and the owners of what it lost; each node id once."""
-        if self._self is None:
-            return ()
-        partition_count = 0 if self.state_topic is None else self.state_topic.partition_count
-        owners = {owner for index in range(partition_count) if (owner := self.owner(index)) is not None}
+        """This node, and the owners of what it lost; each node id once."""
+        owners = {owner for index in range(self._partition_count) if (owner := self.owner(index)) is not None}
         nodes = {owner.node_id: owner for owner in sorted(owners)}
-        # Whoever bears our number elsewhere is named in our place where nothing is left to us.
-        if self._self in owners or self._node_id not in nodes:
-            nodes[self._node_id] = self._self
+        # A node with our number elsewhere is named in our place where nothing is left to us.
+        if self._this_node in owners or self._this_node.node_id not in nodes:
+            nodes[self._this_node.node_id] = self._this_node
         return tuple(node for _, node in sorted(nodes.items()))
 
     def owner(self, partition: int) -> Node | None:
@@ -61,13 +61,11 @@ class OwnView:
         That is this node while it loads, serves or loads again; where another took over, that one;
         and nobody where an alarm waits for an admin.
         """
-        if self._self is None or self.state_topic is None:
-            return None
         held = self._find_partition(partition)
         if held is None or held.state in (State.INITIAL, State.LOADING, State.ACTIVE):
-            return self._self
+            return self._this_node
         if held.state is State.FAILED or held.retry_at_ms is not None:
-            return None if held.is_alarmed else self._self
+            return None if held.is_alarmed else self._this_node
         winner = find_winner(held)
         return None if winner is None else _node_of(winner)
 

@@ -7,14 +7,15 @@ serves already. It costs a start no more than the time that an answer may take.
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import structlog
 
 from holdfast.api.admin import ADMIN, ADMIN_VERSION, AdminRequest, decode_admin_response, encode_admin_request
 from holdfast.daemon.settings.models import LoadSettings
 from holdfast.kafka.addresses import parse_address
-from holdfast.kafka.connection import BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import format_topic_id
@@ -31,6 +32,15 @@ class Owner(NamedTuple):
 
     node_id: str
     address: str  #: `host:port`; empty where it is not known
+
+
+class OwnersHost(Protocol):
+    """The log partitions that are taken, or left to their owners."""
+
+    runtime: CoordinatorRuntime  #: not before all of the node is made
+
+    def load(self, indexes: Collection[int]) -> None:
+        """Load log partitions again that were left to their owner."""
 
 
 class _Question(NamedTuple):
@@ -61,7 +71,12 @@ class Owners:
     """Asks owners, and leaves log partitions to those that serve; see `runtime.partition.ownership.Owners`."""
 
     def __init__(
-        self, settings: LoadSettings, run_id: str, refused: Callable[[str, bool], None], ask: Ask | None = None
+        self,
+        settings: LoadSettings,
+        run_id: str,
+        refused: Callable[[str, bool], None],
+        host: OwnersHost,
+        ask: Ask | None = None,
     ) -> None:
         """Know no owner yet.
 
@@ -69,22 +84,18 @@ class Owners:
             settings: whether to wait, to take over, and how long an owner may be silent.
             run_id: of this process; a node that answers with it is this one, under an address that it had before.
             refused: told why this node must not serve, and whether a setting is wrong.
+            host: gets the answers.
             ask: how to ask.
         """
         self._settings = settings
         self._run_id = run_id
         self._refused = refused
         self._ask = ask or partial(ask_status, timeout_ms=settings.owner_answer_timeout_ms)
-        self._runtime: CoordinatorRuntime | None = None
-        self._load: Callable[[Collection[int]], None] = lambda _: None
+        self._host = host
         self._silent: set[Owner] = set()  #: those who did not serve when they were asked
         self._asked: dict[Owner, list[_Question]] = {}  #: questions under way
         self._left: dict[Owner, set[int]] = {}  #: log partitions that were left to owners that serve
         self._tasks: set[asyncio.Task[None]] = set()
-
-    def start(self, runtime: CoordinatorRuntime, load: Callable[[Collection[int]], None]) -> None:
-        """Answer a runtime; `load` lets it load log partitions again that were left to their owner."""
-        self._runtime, self._load = runtime, load
 
     async def close(self) -> None:
         """Ask nobody any more."""
@@ -126,7 +137,7 @@ class Owners:
     async def _serves(self, who: Owner) -> bool:
         """Ask whether that node answers there, is not this process, and has log partitions of this very log."""
         told = await self._ask(who.address)
-        log = self._get_runtime().config.log
+        log = self._host.runtime.config.log
         return (
             told is not None
             and told.get("run_id") != self._run_id
@@ -143,7 +154,7 @@ class Owners:
         return True
 
     def _is_twin(self, who: Owner) -> bool:
-        config = self._get_runtime().config
+        config = self._host.runtime.config
         return who.node_id == config.node_id and who.address != config.advertised_address
 
     def _leave(self, who: Owner, partitions: set[int]) -> None:
@@ -176,15 +187,11 @@ class Owners:
                 heard_s = loop.time()
         left = self._left.pop(who)
         _log.warning("the owner is silent, so this node loads", node=who.node_id, address=who.address)
-        self._load(left)
+        self._host.load(left)
 
     def _answer(self, question: _Question, *, is_serving: bool) -> None:
         partition, instance, checkpoint = question
-        self._get_runtime().owner_answered(partition, instance, checkpoint, is_serving)
-
-    def _get_runtime(self) -> CoordinatorRuntime:
-        assert self._runtime is not None
-        return self._runtime
+        self._host.runtime.owner_answered(partition, instance, checkpoint, is_serving)
 
     def _run(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

@@ -1,9 +1,9 @@
 """The admin call: runs a command of the command line tool in the node and answers with JSON.
 
 A command is a plain function of its arguments; where it must wait, it is a coroutine function and has
-`admin_timeout_ms`; where it has much to look at, it is a generator that returns the result, and between its steps others
-have their turns (`daemon.server.turns`). `AdminError` is for what the person at the tool can mend; anything else it raises is a
-bug of ours, logged here and not shown there.
+`admin_timeout_ms`; where it has much to do, it is a generator that returns the result, and between its steps others
+have their turns (`daemon.server.turns`). `AdminError` is for what the person at the tool can mend; anything else that a command
+raises is a bug of ours, logged here and not shown there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final
 import structlog
 
 from holdfast.api.admin import AdminRequest, AdminResponse, encode_admin_response
-from holdfast.daemon.share.errors import ErrorCode
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import parse_topic_id
 
@@ -27,16 +27,23 @@ AdminSteps = Generator[None, None, object]
 AdminCommand = Callable[[dict[str, Any]], object | Awaitable[object] | AdminSteps]
 
 
-#: An argument may hold anything, and the text of a refusal may repeat it: so much of it is told.
+#: An argument may be anything, and the text of a refusal may repeat it: so much of it is sent.
 _REFUSAL_CHARACTERS_MAX: Final = 1_000
 
 
 class AdminError(Exception):
-    """Say in one plain sentence why a command was refused, and the next step."""
+    """Why a command was refused, in one plain sentence, with the next step."""
 
     def __init__(self, text: str, code: ErrorCode = ErrorCode.INVALID_REQUEST) -> None:
         super().__init__(text)
         self.code = code
+
+
+class NodeStarting(AdminError):
+    """The node has no parts yet that could carry a command out."""
+
+    def __init__(self) -> None:
+        super().__init__("This node is starting; try again when it is ready.", ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 def topic_id_of(argument: object) -> bytes:
@@ -52,7 +59,7 @@ def topic_id_of(argument: object) -> bytes:
 
 
 class Admin:
-    """Run admin commands."""
+    """The admin commands of a node, and those in flight."""
 
     def __init__(self, commands: Mapping[str, AdminCommand], admin_timeout_ms: int = 60_000) -> None:
         self._commands = commands
@@ -61,9 +68,9 @@ class Admin:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def handle(
-        self, request: AdminRequest, respond: Callable[[bytes], None], peer: str = "unknown"
+        self, request: AdminRequest, respond: Callable[[bytes], None], client: str = "unknown"
     ) -> Iterator[bool] | None:
-        """Run a command of the client at address `peer`; `respond` takes the body of the answer, once.
+        """Run a command of the client at address `client`; `respond` takes the body of the answer, once.
 
         Returns:
             the steps that are left of a command that has many, else None; see `connection.Steps`.
@@ -79,20 +86,20 @@ class Admin:
         try:
             result = command(request.arguments)
         except Exception as error:
-            respond(self._refusal(name, error, peer))
+            respond(self._refusal(name, error, client))
             return None
         if isinstance(result, Generator):
-            return self._do_steps(name, result, respond, peer)
+            return self._do_steps(name, result, respond, client)
         if inspect.isawaitable(result):
-            task = asyncio.ensure_future(self._finish(name, result, respond, peer))
+            task = asyncio.ensure_future(self._finish(name, result, respond, client))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
-            respond(self._success(name, result, peer))
+            respond(self._success(name, result, client))
         return None
 
     async def close(self) -> None:
-        """Cancel the commands under way; nobody hears of them any more."""
+        """Cancel the commands in flight; their answers are not sent."""
         # A task that is cancelled before it began would leave its coroutine unawaited.
         await asyncio.sleep(0)
         tasks = list(self._tasks)
@@ -100,39 +107,41 @@ class Admin:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _do_steps(self, name: str, steps: AdminSteps, respond: Callable[[bytes], None], peer: str) -> Iterator[bool]:
+    def _do_steps(self, name: str, steps: AdminSteps, respond: Callable[[bytes], None], client: str) -> Iterator[bool]:
         while True:
             try:
                 next(steps)
             except StopIteration as end:
-                respond(self._success(name, end.value, peer))
+                respond(self._success(name, end.value, client))
                 return
             except Exception as error:
-                respond(self._refusal(name, error, peer))
+                respond(self._refusal(name, error, client))
                 return
             yield True
 
-    async def _finish(self, name: str, result: Awaitable[object], respond: Callable[[bytes], None], peer: str) -> None:
+    async def _finish(
+        self, name: str, result: Awaitable[object], respond: Callable[[bytes], None], client: str
+    ) -> None:
         try:
             async with asyncio.timeout(self._admin_timeout_ms / 1_000):
-                body = self._success(name, await result, peer)
+                body = self._success(name, await result, client)
         except TimeoutError:
             text = f"The command {name} took longer than {self._admin_timeout_ms} ms and was given up."
             body = encode_admin_response(AdminResponse(ErrorCode.UNKNOWN_SERVER_ERROR, text, None))
         except Exception as error:
-            body = self._refusal(name, error, peer)
+            body = self._refusal(name, error, client)
         respond(body)
 
-    def _success(self, name: str, result: object, peer: str) -> bytes:
+    def _success(self, name: str, result: object, client: str) -> bytes:
         try:
             return encode_admin_response(AdminResponse(ErrorCode.NONE, None, result))
         except (TypeError, ValueError) as error:
-            return self._refusal(name, error, peer)
+            return self._refusal(name, error, client)
 
-    def _refusal(self, name: str, error: Exception, peer: str) -> bytes:
+    def _refusal(self, name: str, error: Exception, client: str) -> bytes:
         if isinstance(error, AdminError):
             text = str(error)[:_REFUSAL_CHARACTERS_MAX].encode("utf-8", "backslashreplace").decode()
             return encode_admin_response(AdminResponse(error.code, text, None))
-        _log.error("An admin command failed.", command=name, peer=peer, exc_info=error)
+        _log.error("admin_command_failed", command=name, client=client, exc_info=error)
         text = f"The command {name} failed in the node; its log says why."
         return encode_admin_response(AdminResponse(ErrorCode.UNKNOWN_SERVER_ERROR, text, None))

@@ -8,7 +8,7 @@ from holdfast.daemon.settings.listener_models import LimitSettings
 
 
 class Admission:
-    """Count connections by address, and keep some for other addresses and for loopback."""
+    """Counts of connections by address, and the places that are kept for other addresses and for loopback."""
 
     def __init__(self, limits: LimitSettings) -> None:
         self._limits = limits
@@ -33,7 +33,7 @@ class Admission:
         """Return the address that a connection must go from, so that one from `host` has room; None: any."""
         if self._counts.get(host, 0) >= self._limits.connections_per_address_max:
             return host
-        # Whoever has most of them gives one.
+        # The address with most of them gives one.
         return max(self._counts, key=self._counts.__getitem__, default=None)
 
     def enter(self, host: str) -> None:
@@ -50,7 +50,7 @@ class Admission:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address is this machine's own."""
+    """Return whether an address is this machine's own."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:

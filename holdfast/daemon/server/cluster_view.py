@@ -1,4 +1,4 @@
-"""What the wire calls Metadata and FindCoordinator need to know of nodes, the state topic and who owns what."""
+"""What Metadata and FindCoordinator need to know: the nodes, the state topic, and the owner of each log partition."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 
 class Node(NamedTuple):
-    """Say where clients reach a node."""
+    """A node, and where clients reach it."""
 
     node_id: int
     host: str
@@ -15,7 +15,7 @@ class Node(NamedTuple):
 
 
 class StateTopicView(Protocol):
-    """Name the topic that holds the log."""
+    """The topic that holds the log."""
 
     @property
     def name(self) -> str:
@@ -31,7 +31,7 @@ class StateTopicView(Protocol):
 
 
 class ClusterView(Protocol):
-    """Show the nodes and who owns which log partition, as of now."""
+    """The nodes, and the owner of each log partition, as of now."""
 
     @property
     def cluster_id(self) -> str | None:
@@ -46,4 +46,4 @@ class ClusterView(Protocol):
         """The state topic, None before it is known."""
 
     def owner(self, partition: int) -> Node | None:
-        """Return the live node that should own a log partition, None when there is none."""
+        """Return the live node that should own a log partition, or None."""

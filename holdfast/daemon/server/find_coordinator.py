@@ -14,14 +14,13 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from holdfast.daemon.server.cluster_view import ClusterView, Node
-from holdfast.daemon.share.errors import ErrorCode
 from holdfast.kafka.protocol.body import BodyReader
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody, encode_string, encode_varint
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import SharePartitionKey, parse_key
 from holdfast.runtime.errors import NotAvailable
 
-FIND_COORDINATOR: Final = 10
 MAX_VERSION: Final = 6
 FLEXIBLE_FROM: Final = 3
 
@@ -50,7 +49,7 @@ _KEY_CHARS_MAX: Final = _GROUP_ID_BYTES_MAX + 64
 
 
 class Answer(NamedTuple):
-    """Say who coordinates one key; the text is empty, not null, on success."""
+    """The node that coordinates one key; the text is empty, not null, on success."""
 
     node: Node
     error_code: int = ErrorCode.NONE
@@ -58,11 +57,11 @@ class Answer(NamedTuple):
 
 
 class Finder:
-    """Answers requests of one version.
+    """The answers to requests of one version.
 
     Args:
         version: of the requests.
-        cluster: who owns what.
+        cluster: the owner of each log partition.
         partition_for: gives the log partition of a key, and raises NotAvailable before start-up and after shutdown.
     """
 
@@ -126,7 +125,7 @@ class Finder:
         return None
 
     def find(self, text: str) -> Answer:
-        """Return who coordinates the share partition of a key; whatever is wrong with the key is an answer, too."""
+        """Return the node that coordinates the share partition of a key; an invalid key has an answer, too."""
         try:
             if len(text) > _KEY_CHARS_MAX:
                 raise InvalidKey("", f"the group id has more than {_GROUP_ID_BYTES_MAX} bytes")

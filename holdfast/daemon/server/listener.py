@@ -1,4 +1,4 @@
-"""The wire server: listen, look after the connections, and end them.
+"""The wire server: listens, closes connections whose time is up, and drains at the end.
 
 One handler serves all connections, on the loop that owns the shards; `daemon.server.protocol` carries the bytes.
 """
@@ -11,7 +11,8 @@ from typing import Final, cast
 
 import structlog
 
-from holdfast.daemon.server.protocol import Peer, Peers
+from holdfast.daemon.server.connections import Connections
+from holdfast.daemon.server.protocol import ClientProtocol, Handler
 
 _log = structlog.get_logger(__name__)
 
@@ -20,15 +21,15 @@ _SWEEP_INTERVAL_MS_MAX: Final = 1_000
 
 
 class CannotListen(Exception):
-    """Say that the listener's address cannot be used."""
+    """The listener's address cannot be used."""
 
 
 class Server:
-    """Serve the Kafka protocol on one address."""
+    """A server of the Kafka protocol on one address."""
 
-    def __init__(self, peers: Peers) -> None:
-        """Prepare a server whose connections become `peers`."""
-        self.peers = peers
+    def __init__(self, connections: Connections) -> None:
+        """Prepare a server whose connections are added to `connections`."""
+        self.connections = connections
         self._listener: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
 
@@ -39,6 +40,10 @@ class Server:
         port: int = self._listener.sockets[0].getsockname()[1]
         return port
 
+    def hand_over(self, handler: Handler) -> None:
+        """Give requests to another handler from now on; those in flight are answered by the one before."""
+        self.peers.handler = handler
+
     async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> None:
         """Listen, from now on until `drain`.
 
@@ -48,7 +53,7 @@ class Server:
         loop = asyncio.get_running_loop()
         try:
             self._listener = await loop.create_server(
-                self._make_protocol, host, port, backlog=self.peers.limits.connections_max, ssl=ssl_context
+                self._make_protocol, host, port, backlog=self.connections.limits.connections_max, ssl=ssl_context
             )
         except OSError as error:
             reason = error.strerror or str(error)
@@ -63,35 +68,35 @@ class Server:
         Returns:
             The number of connections that were cut off with requests in flight.
         """
-        peers = self.peers
-        if peers.is_draining:
+        connections = self.connections
+        if connections.is_draining:
             return 0
         if self._listener is not None:
             self._listener.close()
         if self._sweep is not None:
             self._sweep.cancel()
-        peers.drain()
+        connections.drain()
         cut_off = 0
-        if not await _is_set(peers.is_answered, deadline_ms):
-            cut_off = peers.unanswered()
-            _log.warning("Connections are cut off with requests in flight.", connections=cut_off)
-        elif not await _is_set(peers.is_empty, peers.limits.unread_timeout_ms):
-            _log.info("Connections are cut off whose clients do not take their answers.", connections=len(peers))
-        peers.abort()
-        await peers.is_empty.wait()
+        if not await _is_set(connections.is_answered, deadline_ms):
+            cut_off = connections.count_unanswered()
+            _log.warning("connections_cut_off", connections=cut_off)
+        elif not await _is_set(connections.is_empty, connections.limits.unread_timeout_ms):
+            _log.info("unread_connections_closed", connections=len(connections))
+        connections.abort()
+        await connections.is_empty.wait()
         return cut_off
 
     def _make_protocol(self) -> asyncio.Protocol:
         # It has the interface and not the class, which would keep it from being compiled.
-        return cast("asyncio.Protocol", Peer(self.peers))
+        return cast("asyncio.Protocol", ClientProtocol(self.connections))
 
     def _schedule_sweep(self) -> None:
-        limits = self.peers.limits
+        limits = self.connections.limits
         interval_ms = min(limits.frame_timeout_ms, limits.connections_max_idle_ms, _SWEEP_INTERVAL_MS_MAX)
         self._sweep = asyncio.get_running_loop().call_later(interval_ms / 1_000, self._close_overdue)
 
     def _close_overdue(self) -> None:
-        self.peers.close_overdue()
+        self.connections.close_overdue()
         self._schedule_sweep()
 
 

@@ -14,12 +14,11 @@ from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from holdfast.daemon.server import schemas
 from holdfast.daemon.server.cluster_view import ClusterView, StateTopicView
+from holdfast.daemon.server.schemas import ResponseSchemas, encode
 from holdfast.kafka.protocol.body import BodyReader
 from holdfast.kafka.protocol.primitives import MalformedBody, encode_varint
 
-METADATA: Final = 3
 MAX_VERSION: Final = 13
 FLEXIBLE_FROM: Final = 9
 
@@ -32,14 +31,14 @@ _INT32: Final = Struct(">i")
 
 
 class TopicQuery(NamedTuple):
-    """Name a topic by its name or, where that is None, by its id."""
+    """A topic that is asked for by its name or, where that is None, by its id."""
 
     name: str | None
     topic_id: bytes
 
 
 def decode_request(version: int, data: bytes, offset: int, topics_max: int) -> list[TopicQuery] | None:
-    """Return the topics asked for, None for all of them.
+    """Return the topics that a request names, None for all of them.
 
     Raises:
         MalformedBody: the bytes are no such request, or it names more than `topics_max` topics.
@@ -68,19 +67,19 @@ def decode_request(version: int, data: bytes, offset: int, topics_max: int) -> l
 
 
 class MetadataAnswers:
-    """Answers Metadata requests; what most clients ask for is encoded once, as long as the cluster looks the same."""
+    """The answers to Metadata requests; those for few topics are encoded once, as long as the cluster looks the same."""
 
     def __init__(self, cluster: ClusterView) -> None:
         self._cluster = cluster
         #: What the answers below were made from.
         self._seen: object = None
-        #: (version, the state topic as it was asked for, or None for all topics) to body
+        #: (version, the state topic by name or by id, or None for all topics) to body.
         self._bodies: dict[tuple[int, TopicQuery | None], bytes] = {}
 
     def encode(self, version: int, queries: list[TopicQuery] | None) -> bytes:
         """Return the body of the answer to a request for few topics or for all."""
         cluster, state_topic = self._cluster, self._cluster.state_topic
-        self._look()
+        self._drop_outdated()
         name: tuple[int, TopicQuery | None] | None = None
         if queries is None:
             name = version, None
@@ -90,30 +89,32 @@ class MetadataAnswers:
             return b"".join(self.encode_in_steps(version, queries or []))
         body = self._bodies.get(name)
         if body is None:
-            topics = [] if state_topic is None else [_make_state_topic(version, state_topic, cluster)]
-            body = self._bodies[name] = schemas.encode(_make_response(version, cluster, topics))
+            schemas = ResponseSchemas("metadata", version)
+            topics = [] if state_topic is None else [_make_state_topic(schemas, state_topic, cluster)]
+            body = self._bodies[name] = encode(_make_response(schemas, cluster, topics))
         return body
 
     def encode_in_steps(self, version: int, queries: list[TopicQuery]) -> Iterator[bytes]:
         """Return the body of the answer to a request for many topics, in pieces."""
         cluster, state_topic = self._cluster, self._cluster.state_topic
-        asked = list(dict.fromkeys(queries))
-        # Topics stand behind one another, so the body is that of an answer without one, cut open where they belong.
-        empty = schemas.encode(_make_response(version, cluster, []))
+        distinct = list(dict.fromkeys(queries))
+        schemas = ResponseSchemas("metadata", version)
+        # Topics stand behind one another, so the body is that of an answer without one, split where they belong.
+        empty = encode(_make_response(schemas, cluster, []))
         end = len(empty) - _size_behind_topics(version)
         if version >= FLEXIBLE_FROM:
-            yield empty[: end - 1] + encode_varint(len(asked) + 1)
+            yield empty[: end - 1] + encode_varint(len(distinct) + 1)
         else:
-            yield empty[: end - _INT32.size] + _INT32.pack(len(asked))
-        for query in asked:
+            yield empty[: end - _INT32.size] + _INT32.pack(len(distinct))
+        for query in distinct:
             if state_topic is not None and _is_for(query, state_topic):
-                yield schemas.encode(_make_state_topic(version, state_topic, cluster))
+                yield encode(_make_state_topic(schemas, state_topic, cluster))
             else:
-                yield schemas.encode(_make_unknown_topic(version, query))
+                yield encode(_make_unknown_topic(schemas, query))
         yield empty[end:]
 
-    def _look(self) -> None:
-        """Forget what was encoded if the cluster looks different."""
+    def _drop_outdated(self) -> None:
+        """Drop what was encoded if the cluster looks different."""
         cluster, topic = self._cluster, self._cluster.state_topic
         shape = None
         if topic is not None:
@@ -132,17 +133,12 @@ def _size_behind_topics(version: int) -> int:
     return operations + error_code + (version >= FLEXIBLE_FROM)
 
 
-def _make(version: int, entity: str, /, **values: object) -> Any:  # noqa: ANN401
-    return schemas.make("metadata", version, entity, **values)
-
-
-def _make_state_topic(version: int, topic: StateTopicView, cluster: ClusterView) -> Any:  # noqa: ANN401
+def _make_state_topic(schemas: ResponseSchemas, topic: StateTopicView, cluster: ClusterView) -> Any:  # noqa: ANN401
     partitions = []
     for index in range(topic.partition_count):
         owner = cluster.owner(index)
         replicas = () if owner is None else (owner.node_id,)
-        partition = _make(
-            version,
+        partition = schemas.make(
             "MetadataResponsePartition",
             error_code=ErrorCode.leader_not_available if owner is None else ErrorCode.none,
             partition_index=index,
@@ -151,8 +147,7 @@ def _make_state_topic(version: int, topic: StateTopicView, cluster: ClusterView)
             isr_nodes=replicas,
         )
         partitions.append(partition)
-    return _make(
-        version,
+    return schemas.make(
         "MetadataResponseTopic",
         error_code=ErrorCode.none,
         name=topic.name,
@@ -162,27 +157,25 @@ def _make_state_topic(version: int, topic: StateTopicView, cluster: ClusterView)
     )
 
 
-def _make_unknown_topic(version: int, query: TopicQuery) -> Any:  # noqa: ANN401
+def _make_unknown_topic(schemas: ResponseSchemas, query: TopicQuery) -> Any:  # noqa: ANN401
     is_by_name = query.name is not None
-    return _make(
-        version,
+    return schemas.make(
         "MetadataResponseTopic",
         error_code=ErrorCode.unknown_topic_or_partition if is_by_name else ErrorCode.unknown_topic_id,
         # Versions 10 and 11 know ids but no null name.
-        name=query.name if is_by_name or version >= 12 else "",
+        name=query.name if is_by_name or schemas.version >= 12 else "",
         topic_id=None if is_by_name or query.topic_id == _NO_TOPIC_ID else uuid.UUID(bytes=query.topic_id),
         is_internal=False,
         partitions=(),
     )
 
 
-def _make_response(version: int, cluster: ClusterView, topics: list[Any]) -> Any:  # noqa: ANN401
-    return _make(
-        version,
+def _make_response(schemas: ResponseSchemas, cluster: ClusterView, topics: list[Any]) -> Any:  # noqa: ANN401
+    return schemas.make(
         "MetadataResponse",
         throttle_time=timedelta(0),
         brokers=tuple(
-            _make(version, "MetadataResponseBroker", node_id=node.node_id, host=node.host, port=node.port)
+            schemas.make("MetadataResponseBroker", node_id=node.node_id, host=node.host, port=node.port)
             for node in cluster.nodes
         ),
         cluster_id=cluster.cluster_id,

@@ -1,22 +1,22 @@
-"""What the server tells of its connections and requests, and of the event loop they share with everything else."""
+"""What the server reports of its connections and requests, and of the event loop they share with everything else."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Final
 
-from holdfast.daemon.server.protocol import Peers
+from holdfast.daemon.server.connections import Connections
 from holdfast.metrics.registry import Registry
 
-#: Between two looks at the loop. A turn that takes longer is seen whenever it comes.
+#: Between two measurements of the loop. A turn that takes longer is seen whenever it comes.
 _BEAT_MS: Final = 20.0
 
 
 class ServerMetrics:
     """The instruments of one server; `start` and `stop` belong to its loop."""
 
-    def __init__(self, registry: Registry, peers: Peers) -> None:
-        self._peers = peers
+    def __init__(self, registry: Registry, connections: Connections) -> None:
+        self._connections = connections
         self._beat: asyncio.TimerHandle | None = None
         self._due_s = 0.0
         gauge = registry.gauge
@@ -24,32 +24,32 @@ class ServerMetrics:
             "loop-turn", "Time of the longest turns of the event loop, in ms; the longest of each 20 ms."
         )
         self._longest = gauge("loop-turn-longest", "Longest turn of the event loop since the start, in ms.")
-        gauge("connections", "Open connections of clients.", lambda: len(peers))
-        gauge("connections-waiting", "Those whose requests wait for their turn.", lambda: peers.turns.waiting)
+        gauge("connections", "Open connections of clients.", lambda: len(connections))
+        gauge("connections-waiting", "Those whose requests wait for their turn.", lambda: connections.turns.waiting)
         gauge(
             "connections-refused",
             "Connections that were closed at once since the start, because there were too many.",
-            lambda: peers.refused_connections,
+            lambda: connections.refused,
         )
         gauge(
             "connections-closed-for-violations",
             "Connections that were closed since the start for what their clients did.",
-            lambda: peers.violations,
+            lambda: connections.violations,
         )
         gauge(
             "requests-buffered-bytes",
             "Bytes of requests that are not complete or not begun, on all connections (buffered_bytes_max).",
-            lambda: peers.buffered_bytes,
+            lambda: connections.buffers.buffered_bytes,
         )
         gauge(
             "requests-in-flight-bytes",
             "Memory of requests that are carried out, as estimated (requests_in_flight_bytes_max).",
-            lambda: peers.held.work_bytes,
+            lambda: connections.memory.work_bytes,
         )
         gauge(
             "answers-unsent-bytes",
             "Bytes of answers that are promised, or that clients have not taken (unsent_bytes_max).",
-            peers.count_unsent_bytes,
+            connections.buffers.count_unsent_bytes,
         )
 
     @property
@@ -58,19 +58,19 @@ class ServerMetrics:
         return self._longest.value
 
     def start(self) -> None:
-        """Begin to look at the loop."""
+        """Begin to measure the turns of the loop."""
         loop = asyncio.get_running_loop()
         self._due_s = loop.time() + _BEAT_MS / 1_000
-        self._beat = loop.call_at(self._due_s, self._look)
+        self._beat = loop.call_at(self._due_s, self._measure)
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Measure no more."""
         if self._beat is not None:
             self._beat.cancel()
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         late_ms = (asyncio.get_running_loop().time() - self._due_s) * 1_000
-        self.record(max(late_ms, self._peers.turns.take_longest_ms()))
+        self.record(max(late_ms, self._connections.turns.take_longest_ms()))
         self.start()
 
     def record(self, turn_ms: float) -> None:

@@ -1,25 +1,20 @@
-"""The open connections of one server: bytes to a `Connection`, its requests to the handler, answers back.
+"""One client connection on asyncio: bytes to a `Connection`, its requests to the handler, answers back.
 
-Connections take turns (`daemon.server.turns`); a large request is worked off in steps, and a large answer is encoded in steps.
-Answers that become ready in one turn of the loop leave each connection in one write. A client that does not read its
-answers is not read from; one that breaks the protocol loses its connection, costs one limited log line, and harms
-nobody else.
+A large request is worked off in steps, and a large answer is encoded in steps. A client that does not read its answers
+is not read from; one that breaks the protocol loses its connection, costs one limited log line, and harms no other.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
 from functools import partial
-from time import monotonic
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 import structlog
 
-from holdfast.daemon.server.admission import Admission
-from holdfast.daemon.server.connection import Api, Body, Connection, Held, Request, Steps, Violation
-from holdfast.daemon.server.turns import Turns
-from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.daemon.server.connection import NEED_MEMORY, Connection
+from holdfast.daemon.server.connections import Connections
+from holdfast.daemon.server.requests import Body, Request, Steps, Violation
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.protocol.primitives import MalformedBody
 
@@ -30,197 +25,24 @@ _READ_AHEAD_BYTES: Final = 65_536
 #: Answers of one turn are copied into one piece up to this size; larger ones go to the socket as they are.
 _JOINED_BYTES_MAX: Final = 65_536
 
-#: Answers a request: the callback takes the body, once, at once or later. It raises MalformedBody for a body that does
-#: not follow its API, and anything else for a bug of ours. Where it returns steps, the request is begun when all are done.
-Handler = Callable[[Request, Callable[[Body], None]], Steps | None]
+
+class _StepwiseRequest:
+    """A request that is begun in steps; a connection has one at most, and takes no other before its last step."""
+
+    def __init__(self, request: Request, steps: Steps) -> None:
+        self.request = request
+        self.steps = steps
+        #: Whether a step is being done; it may end the connection.
+        self.is_running = False
+        #: Whether the next step has to wait for `Request.wake`.
+        self.is_waiting = False
 
 
-class ClientReport(Protocol):
-    """Log what a client did; limited per kind, because clients cause it."""
+class ClientProtocol:
+    """Carries bytes between one socket and its `Connection`; has all that an `asyncio.Protocol` has."""
 
-    def __call__(self, kind: str, peer: str, text: str) -> None:
-        """Take one event of `kind` caused by the client at address `peer`."""
-
-
-class Peers:
-    """All connections of one server, and what they share."""
-
-    def __init__(
-        self,
-        handler: Handler,
-        apis: Mapping[int, Api],
-        limits: LimitSettings,
-        report: ClientReport,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
-        """Begin without a connection; `clock` gives seconds and never goes back."""
-        self.handler = handler
-        self.apis = apis
-        self.limits = limits
-        self.report = report
-        self.clock = clock
-        self.turns = Turns(limits.request_slice_ms, clock)
-        self.is_draining = False
-        #: Set when the last connection is gone while the server drains.
-        self.is_empty = asyncio.Event()
-        #: Set when the last request is answered while the server drains.
-        self.is_answered = asyncio.Event()
-        #: What requests in flight hold, on all connections.
-        self.held = Held()
-        self.admission = Admission(limits)
-        self._open: dict[Peer, None] = {}
-        #: Connections with answers to be written in this turn of the loop.
-        self._unflushed: list[Peer] = []
-        #: Connections whose next request waits for others to end, each once however often it asks.
-        self._starved: dict[Peer, None] = {}
-        #: Bytes of requests that have begun to arrive or wait for their turn, on all connections.
-        self.buffered_bytes = 0
-        #: Answers given to sockets, in bytes; more than what is left there, until it is counted again.
-        self._written_bytes = 0
-        #: Totals since the start.
-        self.accepted_connections = 0
-        self.refused_connections = 0
-        self.violations = 0
-        self.requests = 0
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def now_ms(self) -> float:
-        """Return the time of a clock that never goes back, in ms."""
-        return self.clock() * 1_000
-
-    # Connections come and go.
-
-    def admit(self, peer: Peer) -> bool:
-        """Return whether a new connection may stay; it may take the place of one that is silent."""
-        if not self.is_draining:
-            refusal = self.admission.refusal(peer.host)
-            if refusal is not None:
-                silent = self._find_silent(self.admission.where_to_make_room(peer.host))
-                if silent is None:
-                    self.report("too many connections", peer.address, f"it is closed at once, because {refusal}")
-                else:
-                    text = f"it was silent, and gives its place to a new connection, because {refusal}"
-                    silent.close(Violation("too many connections", text), is_offence=True)
-                    refusal = None
-            if refusal is None:
-                self._open[peer] = None
-                self.admission.enter(peer.host)
-                self.accepted_connections += 1
-                return True
-        self.refused_connections += 1
-        return False
-
-    def forget(self, peer: Peer) -> None:
-        """Take note that a connection is gone; again is harmless."""
-        if peer in self._open:
-            del self._open[peer]
-            self._starved.pop(peer, None)
-            self.admission.leave(peer.host)
-        if self.is_draining:
-            self.look_for_end()
-
-    def _find_silent(self, host: str | None) -> Peer | None:
-        """Return the connection of an address (None: of any) that is silent for longest, if it is so long enough."""
-        now_ms, longest_ms, found = self.now_ms(), float(self.limits.connections_silent_ms), None
-        for peer in self._open:
-            if host is None or peer.host == host:
-                silent_ms = peer.silent_ms(now_ms)
-                if silent_ms >= longest_ms:
-                    longest_ms, found = silent_ms, peer
-        return found
-
-    def drain(self) -> None:
-        """Take no more connections and requests; each connection closes when its requests in flight are answered."""
-        self.is_draining = True
-        for peer in list(self._open):
-            peer.drain()
-        self.look_for_end()
-
-    def look_for_end(self) -> None:
-        """Set the events of a server that drains."""
-        if not self._open:
-            self.is_empty.set()
-        if not self.unanswered():
-            self.is_answered.set()
-
-    def unanswered(self) -> int:
-        """Return the number of connections with requests that are being carried out."""
-        return sum(peer.is_unanswered for peer in self._open)
-
-    def abort(self) -> None:
-        """Close all connections without waiting for anything."""
-        for peer in list(self._open):
-            peer.abort()
-
-    def close_overdue(self) -> None:
-        """Close the connections whose time is up."""
-        now_ms = self.now_ms()
-        for peer in list(self._open):
-            peer.close_if_overdue(now_ms)
-
-    # What all connections together may hold.
-
-    def count_buffered(self, change: int) -> None:
-        """Take note of bytes that came or went; over the bound, the connections that hold most go."""
-        self.buffered_bytes += change
-        while change > 0 and self.buffered_bytes > self.limits.buffered_bytes_max:
-            largest = max(self._open, key=Peer.count_buffered_bytes)
-            bound = self.limits.buffered_bytes_max
-            text = (
-                f"requests that are not begun have more than {bound} bytes on all connections, and it has most of them"
-            )
-            largest.close(Violation("out of buffers", text))
-
-    def count_written(self, size: int) -> None:
-        """Take note of bytes given to a socket; over the bound, the connections that hold most unsent bytes go."""
-        self._written_bytes += size
-        bound = self.limits.unsent_bytes_max
-        if self._written_bytes + self.held.answer_bytes <= bound:
-            return
-        unsent = {peer: peer.count_unsent_bytes() for peer in self._open}
-        while unsent and sum(unsent.values()) > bound:
-            largest = max(unsent, key=lambda peer: unsent[peer])
-            del unsent[largest]
-            text = f"answers have more than {bound} bytes on all connections, and it has most of them and does not read"
-            largest.close(Violation("out of buffers", text))
-        self._written_bytes = max(0, sum(unsent.values()) - self.held.answer_bytes)
-
-    def count_unsent_bytes(self) -> int:
-        """Return how much answers take that clients have not taken, with those that are on their way."""
-        return sum(peer.count_unsent_bytes() for peer in self._open)
-
-    def starve(self, peer: Peer) -> None:
-        """Have `peer` work again when requests of others have ended."""
-        self._starved[peer] = None
-
-    def feed(self) -> None:
-        """Let those work who waited for others, if there is room."""
-        if self._starved and self.held.work_bytes < self.limits.requests_in_flight_bytes_max:
-            starved, self._starved = self._starved, {}
-            for peer in starved:
-                self.turns.wait(peer)
-
-    # Answers leave.
-
-    def flush_soon(self, peer: Peer) -> None:
-        """Have `peer` write its answers at the end of this turn of the loop."""
-        if not self._unflushed:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._unflushed.append(peer)
-
-    def _flush(self) -> None:
-        peers, self._unflushed = self._unflushed, []
-        for peer in peers:
-            peer.flush()
-
-
-class Peer:
-    """Carry bytes between one socket and its `Connection`; has all that an `asyncio.Protocol` has."""
-
-    def __init__(self, peers: Peers) -> None:
-        self._peers = peers
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
         self.address = "unknown"
         #: The address without its port.
         self.host = "unknown"
@@ -230,12 +52,7 @@ class Peer:
         self.used_s = 0.0
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None
-        #: The steps left of the request that was taken last, and that request.
-        self._steps: Steps | None = None
-        self._request: Request | None = None
-        #: Whether the next step has to wait.
-        self._is_stalled = False
-        self._is_in_step = False
+        self._stepwise: _StepwiseRequest | None = None
         self._is_flush_due = False
         self._is_writing_paused = False
         self._writing_paused_ms = 0.0
@@ -252,24 +69,26 @@ class Peer:
         if isinstance(name, tuple):
             self.host = str(name[0])
             self.address = format_address(self.host, name[1])
-        peers = self._peers
-        if not peers.admit(self):
+        connections = self._connections
+        if not connections.admit(self):
             transport.abort()
             return
-        transport.set_write_buffer_limits(high=peers.limits.write_buffer_bytes_max)
+        limits = connections.limits
+        transport.set_write_buffer_limits(high=limits.write_buffer_bytes_max)
         self._transport = transport
-        self._connection = Connection(peers.apis, peers.limits, self.address, peers.now_ms(), peers.held)
+        now_ms = connections.now_ms()
+        self._connection = Connection(connections.apis, limits, self.address, now_ms, connections.memory)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of the client."""
-        connection, peers = self._connection, self._peers
-        if connection is None or peers.is_draining:
+        connection, connections = self._connection, self._connections
+        if connection is None or connections.is_draining:
             return
         connection.receive(data)
         if not self._is_writing_paused:
-            peers.turns.offer(self, peers.clock())
+            connections.turns.offer(self, connections.clock())
         if self.is_waiting or self._is_writing_paused:
-            self._count_buffered()
+            self._report_buffered()
             self._update_reading()
 
     def eof_received(self) -> None:
@@ -277,21 +96,21 @@ class Peer:
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the socket; answers that come later are dropped."""
-        self._let_go()
+        self._release_connection()
         self._transport = None
-        self._peers.forget(self)
+        self._connections.remove(self)
 
     def pause_writing(self) -> None:
         """Begin no more requests until the client takes its answers."""
         self._is_writing_paused = True
-        self._writing_paused_ms = self._peers.now_ms()
+        self._writing_paused_ms = self._connections.now_ms()
         self._update_reading()
 
     def resume_writing(self) -> None:
         """Begin requests again."""
         self._is_writing_paused = False
         self._update_reading()
-        self._peers.turns.wait(self)
+        self._connections.turns.wait(self)
 
     # What the server calls.
 
@@ -301,15 +120,15 @@ class Peer:
         return self._connection is not None and self._connection.unanswered > 0
 
     def silent_ms(self, now_ms: float) -> float:
-        """Return for how long the client has waited for nothing and asked for nothing."""
+        """Return for how long the client has sent no request and waited for no answer."""
         return 0.0 if self._connection is None else self._connection.silent_ms(now_ms)
 
     def count_buffered_bytes(self) -> int:
-        """Return how much is held of requests that are not begun."""
+        """Return how many bytes it has of requests that are not begun."""
         return self._buffered_bytes
 
     def count_unsent_bytes(self) -> int:
-        """Return how much answers take that the client has not taken, with those that are on their way."""
+        """Return how much answers take that the client has not taken, those in flight included."""
         connection, transport = self._connection, self._transport
         if connection is None or transport is None:
             return 0
@@ -331,10 +150,10 @@ class Peer:
                 transport.write(b"".join(output))
             else:
                 transport.writelines(output)
-        self._peers.count_written(size)
+        self._connections.buffers.add_written(size)
         if connection.is_paused:
-            self._peers.turns.wait(self)
-        if self._peers.is_draining and not connection.in_flight:
+            self._connections.turns.wait(self)
+        if self._connections.is_draining and not connection.in_flight:
             transport.close()
 
     def drain(self) -> None:
@@ -347,7 +166,7 @@ class Peer:
 
     def abort(self) -> None:
         """Close without waiting for anything."""
-        self._let_go()
+        self._release_connection()
         if self._transport is not None:
             self._transport.abort()
 
@@ -355,7 +174,7 @@ class Peer:
         """Close a connection whose time is up."""
         if self._connection is None:
             return
-        violation, idle_ms = self._connection.overdue(now_ms), self._peers.limits.connections_max_idle_ms
+        violation, idle_ms = self._connection.overdue(now_ms), self._connections.limits.connections_max_idle_ms
         if violation is None and self._is_writing_paused and now_ms - self._writing_paused_ms > idle_ms:
             violation = Violation("idle", f"it took too few of its answers for {idle_ms} ms")
         if violation is not None:
@@ -365,94 +184,92 @@ class Peer:
     def close(self, violation: Violation, is_offence: bool = True) -> None:
         """Close because of what the client did; others take its place at once."""
         if is_offence:
-            self._peers.violations += 1
-            self._peers.report(violation.kind, self.address, violation.text)
+            self._connections.violations += 1
+            self._connections.report(violation.kind, self.address, violation.text)
         # Not the transport's close(): that would wait for a client to take what was written.
         self.abort()
-        self._peers.forget(self)
+        self._connections.remove(self)
 
-    # The ways of a request and its answer.
+    # Requests are carried out, and answers encoded.
 
     def work(self, ends_s: float) -> bool:
         """See `turns.Worker`: encode, go on with a request, or begin the next one."""
         is_unfinished = self._work(ends_s)
-        self._count_buffered()
+        self._report_buffered()
         self._update_reading()
         return is_unfinished
 
     def _work(self, ends_s: float) -> bool:
-        clock = self._peers.clock
+        clock = self._connections.clock
         while True:
-            connection = self._connection
+            connection, stepwise = self._connection, self._stepwise
             if connection is None:
-                if self._steps is not None:
-                    self._step()
-                return self._steps is not None and not self._is_stalled
-            if self._steps is not None and not self._is_stalled:
-                self._step()
+                # The client is gone; the last step gives back what its request takes.
+                return stepwise is not None and self._step(stepwise)
+            if stepwise is not None and not stepwise.is_waiting:
+                self._step(stepwise)
             elif connection.has_more_to_encode and not self._is_writing_paused:
                 self._encode(connection)
-            elif self._steps is not None or not self._begin(connection):
+            elif stepwise is not None or not self._begin(connection):
                 return False
-            if self._steps is None and not connection.has_unread_chunk and not connection.has_more_to_encode:
+            if self._stepwise is None and not connection.has_unread_chunk and not connection.has_more_to_encode:
                 return False
             if clock() >= ends_s:
                 return True
 
     def _begin(self, connection: Connection) -> bool:
         """Begin the next request; returns whether there was one."""
-        peers = self._peers
-        if self._is_writing_paused or peers.is_draining:
+        connections = self._connections
+        if self._is_writing_paused or connections.is_draining:
             return False
-        request = connection.next_request(peers.now_ms())
-        if request is None:
-            if connection.violation is not None:
-                self.close(connection.violation)
-            elif connection.is_starved:
-                connection.is_starved = False
-                peers.starve(self)
+        request = connection.next_event(connections.now_ms())
+        if not isinstance(request, Request):
+            if isinstance(request, Violation):
+                self.close(request)
+            elif request is NEED_MEMORY:
+                connections.wait_for_memory(self)
             return False
-        peers.requests += 1
+        connections.requests += 1
+        steps: Steps | None = None
         try:
-            self._steps = peers.handler(request, partial(self._answer, request))
+            steps = connections.handler(request, partial(self._answer, request))
         except MalformedBody as error:
             self._refuse(request, error)
         except Exception as bug:
             self._fail(request, bug)
-        if self._steps is None:
+        if steps is None:
             request.frame = b""
         else:
-            self._request = request
+            self._stepwise = _StepwiseRequest(request, steps)
             request.wake = self._wake
         return True
 
     def _wake(self) -> None:
         """Go on with the steps of a request."""
-        if self._is_stalled:
-            self._is_stalled = False
-            self._peers.turns.wait(self)
+        stepwise = self._stepwise
+        if stepwise is not None and stepwise.is_waiting:
+            stepwise.is_waiting = False
+            self._connections.turns.wait(self)
 
-    def _step(self) -> None:
-        """Do one step of the request that was taken last."""
-        steps, request = self._steps, self._request
-        assert steps is not None
-        assert request is not None
-        self._is_in_step = True
+    def _step(self, stepwise: _StepwiseRequest) -> bool:
+        """Do one step of a request; returns whether the next one can be done."""
+        request, is_done = stepwise.request, True
+        stepwise.is_running = True
         try:
-            self._is_stalled = not next(steps)
+            stepwise.is_waiting = not next(stepwise.steps)
+            is_done = False
         except StopIteration:
-            self._steps = self._request = None
+            pass
         except MalformedBody as error:
-            self._steps = self._request = None
             self._refuse(request, error)
         except Exception as bug:
-            self._steps = self._request = None
             self._fail(request, bug)
-        self._is_in_step = False
-        if self._steps is None:
+        stepwise.is_running = False
+        if is_done:
+            self._stepwise = None
             request.frame = b""
             request.wake = None
-            self._is_stalled = False
+        return not is_done and not stepwise.is_waiting
 
     def _encode(self, connection: Connection) -> None:
         try:
@@ -461,7 +278,7 @@ class Peer:
             self._fail(None, bug)
             return
         self._flush_if_due(connection)
-        self._peers.feed()
+        self._connections.share_free_memory()
 
     def _answer(self, request: Request, body: Body) -> None:
         connection = self._connection
@@ -473,29 +290,31 @@ class Peer:
             connection.reply(request, body)
             self._flush_if_due(connection)
             if connection.has_more_to_encode:
-                self._peers.turns.wait(self)
-        peers = self._peers
-        peers.feed()
-        if peers.is_draining:
-            peers.look_for_end()
+                self._connections.turns.wait(self)
+        connections = self._connections
+        connections.share_free_memory()
+        if connections.is_draining:
+            connections.check_drained()
 
     def _flush_if_due(self, connection: Connection) -> None:
         if connection.has_output and not self._is_flush_due:
             self._is_flush_due = True
-            self._peers.flush_soon(self)
+            self._connections.flush_soon(self)
+
+    # A connection ends.
 
     def _refuse(self, request: Request, error: MalformedBody) -> None:
         request.release()
-        self.close(Violation("malformed request", f"{self._peers.apis[request.api_key].name}: {error}"))
+        self.close(Violation("malformed_request_received", f"{self._connections.apis[request.api_key].name}: {error}"))
 
     def _fail(self, request: Request | None, bug: Exception) -> None:
-        """End a connection that cannot be answered; a bug of ours stays with it, and the client learns of it so."""
+        """Close a connection that cannot be answered; so a bug of ours costs this one alone, and its client notices."""
         name = "an answer"
         if request is not None:
             request.release()
-            name = self._peers.apis[request.api_key].name
-        _log.debug("a request could not be answered", peer=self.address, call=name, exc_info=bug)
-        self.close(Violation("failed request", f"{name} failed by a bug of ours: {bug!r}"), is_offence=True)
+            name = self._connections.apis[request.api_key].name
+        _log.debug("request_failure_traced", client=self.address, call=name, exc_info=bug)
+        self.close(Violation("request_failed", f"{name} failed by a bug of ours: {bug!r}"), is_offence=True)
 
     def _update_reading(self) -> None:
         connection, transport = self._connection, self._transport
@@ -512,21 +331,21 @@ class Peer:
             else:
                 transport.resume_reading()
 
-    def _count_buffered(self) -> None:
+    def _report_buffered(self) -> None:
         connection = self._connection
         buffered_bytes = 0 if connection is None else connection.buffered_bytes
         change = buffered_bytes - self._buffered_bytes
         if change:
             self._buffered_bytes = buffered_bytes
-            self._peers.count_buffered(change)
+            self._connections.buffers.add_buffered(change)
 
-    def _let_go(self) -> None:
-        """Drop all that is held for the client; what is being carried out learns that nobody waits for it."""
+    def _release_connection(self) -> None:
+        """Drop all that is kept for the client; what is being carried out learns that its answer is not wanted any more."""
         connection, self._connection = self._connection, None
         if connection is None:
             return
         connection.close()
-        self._count_buffered()
-        if self._steps is not None and not self._is_in_step:
-            self._peers.turns.wait(self)
-        self._peers.feed()
+        self._report_buffered()
+        if self._stepwise is not None and not self._stepwise.is_running:
+            self._connections.turns.wait(self)
+        self._connections.share_free_memory()

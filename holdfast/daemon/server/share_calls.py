@@ -12,13 +12,13 @@ from typing import Final, Protocol
 
 from holdfast.api import share_state
 from holdfast.api.results import PartitionRequest, PartitionResult, StateRequest, StateResponse, WritePartition
-from holdfast.daemon.server.connection import SMALL_FRAME_BYTES, Body, Request, Steps
+from holdfast.daemon.server.requests import SMALL_FRAME_BYTES, Body, Request, Respond, Steps
 from holdfast.records.keys import SharePartitionKey
 
 #: How much the service takes on at once, in share partitions and in state batches.
 _PARTITIONS_PER_PART: Final = 64
 _BATCHES_PER_PART: Final = 1_000
-#: Parts that may be on their way: what waits for one event, such as a topic's look-up, goes on in one turn of the loop.
+#: Parts that may be in flight: what waits for one event, such as a topic's look-up, goes on in one turn of the loop.
 _PARTS_MAX: Final = 8
 #: The most that an answer says of a share partition, state batches excepted: topic, fields, and an error's text.
 _ENTRY_BYTES_MAX: Final = 256
@@ -27,7 +27,7 @@ _BATCHES_AT_ONCE_MAX: Final = 500
 
 
 class ShareCalls(Protocol):
-    """Carry out the five share-state calls."""
+    """The service behind the five share-state calls."""
 
     def handle(
         self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None], caller: str
@@ -45,9 +45,7 @@ class ShareCalls(Protocol):
         """
 
 
-def answer(
-    service: ShareCalls, bounds: share_state.Bounds, request: Request, respond: Callable[[Body], None]
-) -> Steps | None:
+def answer(service: ShareCalls, bounds: share_state.Bounds, request: Request, respond: Respond) -> Steps | None:
     """Answer a share-state call; returns the steps that are left of it, None when it is begun.
 
     Raises:
@@ -57,11 +55,11 @@ def answer(
         return _answer_in_steps(service, bounds, request, respond)
     api_key, version = request.api_key, request.api_version
     asked = share_state.decode_request(api_key, version, request.frame, request.body_offset, bounds, request)
-    service.handle(api_key, asked, partial(_respond, request, respond), request.peer)
+    service.handle(api_key, asked, partial(_respond, request, respond), request.client_address)
     return None
 
 
-def _respond(request: Request, respond: Callable[[Body], None], response: StateResponse) -> None:
+def _respond(request: Request, respond: Respond, response: StateResponse) -> None:
     """Hand an answer to the connection, encoded if it is small."""
     body: Body = b""
     if request.is_wanted:
@@ -84,9 +82,7 @@ def _count_batches(response: StateResponse) -> int:
     return count
 
 
-def _answer_in_steps(
-    service: ShareCalls, bounds: share_state.Bounds, request: Request, respond: Callable[[Body], None]
-) -> Steps:
+def _answer_in_steps(service: ShareCalls, bounds: share_state.Bounds, request: Request, respond: Respond) -> Steps:
     api_key, version = request.api_key, request.api_version
     frame, request.frame = request.frame, b""
     asked = yield from share_state.decode_in_steps(api_key, version, frame, request.body_offset, bounds, request)
@@ -98,14 +94,14 @@ def _answer_in_steps(
         or (api_key != share_state.INITIALIZE and not all(partitions for _, partitions in topics))
     ):
         # Whether anything of it is carried out depends on the whole of it.
-        service.handle(api_key, asked, partial(_respond, request, respond), request.peer)
+        service.handle(api_key, asked, partial(_respond, request, respond), request.client_address)
         return
     request.hold(count * _ENTRY_BYTES_MAX)
     answers = _Answers(request, respond)
     for part in _split(topics):
         if not request.is_wanted:
             break
-        service.handle(api_key, StateRequest(group_id, part, request), answers.expect(), request.peer)
+        service.handle(api_key, StateRequest(group_id, part, request), answers.expect(), request.client_address)
         yield answers.has_room()
         while request.is_wanted and not answers.has_room():
             yield False
@@ -138,11 +134,12 @@ def _split(
 class _Answers:
     """The answers of the parts of a request, until all are there."""
 
-    def __init__(self, request: Request, respond: Callable[[Body], None]) -> None:
+    def __init__(self, request: Request, respond: Respond) -> None:
         self._request = request
         self._respond = respond
         self._parts: list[StateResponse | None] = []
-        self._missing = 1  #: and one for the parts to come
+        #: Answers that are missing, and one for the parts to come.
+        self._missing = 1
 
     def expect(self) -> Callable[[StateResponse], None]:
         """Return what takes the answer of the next part."""
@@ -152,11 +149,11 @@ class _Answers:
         return partial(self._take, index)
 
     def has_room(self) -> bool:
-        """Tell whether one more part may be on its way."""
+        """Return whether one more part may be in flight."""
         return self._missing <= _PARTS_MAX
 
     def expect_no_more(self) -> None:
-        """Learn that no part is to come."""
+        """Take note that no part is to come."""
         self._missing -= 1
         if not self._missing:
             self._finish()
@@ -180,7 +177,7 @@ class _Answers:
 def _encode(api_key: int, version: int, parts: list[StateResponse | None]) -> Iterator[bytes]:
     """Make one answer of those of the parts, in steps.
 
-    A share partition that was asked for more than once has the first error, or the last result when all succeeded.
+    A share partition that the request names more than once has the first error, or the last result when all succeeded.
     """
     merged: dict[bytes, dict[int, PartitionResult]] = {}
     for part in parts:

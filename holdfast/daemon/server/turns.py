@@ -1,12 +1,13 @@
-"""Who is worked for next: connections take turns by the time that they have used.
+"""Which connection is worked for next: connections take turns by the time that they have used.
 
-Work is cut into steps. Of those that wait, the one that has used least time goes first; whoever was silent comes in
-just before the others, so that a client with little to ask is not behind one that asks without end. After a slice of
-time the loop sees to its sockets and to the log. Whoever took much longer than a slice for one step, because that could
-not be cut, pauses for as long, with all others who did so: then the loop is free for the rest.
-Whatever those others do, it pauses for no more than some times its own step: that may have been long because the
-machine was busy. While nobody waits and
-little was done, work is begun in the turn of the loop in which it arrived.
+Work is done in steps. Of the connections that wait, the one that has used least time goes first; one that was silent
+comes in just before the others, so that a client with few requests is not behind one that sends them without end. After
+a slice of time the loop sees to its sockets and to the log.
+
+A connection that took much longer than a slice for one step, because that could not be divided, pauses for as long,
+with all others that did so: then the loop is free for the rest. Whatever those others do, it pauses for no more than
+some times its own step, which may have been long because the machine was busy. While no connection waits and little was
+done, work is begun in the turn of the loop in which it arrived.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from typing import Protocol
 _TURNS_PER_SLICE = 4
 #: A turn of more slices than this is a heavy one.
 _HEAVY_SLICES = 2
-#: Whoever had such a turn pauses for at most so many times as long.
+#: A worker pauses after such a turn for at most so many times as long.
 _PAUSE_MAX = 4
 
 
 class Worker(Protocol):
-    """Somebody whose work comes in steps."""
+    """A client connection, as far as its work comes in steps."""
 
     #: Whether it waits for its turn; belongs to `Turns`.
     is_waiting: bool
@@ -39,10 +40,10 @@ class Worker(Protocol):
 
 
 class Turns:
-    """Hands out the time of one event loop."""
+    """The workers that wait for time of one event loop, and the order in which they get it."""
 
     def __init__(self, slice_ms: float, clock: Callable[[], float]) -> None:
-        """Begin with nobody; `clock` gives seconds and never goes back."""
+        """Begin without a worker; `clock` gives seconds and never goes back."""
         self.clock = clock
         #: Longest time in seconds that one worker had at once, since `take_longest` was last called.
         self._longest_s = 0.0
@@ -52,12 +53,12 @@ class Turns:
         self._waiting: list[tuple[float, int, Worker]] = []
         self._number = 0
         self._is_scheduled = False
-        #: What the worker that went last had used before: those who wait have used as much or more.
+        #: What the worker that went last had used before: those that wait have used as much or more.
         self._floor_s = 0.0
         #: Work done lately without a look at the sockets: it grows with work, and time without work takes it away.
         self._busy_s = 0.0
         self._ended_s = 0.0
-        #: Until when those whose last turn was heavy pause.
+        #: Until when the workers pause whose last turn was heavy.
         self._heavy_from_s = 0.0
 
     @property
@@ -71,7 +72,7 @@ class Turns:
         return longest_s * 1_000
 
     def offer(self, worker: Worker, now_s: float) -> None:
-        """Let `worker` work: at once if nobody waits and there is time, else when its turn comes."""
+        """Let `worker` work: at once if none waits and there is time, else when its turn comes."""
         if worker.is_waiting:
             return
         if self._waiting:
@@ -124,7 +125,7 @@ class Turns:
         return ended_s
 
     def _run(self) -> None:
-        """Let those work who wait, for one slice."""
+        """Let the workers work that wait, for one slice."""
         self._is_scheduled = False
         waiting = self._waiting
         began_s = now_s = self.clock()

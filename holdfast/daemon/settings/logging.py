@@ -14,8 +14,9 @@ import structlog
 
 from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
 from holdfast.daemon.settings.declarations import REDACTED, is_secret
-from holdfast.daemon.settings.log_limits import LineLimit, TracebackLimit, bound_text
+from holdfast.daemon.settings.log_limits import TracebackLimit, bound_text
 from holdfast.daemon.settings.models import LoggingSettings
+from holdfast.metrics.line_limit import LineLimit
 
 _log = structlog.get_logger(__name__)
 
@@ -131,11 +132,11 @@ class ClientLines:
         """See `LineLimit`."""
         self._limit = LineLimit(per_minute_max, clock)
 
-    def __call__(self, kind: str, peer: str, text: str) -> None:
-        """Write one line about what the client at address `peer` did, if the kind has not had its share."""
+    def __call__(self, kind: str, client: str, text: str) -> None:
+        """Write one line about what the client at address `client` did, if the kind has not had its share."""
         fields = self._limit.admit(kind)
         if fields is not None:
-            _log.warning(kind, peer=peer, text=text[:_CLIENT_TEXT_MAX], **fields)
+            _log.warning(kind, client=client, text=text[:_CLIENT_TEXT_MAX], **fields)
 
 
 class LibraryLines:

@@ -5,9 +5,9 @@ from functools import partial
 from typing import Any, Protocol
 
 from holdfast.api.results import StateRequest, StateResponse
-from holdfast.daemon.share.errors import ErrorCode
 from holdfast.daemon.topics.metadata_cache import MetadataImage
 from holdfast.kafka.metadata import RESERVED_IDS
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey
 
 Respond = Callable[[StateResponse], None]
@@ -48,17 +48,20 @@ class TopicGate:
     Unknown means that a broker said so. Where none was asked in time, the answer is one that is tried again.
     """
 
-    def __init__(self, service: Service, write_timeout_ms: int, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, service: Service, metadata: TopicLookup, write_timeout_ms: int, clock_ms: Callable[[], int]
+    ) -> None:
         """Prepare.
 
         Args:
             service: stands behind.
+            metadata: what is known of topics; a call is held only for what it can look up.
             write_timeout_ms: how long a call may take in all; half of it is left for the write itself.
             clock_ms: monotonic.
         """
-        self.metadata: TopicLookup | None = None  #: None while the node starts; then nothing is held
         self.partition_for: Callable[[SharePartitionKey], int] = service.partition_for
         self._service = service
+        self._metadata = metadata
         self._timeout_ms = max(1, write_timeout_ms // 2)
         self._clock_ms = clock_ms
 
@@ -67,8 +70,8 @@ class TopicGate:
 
         `respond` is called exactly once.
         """
-        metadata = self.metadata
-        if metadata is not None and metadata.image is not None and self._service.is_active:
+        metadata = self._metadata
+        if metadata.image is not None and self._service.is_active:
             unknown = _find_unknown(request, metadata.image.topics)
             if unknown:
                 then = partial(self._go_on, api_key, request, respond, self._clock_ms())

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import structlog
 from confluent_kafka import KafkaException, Producer
@@ -13,7 +14,6 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.snapshots.follower import Bounds, SnapshotFollower
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
 from holdfast.daemon.snapshots.verifier import Duties, RemovalRefused, SnapshotOwner
-from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.coordinator import CoordinatorRuntime
@@ -34,29 +34,28 @@ def _note(level: str, event: str, fields: dict[str, object]) -> None:
     getattr(_log, level)(event, **fields)
 
 
+class RuntimeHolder(Protocol):
+    """The log partitions that restore from snapshots, and whose owner verifies them."""
+
+    runtime: CoordinatorRuntime  #: not before all of the node is made
+
+
 class Snapshots:
     """Starts and stops the follower of the snapshot topic, and gives it its turns."""
 
     def __init__(
-        self, settings: Settings, connection: ConnectionOptions, registry: Registry, is_left_out: IsLeftOut
+        self,
+        settings: Settings,
+        log_config: KafkaLogConfig,
+        bounds: Bounds,
+        registry: Registry,
+        is_left_out: IsLeftOut,
+        partitions: RuntimeHolder,
     ) -> None:
         """Prepare; `start` connects. Needs a running event loop."""
-        log, snapshots = settings.log, settings.snapshots
-        self._runtime: CoordinatorRuntime | None = None
-        self._log = KafkaLog(
-            KafkaLogConfig(
-                topic=snapshots.topic,
-                connection=connection,
-                fetch_wait_ms=snapshots.fetch_wait_ms,
-                slice_records_max=log.read_batch_records_max,
-                fetch_bytes_max=log.fetch_bytes_max,
-                fetch_partition_bytes_max=log.fetch_partition_bytes_max,
-                request_timeout_ms=log.admin_timeout_ms,
-                leader_silence_max_ms=log.leader_silence_max_ms,
-                throttle_max_ms=log.throttle_max_ms,
-            ),
-            _clock_ms,
-        )
+        snapshots = settings.snapshots
+        self._held = partitions
+        self._log = KafkaLog(log_config, _clock_ms)
         metrics = SnapshotMetrics(registry)
         duties = Duties(self._remove, snapshots.removals_per_second_max, settings.load.slice_ms, _note)
         self._topic = snapshots.topic
@@ -66,7 +65,7 @@ class Snapshots:
         self._loop = asyncio.get_running_loop()
         self.follower = SnapshotFollower(
             self._log,
-            Bounds(snapshots.read_timeout_ms, snapshots.read_bytes_max, settings.load.slice_ms),
+            bounds,
             metrics,
             _clock_ms,
             self._continue_soon,
@@ -77,13 +76,12 @@ class Snapshots:
             SnapshotOwner(duties, metrics, _clock_ms),
         )
 
-    async def start(self, runtime: CoordinatorRuntime) -> None:
-        """Connect, and answer the loads of this runtime from now on.
+    async def start(self) -> None:
+        """Connect.
 
         Raises:
             ConnectionFailed: no broker answered.
         """
-        self._runtime = runtime
         await self._log.start(self.follower)
 
     async def stop(self, timeout_s: float) -> bool:
@@ -115,16 +113,13 @@ class Snapshots:
         return True
 
     def _partitions(self) -> Mapping[int, Partition]:
-        assert self._runtime is not None
-        return self._runtime.partitions
+        return self._held.runtime.partitions
 
     def _continue_soon(self, task: Callable[[], None]) -> None:
         self._loop.call_soon(task)
 
     def _identity(self) -> LogIdentity:
-        assert self._runtime is not None
-        return self._runtime.config.log
+        return self._held.runtime.config.log
 
     def _answer(self, partition: int, instance: int, base: Base | None) -> None:
-        assert self._runtime is not None
-        self._runtime.base_found(partition, instance, base)
+        self._held.runtime.base_found(partition, instance, base)

@@ -6,7 +6,7 @@ The answers of another cluster than the first one are refused, for they would ma
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -17,11 +17,11 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
-from holdfast.daemon.settings.log_limits import LineLimit
 from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.daemon.topics.look_ups import LookUp, LookUps, Then
-from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import QuestionRefused, Topic, TopicAnswers
+from holdfast.metrics.line_limit import LineLimit
 
 _log = structlog.get_logger(__name__)
 
@@ -40,6 +40,32 @@ class MetadataImage:
     def partition_count(self, topic_id: bytes) -> int | None:
         """Return how many partitions a topic has, or None if it is not known to exist."""
         return self.topics.get(topic_id)
+
+
+def merge(image: MetadataImage | None, answers: TopicAnswers) -> MetadataImage:
+    """Return what is known after some answers: `image` itself if they say nothing new, else the next version.
+
+    A topic that a broker said exists is known with the partition count it said, one whose id is unknown is not known any more,
+    and one that is unclear stays as it was. The cluster is that of the answers.
+    """
+    known = {} if image is None else image.topics
+    existing = {topic.topic_id: topic.partition_count for topic in answers.topics}
+    is_old = answers.unknown_ids.isdisjoint(known) and all(known.get(key) == size for key, size in existing.items())
+    if image is not None and is_old:
+        return image  # as a rule; a copy of all that is known would take its time
+    kept = {key: count for key, count in known.items() if key not in answers.unknown_ids}
+    return _next_image(image, kept | existing, answers.cluster_id)
+
+
+def keep_only(image: MetadataImage, topic_ids: Collection[bytes]) -> MetadataImage:
+    """Return an image that knows these topics at most: `image` itself if it knows no other, else the next version."""
+    return _next_image(image, {key: count for key, count in image.topics.items() if key in topic_ids}, image.cluster_id)
+
+
+def _next_image(image: MetadataImage | None, topics: Mapping[bytes, int], cluster_id: str) -> MetadataImage:
+    if image is not None and topics == image.topics:
+        return image
+    return MetadataImage(1 if image is None else image.version + 1, cluster_id, MappingProxyType(dict(topics)))
 
 
 class Refresh(NamedTuple):
@@ -66,6 +92,16 @@ class TopicSource(Protocol):
         """Hang up."""
 
 
+class TopicUser(Protocol):
+    """Uses topics of the cluster, and follows what becomes of them."""
+
+    def topics_in_use(self) -> Collection[bytes]:
+        """Return the ids of all topics of which state is kept; each full refresh asks about them."""
+
+    def refreshed(self, image: MetadataImage, refresh: Refresh) -> None:
+        """Take in a refresh that succeeded, with the image that it made."""
+
+
 class ClusterMetadata:
     """The node's cache of topics; lives on the event loop and never blocks it."""
 
@@ -74,8 +110,6 @@ class ClusterMetadata:
         source: TopicSource,
         settings: MetadataSettings,
         *,
-        topics_in_use: Callable[[], Collection[bytes]],
-        on_refresh: Callable[[MetadataImage, Refresh], None],
         random: Random,
         tell_after_ms: int = 0,
         is_left_out: IsLeftOut = none_left_out,
@@ -85,8 +119,6 @@ class ClusterMetadata:
         Args:
             source: who is asked.
             settings: intervals and bounds.
-            topics_in_use: the ids of all topics of which this node holds state; asked at each full refresh.
-            on_refresh: told of every refresh that succeeded, with the image that it made.
             random: jitter of the back-off.
             tell_after_ms: a problem is told when it has lasted for so long.
             is_left_out: see `IsLeftOut`.
@@ -95,8 +127,7 @@ class ClusterMetadata:
         self._is_left_out = is_left_out
         self._source = source
         self._settings = settings
-        self._topics_in_use = topics_in_use
-        self._on_refresh = on_refresh
+        self._users: list[TopicUser] = []
         self._random = random
         self._look_ups = LookUps(settings.metadata_topics_max, settings.unknown_topics_per_request_max)
         self._timers: dict[LookUp, asyncio.TimerHandle] = {}
@@ -116,6 +147,10 @@ class ClusterMetadata:
         self._judged = ""  #: the problem for which it was decided last whether to tell it
         self._has_told = False  #: that there is a problem
         self._line_limit = LineLimit(_PROBLEMS_PER_MINUTE_MAX)
+
+    def subscribe(self, user: TopicUser) -> None:
+        """Ask about the topics of this user, too, and let it follow all refreshes from now on."""
+        self._users.append(user)
 
     def look_up(self, topic_ids: Collection[bytes], caller: str, then: Then, timeout_ms: int) -> None:
         """Ask a broker about unknown topics for the client at address `caller`.
@@ -159,7 +194,7 @@ class ClusterMetadata:
         try:
             while True:
                 if self._round is None and loop.time() >= self._full_refresh_s:
-                    self._round = _Round(self._recent.union(self._topics_in_use()))
+                    self._round = _Round(self._recent.union(*(user.topics_in_use() for user in self._users)))
                     self._recent = set()
                     self._full_refresh_s = loop.time() + settings.metadata_refresh_interval_ms / 1_000
                 if self._round is None and not self._look_ups:
@@ -201,10 +236,9 @@ class ClusterMetadata:
                 whole.pass_over(part)  # refused for its own sake: no answer is no evidence, and the others go on
             raise
         self._question_size = min(2 * size, self._settings.metadata_topics_per_request_max)
-        existing = {topic.topic_id: topic.partition_count for topic in answers.topics}
-        self._learn(existing, answers)
+        self._show(merge(self.image, answers))
         if len(self._recent) + len(question) <= self._settings.metadata_topics_max:
-            self._recent.update(existing.keys() & question)
+            self._recent.update({topic.topic_id for topic in answers.topics} & question.keys())
         if question:
             self._tell(answers, question, is_full=False)
         for look_up in self._look_ups.answered(question):
@@ -222,24 +256,14 @@ class ClusterMetadata:
                 "check kafka.bootstrap.servers"
             )
 
-    def _learn(self, existing: dict[bytes, int], answers: TopicAnswers) -> None:
-        """Make a new image if the answers say anything new."""
-        topics = {} if self.image is None else self.image.topics
-        if not answers.unknown_ids.isdisjoint(topics) or any(topics.get(key) != size for key, size in existing.items()):
-            topics = {key: size for key, size in topics.items() if key not in answers.unknown_ids} | existing
-        self._show(topics, answers.cluster_id)
-
-    def _show(self, topics: Mapping[bytes, int], cluster_id: str) -> None:
-        if self.image is None or (topics is not self.image.topics and topics != self.image.topics):
-            version = 1 if self.image is None else self.image.version + 1
-            self.image = MetadataImage(version, cluster_id, MappingProxyType(dict(topics)))
-            self._has_image.set()
+    def _show(self, image: MetadataImage) -> None:
+        self.image = image
+        self._has_image.set()
 
     def _complete(self, whole: "_Round", cluster_id: str) -> None:
         """End a full refresh: topics that nobody wanted since it began, and that it did not ask about, are forgotten."""
         assert self.image is not None
-        kept = whole.asked | self._recent
-        self._show({key: size for key, size in self.image.topics.items() if key in kept}, cluster_id)
+        self._show(keep_only(self.image, whole.asked | self._recent))
         self._tell(whole.answers(cluster_id), whole.asked, is_full=True)
         self._round = None
         self._source.move_on()  # a broker that is cut off tells the past, again and again
@@ -255,7 +279,8 @@ class ClusterMetadata:
             unclear_ids=frozenset(asked).difference(existing, answers.unknown_ids),
             is_full=is_full,
         )
-        self._on_refresh(self.image, refresh)
+        for user in self._users:
+            user.refreshed(self.image, refresh)
 
     def _give_up(self, look_up: LookUp) -> None:
         self._look_ups.remove(look_up)

@@ -43,8 +43,8 @@ from holdfast.client.connection import Address, NodeConnection, open_connection
 from holdfast.client.nodes import Nodes
 from holdfast.daemon.server.admin import AdminCommand, AdminError
 from holdfast.daemon.server.cluster_view import Node
-from holdfast.daemon.share.errors import ErrorCode
 from holdfast.kafka.protocol import frames
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import encode_string
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id, log_partition
@@ -215,9 +215,9 @@ async def test_the_coordinator_is_looked_up_once_and_again_when_it_moved() -> No
     async with world(answer, node_count=2) as w:
         first, second = w.served
         await w.client.write("g", TOPIC_ID, 1, 1, 1, -1, [])
-        requests = first.server.peers.requests + second.server.peers.requests
+        requests = first.server.connections.requests + second.server.connections.requests
         await w.client.write("g", TOPIC_ID, 1, 1, 1, -1, [])
-        assert first.server.peers.requests + second.server.peers.requests == requests + 1
+        assert first.server.connections.requests + second.server.connections.requests == requests + 1
         owner = w.asked(1) != []
         # Now the other node owns everything, and the former owner says so.
         new_owner = w.served[1 - owner]

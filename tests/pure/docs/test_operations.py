@@ -20,8 +20,8 @@ from structlog.testing import capture_logs
 from holdfast.compaction.progress import Progress
 from holdfast.daemon.brokers.silence import BrokerSilence, watch_broker
 from holdfast.daemon.node import Exit as NodeExit
+from holdfast.daemon.server.connections import Connections
 from holdfast.daemon.server.metrics import ServerMetrics
-from holdfast.daemon.server.protocol import Peers
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.daemon.settings.log_models import LogSettings
 from holdfast.daemon.settings.models import ShutdownSettings
@@ -63,7 +63,7 @@ def full_registry() -> Registry:
     ShareMetrics(registry).watch_partition("topic", 0, lambda: 0, lambda: 0, lambda: (0, 0))
     SnapshotMetrics(registry)
     watch_broker(registry, 1, lambda: 0)
-    ServerMetrics(registry, Peers(lambda request, respond: None, {}, LimitSettings(), lambda *_: None))
+    ServerMetrics(registry, Connections(lambda request, respond: None, {}, LimitSettings(), lambda *_: None))
     return registry
 
 
@@ -95,7 +95,7 @@ def test_what_is_said_about_silent_brokers_is_described() -> None:
                 for _ in range(lasting):
                     now_s += 1.0
                     silence.look(now_s, now_leaders, 2, {1, 2}, dict.fromkeys(now_answering, now_s).get, 1.0)
-                silence.leaves_out(1)
+                silence.leave_out(1)
     assert {row[0] for row in table(PAGE, "silences")} == {f"`{line['event']}`" for line in lines}
 
 
@@ -117,10 +117,10 @@ def alarms() -> list[str]:
     """Return one of each alarm that a partition can raise, as the code words it."""
     log = LogIdentity("cluster", bytes(16), 50)
     cut, lost, foreign, other = (LogCheck(7, log) for _ in range(4))
-    cut.meet_cut(5)
-    lost.meet_lost_end(5, 9)
-    foreign.meet_void_before_checkpoint(LogRecord(0, b"key", b"value", None), 0)
-    other.meet_checkpoint(Checkpoint(1, bytes(16), "1", 1, "another", bytes(16), 50, None), 3)
+    cut.judge_start(5)
+    lost.judge_lost_end(5, 9)
+    foreign.judge_before_checkpoint(LogRecord(0, b"key", b"value", None), 0)
+    other.judge_checkpoint(Checkpoint(1, bytes(16), "1", 1, "another", bytes(16), 50, None), 3)
     fetched = Fetched(0, error_code=0, high_watermark=5, log_start_offset=1, is_diverging=True, records=b"")
     return [
         *map(found_by, (cut, lost, foreign, other)),

@@ -31,7 +31,7 @@ async def test_a_consumer_that_came_by_mistake_fails_and_does_not_spin() -> None
             message = await asyncio.to_thread(consumer.poll, PATIENCE_S)
             assert message is not None
             assert "this node coordinates share state only" in str(message.error())
-            assert served.server.peers.requests < 30
+            assert served.server.connections.requests < 30
             assert served.reports == []
         finally:
             await asyncio.to_thread(consumer.close)

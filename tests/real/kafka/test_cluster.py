@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Collection
 from random import Random
 
 import pytest
@@ -87,18 +88,22 @@ async def test_a_deleted_topic_is_noticed_while_the_cache_runs(
     key_counts = {ids[doomed]: 1, ids[staying]: 1}
     decisions: asyncio.Queue[object] = asyncio.Queue()
 
-    def refreshed(image: MetadataImage, refresh: Refresh) -> None:
-        tracker.observe(refresh)
-        if decision := tracker.decide(key_counts, refresh.at_ms):
-            decisions.put_nowait((image.partition_count(ids[doomed]), image.partition_count(ids[staying]), decision))
+    class User:
+        def topics_in_use(self) -> Collection[bytes]:
+            return key_counts.keys()
+
+        def refreshed(self, image: MetadataImage, refresh: Refresh) -> None:
+            tracker.observe(refresh)
+            if decision := tracker.decide(key_counts, refresh.at_ms):
+                counts = (image.partition_count(ids[doomed]), image.partition_count(ids[staying]))
+                decisions.put_nowait((*counts, decision))
 
     metadata = ClusterMetadata(
         client,
         MetadataSettings(metadata_refresh_interval_ms=100),
-        topics_in_use=lambda: key_counts.keys(),
-        on_refresh=refreshed,
         random=Random(1),
     )
+    metadata.subscribe(User())
     running = asyncio.create_task(metadata.run())
     try:
         image = await metadata.wait_for_first_image(10_000)

@@ -84,16 +84,15 @@ async def test_one_damaged_batch_on_a_disk_stops_its_own_log_partition_alone(
 
         node = RunningNode(settings)
         try:
-            shards = node.node._shards
             await node.until(
                 lambda: (
-                    [held.state for held in shards.partitions() if held.index != damaged]
+                    [held.state for held in node.partitions() if held.index != damaged]
                     == [State.ACTIVE] * (LOG_PARTITIONS - 1)
-                    and any(held.is_alarmed for held in shards.partitions())
+                    and any(held.is_alarmed for held in node.partitions())
                 ),
                 "the others serve, and one says that it is damaged",
             )
-            (hurt,) = (held for held in shards.partitions() if held.index == damaged)
+            (hurt,) = (held for held in node.partitions() if held.index == damaged)
             await node.until(
                 lambda: (
                     f"the record batch at offset {offset} is damaged: its checksum is wrong" in (hurt.failure or "")

@@ -1,7 +1,9 @@
-"""The log partitions move from broker to broker while writes go on: every call is answered in time, and no answer is lost.
+"""The log partitions move from broker to broker while writes go on: every call is answered, and no answer is lost.
 
 Each writer has a share partition and a connection of its own. It acknowledges one offset after the other, and asks again
-until an offset is answered with success; a write that was carried out twice changes nothing more.
+until an offset is answered with success; a write that was carried out twice changes nothing more. A writer has one call
+in flight, so its next success shows that every call before it was answered: that is waited for after each move. How long
+calls took is printed and decides nothing.
 MOVES=5 kills five brokers, one after the other (1 by default); `pytest -s` shows how long nothing was answered.
 """
 
@@ -38,7 +40,6 @@ LOG = {
     "share.coordinator.state.topic.min.isr": 2,
     "share.coordinator.state.topic.num.partitions": 6,
 }
-WRITE_TIMEOUT_S = 5.0
 #: Answers that each writer must get before and after each move.
 ENOUGH = 10
 #: Of each writer, after an answer: brokers have to start on the same processors.
@@ -56,10 +57,13 @@ class Writer:
     """Acknowledges one offset after the other."""
 
     def __init__(self, client: Client, topic_id: bytes, partition: int) -> None:
-        self.answered = 0  #: so many offsets from 0 on were answered with success
+        #: So many offsets from 0 on were answered with success.
+        self.answered = 0
         self.refusals: Counter[int] = Counter()
-        self.longest_s = 0.0  #: the longest that one call took
-        self.silence_s = 0.0  #: the longest time without a success
+        #: The longest that one call took.
+        self.longest_s = 0.0
+        #: The longest time without a success.
+        self.silence_s = 0.0
         self._client = client
         self._topic_id = topic_id
         self._partition = partition
@@ -156,7 +160,6 @@ class Scene:
             f"longest call {longest_s:.2f} s, longest time without success {silence_s:.2f} s"
         )
         assert refusals.keys() <= RETRIABLE
-        assert longest_s < WRITE_TIMEOUT_S + PATIENCE_S
 
     async def lost(self) -> list[set[int]]:
         """Return what was answered and is not in the state, for each writer that lost something."""

@@ -10,7 +10,7 @@ import pytest
 from holdfast.api.results import DeletePartition, InitializePartition, ReadPartition
 from holdfast.client import ClientSettings, connect
 from holdfast.client.client import parse_address
-from holdfast.daemon.share.errors import ErrorCode
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
 from tests.real.nodes import topic_id_of
@@ -40,12 +40,12 @@ async def test_whoever_knows_a_superseded_node_reaches_its_successor(
                     assert await client.find(keys) == [parse_address(second.address)] * 4
                     for key in keys:
                         assert (await client.read(GROUP, orders, key.partition, -1)).start_offset == 7
-            assert {node.node_id for node in first.node.view.nodes} == {1, 2}
+            assert {node.node_id for node in first.parts.view.nodes} == {1, 2}
             # Taken back, one by one, each node names the other for what it has not.
             await first.client.admin("partitions-take", partition=0)
             await first.until_partition(0, lambda row: row["state"] == "active", "it is taken back")
             await second.until_partition(0, lambda row: row["state"] == "closed", "it is lost")
-            owners = [each.node.view.owner(index) for each in (first, second) for index in (0, 1)]
+            owners = [each.parts.view.owner(index) for each in (first, second) for index in (0, 1)]
             assert [owner.node_id if owner else None for owner in owners] == [1, 2, 1, 2]
 
 
@@ -61,9 +61,7 @@ async def test_an_all_zero_topic_id_is_refused_and_disturbs_no_refresh(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             )
         await client.initialize(GROUP, topic_id_of(kafka, new_topic(1)), 0, 1, 0)
-        metadata = node.node._metadata
-        assert metadata is not None
-        assert metadata.problem == ""
+        assert node.parts.metadata.problem == ""
 
 
 async def test_a_topic_made_during_a_flood_of_unknown_ids_is_found_or_tried_again_and_never_unknown(

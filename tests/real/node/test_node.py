@@ -16,9 +16,10 @@ from structlog.testing import capture_logs
 
 from holdfast.client import AdminRefused, ShareStateError, connect
 from holdfast.daemon import node as node_module
-from holdfast.daemon.maintenance import Upkeep
+from holdfast.daemon.maintenance.log_checks import LogChecks
+from holdfast.daemon.maintenance.maintenance import Maintenance
 from holdfast.daemon.node import Exit
-from holdfast.daemon.partitions.shards import Shards
+from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server.listener import Server
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata
 from holdfast.daemon.topics.state_topic import FIXED_CONFIG
@@ -191,10 +192,10 @@ STAGES: list[tuple[Any, str]] = [
     (Server, "start"),
     (ClusterMetadata, "wait_for_first_image"),
     (node_module, "ensure_state_topic"),
-    (Shards, "start"),
-    (Upkeep, "start"),
-    (Upkeep, "look_at_beginnings"),
-    (Shards, "load_all"),
+    (Partitions, "start"),
+    (Maintenance, "start"),
+    (LogChecks, "look_at_beginnings"),
+    (Partitions, "load_all"),
 ]
 
 
@@ -214,31 +215,31 @@ async def test_a_stop_during_any_stage_of_the_start_is_clean(
 
 async def test_a_stop_while_it_loads_is_clean(kafka: str, topic: str) -> None:
     node = RunningNode(make_settings(kafka, topic))
-    await node.until(lambda: node.node._shards.partitions(), "a load")
+    await node.until(lambda: node.partitions(), "a load")
     assert await node.stop() is Exit.STOPPED
-    assert {held.state for held in node.node._shards.partitions()} == {State.CLOSED}
+    assert {held.state for held in node.partitions()} == {State.CLOSED}
 
 
 @pytest.mark.parametrize("is_stuck", [True, False], ids=["stuck", "failing"])
 async def test_a_step_of_the_shutdown_that_does_not_end_keeps_no_later_one_from_being_tried(
     kafka: str, topic: str, orders: bytes, monkeypatch: pytest.MonkeyPatch, is_stuck: bool
 ) -> None:
-    async def never(self: Upkeep) -> None:
+    async def never(self: Maintenance) -> None:
         if is_stuck:
             await asyncio.Event().wait()
         raise RuntimeError("a bug in a step")
 
-    monkeypatch.setattr(Upkeep, "stop", never)
+    monkeypatch.setattr(Maintenance, "stop", never)
     with capture_logs() as lines:
         node = await RunningNode(make_settings(kafka, topic, shutdown_step_timeout_ms=300)).ready()
         async with connect(node.address, ONE_TRY) as client:
             await client.initialize(GROUP, orders, 0, 1, 0)
         assert await node.stop() is Exit.FAILED_TO_STOP
-    assert [line["step"] for line in lines if line["log_level"] == "error"] == ["upkeep"]
-    assert {held.state for held in node.node._shards.partitions()} == {State.CLOSED}
+    assert [line["step"] for line in lines if line["log_level"] == "error"] == ["maintenance"]
+    assert {held.state for held in node.partitions()} == {State.CLOSED}
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", node.node.port)
-    tasks = [task for task in asyncio.all_tasks() if task.get_name() == "holdfast-upkeep"]
+    tasks = [task for task in asyncio.all_tasks() if task.get_name() == "holdfast-maintenance"]
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
@@ -262,9 +263,7 @@ async def test_a_log_that_was_cut_by_hand_serves_again_when_an_admin_accepts_it(
     cut(kafka, topic, 0, 5)
     with capture_logs() as lines:
         node = RunningNode(settings)
-        await node.until(
-            lambda: node.node._shards.partitions() and node.node._shards.partitions()[0].is_alarmed, "an alarm"
-        )
+        await node.until(lambda: node.partitions() and node.partitions()[0].is_alarmed, "an alarm")
         async with connect(node.address, ONE_TRY) as client:
             node.client = client
             with pytest.raises(ShareStateError, match="COORDINATOR_NOT_AVAILABLE"):
@@ -275,7 +274,7 @@ async def test_a_log_that_was_cut_by_hand_serves_again_when_an_admin_accepts_it(
             await client.initialize(GROUP, orders, 0, 1, 77)
             assert (await client.read(GROUP, orders, 0, -1)).start_offset == 77
         await node.stop()
-    [why] = {line["error"] for line in lines if line["event"] == "partition failed"}
+    [why] = {line["error"] for line in lines if line["event"] == "log_partition_failed"}
     assert why == (
         "the log starts at 5 without a checkpoint: somebody else cut it; "
         "`holdfast partitions accept 0 --reason …` goes on with what is there"
@@ -336,11 +335,11 @@ async def test_a_state_topic_made_again_stops_the_shards_until_an_admin_accepts_
     settings = make_settings(kafka, topic, state_topic_check_interval_ms=1_000)
     async with running(settings) as node:
         await fill(node, orders)
-        old_id = node.node.view.state_topic
+        old_id = node.parts.view.state_topic
         admin.delete_topics([topic])[topic].result(PATIENCE_S)
         await wait_until(lambda: topic not in admin.list_topics(timeout=PATIENCE_S).topics, "it is gone")
         admin.create_topics([NewTopic(topic, 2, 1, config=dict(FIXED_CONFIG))])[topic].result(PATIENCE_S)
-        await node.until(lambda: node.node.view.state_topic != old_id, "the other topic is seen")
+        await node.until(lambda: node.parts.view.state_topic != old_id, "the other topic is seen")
         await node.until_states(State.FAILED)
         for index in (0, 1):
             row = await node.until_partition(index, lambda row: row["is_alarmed"], "an alarm")
@@ -373,7 +372,7 @@ async def test_a_node_that_starts_after_partitions_were_added_serves_none_of_the
     node = RunningNode(settings)
     try:
         await node.until_states(State.FAILED)
-        assert len(node.node._shards.partitions()) == 3
+        assert len(node.partitions()) == 3
         assert not node.node.is_ready
         async with connect(node.address, ONE_TRY) as node.client:
             for row in await node.client.admin("partitions"):

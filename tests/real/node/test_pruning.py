@@ -107,7 +107,7 @@ async def test_a_job_that_has_committed_holds_the_log_until_an_admin_drops_it(
     job = f"job-of-{topic}"
     settings = make_settings(kafka, topic, **(SETTINGS | {"compaction.group": job, "reader_timeout_ms": 60_000}))
     async with running(settings) as node:
-        readers = node.node._shards.readers
+        readers = node.parts.partitions.readers
         await node.until(lambda: readers.describe()[0]["state"] == "not started", "the job is looked up")
         (reader,) = await node.client.admin("readers")
         assert (reader["group"], reader["state"]) == (job, "not started")

@@ -3,6 +3,6 @@
 | Module    | Holds                                                                                                    |
 |-----------|----------------------------------------------------------------------------------------------------------|
 | `readers` | consumer groups that commit, fall silent, go back or lose their offsets; the real `LogReaders` of a node |
-| `topics`  | topics that are deleted and come back; the real `Upkeep`, `DeletedTopics` and `TopicGate` of a node      |
+| `topics`  | topics that are deleted and come back; the real `DeletedState` and `TopicGate` of a node                 |
 | `damage`  | unreadable records, lost ends, foreign cuts, log starts that fall back, other partition counts           |
 """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.runtime.memory_log import MemoryPartition
-from tests.simulated.node import EVERY_PARTITION, Node
-from tests.simulated.world import UNREADABLE
+from tests.simulated.memory_log import MemoryPartition
+from tests.simulated.parts.node import EVERY_PARTITION, Node
+from tests.simulated.parts.world import UNREADABLE
 
 if TYPE_CHECKING:
     from tests.simulated.life import Life

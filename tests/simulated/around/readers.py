@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.daemon.pruning.log_readers import Change, LogReaders
-from tests.simulated.invariants import Invariant, violate
+from tests.simulated.checks.invariants import Invariant, violate
 
 if TYPE_CHECKING:
-    from tests.simulated.node import Node
-    from tests.simulated.world import World
+    from tests.simulated.parts.node import Node
+    from tests.simulated.parts.world import World
 
 TIMEOUT_MS = 3_000
 LOOK_INTERVAL_MS = 300

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from structlog.testing import capture_logs
 
 from holdfast.api.results import StateRequest, StateResponse
-from holdfast.daemon.maintenance import TopicCleanUp, Upkeep
+from holdfast.daemon.maintenance.deleted_state import DeletedState, TopicCleanUp
 from holdfast.daemon.settings.models import DeletedTopicSettings
 from holdfast.daemon.share.topic_gate import TopicGate
-from holdfast.daemon.topics.deleted_topics import DeletedTopics
 from holdfast.daemon.topics.metadata_cache import Refresh
+from holdfast.metrics.registry import Gauge
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.machine import Operation
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
-from tests.simulated.invariants import Invariant, violate
+from tests.simulated.checks.invariants import Invariant, violate
 
 if TYPE_CHECKING:
-    from tests.simulated.machine import WatchedShard
-    from tests.simulated.node import Node
-    from tests.simulated.world import World
+    from tests.simulated.parts.machine import WatchedShard
+    from tests.simulated.parts.node import Node
+    from tests.simulated.parts.world import World
 
 TOPIC_ID = bytes(range(16))
 OTHER_TOPIC_ID = bytes(range(16, 32))
@@ -85,33 +84,27 @@ class Topics:
 
 
 class NodeTopics:
-    """The real upkeep of deleted topics of one process, and its gate."""
+    """The real clean-up of deleted topics of one process, and its gate."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        settings = SimpleNamespace(
-            deleted_topics=DeletedTopicSettings(
-                deleted_topic_grace_ms=GRACE_MS,
-                deleted_topic_max_share=MAX_SHARE,
-                deleted_topic_keys_per_slice_max=1,
-            )
+        settings = DeletedTopicSettings(
+            deleted_topic_grace_ms=GRACE_MS,
+            deleted_topic_max_share=MAX_SHARE,
+            deleted_topic_keys_per_slice_max=1,
         )
-        metrics = SimpleNamespace(deleted_topics_alarm=SimpleNamespace(value=0))
-        unused: Any = None
         own: Any = self
-        self.upkeep = Upkeep(settings, own, metrics, unused)  # type: ignore[arg-type]  # it asks for no more of them here
-        self.upkeep.deleted = DeletedTopics(settings.deleted_topics, CLUSTER_ID)
+        self.deleted_state = DeletedState(settings, CLUSTER_ID, own, Gauge())
         self.runtime = self
         self._next_ms = 0
         self._missing_since_ms: dict[bytes, int] = {}
         self._may_go: set[bytes] = set()  #: topics whose state may be removed, by the last two refreshes
         # ---- the gate
-        self.gate = TopicGate(own, node.runtime.write_timeout_ms, node.world.clock_ms)
-        self.gate.metadata = own
+        self.gate = TopicGate(own, own, node.runtime.write_timeout_ms, node.world.clock_ms)
         self._wanted: list[Callable[[], None]] = []
         self._asked: set[bytes] = set()  #: topics that were looked up for the request at hand
 
-    # ---- what upkeep asks of the shards ----------------------------------------------------------------------------
+    # ---- what the clean-up asks of the shards -------------------------------------------------------------------------
 
     def new_metadata_image(self, image: Any) -> None:
         """Let every shard learn of an image."""
@@ -144,8 +137,8 @@ class NodeTopics:
         self._learn(refresh)
         topics = dict.fromkeys(refresh.existing_ids, PARTITION_COUNT)
         with capture_logs():
-            self.upkeep.refreshed(Image(topics), refresh)  # type: ignore[arg-type]  # it is handed on only
-        if self.upkeep.alarm is not None:
+            self.deleted_state.refreshed(Image(topics), refresh)  # type: ignore[arg-type]  # it is handed on only
+        if self.deleted_state.alarm is not None:
             self._node.world.count("clean-up stopped")
 
     def _learn(self, refresh: Refresh) -> None:
@@ -159,7 +152,7 @@ class NodeTopics:
                 self._missing_since_ms.pop(topic_id, None)
         counts = dict.fromkeys(TOPIC_IDS, 0)
         for _, shard in self.active():
-            for topic_id, count in shard.topic_sizes().items():
+            for topic_id, count in shard.state.topic_sizes().items():
                 counts[topic_id] += count
         gone = {
             topic_id
@@ -173,15 +166,15 @@ class NodeTopics:
 
     def accept(self) -> None:
         """Let an admin agree to a clean-up that was stopped."""
-        alarm, deleted = self.upkeep.alarm, self.upkeep.deleted
-        if alarm is not None and deleted is not None:
+        alarm, deleted = self.deleted_state.alarm, self.deleted_state.deleted
+        if alarm is not None:
             deleted.accept(alarm.topic_ids)
 
     def left_behind(self) -> list[bytes]:
         """Return deleted topics that still have state here, but for logs that an admin accepted: those topics must be seen first."""
         deleted = self._node.world.topics.deleted
-        shards = [shard for _, shard in self.active() if not shard.is_log_accepted]
-        return [topic_id for shard in shards for topic_id in shard.topic_sizes() if topic_id in deleted]
+        shards = [shard for _, shard in self.active() if not shard.load.is_accepted]
+        return [topic_id for shard in shards for topic_id in shard.state.topic_sizes() if topic_id in deleted]
 
     # ---- what the gate asks ----------------------------------------------------------------------------------------
 

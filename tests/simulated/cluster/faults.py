@@ -11,7 +11,7 @@ from tests.simulated.cluster.broker import Broker
 from tests.simulated.cluster.node import ClusterNode
 from tests.simulated.cluster.replicated import Partition
 from tests.simulated.cluster.transport import Link
-from tests.simulated.node import EVERY_PARTITION
+from tests.simulated.parts.node import EVERY_PARTITION
 
 if TYPE_CHECKING:
     from tests.simulated.cluster.life import ClusterLife

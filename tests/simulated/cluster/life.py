@@ -16,14 +16,15 @@ from holdfast.api.results import (
     StateResponse,
     WritePartition,
 )
-from holdfast.daemon.share.errors import ErrorCode
-from holdfast.daemon.share.service import INITIALIZE, READ, WRITE
-from holdfast.kafka import connection
+from holdfast.api.share_state import INITIALIZE, READ, WRITE
+from holdfast.kafka import aiokafka_parts
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.runtime.kafka_log import log
 from holdfast.runtime.partition.states import State
 from tests.simulated.around.topics import TOPIC_ID
+from tests.simulated.checks.invariants import FOUND, Invariant, violate
 from tests.simulated.cluster import inside
 from tests.simulated.cluster.broker import Broker
 from tests.simulated.cluster.brokers import Admin, Cluster
@@ -31,10 +32,9 @@ from tests.simulated.cluster.faults import DURATIONS_S, FAULTS
 from tests.simulated.cluster.node import ClusterNode
 from tests.simulated.cluster.transport import Connector
 from tests.simulated.cluster.world import ClusterWorld
-from tests.simulated.invariants import FOUND, Invariant, violate
-from tests.simulated.node import Node
-from tests.simulated.requests import GROUP, Clients
-from tests.simulated.world import UNBOUNDED
+from tests.simulated.parts.node import Node
+from tests.simulated.parts.requests import GROUP, Clients
+from tests.simulated.parts.world import UNBOUNDED
 
 PAUSES_S = (0.0, 0.0, 0.001, 0.005, 0.02, 0.02, 0.05, 0.05, 0.1, 0.3)
 #: In which all log partitions find their owners; a load that fails on the way waits for its back-off.
@@ -52,7 +52,7 @@ PROMPT_S = 0.09
 @contextmanager
 def standing_in(cluster: Cluster) -> Iterator[None]:
     """Let connections and admin clients lead to the cluster."""
-    modules = vars(connection), vars(log)
+    modules = vars(aiokafka_parts), vars(log)
     places = [
         (names, name, stand_in)
         for names, name, stand_in in zip(

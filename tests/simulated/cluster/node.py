@@ -10,10 +10,10 @@ from holdfast.api.results import StateRequest, StateResponse
 from holdfast.runtime.log import LogRecord, ReadError
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
+from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.cluster.process import Process, ProcessLog
-from tests.simulated.invariants import Invariant, violate
-from tests.simulated.machine import WatchedOperation
-from tests.simulated.node import Node
+from tests.simulated.parts.machine import WatchedOperation
+from tests.simulated.parts.node import Node
 
 if TYPE_CHECKING:
     from tests.simulated.cluster.world import ClusterWorld

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from holdfast.runtime.memory_log import MemoryLog, MemoryTopic
+from tests.simulated.checks.truth import Truth
 from tests.simulated.cluster.brokers import MESSAGE_BYTES_MAX, Cluster, ClusterTopic
 from tests.simulated.cluster.node import ClusterNode
 from tests.simulated.cluster.process import Origins, Process, ProcessLog
 from tests.simulated.cluster.replicated import Partition
 from tests.simulated.cluster.timeline import Timeline
-from tests.simulated.node import Node
-from tests.simulated.truth import Truth
-from tests.simulated.world import World
+from tests.simulated.memory_log import MemoryLog, MemoryTopic
+from tests.simulated.parts.node import Node
+from tests.simulated.parts.world import World
 
 #: The earliest time of the world's clock.
 BEGIN_MS = 1_000

@@ -8,40 +8,67 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.daemon.admin.commands import AdminCommands
-from holdfast.daemon.maintenance import Upkeep
-from holdfast.daemon.server.admin import AdminError
+from holdfast.daemon.admin.commands import LogCommands, NodeCommands, StartingCommands
+from holdfast.daemon.partitions.partitions import Partitions
+from holdfast.daemon.server.admin import AdminCommand, AdminError
 from holdfast.daemon.settings.models import MetadataSettings
-from holdfast.daemon.share.errors import ErrorCode
+from holdfast.daemon.starting import StartingShareCalls
 from holdfast.daemon.topics.topic_names import TopicNames
-from holdfast.kafka.connection import ConnectionFailed, ConnectionOptions
+from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import Topic
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.topic_ends import Ends, TopicEnds, TopicEndSource
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.build import BUILD
-from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.partition.states import State
-from tests.pure.daemon.partitions.shards_world import ShardsWorld
+from tests.pure.daemon.maintenance.maintenance_world import make_maintenance
+from tests.pure.daemon.partitions.partitions_world import PartitionsWorld
 from tests.pure.daemon.share.shard_world import TOPIC
+from tests.simulated.memory_log import MemoryTopic
 
 KEY = SharePartitionKey("group", TOPIC, 0)
 
 
-class World(ShardsWorld):
+class Kafka:
+    """Resolves one name while it can be reached."""
+
+    def __init__(self) -> None:
+        self.is_down = False
+
+    async def ask_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
+        if self.is_down:
+            raise ConnectionFailed("127.0.0.1:9092 cannot be reached")
+        return {name: Topic(TOPIC, name, 8, True) for name in names if name == "orders"}
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class World(PartitionsWorld):
     """A node's shards, and its admin commands."""
 
-    def __init__(self, topic: MemoryTopic, node_id: int = 1, **flags: object) -> None:
-        super().__init__(topic, node_id, when_superseded="wait", **flags)
-        self.commands = AdminCommands(
-            self, self.shards, Upkeep(self.settings, self.shards, self.metrics, self.registry)
+    def __init__(self, topic: MemoryTopic, node_id: int = 1, names: TopicNames | None = None) -> None:
+        super().__init__(topic, node_id, when_superseded="wait")
+        self.topic_ends = TopicEndSource(
+            ConnectionOptions(bootstrap=(("a", 9092),)), timeout_ms=1_000, topics_per_request_max=100, waiting_max=10
         )
+        names = names or TopicNames(Kafka(), MetadataSettings(), lambda: 0, timeout_ms=60_000)
+        share_calls = StartingShareCalls(self.metrics, lambda: 0.0)
+        self._of_node = NodeCommands(self, names, self.topic_ends, share_calls).table()
+        self.table: Mapping[str, AdminCommand] = {**self._of_node, **StartingCommands().table()}
+
+    def begin(self, image: Any = None) -> Partitions:
+        partitions = super().begin(image)
+        self.table = {**self._of_node, **LogCommands(self, partitions, make_maintenance(self)).table()}
+        return partitions
 
     def status(self) -> dict[str, Any]:
         return {"node_id": self.settings.node_id}
 
     def ask(self, command: str, **arguments: object) -> Any:
-        told = self.commands.table()[command](arguments)
+        told = self.table[command](arguments)
         self.settle()
         return told
 
@@ -76,7 +103,18 @@ async def test_a_node_tells_what_it_is_and_what_it_holds() -> None:
 def test_a_node_that_starts_tells_that_it_holds_nothing() -> None:
     world = World(MemoryTopic(3))
     assert world.ask("partitions") == []
-    assert world.refusal("partitions-take", partition=0) == "This node holds no log partition 0; it holds none yet."
+    not_held = "This node holds no log partition 0; it holds none yet."
+    assert world.refusal("partitions-take", partition=0) == not_held
+    assert world.refusal("partitions-accept", partition=0, reason="so") == not_held
+    assert world.refusal("decision-preview", decision="partitions-take", partition=0) == not_held
+    assert world.refusal("partitions-accept", partition=0).startswith("A `reason` is needed")
+    assert world.refusal("topics-accept-deleted", reason="so") == "No clean-up of deleted topics waits for an admin."
+    assert world.refusal("readers-drop", group="a", reason="so") == "No group 'a' is registered; registered are none."
+    assert world.ask("readers") == []
+    assert world.refusal("share-partitions") == "This node is still starting; try again."
+    begun = World(MemoryTopic(3))
+    begun.begin()
+    assert world.table.keys() == begun.table.keys()
 
 
 # ---- take ------------------------------------------------------------------------------------------------------------
@@ -122,7 +160,7 @@ async def test_a_partition_that_is_not_held_is_named_with_those_that_are(partiti
 async def test_a_log_that_was_cut_by_hand_serves_again_when_it_is_accepted_and_the_reason_stands_in_it() -> None:
     before = await serving()
     before.initialize(0, KEY)
-    await before.shards.stop(1_000)
+    await before.partitions.stop(1_000)
     before.topic.cut(0, 1)
     world = World(before.topic, node_id=2)
     await world.serve()
@@ -186,30 +224,12 @@ async def test_no_deleted_topics_are_accepted_where_none_wait() -> None:
 # ---- resolve ---------------------------------------------------------------------------------------------------------
 
 
-class Kafka:
-    """Resolves one name while it can be reached."""
-
-    def __init__(self) -> None:
-        self.is_down = False
-
-    async def ask_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
-        if self.is_down:
-            raise ConnectionFailed("127.0.0.1:9092 cannot be reached")
-        return {name: Topic(TOPIC, name, 8, True) for name in names if name == "orders"}
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
 async def resolve(world: World, name: object) -> Any:
-    return await world.commands.table()["resolve-topic"]({"name": name})  # type: ignore[misc]
+    return await world.table["resolve-topic"]({"name": name})  # type: ignore[misc]
 
 
 async def test_a_topics_name_is_resolved_by_the_cluster() -> None:
-    world = await serving()
-    with pytest.raises(AdminError, match="This node is starting; try again"):
-        await resolve(world, "orders")
-    world.commands.topic_names = TopicNames(Kafka(), MetadataSettings(), lambda: 0, timeout_ms=60_000)
+    world = World(MemoryTopic(1), names=TopicNames(Kafka(), MetadataSettings(), lambda: 0, timeout_ms=60_000))
     told = await resolve(world, "orders")
     assert told == {"name": "orders", "topic_id": "AAECAwQFBgcICQoLDA0ODw", "partitions": 8}
     with pytest.raises(AdminError, match="The cluster knows no topic 'other'"):
@@ -218,16 +238,15 @@ async def test_a_topics_name_is_resolved_by_the_cluster() -> None:
 
 @pytest.mark.parametrize("name", ["\ud800", "x" * 40_000, "", "a\nb"])
 async def test_what_is_no_topics_name_is_one_clear_sentence(name: str) -> None:
-    world = await serving()
-    world.commands.topic_names = TopicNames(Kafka(), MetadataSettings(), lambda: 0, timeout_ms=60_000)
+    world = World(MemoryTopic(1), names=TopicNames(Kafka(), MetadataSettings(), lambda: 0, timeout_ms=60_000))
     with pytest.raises(AdminError, match="That is no topic's name: Kafka takes 1 to 249 letters") as refused:
         await resolve(world, name)
     assert len(str(refused.value)) < 200
 
 
 async def test_in_an_outage_a_name_known_from_before_serves_and_another_says_that_kafka_cannot_be_reached() -> None:
-    world, kafka = await serving(), Kafka()
-    world.commands.topic_names = TopicNames(kafka, MetadataSettings(), lambda: 7_000, timeout_ms=60_000)
+    kafka = Kafka()
+    world = World(MemoryTopic(1), names=TopicNames(kafka, MetadataSettings(), lambda: 7_000, timeout_ms=60_000))
     await resolve(world, "orders")
     kafka.is_down = True
     told = await resolve(world, "orders")
@@ -240,24 +259,34 @@ async def test_in_an_outage_a_name_known_from_before_serves_and_another_says_tha
     assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("resolve-topic", {"name": "orders"}),
+        ("topic-ends", {"topics": {format_topic_id(TOPIC): [0]}}),
+        ("state-preview", {}),
+    ],
+)
+async def test_what_a_node_that_starts_cannot_do_yet_has_one_text_and_one_code(
+    command: str, arguments: dict[str, Any]
+) -> None:
+    world = await serving()
+    with pytest.raises(AdminError) as refused:
+        await world.commands.table()[command](arguments)  # type: ignore[misc]
+    assert str(refused.value) == "This node is starting; try again when it is ready."
+    assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
 # ---- ends of topics --------------------------------------------------------------------------------------------------
 
 
 async def topic_ends(world: World, topics: object) -> Any:
-    return await world.commands.table()["topic-ends"]({"topics": topics})  # type: ignore[misc]
-
-
-def idle_source() -> TopicEndSource:
-    options = ConnectionOptions(bootstrap=(("a", 9092),))
-    return TopicEndSource(options, timeout_ms=1_000, topics_per_request_max=100, waiting_max=10)
+    return await world.table["topic-ends"]({"topics": topics})  # type: ignore[misc]
 
 
 async def test_where_topics_begin_and_end_is_told_by_topic_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = await serving()
-    with pytest.raises(AdminError, match="a node that has started"):
-        await topic_ends(world, {format_topic_id(TOPIC): [0]})
-    source = idle_source()
-    world.commands.topic_ends = source
+    world = World(MemoryTopic(1))
+    source = world.topic_ends
 
     async def look_up(wanted: Mapping[bytes, list[int]]) -> dict[bytes, TopicEnds]:
         assert wanted == {TOPIC: [0, 9]}
@@ -288,7 +317,6 @@ async def test_where_topics_begin_and_end_is_told_by_topic_id(monkeypatch: pytes
     ],
 )
 async def test_a_question_for_the_ends_of_topics_that_says_nothing_is_refused(topics: object, why: str) -> None:
-    world = await serving()
-    world.commands.topic_ends = idle_source()
+    world = World(MemoryTopic(1))
     with pytest.raises(AdminError, match=why):
         await topic_ends(world, topics)

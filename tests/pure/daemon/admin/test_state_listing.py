@@ -10,11 +10,11 @@ import pytest
 from holdfast.api.admin import AdminRequest, decode_admin_response
 from holdfast.daemon.admin.state_listing import StateListing
 from holdfast.daemon.server.admin import Admin, AdminError
-from holdfast.daemon.share.errors import ErrorCode
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey, format_topic_id
-from holdfast.runtime.memory_log import MemoryTopic
-from tests.pure.daemon.partitions.shards_world import ShardsWorld
+from tests.pure.daemon.partitions.partitions_world import PartitionsWorld
 from tests.pure.daemon.share.shard_world import OTHER_TOPIC, TOPIC, Image, batch
+from tests.simulated.memory_log import MemoryTopic
 
 KEYS = sorted(
     SharePartitionKey(group, topic_id, partition)
@@ -24,12 +24,12 @@ KEYS = sorted(
 )
 
 
-class World(ShardsWorld):
+class World(PartitionsWorld):
     """A node's shards, and pages of what they hold."""
 
     def steps(self, **arguments: Any) -> tuple[int, dict[str, Any]]:
         """Return how many steps a page took, and the page."""
-        page, count = StateListing(self.shards, self.settings.limits).page(arguments), 0
+        page, count = StateListing(self.partitions, self.settings.limits).page(arguments), 0
         while True:
             try:
                 next(page)
@@ -142,7 +142,7 @@ async def test_log_partitions_that_are_not_served_are_named() -> None:
 
 async def test_a_log_partition_that_goes_while_a_page_is_made_is_named() -> None:
     world = await filled()
-    page = StateListing(world.shards, world.settings.limits).page({})
+    page = StateListing(world.partitions, world.settings.limits).page({})
     next(page)
     world.partition(1).fail(RuntimeError("a bug"), world.now_ms)
     try:
@@ -180,9 +180,11 @@ async def test_a_wrong_argument_is_named(arguments: dict[str, Any], why: str) ->
         world.page(**arguments)
 
 
-def test_a_node_that_starts_says_so_and_is_to_be_asked_again() -> None:
-    with pytest.raises(AdminError, match="still starting") as refused:
-        World(MemoryTopic(4)).page()
+async def test_a_node_that_starts_says_so_and_is_to_be_asked_again() -> None:
+    world = World(MemoryTopic(4))
+    world.begin()
+    with pytest.raises(AdminError, match="This node is starting; try again") as refused:
+        world.page()
     assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 

@@ -173,12 +173,12 @@ def test_what_others_say_of_a_silent_broker_is_left_out_and_counted(world: World
     silence = world.silence
     world.silent = {1}
     world.wait(6)
-    assert not silence.leaves_out(0), "it may answer yet"
+    assert not silence.leave_out(0), "it may answer yet"
     world.wait(1)
-    assert [silence.leaves_out(partition) for partition in (0, 1, 2, 3, None)] == [True, False, False, True, True]
+    assert [silence.leave_out(partition) for partition in (0, 1, 2, 3, None)] == [True, False, False, True, True]
     world.wait(9)
     assert [(line["event"], line["left_out"]) for line in world.lines] == [("a broker does not answer", 3)]
-    assert silence.leaves_out(0)
+    assert silence.leave_out(0)
     world.silent = set()
     world.wait(1)
     assert world.lines[1] == {
@@ -187,14 +187,14 @@ def test_what_others_say_of_a_silent_broker_is_left_out_and_counted(world: World
         "silent_ms": 17_000,
         "left_out": 1,
     }
-    assert not silence.leaves_out(0)
-    assert not silence.leaves_out(None)
+    assert not silence.leave_out(0)
+    assert not silence.leave_out(None)
 
 
 def test_lines_that_were_left_out_for_a_silence_too_short_to_be_told_are_counted_all_the_same(world: World) -> None:
     world.silent = {1}
     world.wait(10)
-    assert world.silence.leaves_out(0)
+    assert world.silence.leave_out(0)
     assert world.lines == []
     world.silent = set()
     world.wait(5)

@@ -5,31 +5,35 @@ from __future__ import annotations
 import pytest
 
 from holdfast.daemon.partitions.own_view import OwnView
+from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server import find_coordinator
 from holdfast.daemon.server.cluster_view import Node
-from holdfast.daemon.share.errors import ErrorCode
+from holdfast.kafka.addresses import format_address
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey, format_key
 from holdfast.runtime.errors import Alarm
-from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.partition.states import State
-from tests.pure.daemon.partitions.shards_world import ShardsWorld, state_topic
+from tests.pure.daemon.partitions.partitions_world import PartitionsWorld, state_topic
 from tests.pure.daemon.share.shard_world import TOPIC
+from tests.simulated.memory_log import MemoryTopic
 
 NODES = {number: Node(number, f"node-{number}.example", 9492) for number in (1, 2, 3)}
 
 
-class World(ShardsWorld):
+class World(PartitionsWorld):
     """A node's shards, and what it tells of the cluster."""
 
     def __init__(self, topic: MemoryTopic, node_id: int = 1, host: str = "", **flags: object) -> None:
         super().__init__(topic, node_id, when_superseded="wait", **flags)
-        host = host or f"node-{node_id}.example"
-        self.view = OwnView(node_id, self.shards.find)
-        self.view.listens(host, 9492)
-        self.advertised_address = self.view.advertised_address
+        self.node = Node(node_id, host or f"node-{node_id}.example", 9492)
+        self.advertised_address = format_address(self.node.host, self.node.port)
+
+    def begin(self, image: object = None) -> Partitions:
+        partitions = super().begin(image)
+        self.view = OwnView(self.node, self.cluster_id, state_topic(self.topic), partitions.find)
+        return partitions
 
     async def serve(self, image: object = None) -> World:
-        self.view.state_topic = state_topic(self.topic)
         await super().serve(image)
         return self
 
@@ -43,10 +47,10 @@ async def test_a_node_that_serves_names_itself() -> None:
     assert world.view.nodes == (NODES[1],)
 
 
-async def test_before_the_state_topic_is_known_nobody_is_named_and_while_it_loads_the_node_itself() -> None:
+async def test_before_it_loads_a_node_names_itself() -> None:
     world = World(MemoryTopic(2))
-    assert (world.owners(), world.view.nodes) == ([None] * 2, (NODES[1],))
-    world.view.state_topic = state_topic(world.topic)
+    world.begin()
+    assert world.view.nodes == (NODES[1],)
     assert world.owners() == [NODES[1]] * 2, "its partitions are about to be loaded"
 
 
@@ -55,7 +59,7 @@ async def test_a_superseded_node_names_the_winner_in_the_place_of_itself() -> No
     first = await World(topic).serve()
     await World(topic, node_id=2).serve()
     first.settle()
-    assert [held.state for held in first.shards.partitions()] == [State.CLOSED] * 2
+    assert [held.state for held in first.partitions] == [State.CLOSED] * 2
     assert first.owners() == [NODES[2]] * 2
     assert first.view.nodes == (NODES[1], NODES[2])
     key = SharePartitionKey("g", TOPIC, 0)

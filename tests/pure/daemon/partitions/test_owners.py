@@ -10,15 +10,16 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.daemon.partitions.owners import Owners, ask_status
+from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.records.keys import format_topic_id
-from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.partition.states import State
-from tests.pure.daemon.partitions.shards_world import CLUSTER, ShardsWorld
+from tests.pure.daemon.partitions.partitions_world import CLUSTER, PartitionsWorld
 from tests.pure.daemon.server.serving import serve
+from tests.simulated.memory_log import MemoryTopic
 from tests.waiting import in_patience, wait_until
 
 
-class World(ShardsWorld):
+class World(PartitionsWorld):
     """A node that starts, and what it is told by those it asks: one `status` by address."""
 
     def __init__(self, topic: MemoryTopic, node_id: int, told: Mapping[str, Mapping[str, Any]], **flags: Any) -> None:
@@ -26,8 +27,15 @@ class World(ShardsWorld):
         self.told = dict(told)
         self.asked: list[str] = []
         self.refused: list[tuple[str, bool]] = []
-        self.asks_owners = Owners(
-            self.settings.load, "this-run", lambda why, is_wrong: self.refused.append((why, is_wrong)), self._ask
+        self.asks_owners = True
+
+    def make_owners(self, partitions: Partitions) -> Owners:
+        return Owners(
+            self.settings.load,
+            "this-run",
+            lambda why, is_wrong: self.refused.append((why, is_wrong)),
+            partitions,
+            self._ask,
         )
 
     async def _ask(self, address: str) -> Mapping[str, Any] | None:
@@ -40,7 +48,7 @@ class World(ShardsWorld):
         return self
 
     def is_asking(self) -> bool:
-        return any(held.state is State.LOADING for held in self.shards.partitions())
+        return any(held.state is State.LOADING for held in self.partitions)
 
     async def until(self, condition: Any) -> None:
         def settled() -> bool:
@@ -50,7 +58,7 @@ class World(ShardsWorld):
         await wait_until(settled, "it came about")
 
     def states(self) -> set[State]:
-        return {held.state for held in self.shards.partitions()}
+        return {held.state for held in self.partitions}
 
 
 def serving(topic: MemoryTopic, **other: Any) -> dict[str, Any]:
@@ -67,7 +75,7 @@ ADDRESS = "node-1.example:9492"
 async def topic() -> MemoryTopic:
     """Give a log that node 1 owns."""
     topic = MemoryTopic(3)
-    await ShardsWorld(topic).serve()
+    await PartitionsWorld(topic).serve()
     return topic
 
 
@@ -75,7 +83,7 @@ async def test_a_node_is_refused_while_the_owner_serves_which_is_asked_once_for_
     world = await World(topic, 2, {ADDRESS: serving(topic)}).serve()
     why = f"node 1 serves this log and answers at {ADDRESS}: stop it first, or let this node take its place with --take-over"
     assert (world.refused, world.asked) == ([(why, False)], [ADDRESS])
-    assert (world.states(), world.shards.held_count()) == ({State.CLOSED}, 0)
+    assert (world.states(), world.partitions.held_count()) == ({State.CLOSED}, 0)
 
 
 @pytest.mark.parametrize(
@@ -128,11 +136,11 @@ async def test_a_node_that_waits_leaves_the_log_to_its_owner_until_that_one_is_s
     with capture_logs() as lines:
         await world.serve()
         await world.until(lambda: len(world.asked) > 10)
-        assert (world.refused, world.states(), world.shards.held_count()) == ([], {State.CLOSED}, 0)
-        assert world.shards.why_not_loaded() == (
+        assert (world.refused, world.states(), world.partitions.held_count()) == ([], {State.CLOSED}, 0)
+        assert world.partitions.why_not_loaded() == (
             f"not every log partition serves (3 closed); node 1 at {ADDRESS} serves log partitions 0, 1, 2"
         )
-        assert {row["failure"] for row in world.shards.describe()} == {f"node 1 at {ADDRESS} serves it"}
+        assert {row["failure"] for row in world.partitions.describe()} == {f"node 1 at {ADDRESS} serves it"}
         del world.told[ADDRESS]
         await world.until(lambda: world.states() == {State.ACTIVE})
     assert [line["event"] for line in lines if line["log_level"] == "warning"] == [
@@ -144,14 +152,13 @@ async def test_a_node_that_waits_leaves_the_log_to_its_owner_until_that_one_is_s
 
 async def test_a_close_ends_the_wait(topic: MemoryTopic) -> None:
     world = await World(topic, 2, {ADDRESS: serving(topic)}, when_superseded="wait").serve()
-    assert world.asks_owners is not None
-    await world.asks_owners.close()
+    await world.partitions.stop(1_000)
     assert len(asyncio.all_tasks()) == 1
 
 
 async def test_an_owner_of_an_older_version_that_named_no_address_is_not_asked(topic: MemoryTopic) -> None:
     unknown = MemoryTopic(1)
-    first = ShardsWorld(unknown)
+    first = PartitionsWorld(unknown)
     first.advertised_address = ""
     await first.serve()
     world = await World(unknown, 2, {}).serve()

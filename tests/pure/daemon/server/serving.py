@@ -24,14 +24,17 @@ from holdfast.api.results import (
 from holdfast.daemon.server.admin import Admin, AdminCommand
 from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.cluster_view import Node
+from holdfast.daemon.server.connections import Connections, Handler
 from holdfast.daemon.server.listener import Server
-from holdfast.daemon.server.protocol import Handler, Peers
+from holdfast.daemon.server.protocol import ClientProtocol
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.kafka.protocol import frames
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.runtime.errors import NotAvailable
+from tests.waiting import PATIENCE_S
 
+SUCCESS = bytes.fromhex("02000102030405060708090a0b0c0d0e0f0200000000000000000000")
 TOPIC_ID = bytes(range(16))
 RESULTS: Mapping[int, Callable[[], PartitionResult]] = {
     share_state.INITIALIZE: InitializeResult,
@@ -98,8 +101,8 @@ class FakeService:
 
 
 class Reports(list[tuple[str, str, str]]):
-    def __call__(self, kind: str, peer: str, text: str) -> None:
-        self.append((kind, peer, text))
+    def __call__(self, kind: str, client: str, text: str) -> None:
+        self.append((kind, client, text))
 
     @property
     def kinds(self) -> list[str]:
@@ -164,17 +167,22 @@ async def serve(
     """Run a server on loopback, whose only node is itself."""
     service, cluster, reports, admin = FakeService(), FakeCluster(), Reports(), Admin(commands or {})
     handler = handler or ApiHandler(service, cluster, admin)
-    server = Server(Peers(handler, APIS, limits or LimitSettings(), reports, clock))
+    server = Server(Connections(handler, APIS, limits or LimitSettings(), reports, clock))
     await server.start("127.0.0.1", 0)
     cluster.nodes = [Node(1, "127.0.0.1", server.port)]
     try:
         yield Served(server, service, cluster, reports)
     finally:
-        for peer in list(server.peers._open):
-            if isinstance(peer._transport, CountingTransport):
-                peer.connection_lost(None)
+        for client in clients_of(server.connections):
+            if isinstance(client._transport, CountingTransport):
+                client.connection_lost(None)
         await server.drain(deadline_ms=10_000)
         await admin.close()
+
+
+def clients_of(connections: Connections) -> list[ClientProtocol]:
+    """Return the open connections of a server."""
+    return [client for client in connections._open if isinstance(client, ClientProtocol)]
 
 
 def write_body(partition: int = 0, batches: int = 1) -> bytes:
@@ -191,3 +199,38 @@ async def read_answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
     correlation_id, offset = frames.read_response_header(frame, has_tags=True)
     return correlation_id, frame[offset:]
+
+
+@asynccontextmanager
+async def connected(served: Served) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+async def is_cut_off(reader: asyncio.StreamReader) -> bool:
+    try:
+        return await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
+    except ConnectionResetError:
+        return True
+
+
+async def is_served(served: Served) -> bool:
+    async with connected(served) as (reader, writer):
+        writer.write(write_frame(77))
+        return await asyncio.wait_for(read_answer(reader), PATIENCE_S) == (77, SUCCESS)
+
+
+async def ask(served: Served, number: int) -> tuple[int, bytes]:
+    async with connected(served) as (reader, writer):
+        writer.write(write_frame(number))
+        return await read_answer(reader)
+
+
+async def open_connection(served: Served, transport: CountingTransport) -> ClientProtocol:
+    """Return a connection of the server that writes to `transport`."""
+    client = ClientProtocol(served.server.connections)
+    client.connection_made(transport)
+    return client

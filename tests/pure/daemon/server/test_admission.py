@@ -6,7 +6,8 @@ import pytest
 
 from holdfast.daemon.server.admission import Admission, is_loopback
 from holdfast.daemon.server.api_table import APIS
-from holdfast.daemon.server.protocol import Peer, Peers
+from holdfast.daemon.server.connections import Connections
+from holdfast.daemon.server.protocol import ClientProtocol
 from holdfast.daemon.settings.listener_models import LimitSettings
 from tests.pure.daemon.server.serving import CountingTransport, Reports, write_frame
 
@@ -56,39 +57,39 @@ def test_loopback_is_known_in_all_its_forms(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
 
 
-def connect(peers: Peers, host: str) -> tuple[Peer, CountingTransport]:
+def connect(connections: Connections, host: str) -> tuple[ClientProtocol, CountingTransport]:
     transport = CountingTransport(host)
-    peer = Peer(peers)
-    peer.connection_made(transport)
-    return peer, transport
+    client = ClientProtocol(connections)
+    client.connection_made(transport)
+    return client, transport
 
 
 async def test_a_new_connection_takes_the_place_of_the_one_that_is_silent_for_longest() -> None:
     now_s = [0.0]
     reports = Reports()
-    peers = Peers(lambda request, respond: respond(b""), {}, LIMITS, reports, lambda: now_s[0])
+    connections = Connections(lambda request, respond: respond(b""), {}, LIMITS, reports, lambda: now_s[0])
     opened = []
     for number in range(6):
         now_s[0] = number / 10
-        opened.append(connect(peers, "10.0.0.1"))
+        opened.append(connect(connections, "10.0.0.1"))
     now_s[0] = 0.9
-    _, early = connect(peers, "10.0.0.1")
+    _, early = connect(connections, "10.0.0.1")
     assert early.is_closed  # nobody is silent for so long yet
     now_s[0] = 1.15
-    _, late = connect(peers, "10.0.0.1")
+    _, late = connect(connections, "10.0.0.1")
     assert not late.is_closed
     assert [transport.is_closed for _, transport in opened] == [True, False, False, False, False, False]
-    assert len(peers) == 6
-    assert reports.kinds == ["too many connections", "too many connections"]
+    assert len(connections) == 6
+    assert reports.kinds == ["connections_exceeded", "connections_exceeded"]
 
 
 async def test_who_waits_for_an_answer_gives_no_place() -> None:
     now_s = [0.0]
     limits = LimitSettings(connections_max=1, connections_per_address_max=1, connections_reserved=0)
-    peers = Peers(lambda request, respond: None, APIS, limits, Reports(), lambda: now_s[0])
-    busy, transport = connect(peers, "10.0.0.1")
+    connections = Connections(lambda request, respond: None, APIS, limits, Reports(), lambda: now_s[0])
+    busy, transport = connect(connections, "10.0.0.1")
     busy.data_received(write_frame(1))
     now_s[0] = 100.0
-    _, late = connect(peers, "10.0.0.1")
+    _, late = connect(connections, "10.0.0.1")
     assert late.is_closed
     assert not transport.is_closed

@@ -7,14 +7,15 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast.daemon.server.connection import Api, Connection, Held, Request
+from holdfast.daemon.server.connection import NEED_DATA, NEED_MEMORY, PAUSED, Connection
+from holdfast.daemon.server.requests import Api, Request, RequestMemory, Violation
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.kafka.protocol import frames
 from holdfast.kafka.protocol.primitives import encode_string
 
 APIS = {
     3: Api("Metadata", 0, 13, 9),
-    18: Api("ApiVersions", 0, 4, 3),
+    18: Api("ApiVersions", 0, 4, 3, has_answer_tags=False, takes_any_version=True),
     85: Api("WriteShareGroupState", 0, 1),
 }
 LIMITS = LimitSettings(
@@ -34,7 +35,10 @@ def receive(connection: Connection, data: bytes, now_ms: float) -> list[Request]
 
 def resume(connection: Connection, now_ms: float) -> list[Request]:
     """Return the requests that may begin."""
-    return list(iter(lambda: connection.next_request(now_ms), None))
+    found = []
+    while isinstance(event := connection.next_event(now_ms), Request):
+        found.append(event)
+    return found
 
 
 def write_frame(correlation_id: int, body: bytes = b"body") -> bytes:
@@ -91,8 +95,8 @@ def test_a_request_arrives_whole_byte_by_byte_or_with_the_beginning_of_the_next(
     assert [seen(request) for request in ahead_rest] == EXPECTED[:1]
     if index < len(EXPECTED):
         assert seen(whole[0]) == EXPECTED[index]
-    assert whole[0].peer == "10.0.0.1:5555"
-    assert connection.violation is None
+    assert whole[0].client_address == "10.0.0.1:5555"
+    assert connection.next_event(1) is NEED_DATA
 
 
 def test_the_client_id_is_for_people() -> None:
@@ -154,7 +158,7 @@ def test_requests_in_flight_are_bounded_in_number() -> None:
     assert [request.correlation_id for request in resume(connection, 6)] == [10, 11]
     assert not connection.is_paused
     assert connection.buffered_bytes == 0
-    assert resume(connection, 7) == []
+    assert connection.next_event(7) is NEED_DATA
 
 
 def test_requests_in_flight_are_bounded_in_bytes() -> None:
@@ -168,8 +172,29 @@ def test_requests_in_flight_are_bounded_in_bytes() -> None:
     assert [request.correlation_id for request in resume(connection, 3)] == [3]
 
 
+def test_an_event_says_what_the_next_request_waits_for() -> None:
+    node = RequestMemory()
+    connection = Connection(APIS, LIMITS, "10.0.0.1:5555", 0, node)
+    assert connection.next_event(1) is NEED_DATA
+    requests = receive(connection, b"".join(write_frame(number) for number in range(5)), 1)
+    assert connection.next_event(2) is PAUSED
+    for request in requests:
+        connection.reply(request, b"")
+    node.work_bytes += LIMITS.requests_in_flight_bytes_max
+    small = connection.next_event(3)
+    assert isinstance(small, Request), "each connection may have its share of small ones"
+    connection.receive(write_frame(5))
+    connection._memory.work_bytes = LIMITS.requests_in_flight_bytes_max
+    assert connection.next_event(4) is NEED_MEMORY
+    assert connection.next_event(5) is NEED_MEMORY, "it is not taken"
+    connection._memory.work_bytes = 0
+    last = connection.next_event(6)
+    assert isinstance(last, Request)
+    assert (last.correlation_id, connection.next_event(7)) == (5, NEED_DATA)
+
+
 def test_an_answer_that_waits_for_others_takes_no_room_for_work() -> None:
-    node = Held()
+    node = RequestMemory()
     connection = Connection(APIS, LIMITS, "10.0.0.1:5555", 0, node)
     (first,) = receive(connection, write_frame(1), 1)
     alone = node.work_bytes
@@ -190,41 +215,51 @@ def test_a_request_whose_answer_has_left_does_not_keep_it() -> None:
     while connection.has_more_to_encode:
         connection.encode_piece()
     assert b"".join(connection.take_output()).count(b"answer") == 2
-    assert (whole._reply, pieces._reply) == (b"", b"")
+    assert (whole.reply, pieces.reply) == (b"", b"")
 
 
 @pytest.mark.parametrize(
     ("data", "kind", "text"),
     [
-        (b"GET / HTTP/1.1\r\n", "frame size", "announces a request of 1195725856 bytes, at most 2000"),
-        (b"\x16\x03\x01\x02\x00\x01", "frame size", "at most 2000"),
-        (bytes.fromhex("ffffffff"), "frame size", "announces a request of -1 bytes"),
-        ((2_001).to_bytes(4, "big"), "frame size", "2001 bytes"),
-        (bytes.fromhex("00000003 0055 00".replace(" ", "")), "malformed request", "request header"),
-        (bytes.fromhex("00000000"), "malformed request", "request header"),
-        (bytes.fromhex("0000000b 0055 0001 00000001 7fff 00".replace(" ", "")), "malformed request", "ClientId"),
-        (bytes.fromhex("0000000b 0055 0001 00000001 ffff 05".replace(" ", "")), "malformed request", "header"),
-        (bytes.fromhex("0000000a 0055 0001 00000001 ffff".replace(" ", "")), "malformed request", "header"),
-        (frames.encode_request(0, 9, 1, b"", b""), "unknown API", "API key 0, which is not served"),
-        (frames.encode_request(85, 2, 1, b"", b""), "unsupported version", "version 2 of WriteShareGroupState"),
-        (frames.encode_request(85, -1, 1, b"", b""), "unsupported version", "0 to 1 are served"),
+        (b"GET / HTTP/1.1\r\n", "frame_size_exceeded", "announces a request of 1195725856 bytes, at most 2000"),
+        (b"\x16\x03\x01\x02\x00\x01", "frame_size_exceeded", "at most 2000"),
+        (bytes.fromhex("ffffffff"), "frame_size_exceeded", "announces a request of -1 bytes"),
+        ((2_001).to_bytes(4, "big"), "frame_size_exceeded", "2001 bytes"),
+        (bytes.fromhex("00000003 0055 00".replace(" ", "")), "malformed_request_received", "request header"),
+        (bytes.fromhex("00000000"), "malformed_request_received", "request header"),
+        (
+            bytes.fromhex("0000000b 0055 0001 00000001 7fff 00".replace(" ", "")),
+            "malformed_request_received",
+            "ClientId",
+        ),
+        (bytes.fromhex("0000000b 0055 0001 00000001 ffff 05".replace(" ", "")), "malformed_request_received", "header"),
+        (bytes.fromhex("0000000a 0055 0001 00000001 ffff".replace(" ", "")), "malformed_request_received", "header"),
+        (frames.encode_request(0, 9, 1, b"", b""), "unknown_api_requested", "API key 0, which is not served"),
+        (
+            frames.encode_request(85, 2, 1, b"", b""),
+            "unsupported_version_requested",
+            "version 2 of WriteShareGroupState",
+        ),
+        (frames.encode_request(85, -1, 1, b"", b""), "unsupported_version_requested", "0 to 1 are served"),
     ],
 )
 def test_what_breaks_the_protocol_ends_the_connection(data: bytes, kind: str, text: str) -> None:
     connection = connect()
     before = receive(connection, write_frame(1) + data + write_frame(2), 1)
     assert [request.correlation_id for request in before] == [1]
-    assert connection.violation is not None
-    assert connection.violation.kind == kind
-    assert text in connection.violation.text
+    violation = connection.next_event(1)
+    assert isinstance(violation, Violation)
+    assert violation.kind == kind
+    assert text in violation.text
     assert receive(connection, write_frame(3), 2) == []
+    assert connection.next_event(2) == violation
 
 
 def test_an_announced_length_is_not_allocated() -> None:
     connection = connect(LimitSettings(frame_size_bytes_max=100 * 1024 * 1024))
     assert receive(connection, (100 * 1024 * 1024).to_bytes(4, "big"), 1) == []
-    assert connection._partial.__sizeof__() < 1_000
-    assert connection.violation is None
+    assert connection._frames._partial.__sizeof__() < 1_000
+    assert connection.next_event(1) is NEED_DATA
 
 
 def test_a_frame_must_be_complete_in_time() -> None:
@@ -235,7 +270,7 @@ def test_a_frame_must_be_complete_in_time() -> None:
     assert connection.overdue(1_100) is None
     late = connection.overdue(1_101)
     assert late is not None
-    assert late.kind == "slow request"
+    assert late.kind == "request_timed_out"
     assert "did not complete it in 1000 ms (9 of 21 bytes arrived)" in late.text
     # Complete at last, with the beginning of another: its time begins now.
     receive(connection, frame[9:] + frame[:3], 1_200)

@@ -18,9 +18,9 @@ from holdfast.api.results import (
     WritePartition,
 )
 from holdfast.daemon.server import share_calls
-from holdfast.daemon.server.connection import Body, Held, Request
-from holdfast.daemon.share.errors import ErrorCode
+from holdfast.daemon.server.requests import Body, Request, RequestMemory
 from holdfast.daemon.share.service import ShareService
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.records.batches import StateBatch
 from tests.pure.daemon.server.serving import FakeService
@@ -57,9 +57,9 @@ class Call:
     ) -> None:
         self.version = {share_state.WRITE: 1, share_state.SUMMARY: 1}.get(api_key, 0)
         body = share_state.encode_request(api_key, self.version, StateRequest(group_id, topics))
-        self.held = Held(answer_bytes_max=answer_bytes_max)
+        self.memory = RequestMemory(answer_bytes_max=answer_bytes_max)
         self.bodies: list[Body] = []
-        self.request = Request(api_key, self.version, 1, b"", body, 0, "peer", self.held, 0)
+        self.request = Request(api_key, self.version, 1, b"", body, 0, "client", self.memory, 0)
         self.woken = 0
         self.request.wake = self._wake
         self.steps = share_calls.answer(service, bounds, self.request, self.bodies.append)
@@ -153,7 +153,7 @@ def test_what_nobody_waits_for_is_not_begun() -> None:
 def test_the_service_begins_nothing_that_nobody_waits_for() -> None:
     house = House()
     house.initialize(0)
-    request = Request(84, 0, 1, b"", b"", 0, "peer", Held(), 0)
+    request = Request(84, 0, 1, b"", b"", 0, "client", RequestMemory(), 0)
     request.is_wanted = False
     answers: list[StateResponse] = []
     before = len(house.runtime.names)
@@ -221,7 +221,7 @@ def test_share_partitions_without_room_in_the_answer_are_to_be_asked_for_again()
         "g1",
         answer_bytes_max=45_000,
     )
-    assert call.held.answer_bytes == 2 * 20_000
+    assert call.memory.answer_bytes == 2 * 20_000
     [(_, results)] = call.answer()
     assert [result.error_code for _, result in results] == [0, 0, *[ErrorCode.COORDINATOR_NOT_AVAILABLE] * 4]
     # Who asks for the others only is told them, two at a time; so everybody comes to an end.

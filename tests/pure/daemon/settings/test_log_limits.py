@@ -47,7 +47,7 @@ def test_a_bug_that_a_client_reaches_a_thousand_times_costs_ten_tracebacks_a_min
         fail("a bug", ours)
         fail("a bug", foreign, "Fatal error: protocol.data_received() call failed.")
     assert stream.getvalue().count("Traceback") == 20
-    fail("a bug", ours, "An admin command failed.")
+    fail("a bug", ours, "admin_command_failed")
     assert stream.getvalue().count("Traceback") == 21, "another kind has its own share"
     ours.error("no traceback")
     assert "no traceback" in stream.getvalue()

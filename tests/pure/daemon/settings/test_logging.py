@@ -173,7 +173,7 @@ def test_a_client_causes_so_many_lines_of_a_kind_a_minute() -> None:
     clock.now += 0.1
     report("a malformed request", "10.0.0.7:99", "x" * 10_000)
     report("a malformed request", "10.0.0.8:99", "y")
-    found = [(line["event"], line["peer"], line.get("left_out")) for line in lines_of(stream)]
+    found = [(line["event"], line["client"], line.get("left_out")) for line in lines_of(stream)]
     assert found == [
         ("a malformed request", "10.0.0.0:99", None),
         ("a malformed request", "10.0.0.1:99", None),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
+from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.decisions import ShareShard
-from holdfast.daemon.share.errors import ErrorCode
-from holdfast.daemon.share.state import ShardConfig
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.codecs.codec import Codec
 from holdfast.records.keys import SharePartitionKey
-from holdfast.runtime.memory_log import MemoryTopic
-from tests.pure.daemon.partitions.shards_world import ShardsWorld
+from tests.pure.daemon.partitions.partitions_world import PartitionsWorld
 from tests.pure.daemon.share.shard_world import TOPIC, batch
+from tests.simulated.memory_log import MemoryTopic
 
 WHY_NOT = "allows no more"
 
@@ -21,14 +21,14 @@ def key(number: int, group_id: str = "group") -> SharePartitionKey:
     return SharePartitionKey(group_id, TOPIC, number)
 
 
-async def serving(partition_count: int = 2, topic: MemoryTopic | None = None, **bounds: int) -> ShardsWorld:
+async def serving(partition_count: int = 2, topic: MemoryTopic | None = None, **bounds: int) -> PartitionsWorld:
     # A node that follows another one on its log is another one: its chance must not be the same.
-    world = ShardsWorld(topic or MemoryTopic(partition_count), 1 if topic is None else 2, **bounds)
+    world = PartitionsWorld(topic or MemoryTopic(partition_count), 1 if topic is None else 2, **bounds)
     await world.serve()
     return world
 
 
-def initialize(world: ShardsWorld, *keys: SharePartitionKey) -> list[tuple[int, str | None]]:
+def initialize(world: PartitionsWorld, *keys: SharePartitionKey) -> list[tuple[int, str | None]]:
     """Initialize share partitions on the log partitions in turn; returns code and text of each."""
     answers = []
     for each in keys:
@@ -40,7 +40,7 @@ def initialize(world: ShardsWorld, *keys: SharePartitionKey) -> list[tuple[int, 
     return answers
 
 
-def write(world: ShardsWorld, index: int, each: SharePartitionKey, first: int, count: int) -> int:
+def write(world: PartitionsWorld, index: int, each: SharePartitionKey, first: int, count: int) -> int:
     """Write single records apart from each other, so that each is a batch of its own."""
     batches = tuple(batch(2 * number, 2 * number, 2, 1) for number in range(first, first + count))
     outcome = world.call(index, lambda shard, now_ms: shard.decide_write(each, -1, -1, -1, -1, batches, now_ms))
@@ -87,7 +87,7 @@ async def test_state_that_would_grow_beyond_its_bytes_is_refused_and_may_shrink(
     assert codes[0] == 0
     assert codes[-1] == ErrorCode.UNKNOWN_SERVER_ERROR
     assert sorted(codes, reverse=True) == codes, "once there is no room, there is none"
-    state_bytes = world.shards._totals.state_bytes
+    state_bytes = world.partitions.totals.state_bytes
     assert 900_000 < state_bytes <= 1024 * 1024
     same = (batch(0, 0, 2, 1),)
     again = world.call(0, lambda shard, now_ms: shard.decide_write(key(0), -1, -1, -1, -1, same * 20_000, now_ms))
@@ -100,7 +100,7 @@ async def test_state_that_would_grow_beyond_its_bytes_is_refused_and_may_shrink(
 async def test_what_the_log_holds_is_loaded_and_served_whatever_the_bounds_are() -> None:
     roomy = await serving()
     initialize(roomy, *(key(number, "g" * 600) for number in range(4)))
-    await roomy.shards.stop(1_000)
+    await roomy.partitions.stop(1_000)
     world = await serving(
         topic=roomy.topic, share_partitions_max=1, share_partitions_per_group_max=1, group_id_bytes_max=1
     )
@@ -111,13 +111,13 @@ async def test_what_the_log_holds_is_loaded_and_served_whatever_the_bounds_are()
 
 async def test_the_totals_follow_initializes_writes_deletes_reloads_and_lost_partitions() -> None:
     world = await serving(2)
-    totals = world.shards._totals
+    totals = world.partitions.totals
 
     def check() -> None:
-        machines = [machine for _, machine in world.shards.active()]
-        assert totals.share_partitions == sum(machine.share_partition_count() for machine in machines)
-        assert totals.state_bytes == sum(machine.live_bytes for machine in machines)
-        groups = [each.group_id for machine in machines for each in machine._states.current]
+        machines = [machine for _, machine in world.partitions.active()]
+        assert totals.share_partitions == sum(machine.state.share_partition_count() for machine in machines)
+        assert totals.state_bytes == sum(machine.state.live_bytes for machine in machines)
+        groups = [each.group_id for machine in machines for each in machine.state.timeline.current]
         assert totals._groups == {name: groups.count(name) for name in set(groups)}
 
     initialize(world, *(key(number, group) for number in range(6) for group in ("g", "h")))
@@ -135,17 +135,17 @@ async def test_the_totals_follow_initializes_writes_deletes_reloads_and_lost_par
     world.runtime.unload(1, None)
     world.settle()
     check()
-    await world.shards.stop(1_000)
+    await world.partitions.stop(1_000)
     assert (totals.share_partitions, totals.state_bytes, totals._groups) == (0, 0, {})
 
 
 async def test_an_append_that_the_log_refuses_counts_for_nothing() -> None:
     world = await serving(1)
     initialize(world, key(0))
-    before = world.shards._totals.state_bytes
+    before = world.partitions.totals.state_bytes
     world.topic.message_bytes_max = 10
     assert world.call(0, lambda shard, now_ms: shard.decide_initialize(key(1), -1, 0, now_ms))
-    assert (world.shards._totals.share_partitions, world.shards._totals.state_bytes) == (1, before)
+    assert (world.partitions.totals.share_partitions, world.partitions.totals.state_bytes) == (1, before)
 
 
 async def test_a_bound_that_comes_close_is_one_line_before_anybody_is_refused() -> None:
@@ -178,5 +178,5 @@ async def test_a_bound_that_comes_close_is_one_line_before_anybody_is_refused() 
 @pytest.mark.parametrize(("codec", "is_shared"), [(Codec.AVRO, True), (Codec.KAFKA, False)])
 def test_the_two_encodings_of_a_key_are_held_once_where_they_are_the_same(codec: Codec, is_shared: bool) -> None:
     shard = ShareShard(ShardConfig(codec=codec))
-    of_snapshots, of_updates = shard._encode_keys(key(0))
+    of_snapshots, of_updates = shard.state._encode_keys(key(0))
     assert (of_snapshots is of_updates) is is_shared

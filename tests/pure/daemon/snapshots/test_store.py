@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from holdfast.daemon.brokers.silence import none_left_out
+from holdfast.daemon.components import snapshot_bounds, snapshot_log_config
 from holdfast.daemon.snapshots import store
 from holdfast.daemon.snapshots.store import Snapshots
 from holdfast.daemon.snapshots.verifier import RemovalRefused
 from holdfast.kafka import librdkafka
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.metrics.registry import Registry
-from tests.pure.daemon.partitions.shards_world import make_settings
+from tests.pure.daemon.partitions.partitions_world import make_settings
 
 
 async def test_a_producer_that_is_full_is_asked_again_and_one_that_refuses_says_why(
@@ -34,7 +37,9 @@ async def test_a_producer_that_is_full_is_asked_again_and_one_that_refuses_says_
     monkeypatch.setattr(librdkafka, "Producer", Producer)
     monkeypatch.setattr(store, "KafkaLog", lambda *_: None)
     options = ConnectionOptions(bootstrap=(("127.0.0.1", 1),))
-    subject = Snapshots(make_settings(**{"snapshots.topic": "snaps"}), options, Registry(lambda: 0), none_left_out)
+    settings, unused = make_settings(**{"snapshots.topic": "snaps"}), cast("Any", None)
+    config, bounds = snapshot_log_config(settings, options), snapshot_bounds(settings)
+    subject = Snapshots(settings, config, bounds, Registry(lambda: 0), none_left_out, unused)
     for _ in ("made", "asked"):
         failures.append(KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION)))
         with pytest.raises(RemovalRefused, match="_UNKNOWN_PARTITION"):

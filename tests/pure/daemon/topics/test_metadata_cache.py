@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata, MetadataImage, Refresh
-from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import QuestionRefused, Topic, TopicAnswers
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -66,12 +66,14 @@ class Node:
         self.metadata = ClusterMetadata(
             cluster,
             MetadataSettings.model_validate(wanted),
-            topics_in_use=lambda: self.in_use,
-            on_refresh=self._refreshed,
             random=Random(1),
         )
+        self.metadata.subscribe(self)
 
-    def _refreshed(self, image: MetadataImage, refresh: Refresh) -> None:
+    def topics_in_use(self) -> set[bytes]:
+        return self.in_use
+
+    def refreshed(self, image: MetadataImage, refresh: Refresh) -> None:
         self.refreshes.append((image, refresh))
         self._news.set()
 
@@ -276,7 +278,7 @@ async def test_it_goes_on_after_a_bug_of_whom_it_tells(cluster: FakeCluster, mon
                 if (bug := next(failures, None)) is not None:
                     raise bug
 
-            monkeypatch.setattr(node.metadata, "_on_refresh", stumble_once)
+            monkeypatch.setattr(node, "refreshed", stumble_once)
             assert await node.ask(A) == 3
             assert next(failures, None) is None
             await wait_until(lambda: node.metadata.problem == "")

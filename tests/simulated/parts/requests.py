@@ -14,14 +14,14 @@ from holdfast.api.results import (
     SummaryPartition,
     WritePartition,
 )
-from holdfast.daemon.share.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE
+from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
 from holdfast.records.batches import StateBatch
 from holdfast.runtime.machine import Decision
 from tests.simulated.around.topics import OTHER_TOPIC_ID, TOPIC_ID
-from tests.simulated.invariants import Invariant, violate
-from tests.simulated.machine import WatchedShard
-from tests.simulated.node import Node
-from tests.simulated.world import World
+from tests.simulated.checks.invariants import Invariant, violate
+from tests.simulated.parts.machine import WatchedShard
+from tests.simulated.parts.node import Node
+from tests.simulated.parts.world import World
 
 GROUP = "workers"
 PARTITION_COUNT = 4

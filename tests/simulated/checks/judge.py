@@ -15,13 +15,13 @@ from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.ownership import Ownership, Verdict
 from holdfast.runtime.partition.states import State
 from tests.shards import states_at, summarize
-from tests.simulated.expect import explains
-from tests.simulated.invariants import Invariant, violate
-from tests.simulated.machine import WatchedOperation, WatchedShard
-from tests.simulated.truth import Truth, content
+from tests.simulated.checks.expect import explains
+from tests.simulated.checks.invariants import Invariant, violate
+from tests.simulated.checks.truth import Truth, content
+from tests.simulated.parts.machine import WatchedOperation, WatchedShard
 
 if TYPE_CHECKING:
-    from tests.simulated.node import Node
+    from tests.simulated.parts.node import Node
 
 #: Answers that promise that nothing was written.
 UNWRITTEN = (NotAvailable, RecordTooLarge, OperationFailed)

@@ -10,11 +10,11 @@ from holdfast.daemon.pruning.pruner import Pruner
 from holdfast.daemon.settings.models import PruningSettings
 from holdfast.daemon.snapshots.follower import SnapshotFollower
 from holdfast.runtime.log import LogRecord
-from holdfast.runtime.memory_log import Append, MemoryLog
 from holdfast.runtime.partition.ownership import Ownership, Verdict
+from tests.simulated.memory_log import Append, MemoryLog
 
 if TYPE_CHECKING:
-    from tests.simulated.snapshots import Snapshots
+    from tests.simulated.parts.snapshots import Snapshots
 
 PRUNING = PruningSettings(
     pruning_dead_share=0.05,

@@ -7,8 +7,7 @@ from collections import Counter
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.daemon.partitions.shards import state_batches_max
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.daemon.components import state_batches_max
 from holdfast.records.batches import StateBatch
 from holdfast.records.codecs.codec import Codec, encode_record
 from holdfast.records.header import encode_header
@@ -16,21 +15,19 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot
 from holdfast.runtime.errors import NotAvailable, TimedOut
 from holdfast.runtime.log import ReadError
-from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.partition.states import State
-from tests.pure.daemon.partitions.shards_world import Call, ShardsWorld, state_topic
+from tests.pure.daemon.partitions.partitions_world import Call, PartitionsWorld
 from tests.pure.daemon.share.shard_world import TOPIC
+from tests.simulated.memory_log import MemoryTopic
 
 KEY = SharePartitionKey("group", TOPIC, 0)
-#: Of a broker that nobody asks, because the log is in memory.
-OPTIONS = ConnectionOptions(bootstrap=(("memory", 0),))
 
 
 # ---- life ------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_node_is_ready_when_all_of_its_partitions_serve() -> None:
-    world = await ShardsWorld(MemoryTopic(5)).serve()
+    world = await PartitionsWorld(MemoryTopic(5)).serve()
     assert world.is_ready[-1]
     assert world.is_ready.count(True) == 1
     assert {index: held.state for index, held in world.runtime.partitions.items()} == dict.fromkeys(
@@ -39,49 +36,46 @@ async def test_a_node_is_ready_when_all_of_its_partitions_serve() -> None:
 
 
 async def test_only_so_many_partitions_load_at_a_time() -> None:
-    world = ShardsWorld(MemoryTopic(9), loads_max=2)
-    most = 0
-    told = world.shards.partition_changed
+    class World(PartitionsWorld):
+        most = 0
 
-    def count(partition: object) -> None:
-        nonlocal most
-        told(partition)  # type: ignore[arg-type]
-        states = [held.state for held in world.runtime.partitions.values()]
-        most = max(most, states.count(State.LOADING))
+        def all_loaded(self, is_all_loaded: bool) -> None:
+            super().all_loaded(is_all_loaded)
+            self.most = max(self.most, sum(each.state is State.LOADING for each in self.partitions))
 
-    world.shards.partition_changed = count  # type: ignore[method-assign]
+    world = World(MemoryTopic(9), loads_max=2)
     await world.serve()
-    assert most == 2
+    assert world.most == 2
     assert world.is_ready[-1]
 
 
 async def test_partitions_that_wait_for_their_turn_to_load_are_described_as_waiting() -> None:
-    world = ShardsWorld(MemoryTopic(3), loads_max=1)
-    await world.shards.start(state_topic(world.topic), "memory", OPTIONS)
-    world.shards.hold_all(None)
-    world.shards.load_all()
-    assert [row["state"] for row in world.shards.describe()] == ["loading", "waiting", "waiting"]
+    world = PartitionsWorld(MemoryTopic(3), loads_max=1)
+    await world.begin().start()
+    world.partitions.hold_all(None)
+    world.partitions.load_all()
+    assert [row["state"] for row in world.partitions.describe()] == ["loading", "waiting", "waiting"]
     world.settle()
-    assert [row["state"] for row in world.shards.describe()] == ["active"] * 3
+    assert [row["state"] for row in world.partitions.describe()] == ["active"] * 3
 
 
 async def test_loads_and_unloads_are_told_in_one_line_and_each_of_them_at_level_debug() -> None:
-    world = ShardsWorld(MemoryTopic(50))
+    world = PartitionsWorld(MemoryTopic(50))
     with capture_logs() as lines:
         await world.serve()
         world.runtime.unload(7, 5)
-        await world.shards.stop(1_000)
+        await world.partitions.stop(1_000)
     each = [line for line in lines if line["log_level"] == "debug"]
     assert Counter(line["event"] for line in each) == {
-        "load accepted": 50,
-        "partition loaded": 50,
-        "unload accepted": 50,
+        "load_accepted": 50,
+        "log_partition_loaded": 50,
+        "unload_accepted": 50,
     }
     accepted = {"partition": 7, "state": "initial", "generation_before": None, "generation": None, "owner_epoch": 0}
     given_up = {"partition": 7, "state": "active", "generation_before": 1, "generation": 5, "owner_epoch": 1}
-    assert [line for line in each if line["partition"] == 7 and line["event"] != "partition loaded"] == [
-        {"event": "load accepted", "log_level": "debug"} | accepted,
-        {"event": "unload accepted", "log_level": "debug"} | given_up,
+    assert [line for line in each if line["partition"] == 7 and line["event"] != "log_partition_loaded"] == [
+        {"event": "load_accepted", "log_level": "debug"} | accepted,
+        {"event": "unload_accepted", "log_level": "debug"} | given_up,
     ]
     first = "0, 1, 2, 3, 4, 5, 6, 7 and 42 more"
     assert [line for line in lines if line["log_level"] != "debug"] == [
@@ -94,22 +88,11 @@ async def test_loads_and_unloads_are_told_in_one_line_and_each_of_them_at_level_
     ]
 
 
-async def test_before_the_start_operations_are_refused_and_nothing_is_held() -> None:
-    world = ShardsWorld(MemoryTopic(1))
-    call = Call(lambda shard, _: shard.decide_summary(KEY))
-    world.shards.write_many([(0, call)])
-    [outcome] = call.outcomes
-    assert isinstance(outcome, NotAvailable)
-    assert call.is_done
-    assert (world.shards.partitions(), world.shards.describe(), world.shards.topics_in_use()) == ([], [], set())
-    assert await world.shards.stop(100), "there is nothing to be stopped"
-
-
 async def test_what_a_request_has_waited_before_is_taken_off_its_time_whoever_came_before_it() -> None:
-    world = await ShardsWorld(MemoryTopic(1)).serve()
+    world = await PartitionsWorld(MemoryTopic(1)).serve()
     calls = [Call(lambda shard, now_ms: shard.decide_initialize(KEY, 1, 0, now_ms)) for _ in range(4)]
     for call, waited_ms in zip(calls, (0, 2_000, 2_500, 0), strict=True):
-        world.shards.write_many([(0, call)], waited_ms)
+        world.partitions.write_many([(0, call)], waited_ms)
     ended_ms: dict[int, int] = {}
     for passed_ms in range(0, 5_001, 500):
         world.runtime.tick()
@@ -120,44 +103,44 @@ async def test_what_a_request_has_waited_before_is_taken_off_its_time_whoever_ca
 
 
 async def test_a_stop_answers_everything_and_appends_nothing_more() -> None:
-    world = await ShardsWorld(MemoryTopic(3), loads_max=1).serve()
+    world = await PartitionsWorld(MemoryTopic(3), loads_max=1).serve()
     call = Call(lambda shard, now_ms: shard.decide_initialize(KEY, 1, 0, now_ms))
-    world.shards.write_many([(0, call)])
-    assert await world.shards.stop(1_000)
+    world.partitions.write_many([(0, call)])
+    assert await world.partitions.stop(1_000)
     assert len(call.outcomes) == 1
     late = Call(lambda shard, now_ms: shard.decide_initialize(KEY, 1, 0, now_ms))
-    world.shards.write_many([(0, late)])
+    world.partitions.write_many([(0, late)])
     assert isinstance(late.outcomes[0], NotAvailable)
     assert world.is_ready[-1] is False
 
 
 async def test_a_stop_while_partitions_wait_for_their_turn_loads_none_of_them() -> None:
-    world = ShardsWorld(MemoryTopic(5), loads_max=1)
-    await world.shards.start(state_topic(world.topic), "memory", OPTIONS)
-    world.shards.load_all()
+    world = PartitionsWorld(MemoryTopic(5), loads_max=1)
+    await world.begin().start()
+    world.partitions.load_all()
     assert list(world.runtime.partitions) == [0]
-    await world.shards.stop(1_000)
+    await world.partitions.stop(1_000)
     world.settle()
     assert list(world.runtime.partitions) == [0]
     assert sum(len(held.records) for held in world.topic.partitions) == 0
 
 
 async def test_partitions_that_failed_load_again_at_once_when_brokers_answer_again_and_alarmed_ones_wait() -> None:
-    world = await ShardsWorld(MemoryTopic(3), retry_backoff_ms=30_000, retry_backoff_max_ms=30_000).serve()
+    world = await PartitionsWorld(MemoryTopic(3), retry_backoff_ms=30_000, retry_backoff_max_ms=30_000).serve()
     for index, is_alarm in ((0, False), (1, True)):
         world.runtime.read_failed(index, world.partition(index).instance, ReadError("it failed", is_alarm=is_alarm))
     world.tick(10)
-    assert [held.state for held in world.shards.partitions()] == [State.FAILED, State.FAILED, State.ACTIVE]
-    assert world.shards.why_not_loaded() == "not every log partition serves (2 failed); log partition 0: " + str(
+    assert [held.state for held in world.partitions] == [State.FAILED, State.FAILED, State.ACTIVE]
+    assert world.partitions.why_not_loaded() == "not every log partition serves (2 failed); log partition 0: " + str(
         world.partition(0).failure
     )
-    world.shards.load_again_soon()
+    world.partitions.load_again_soon()
     world.tick()
-    assert [held.state for held in world.shards.partitions()] == [State.ACTIVE, State.FAILED, State.ACTIVE]
+    assert [held.state for held in world.partitions] == [State.ACTIVE, State.FAILED, State.ACTIVE]
 
 
 async def test_the_newest_image_reaches_shards_that_did_not_exist_when_it_came() -> None:
-    world = await ShardsWorld(MemoryTopic(1)).serve()
+    world = await PartitionsWorld(MemoryTopic(1)).serve()
     world.initialize(0, KEY)
 
 
@@ -167,9 +150,9 @@ async def test_the_newest_image_reaches_shards_that_did_not_exist_when_it_came()
 @pytest.mark.parametrize(("policy", "lost_to"), [("exit", ["2", "2"]), ("wait", [])])
 async def test_a_superseded_node_says_once_who_took_over_and_ends_or_stays(policy: str, lost_to: list[str]) -> None:
     topic = MemoryTopic(2)
-    world = await ShardsWorld(topic, when_superseded=policy).serve()
+    world = await PartitionsWorld(topic, when_superseded=policy).serve()
     with capture_logs() as lines:
-        await ShardsWorld(topic, node_id=2).serve()
+        await PartitionsWorld(topic, node_id=2).serve()
         world.tick(9)
         assert [line["event"] for line in lines if line["log_level"] == "error"] == [], "more may follow"
         world.tick()
@@ -187,15 +170,15 @@ async def test_a_superseded_node_says_once_who_took_over_and_ends_or_stays(polic
     ]
     assert world.series("ownerships-lost") == {"ownerships-lost-total": 2}
     assert world.is_ready[-1] is False
-    assert [line["owner_address"] for line in world.shards.describe()] == ["node-2.example:9492"] * 2
-    assert world.shards.held_count() == 0
-    assert {line["failure"] for line in world.shards.describe()} == {
+    assert [line["owner_address"] for line in world.partitions.describe()] == ["node-2.example:9492"] * 2
+    assert world.partitions.held_count() == 0
+    assert {line["failure"] for line in world.partitions.describe()} == {
         "node 2 at node-2.example:9492 took it with owner epoch 2 at offset 1"
     }
-    assert world.shards.superseded_by() == [
+    assert world.partitions.superseded_by() == [
         {"node_id": "2", "advertised_address": "node-2.example:9492", "log_partitions": [0, 1]}
     ]
-    assert world.shards.why_not_loaded() == (
+    assert world.partitions.why_not_loaded() == (
         "not every log partition serves (2 closed); node 2 at node-2.example:9492 serves log partitions 0, 1"
     )
 
@@ -204,12 +187,12 @@ async def test_a_superseded_node_says_once_who_took_over_and_ends_or_stays(polic
 
 
 async def test_series_of_a_partition_come_when_it_serves_and_go_when_it_does_not() -> None:
-    world = ShardsWorld(MemoryTopic(2))
+    world = PartitionsWorld(MemoryTopic(2))
     assert world.series("partition=") == {}
     await world.serve()
     world.initialize(1, KEY)
     labels = "{partition=1,topic=state}"
-    dead, total = world.shards.pruners[1].bytes_dead()
+    dead, total = world.partitions.pruners[1].bytes_dead()
     assert world.series("partition=1") == {
         f"last-pruned-offset{labels}": 0,
         f"share-partitions{labels}": 1,
@@ -230,7 +213,7 @@ async def test_a_load_that_fails_shows_no_series_of_its_partition() -> None:
     topic.write_foreign(1, b"\0\0", b"what is this", encode_header(0, 0))
     topic.commit(1)
     topic.cut(1, 1)
-    world = await ShardsWorld(topic).serve()
+    world = await PartitionsWorld(topic).serve()
     assert world.partition(1).state is State.FAILED
     assert world.series("partition=1") == {}
     assert world.series("num-partitions") == {
@@ -242,33 +225,33 @@ async def test_a_load_that_fails_shows_no_series_of_its_partition() -> None:
 
 
 async def test_a_bug_in_one_pruner_is_not_anothers() -> None:
-    world = await ShardsWorld(MemoryTopic(2)).serve()
+    world = await PartitionsWorld(MemoryTopic(2)).serve()
     ticked: list[int] = []
 
     def fail(now_ms: int) -> None:
         raise RuntimeError("a bug")
 
-    world.shards.pruners[0].tick = fail  # type: ignore[method-assign]
-    world.shards.pruners[1].tick = ticked.append  # type: ignore[method-assign,assignment]
+    world.partitions.pruners[0].tick = fail  # type: ignore[method-assign]
+    world.partitions.pruners[1].tick = ticked.append  # type: ignore[method-assign,assignment]
     with capture_logs() as lines:
-        world.shards.ticked()
+        world.partitions.ticked()
     assert ticked == [world.now_ms]
     assert [(line["event"], line["partition"]) for line in lines] == [("pruning failed", 0)]
     assert world.series("internal-errors") == {"internal-errors-total": 1}
 
 
 async def test_a_bug_in_the_look_at_the_snapshot_topic_keeps_no_pruner_from_its_step() -> None:
-    world = await ShardsWorld(MemoryTopic(1)).serve()
+    world = await PartitionsWorld(MemoryTopic(1)).serve()
     ticked: list[int] = []
 
     class Snapshots:
         def tick(self) -> None:
             raise KeyError(7)
 
-    world.shards._snapshots = Snapshots()  # type: ignore[assignment]
-    world.shards.pruners[0].tick = ticked.append  # type: ignore[method-assign,assignment]
+    world.partitions._snapshots = Snapshots()  # type: ignore[assignment]
+    world.partitions.pruners[0].tick = ticked.append  # type: ignore[method-assign,assignment]
     with capture_logs() as lines:
-        world.shards.ticked()
+        world.partitions.ticked()
     assert ticked == [world.now_ms]
     assert [(line["event"], line["error"]) for line in lines] == [
         ("looking after the snapshot topic failed", "KeyError(7)")
@@ -280,11 +263,11 @@ async def test_a_bug_in_the_look_at_the_snapshot_topic_keeps_no_pruner_from_its_
 
 
 async def test_a_partition_is_described_for_people() -> None:
-    world = await ShardsWorld(MemoryTopic(1)).serve()
+    world = await PartitionsWorld(MemoryTopic(1)).serve()
     world.initialize(0, KEY, SharePartitionKey("group", TOPIC, 1))
     world.write(0, KEY, 0)
-    [row] = world.shards.describe()
-    dead, total = world.shards.pruners[0].bytes_dead()
+    [row] = world.partitions.describe()
+    dead, total = world.partitions.pruners[0].bytes_dead()
     assert row | {"load_ms": 0} == {
         "partition": 0,
         "state": "active",
@@ -311,9 +294,9 @@ async def test_a_partition_is_described_for_people() -> None:
 
 
 async def test_what_is_written_and_not_committed_shows() -> None:
-    world = await ShardsWorld(MemoryTopic(1)).serve()
-    world.shards.write_many([(0, Call(lambda shard, now_ms: shard.decide_initialize(KEY, 1, 0, now_ms)))])
-    [row] = world.shards.describe()
+    world = await PartitionsWorld(MemoryTopic(1)).serve()
+    world.partitions.write_many([(0, Call(lambda shard, now_ms: shard.decide_initialize(KEY, 1, 0, now_ms)))])
+    [row] = world.partitions.describe()
     assert (row["written"], row["committed"], row["parked"]) == (2, 1, 1)
 
 
@@ -341,11 +324,12 @@ def test_the_largest_state_fits_into_a_message(codec: Codec, message_bytes_max: 
 
 
 async def test_settings_reach_the_shards_and_the_log() -> None:
-    world = ShardsWorld(MemoryTopic(1), codec="kafka", message_timeout_ms=7_000, append_gather_max_ms=9)
-    await world.shards.start(state_topic(world.topic, 54_000), "memory", OPTIONS)
-    world.shards.load_all()
+    world = PartitionsWorld(MemoryTopic(1), codec="kafka", message_timeout_ms=7_000, append_gather_max_ms=9)
+    world.message_bytes_max = 54_000
+    await world.begin().start()
+    world.partitions.load_all()
     world.settle()
-    [(_, shard)] = world.shards.active()
+    [(_, shard)] = world.partitions.active()
     assert (shard.config.codec, shard.config.state_batches_max) == (Codec.KAFKA, 1_000)
     assert world.log_config is not None
     assert (world.log_config.topic, world.log_config.message_timeout_ms) == ("state", 7_000)
@@ -353,13 +337,13 @@ async def test_settings_reach_the_shards_and_the_log() -> None:
 
 
 async def test_what_the_log_takes_and_shows_is_counted() -> None:
-    world = await ShardsWorld(MemoryTopic(1)).serve()
+    world = await PartitionsWorld(MemoryTopic(1)).serve()
     world.initialize(0, KEY)
     world.topic.repeat(0, 1)
     world.settle()
     world.log.queue_records_max = 0
     refused = Call(lambda shard, now_ms: shard.decide_initialize(KEY, 1, 0, now_ms))
-    world.shards.write_many([(0, refused)])
+    world.partitions.write_many([(0, refused)])
     counts = world.series("-total")
     assert {
         name: counts[f"{name}-total"]
@@ -368,9 +352,9 @@ async def test_what_the_log_takes_and_shows_is_counted() -> None:
 
 
 async def test_one_request_in_64_is_timed_and_so_is_the_loop_at_each_tick() -> None:
-    world = await ShardsWorld(MemoryTopic(1)).serve()
+    world = await PartitionsWorld(MemoryTopic(1)).serve()
     for _ in range(128):
-        world.shards.write_many([(0, Call(lambda shard, _: shard.decide_summary(KEY)))])
+        world.partitions.write_many([(0, Call(lambda shard, _: shard.decide_summary(KEY)))])
     world.tick(3)
     assert world.series("event-processing-time-ms-count") == {"event-processing-time-ms-count": 2}
     assert world.series("event-queue-time-ms-count") == {"event-queue-time-ms-count": 2}
@@ -378,34 +362,34 @@ async def test_one_request_in_64_is_timed_and_so_is_the_loop_at_each_tick() -> N
 
 
 async def test_what_a_silent_broker_causes_is_left_out_and_alarms_and_bugs_are_not() -> None:
-    world = await ShardsWorld(MemoryTopic(1)).serve()
+    world = await PartitionsWorld(MemoryTopic(1)).serve()
     world.silent_partitions = {7}
     with capture_logs() as lines:
         for index in (7, 8):
-            world.shards.note("error", "partition failed", {"partition": index, "is_alarm": False})
-            world.shards.note("warning", "load stalls", {"partition": index})
-        world.shards.note("error", "partition failed", {"partition": 7, "is_alarm": True})
-        world.shards.note("error", "event failed", {"partition": 7, "exc_info": RuntimeError("a bug")})
+            world.partitions.note("error", "log_partition_failed", {"partition": index, "is_alarm": False})
+            world.partitions.note("warning", "load_stalled", {"partition": index})
+        world.partitions.note("error", "log_partition_failed", {"partition": 7, "is_alarm": True})
+        world.partitions.note("error", "event_handler_failed", {"partition": 7, "exc_info": RuntimeError("a bug")})
     assert [(line["event"], line["partition"]) for line in lines] == [
-        ("partition failed", 8),
-        ("load stalls", 8),
-        ("partition failed", 7),
-        ("event failed", 7),
+        ("log_partition_failed", 8),
+        ("load_stalled", 8),
+        ("log_partition_failed", 7),
+        ("event_handler_failed", 7),
     ]
 
 
 async def test_failures_of_many_partitions_are_told_of_some_and_alarms_and_bugs_of_all() -> None:
-    world = await ShardsWorld(MemoryTopic(1), partition_lines_per_minute_max=3).serve()
+    world = await PartitionsWorld(MemoryTopic(1), partition_lines_per_minute_max=3).serve()
     with capture_logs() as lines:
         for index in range(50):
-            world.shards.note("error", "partition failed", {"partition": index, "is_alarm": False})
-            world.shards.note("error", "partition failed", {"partition": index, "is_alarm": True})
-            world.shards.note("error", "tick failed", {"exc_info": RuntimeError("a bug")})
-            world.shards.note("info", "partition loaded", {"partition": index})
+            world.partitions.note("error", "log_partition_failed", {"partition": index, "is_alarm": False})
+            world.partitions.note("error", "log_partition_failed", {"partition": index, "is_alarm": True})
+            world.partitions.note("error", "tick failed", {"exc_info": RuntimeError("a bug")})
+            world.partitions.note("info", "log_partition_loaded", {"partition": index})
     told = Counter((line["event"], line.get("is_alarm")) for line in lines)
     assert told == {
-        ("partition failed", False): 3,
-        ("partition failed", True): 50,
+        ("log_partition_failed", False): 3,
+        ("log_partition_failed", True): 50,
         ("tick failed", None): 50,
-        ("partition loaded", None): 50,
+        ("log_partition_loaded", None): 50,
     }

@@ -1,4 +1,4 @@
-"""The shards of a node over the log in memory: all is real but Kafka, the clock and the event loop's turns."""
+"""The log partitions of a node over the log in memory: all is real but Kafka, the clock and the event loop's turns."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from holdfast.daemon.components import log_readers
+from holdfast.daemon.maintenance.reader_offsets import ReaderReport
 from holdfast.daemon.partitions.owners import Owners
-from holdfast.daemon.partitions.shards import Shards
+from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.settings.sources import load_settings
 from holdfast.daemon.share.decisions import ShareShard
@@ -16,17 +18,18 @@ from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.metrics.registry import Registry
+from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.machine import Decision, StateMachine
-from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.settings import PartitionConfig
 from tests.pure.daemon.share.shard_world import TOPIC, Image, batch
 from tests.shards import states_at
+from tests.simulated.memory_log import MemoryTopic
 
 CLUSTER = "memory"
 TICK_MS = 50
@@ -42,8 +45,8 @@ def state_topic(topic: MemoryTopic, message_bytes_max: int = 1_048_588) -> State
     return StateTopic("state", identity.topic_id, identity.partition_count, 1, message_bytes_max)
 
 
-class ShardsWorld:
-    """One node process: its shards, and what they told the node."""
+class PartitionsWorld:
+    """One node process: its log partitions, and what they reported to the node (`PartitionsHost`)."""
 
     def __init__(self, topic: MemoryTopic, node_id: int = 1, **flags: object) -> None:
         self.topic = topic
@@ -54,22 +57,47 @@ class ShardsWorld:
         self.metrics = ShareMetrics(self.registry)
         self.is_ready: list[bool] = []
         self.lost_to: list[str] = []  #: the winner of each log partition that was lost
-        self.asks_owners: Owners | None = None  #: who asks owners, if anybody does
+        self.asks_owners = False  #: whether `make_owners` is used
+        self.message_bytes_max = 1_048_588
         self.log = topic.open_log()
         self.log_config: KafkaLogConfig | None = None
         self.is_stopped = False
         self.silent_partitions: set[int] = set()  #: of which a silence is told
         self._tasks: deque[Callable[[], None]] = deque()
         self.advertised_address = f"node-{node_id}.example:9492"
-        self.shards = Shards(
+        self.readers = log_readers(self.settings, lambda: self.now_ms, ReaderReport(self.metrics))
+        self.runtime_metrics = RuntimeMetrics(self.registry)
+        self.partitions: Partitions
+
+    def all_loaded(self, is_all_loaded: bool) -> None:
+        self.is_ready.append(is_all_loaded)
+
+    def lost(self, winner: Checkpoint) -> None:
+        self.lost_to.append(winner.node_id)
+
+    def make_owners(self, partitions: Partitions) -> Owners:
+        raise NotImplementedError
+
+    def begin(self, image: Any = None) -> Partitions:
+        """Make the partitions; nothing is connected or loaded yet."""
+        self.partitions = Partitions(
             self.settings,
+            LogPlace(
+                state_topic(self.topic, self.message_bytes_max),
+                self.cluster_id,
+                ConnectionOptions(bootstrap=(("127.0.0.1", 1),)),
+                self.advertised_address,
+            ),
+            self.readers,
+            self,
             self.metrics,
-            self.registry,
-            self.is_ready.append,
-            lambda winner: self.lost_to.append(winner.node_id),
-            self._make_shell,  # type: ignore[arg-type]
+            self.runtime_metrics,
+            image=Image({TOPIC: 1_000}) if image is None else image,
+            make_owners=self.make_owners if self.asks_owners else None,
+            make_shell=self._make_shell,  # type: ignore[arg-type]
             is_left_out=lambda partition: partition in self.silent_partitions,
         )
+        return self.partitions
 
     # ---- the shell: CoordinatorShell without asyncio and Kafka -----------------------------------------------------
 
@@ -78,14 +106,14 @@ class ShardsWorld:
         config: PartitionConfig,
         log_config: KafkaLogConfig,
         make_machine: Callable[[int], StateMachine],
-        observer: Shards,
+        observer: Partitions,
         *,
         write_timeout_ms: int,
         slice_ms: int,
         metrics: RuntimeMetrics,
         owners: Owners | None,
         **_: object,
-    ) -> ShardsWorld:
+    ) -> PartitionsWorld:
         self.log_config = log_config
         self.note = observer.note
         self.partition_changed = observer.partition_changed
@@ -118,17 +146,12 @@ class ShardsWorld:
 
     # ---- what a test does ------------------------------------------------------------------------------------------
 
-    async def serve(self, image: Any = None) -> ShardsWorld:
+    async def serve(self, image: Any = None) -> PartitionsWorld:
         """Start and load everything."""
-        self.shards.new_metadata_image(Image({TOPIC: 1_000}) if image is None else image)
-        await self.shards.start(
-            state_topic(self.topic),
-            self.cluster_id,
-            ConnectionOptions(bootstrap=(("127.0.0.1", 1),)),
-            advertised_address=self.advertised_address,
-            owners=self.asks_owners,
-        )
-        self.shards.load_all()
+        if not hasattr(self, "partitions"):
+            self.begin(image)
+        await self.partitions.start()
+        self.partitions.load_all()
         self.settle()
         return self
 
@@ -143,7 +166,7 @@ class ShardsWorld:
         for _ in range(count):
             self.now_ms += TICK_MS
             self.runtime.tick()
-            self.shards.ticked()
+            self.partitions.ticked()
             self.settle()
 
     def call(self, index: int, decide: Callable[[ShareShard, int], Decision]) -> object:

@@ -21,17 +21,17 @@ from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.log import LogRecord, ReadError
 from holdfast.runtime.machine import Operation, StateMachine
-from holdfast.runtime.memory_log import Append, MemoryLog
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import PartitionConfig
-from tests.simulated import judge
 from tests.simulated.around.readers import NodeReaders
 from tests.simulated.around.topics import Image, NodeTopics
-from tests.simulated.invariants import Invariant, violate
-from tests.simulated.machine import Fault, WatchedOperation, WatchedShard
-from tests.simulated.stand_ins import (
+from tests.simulated.checks import judge
+from tests.simulated.checks.invariants import Invariant, violate
+from tests.simulated.memory_log import Append, MemoryLog
+from tests.simulated.parts.machine import Fault, WatchedOperation, WatchedShard
+from tests.simulated.parts.stand_ins import (
     PRUNING,
     CountingOwnership,
     EagerPruner,
@@ -42,7 +42,7 @@ from tests.simulated.stand_ins import (
 )
 
 if TYPE_CHECKING:
-    from tests.simulated.world import World
+    from tests.simulated.parts.world import World
 
 #: What may follow what, written down a second time.
 LEGAL = {
@@ -288,7 +288,7 @@ class Node:
         if self.world.is_tracing:
             self.world.trace(f"  {self.name}: {level}: {event} {fields}")
         bug = fields.get("exc_info")
-        if event == "event failed":
+        if event == "event_handler_failed":
             index = fields["partition"]
             assert isinstance(index, int)
             self.stumbles.append((index, self.runtime.partitions[index].instance))

@@ -1,0 +1,208 @@
+"""Whether the log may be served: the state topic is checked again every so often, and how each log partition begins.
+
+A state topic that became unsafe, or another one under its name, stops all shards until it is safe or an admin accepts it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from threading import Event
+from typing import Final, NamedTuple, Protocol
+
+import structlog
+
+from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
+from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.share.metrics import ShareMetrics
+from holdfast.daemon.topics.log_identity import (
+    Beginning,
+    LogProblem,
+    find_foreign,
+    find_problem,
+    read_beginnings,
+    refuse_foreign_topic,
+)
+from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError, check_snapshot_topic, ensure_snapshot_topic
+from holdfast.daemon.topics.state_topic import Finding, StateTopic, StateTopicError, TopicMissing, check_state_topic
+from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.runtime.coordinator import CoordinatorRuntime
+from holdfast.runtime.errors import Alarm
+
+_log = structlog.get_logger(__name__)
+
+_WAY_OUT: Final = "`holdfast partitions accept P --reason …` goes on with what is there"
+
+
+class LogHolder(Protocol):
+    """The log partitions that are stopped or kept waiting; `partitions.Partitions`."""
+
+    runtime: CoordinatorRuntime
+
+    def hold_all(self, why: str | None) -> None:
+        """Show every log partition, and why none is loaded yet; None: there is no reason any more."""
+
+
+class ClusterAccess(NamedTuple):
+    """What a check asks Kafka with, by which settings, and where it counts what it finds."""
+
+    kafka: KafkaClients
+    settings: Settings
+    metrics: ShareMetrics
+
+    @property
+    def bootstrap(self) -> str:
+        """The brokers to begin with, as commands for people name them."""
+        return self.settings.kafka.properties["bootstrap.servers"]
+
+
+async def check_snapshots(access: ClusterAccess, topic: StateTopic) -> bool:
+    """Check the snapshot topic, which is made first where this node runs the job; returns whether it can be used."""
+    kafka, settings, metrics = access
+    if not settings.snapshots.topic:
+        return False
+    problem = None
+
+    def check() -> tuple[Finding, ...]:
+        of_topic = ensure_snapshot_topic if settings.compaction.run else check_snapshot_topic
+        with kafka.admin() as admin:
+            return of_topic(admin, topic, settings.snapshots, settings.log, access.bootstrap)
+
+    try:
+        for finding in await asyncio.to_thread(check):
+            _log.warning("the snapshot topic could be better", finding=str(finding))
+    except TopicMissing:
+        return False
+    except (SnapshotTopicError, ConnectionFailed) as unfit:
+        problem = str(unfit)
+        _log.error("the snapshot topic is not fit", why=problem)
+    metrics.snapshot_topic_problems.value = int(problem is not None)
+    return problem is None
+
+
+class LogChecks:
+    """What is found wrong with the log of one node as a whole."""
+
+    def __init__(
+        self,
+        access: ClusterAccess,
+        topic: StateTopic,
+        partitions: LogHolder,
+        *,
+        log_renewed: Callable[[StateTopic], None],
+        is_left_out: IsLeftOut = none_left_out,
+        read_beginnings: Callable[..., list[Beginning]] = read_beginnings,
+    ) -> None:
+        """Begin with a state topic just checked.
+
+        Args:
+            access: asks Kafka.
+            topic: the state topic.
+            partitions: are stopped when the log is not to be trusted.
+            log_renewed: called with the topic that has taken the name of the one before.
+            is_left_out: see `IsLeftOut`.
+            read_beginnings: see `log_identity.read_beginnings`.
+        """
+        self.problem: LogProblem | None = None  #: what the beginnings of the log partitions say against serving any
+        self._access = access
+        self._topic = topic  #: as it was when last checked; its id changes when it is recreated
+        self._partitions = partitions
+        self._log_renewed = log_renewed
+        self._is_left_out = is_left_out
+        self._read_beginnings = read_beginnings
+
+    async def check_topic(self) -> None:
+        """Check the state topic again; one that became unsafe, or another one under its name, stops all shards.
+
+        A topic that was recreated is the log from now on, of which nothing is taken before an admin accepts it.
+        """
+        topic, runtime = self._topic, self._partitions.runtime
+        try:
+            found, findings = await asyncio.to_thread(self._checked)
+        except StateTopicError as unsafe:
+            self._distrust(str(unsafe))
+            return
+        self._access.metrics.state_topic_warnings.value = len(findings)
+        await check_snapshots(self._access, found)
+        if found.partition_count != topic.partition_count:
+            problem = (
+                f"the topic {topic.name} has {found.partition_count} partitions and had {topic.partition_count}, so share "
+                f"partitions would be looked for in others; copy the log to a new topic with the old number, and name it in state_topic"
+            )
+            self.problem = LogProblem(problem, is_acceptable=False)
+            self._distrust(problem)
+        elif found.topic_id != topic.topic_id:
+            self._topic = found
+            self._log_renewed(found)
+            self.problem = None
+            runtime.renew_log(found.topic_id)
+            self._distrust(f"the topic {topic.name} was made again, for its id changed; {_WAY_OUT}")
+        elif self.problem is not None:
+            self._distrust(self.problem.text)
+        else:
+            runtime.trust_log()
+
+    async def look_at_beginnings(self) -> None:
+        """Wait until every log partition was read to its first checkpoint, and distrust the log if one is of another.
+
+        While a log partition cannot be read, the others wait as well: it may be the one that knows.
+
+        Raises:
+            StateTopicError: another program writes the topic.
+        """
+        said = ""
+        beginnings = await self._look()
+        while find_foreign(beginnings) is None and (unread := [found for found in beginnings if not found.is_known]):
+            numbers = ", ".join(str(found.partition) for found in unread)
+            why = (
+                f"no log partition is served before each was read to its first checkpoint, and {len(unread)} could not be: "
+                f"log partition {numbers} ({unread[0].why_unread})"
+            )
+            self._partitions.hold_all(why)
+            if why != said and not self._is_left_out(None):
+                _log.warning("the node waits for log partitions", why=why)
+                said = why
+            beginnings = await self._look()
+        self._partitions.hold_all(None)
+        refuse_foreign_topic(self._topic.name, beginnings)
+        self._judge(beginnings)
+
+    async def _look(self) -> list[Beginning]:
+        identity, timeout_ms = self._partitions.runtime.config.log, self._access.settings.log.admin_timeout_ms
+        stop = Event()
+        try:
+            return await asyncio.to_thread(
+                self._read_beginnings, self._access.kafka, self._topic, identity, timeout_ms, stop
+            )
+        finally:
+            stop.set()  # a thread does not end with the task that waits for it, and the process waits for the thread
+
+    def _judge(self, beginnings: list[Beginning]) -> None:
+        self.problem = find_problem(self._topic.name, self._partitions.runtime.config.log, beginnings)
+        if self.problem is not None:
+            self._distrust(self.problem.text)
+
+    async def look_again(self) -> None:
+        """Trust the log again once nothing is left that speaks against it: it was restored, or accepted, meanwhile.
+
+        Until then the first words stand, so that no log partition that an admin accepted is stopped by others.
+        """
+        if self.problem is None or not self.problem.is_acceptable:
+            return
+        beginnings = await self._look()
+        if not all(found.is_known for found in beginnings):
+            return
+        if find_problem(self._topic.name, self._partitions.runtime.config.log, beginnings) is None:
+            problem, self.problem = self.problem, None
+            if str(self._partitions.runtime.log_alarm) == problem.text:
+                self._partitions.runtime.trust_log()
+
+    def _checked(self) -> tuple[StateTopic, tuple[Finding, ...]]:
+        kafka, settings, _ = self._access
+        with kafka.admin() as admin:
+            return check_state_topic(admin, settings.log, self._access.bootstrap)
+
+    def _distrust(self, problem: str) -> None:
+        """Stop all shards because of a problem, once: what an admin accepted since goes on."""
+        runtime = self._partitions.runtime
+        if runtime.log_alarm is None or str(runtime.log_alarm) != problem:
+            runtime.distrust_log(Alarm(problem))

@@ -1,0 +1,49 @@
+"""The periodic work of one node."""
+
+from holdfast.daemon.maintenance.deleted_state import DeletedState
+from holdfast.daemon.maintenance.log_checks import LogChecks
+from holdfast.daemon.maintenance.reader_offsets import ReaderOffsets
+from holdfast.daemon.maintenance.schedule import Schedule
+from holdfast.daemon.pruning.log_readers import LogReaders
+from holdfast.daemon.settings.models import Settings
+from holdfast.metrics.registry import Registry
+
+#: How often the metrics' windows may turn.
+_ROLL_INTERVAL_MS = 1_000
+
+
+class Maintenance:
+    """What is done by the clock, and where an admin finds what it has found."""
+
+    def __init__(
+        self,
+        deleted_state: DeletedState,
+        log_checks: LogChecks,
+        readers: LogReaders,
+        reader_offsets: ReaderOffsets,
+        schedule: Schedule,
+    ) -> None:
+        """Take the parts; nothing is done before `start`."""
+        self.deleted_state = deleted_state
+        self.log_checks = log_checks
+        self.readers = readers
+        self.reader_offsets = reader_offsets
+        self._schedule = schedule
+
+    def start(self, settings: Settings, registry: Registry) -> None:
+        """Begin to work."""
+
+        async def roll() -> None:
+            registry.roll()
+
+        every, checks = self._schedule.every, self.log_checks
+        every(settings.log.state_topic_check_interval_ms, checks.check_topic)
+        # As after any alarm: log partitions of another log are read as a whole.
+        every(settings.load.alarm_backoff_ms, checks.look_again)
+        every(_ROLL_INTERVAL_MS, roll)
+        if self.readers.groups:
+            every(settings.pruning.pruning_check_interval_ms, self.reader_offsets.look_up)
+
+    async def stop(self) -> None:
+        """Stop all of it."""
+        await self._schedule.stop()

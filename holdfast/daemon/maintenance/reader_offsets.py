@@ -1,0 +1,81 @@
+"""How far the registered readers of the log are: looked up in Kafka, and reported when one falls silent or comes back."""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import structlog
+
+from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
+from holdfast.daemon.pruning.log_readers import Change, LogReaders
+from holdfast.daemon.share.metrics import ShareMetrics
+from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.group_offsets import GroupRefused
+
+_log = structlog.get_logger(__name__)
+
+
+class ReaderReport:
+    """Writes what becomes of a reader, and counts it."""
+
+    def __init__(self, metrics: ShareMetrics) -> None:
+        self._metrics = metrics
+
+    def __call__(self, change: Change, group: str, silent_ms: int) -> None:
+        """Report a change of the reader that is this consumer group."""
+        if change is Change.SILENT:
+            _log.error("a registered log reader is silent and holds the log", reader=group, silent_ms=silent_ms)
+            self._metrics.silent_readers.value += 1
+        elif change is Change.DROPPED:
+            _log.error("a silent log reader was dropped, and holds the log no more", reader=group, silent_ms=silent_ms)
+            self._metrics.dropped_readers.value += 1
+        else:
+            _log.warning("a dropped log reader has committed again, and holds the log again", reader=group)
+
+
+class ReaderOffsets:
+    """Looks up what the registered readers have committed."""
+
+    def __init__(
+        self,
+        readers: LogReaders,
+        fetch: Callable[[str], Awaitable[Mapping[int, int]]],
+        ends: Callable[[], Mapping[int, int]],
+        metrics: ShareMetrics,
+        is_left_out: IsLeftOut = none_left_out,
+    ) -> None:
+        """Begin.
+
+        Args:
+            readers: learn what is found.
+            fetch: returns what a group has committed, by log partition; raises GroupRefused or ConnectionFailed.
+            ends: returns where the log partitions end that serve here.
+            metrics: count dropped readers.
+            is_left_out: see `IsLeftOut`.
+        """
+        self._readers = readers
+        self._fetch = fetch
+        self._ends = ends
+        self._metrics = metrics
+        self._is_left_out = is_left_out
+        self._problems: dict[str, str] = {}  #: by group; why the last look-up failed
+
+    async def look_up(self) -> None:
+        """Look all of them up; one that cannot be looked up does not keep the others from it."""
+        for group in self._readers.groups:
+            try:
+                found = await self._fetch(group)
+            except (GroupRefused, ConnectionFailed) as failure:
+                # Brokers that cannot be reached are so in many words.
+                problem = str(failure) if isinstance(failure, GroupRefused) else "Kafka does not answer"
+                is_left_out = isinstance(failure, ConnectionFailed) and self._is_left_out(None)
+                if self._problems.get(group) != problem and not is_left_out:
+                    self._problems[group] = problem
+                    _log.warning("what a log reader has committed cannot be asked", reader=group, why=str(failure))
+                continue
+            self._problems.pop(group, None)
+            self._readers.learn(group, found, self._ends())
+
+    def drop(self, group: str, reason: str) -> None:
+        """Let a registered reader hold the log no more before it commits again, because an admin says so."""
+        self._readers.drop(group)
+        self._metrics.dropped_readers.value += 1
+        _log.warning("an admin drops a log reader, which holds the log no more", reader=group, reason=reason)

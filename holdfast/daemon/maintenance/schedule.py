@@ -1,0 +1,51 @@
+"""Work that is done again and again, whatever becomes of one turn of it."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+from confluent_kafka import KafkaException
+
+from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
+from holdfast.kafka.errors import ConnectionFailed
+
+_log = structlog.get_logger(__name__)
+
+
+class Schedule:
+    """The tasks of one node that repeat."""
+
+    def __init__(self, retry_ms_max: int, is_left_out: IsLeftOut = none_left_out) -> None:
+        """Begin with none; work that Kafka did not answer is tried again after `retry_ms_max` at most."""
+        self._retry_ms_max = retry_ms_max
+        self._is_left_out = is_left_out
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def every(self, interval_ms: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do some work from now on, first after one interval."""
+        retry_ms = min(interval_ms, self._retry_ms_max)
+
+        async def repeat() -> None:
+            is_unanswered = is_told = False  # that Kafka does not answer is told once, until it does
+            while True:
+                await asyncio.sleep((retry_ms if is_unanswered else interval_ms) / 1_000)
+                try:
+                    await work()
+                    is_unanswered = is_told = False
+                except (KafkaException, ConnectionFailed) as failure:
+                    if not is_told and not self._is_left_out(None):
+                        _log.warning("upkeep could not ask Kafka", why=str(failure), again_in_ms=retry_ms)
+                        is_told = True
+                    is_unanswered = True
+                except Exception:  # a bug in one turn must not be the last of them
+                    _log.exception("upkeep failed")
+
+        self._tasks.append(asyncio.create_task(repeat(), name="holdfast-maintenance"))
+
+    async def stop(self) -> None:
+        """Stop all of it."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)

@@ -1,0 +1,75 @@
+"""What people are shown of the log partitions of a node, in `holdfast partitions`, `/ready` and `holdfast status`."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from holdfast.daemon.brokers.silence import named
+from holdfast.daemon.partitions.own_view import find_winner
+from holdfast.daemon.pruning.pruner import Pruner
+from holdfast.daemon.share.decisions import ShareShard
+from holdfast.records.keys import format_key
+from holdfast.runtime.partition.lifecycle import Partition
+from holdfast.runtime.partition.states import State
+
+
+def describe_partition(partition: Partition, pruner: Pruner | None, state: str) -> dict[str, Any]:
+    """Return a log partition for people: owner, epoch, state, offsets, keys and what keeps the log from being pruned.
+
+    `state` is its state as it is to be shown, `pruner` None before it has served.
+    """
+    ownership, machine = partition.ownership, partition.machine
+    winner = ownership.winner
+    shard = machine if partition.state is State.ACTIVE and isinstance(machine, ShareShard) else None
+    oldest = shard.state.offsets.oldest() if shard is not None else None
+    dead, total = pruner.bytes_dead() if pruner is not None else (0, 0)
+    return {
+        "partition": partition.index,
+        "state": state,
+        "owner": None if winner is None else winner.node_id,
+        "owner_address": None if winner is None else winner.advertised_address,
+        "owner_epoch": None if winner is None else winner.owner_epoch,
+        "generation": None if winner is None else winner.generation,
+        "written": partition.committed_offset + len(partition.parking.records),
+        "committed": partition.committed_offset,
+        "log_start": partition.log_start,
+        "keys": None if shard is None else shard.state.share_partition_count(),
+        "parked": len(partition.parking),
+        "load_ms": partition.reading.load_ended_ms - partition.reading.load_began_ms if shard is not None else None,
+        "records_loaded": partition.reading.records_loaded,
+        "void_records": partition.reading.void_records,
+        "log_bytes": total,
+        "dead_bytes": dead,
+        "oldest_key": None if oldest is None else format_key(oldest[0]),
+        "oldest_snapshot_offset": None if oldest is None else oldest[1],
+        "why_not_pruned": None if pruner is None else pruner.why_not_pruned(),
+        "failure": partition.failure,
+        "is_alarmed": partition.is_alarmed,
+    }
+
+
+def superseded_by(partitions: Iterable[Partition]) -> list[dict[str, Any]]:
+    """Return the nodes that took log partitions over: node id, advertised address, log partitions."""
+    taken: dict[tuple[str, str], list[int]] = {}
+    for partition in partitions:
+        if (winner := find_winner(partition)) is not None:
+            taken.setdefault((winner.node_id, winner.advertised_address), []).append(partition.index)
+    return [
+        {"node_id": node_id, "advertised_address": address or None, "log_partitions": indexes}
+        for (node_id, address), indexes in sorted(taken.items())
+    ]
+
+
+def why_not_loaded(partitions: Iterable[Partition]) -> str:
+    """Return how many log partitions do not serve, in which states, what the first failure says, and who took some over."""
+    known = list(partitions)
+    not_serving = [each for each in known if each.state is not State.ACTIVE]
+    counts = Counter(each.state for each in not_serving)
+    states = ", ".join(f"{count} {state.value}" for state, count in counts.items())
+    failures = [each for each in not_serving if each.failure and find_winner(each) is None]
+    failed = min(failures, key=lambda each: each.state is not State.FAILED, default=None)
+    why = "" if failed is None else f"; log partition {failed.index}: {failed.failure}"
+    for winner in superseded_by(known):
+        where = f" at {winner['advertised_address']}" if winner["advertised_address"] else ""
+        why += f"; node {winner['node_id']}{where} serves log partitions {named(winner['log_partitions'])}"
+    return f"not every log partition serves ({states or 'none is held'}){why}"

@@ -1,0 +1,84 @@
+"""The log lines of log partitions: alarms and bugs all, of the others some, and of what happens to many of them at once one line."""
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from holdfast.daemon.brokers.silence import IsLeftOut
+from holdfast.daemon.partitions.load_summaries import PartitionSums
+from holdfast.metrics.line_limit import LineLimit
+from holdfast.metrics.registry import Counter
+from holdfast.records.checkpoint import Checkpoint
+from holdfast.runtime.partition.lifecycle import Partition
+
+_log = structlog.get_logger(__name__)
+
+#: What the runtime reports of each log partition, and what is said of all for which it did so within moments.
+_SUMMED: Final = {"load_accepted": "log partitions begin to load", "unload_accepted": "log partitions are given up"}
+
+
+class PartitionLines:
+    """Writes the lines of all log partitions of a node."""
+
+    def __init__(
+        self, per_minute_max: int, internal_errors: Counter, now_ms: Callable[[], int], is_left_out: IsLeftOut
+    ) -> None:
+        """Begin with none.
+
+        Args:
+            per_minute_max: lines of one event that log partitions may write in a minute, all of them together.
+            internal_errors: counts lines that carry an exception: bugs of ours.
+            now_ms: the clock of the sums; it is not called before there is a line.
+            is_left_out: see `IsLeftOut`.
+        """
+        self._limit = LineLimit(per_minute_max)
+        self._internal_errors = internal_errors
+        self._is_left_out = is_left_out
+        self._sums = PartitionSums(now_ms)
+
+    def note(self, level: str, event: str, fields: dict[str, object]) -> None:
+        """Write a log line of the runtime; one that carries an exception is about a bug.
+
+        Of what happens to many partitions at once some lines are written, and what a silent broker causes is left to the lines
+        about the silence.
+        """
+        is_bug = "exc_info" in fields
+        self._internal_errors.value += is_bug
+        is_always_written = is_bug or level in ("debug", "info") or bool(fields.get("is_alarm"))
+        partition = fields.get("partition")
+        if not is_always_written and isinstance(partition, int) and self._is_left_out(partition):
+            return
+        if (summed := _SUMMED.get(event)) is not None:
+            assert isinstance(partition, int)
+            self._sums.add("info", summed, partition)
+        left_out = {} if is_always_written else self._limit.admit(event)
+        if left_out is not None:
+            getattr(_log, level)(event, **fields, **left_out)
+
+    def loaded(self, partition: Partition) -> None:
+        """Add a partition to the line about those that were loaded."""
+        numbers = {
+            "records": partition.reading.records_read,
+            "longest_load_ms": partition.reading.load_ended_ms - partition.reading.load_began_ms,
+        }
+        self._sums.add("info", "log partitions loaded", partition.index, numbers)
+
+    def superseded(self, partition: Partition, winner: Checkpoint) -> None:
+        """Add a partition to the line about those that another node took over."""
+        self._sums.add(
+            "error",
+            "another node owns log partitions of this one now",
+            partition.index,
+            node=winner.node_id,
+            address=winner.advertised_address,
+            next_step="`holdfast partitions take` takes one back",
+        )
+
+    def tick(self) -> None:
+        """Write the sums to which nothing more is added."""
+        self._sums.tick()
+
+    def flush(self) -> None:
+        """Write all sums now."""
+        self._sums.tell()

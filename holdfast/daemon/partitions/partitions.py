@@ -1,0 +1,306 @@
+"""The log partitions of this node, each a share shard: loaded, watched, pruned, lost and stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
+
+from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
+from holdfast.daemon.components import partition_config, shard_config, state_bounds, state_log_config
+from holdfast.daemon.partitions.description import describe_partition, superseded_by, why_not_loaded
+from holdfast.daemon.partitions.load_queue import LoadQueue
+from holdfast.daemon.partitions.loop_clock import LoopClock
+from holdfast.daemon.partitions.owners import Owners
+from holdfast.daemon.partitions.partition_lines import PartitionLines
+from holdfast.daemon.pruning.log_readers import LogReaders
+from holdfast.daemon.pruning.pruner import Pruner
+from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.share.decisions import ShareShard
+from holdfast.daemon.share.metrics import ShareMetrics
+from holdfast.daemon.share.state_bounds import StateTotals
+from holdfast.daemon.share.state_watch import StateWatch
+from holdfast.daemon.snapshots.store import Snapshots
+from holdfast.daemon.topics.state_topic import StateTopic
+from holdfast.kafka.connection import ConnectionOptions
+from holdfast.records.checkpoint import Checkpoint
+from holdfast.runtime.coordinator import CoordinatorRuntime
+from holdfast.runtime.kafka_log.shell import CoordinatorShell
+from holdfast.runtime.machine import Operation
+from holdfast.runtime.metrics import RuntimeMetrics
+from holdfast.runtime.partition.lifecycle import Partition
+from holdfast.runtime.partition.states import State
+from holdfast.runtime.settings import LogIdentity
+
+#: States of a log partition that waits for no turn to load.
+_AT_WORK: Final = (State.LOADING, State.ACTIVE)
+
+
+class LogPlace(NamedTuple):
+    """Where the log is, and where clients reach the node that serves it."""
+
+    topic: StateTopic
+    cluster_id: str
+    connection: ConnectionOptions
+    advertised_address: str  #: `host:port`, which checkpoints name
+
+
+class PartitionsHost(Protocol):
+    """What the node must know of its log partitions."""
+
+    def all_loaded(self, is_all_loaded: bool) -> None:
+        """Learn whether every log partition serves."""
+
+    def lost(self, winner: Checkpoint) -> None:
+        """Learn that another node took a log partition over, and that this one is to end because of it."""
+
+
+class Partitions:
+    """The log partitions of a node; observes the runtime in which they live (`kafka_log.shell.Observer`)."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        log: LogPlace,
+        readers: LogReaders,
+        host: PartitionsHost,
+        metrics: ShareMetrics,
+        runtime_metrics: RuntimeMetrics,
+        *,
+        image: object = None,
+        make_owners: Callable[[Partitions], Owners] | None = None,
+        make_snapshots: Callable[[Partitions], Snapshots] | None = None,
+        make_shell: Callable[..., CoordinatorShell] = CoordinatorShell,
+        is_left_out: IsLeftOut = none_left_out,
+    ) -> None:
+        """Prepare; `start` connects, and nothing is loaded before `load`. Needs a running event loop.
+
+        Args:
+            settings: of the node.
+            log: where it is.
+            readers: hold the log from being pruned.
+            host: the node.
+            metrics: of what is served.
+            runtime_metrics: of the runtime.
+            image: which topics exist, as known now.
+            make_owners: makes what asks owners before a log partition is taken from them; None: none is asked.
+            make_snapshots: makes what loads restore from; None: they read the whole log.
+            make_shell: makes the runtime over the log.
+            is_left_out: see `IsLeftOut`.
+        """
+        self.pruners: dict[int, Pruner] = {}
+        self.readers = readers
+        self.totals = StateTotals(state_bounds(settings))
+        self._settings = settings
+        self._topic = log.topic
+        self._host = host
+        self._metrics = metrics
+        self._runtime_metrics = runtime_metrics
+        self._state_watch = StateWatch(self.totals, metrics)
+        self._clock = LoopClock(runtime_metrics, settings.load.tick_ms)
+        self._lines = PartitionLines(
+            settings.logging.partition_lines_per_minute_max,
+            runtime_metrics.internal_errors,
+            lambda: self.runtime.now_ms(),
+            is_left_out,
+        )
+        self._queue = LoadQueue(
+            settings.load.loads_max,
+            lambda: self._list_states().count(State.LOADING),
+            lambda index: self.runtime.load(index, None),
+        )
+        self._snapshots = None if make_snapshots is None else make_snapshots(self)
+        self._owners = None if make_owners is None else make_owners(self)
+        share = shard_config(settings, log.topic, self.totals)
+        identity = LogIdentity(log.cluster_id, log.topic.topic_id, log.topic.partition_count)
+        self._shell = make_shell(
+            partition_config(settings, identity, log.advertised_address),
+            state_log_config(settings, log.topic, log.connection),
+            lambda _index: ShareShard(share),
+            self,
+            write_timeout_ms=settings.share.write_timeout_ms,
+            tick_ms=settings.load.tick_ms,
+            slice_ms=settings.load.slice_ms,
+            metrics=runtime_metrics,
+            bases=None if self._snapshots is None else self._snapshots.follower,
+            owners=self._owners,
+        )
+        self.runtime: CoordinatorRuntime = self._shell.runtime
+        self._image = image
+        self.runtime.new_metadata_image(image)
+
+    # ---- life ------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect to the log, and to the snapshots that loads may restore from.
+
+        Raises:
+            ConnectionFailed: no broker answered.
+        """
+        await self._shell.start()
+        if self._snapshots is not None:
+            await self._snapshots.start()
+
+    def hold_all(self, why: str | None) -> None:
+        """Show every log partition, and why none is loaded yet; None: there is no reason any more."""
+        for index in range(self._topic.partition_count):
+            self.runtime.hold(index, why)
+
+    def load_all(self) -> None:
+        """Take every log partition, a bounded number at a time."""
+        self.load(range(self._topic.partition_count))
+
+    def load(self, indexes: Iterable[int]) -> None:
+        """Take log partitions, a bounded number at a time."""
+        self._queue.add(indexes)
+
+    def load_again_soon(self) -> None:
+        """Let failed partitions load again at the next tick, because what they failed for is over; those with an alarm wait."""
+        for partition in self:
+            if partition.state is State.FAILED and not partition.is_alarmed and partition.retry_at_ms is not None:
+                partition.retry_at_ms = self.runtime.now_ms()
+
+    async def stop(self, timeout_ms: int) -> bool:
+        """Give every partition up and close the log; returns whether all of it ended in time."""
+        if self._owners is not None:
+            await self._owners.close()
+        is_stopped = await self._shell.stop(timeout_ms / 1_000)
+        self._lines.flush()
+        return (self._snapshots is None or await self._snapshots.stop(timeout_ms / 1_000)) and is_stopped
+
+    # ---- callers ---------------------------------------------------------------------------------------------------
+
+    def write_many(self, operations: Iterable[tuple[int, Operation]], waited_ms: int = 0) -> None:
+        """Run each operation on its log partition; what the request has waited before is taken off its time."""
+        if self._clock.is_timing_due():
+            timed = list(operations)
+            self._clock.time_request(partial(self.runtime.write_many, timed, waited_ms), len(timed))
+        else:
+            self.runtime.write_many(operations, waited_ms)
+
+    def __iter__(self) -> Iterator[Partition]:
+        """Yield the partitions that are known here, in any state, by index."""
+        return iter([partition for _, partition in sorted(self.runtime.partitions.items())])
+
+    def __len__(self) -> int:
+        return len(self.runtime.partitions)
+
+    def find(self, index: int) -> Partition | None:
+        """Return a partition that is known here, in any state, or None."""
+        return self.runtime.partitions.get(index)
+
+    def active(self) -> Iterator[tuple[Partition, ShareShard]]:
+        """Yield the partitions that serve, with their machines."""
+        for partition in self:
+            machine = partition.machine
+            if partition.state is State.ACTIVE and isinstance(machine, ShareShard):
+                yield partition, machine
+
+    def committed_offsets(self) -> dict[int, int]:
+        """Return the committed offsets of the log partitions that serve."""
+        return {partition.index: partition.committed_offset for partition, _ in self.active()}
+
+    def topics_in_use(self) -> set[bytes]:
+        """Return the ids of all topics of which this node holds state."""
+        return {topic_id for _, machine in self.active() for topic_id in machine.state.topic_ids()}
+
+    def held_count(self) -> int:
+        """Return how many log partitions this node serves, or is about to: it has not left them to another one."""
+        return sum(each.state is not State.CLOSED or each.retry_at_ms is not None for each in self)
+
+    # ---- description -----------------------------------------------------------------------------------------------
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return every partition for people; the state of those that wait for their turn to load is `waiting`."""
+        waiting = self._queue.waiting()
+        return [
+            describe_partition(
+                each,
+                self.pruners.get(each.index),
+                "waiting" if each.index in waiting and each.state not in _AT_WORK else each.state.value,
+            )
+            for each in self
+        ]
+
+    def superseded_by(self) -> list[dict[str, Any]]:
+        """See `description.superseded_by`."""
+        return superseded_by(self)
+
+    def why_not_loaded(self) -> str:
+        """See `description.why_not_loaded`."""
+        return why_not_loaded(self)
+
+    # ---- the shell reports (Observer) ------------------------------------------------------------------------------
+
+    def note(self, level: str, event: str, fields: dict[str, object]) -> None:
+        """See `PartitionLines.note`."""
+        self._lines.note(level, event, fields)
+
+    def partition_changed(self, partition: Partition) -> None:
+        """Count states, load the next partition, and report when all of them serve."""
+        index, state = partition.index, partition.state
+        metrics, states = self._runtime_metrics, self._list_states()
+        metrics.partitions_loading.value = states.count(State.LOADING)
+        metrics.partitions_active.value = states.count(State.ACTIVE)
+        metrics.partitions_failed.value = states.count(State.FAILED)
+        if state is State.ACTIVE:
+            self._lines.loaded(partition)
+            metrics.partition_load_time.record(partition.reading.load_ended_ms - partition.reading.load_began_ms)
+            self._begin_to_prune(partition)
+        else:
+            self._metrics.forget_partition(index)
+            if state is State.FAILED:
+                metrics.loads_failed.value += not partition.reading.load_ended_ms
+        if self._snapshots is not None:
+            self._snapshots.partition_changed(partition)
+        if state is not State.LOADING:
+            self._queue.load_next()
+        is_all_loaded = states.count(State.ACTIVE) == self._topic.partition_count
+        if is_all_loaded:
+            self._lines.flush()
+        self._host.all_loaded(is_all_loaded)
+
+    def _begin_to_prune(self, partition: Partition) -> None:
+        index, machine = partition.index, partition.machine
+        assert isinstance(machine, ShareShard)
+        pruner = self.pruners.get(index)
+        if pruner is None:
+            pruner = self.pruners[index] = Pruner(partition, self.runtime, self._settings.pruning, self.readers)
+        self._metrics.watch_partition(
+            self._topic.name, index, lambda: partition.log_start, machine.state.share_partition_count, pruner.bytes_dead
+        )
+
+    def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
+        """Say who took over; a static node may end because of it."""
+        self._runtime_metrics.ownerships_lost.value += 1
+        self._lines.superseded(partition, winner)
+        if self._settings.load.when_superseded == "exit":
+            self._host.lost(winner)
+
+    def ticked(self) -> None:
+        """Let the snapshots and every pruner do their next step; a bug in one does not keep the others from theirs."""
+        now_ms = self.runtime.now_ms()
+        if self._snapshots is not None:
+            try:
+                self._snapshots.tick()
+            except Exception as bug:
+                self.note("error", "looking after the snapshot topic failed", {"error": repr(bug), "exc_info": bug})
+        for index, pruner in self.pruners.items():
+            try:
+                pruner.tick(now_ms)
+            except Exception as bug:
+                self.note("error", "pruning failed", {"partition": index, "error": repr(bug), "exc_info": bug})
+        self._clock.tick()
+        self._lines.tick()
+        self._state_watch.tick()
+        self._metrics.pruning_snapshots.value = sum(pruner.snapshots_written for pruner in self.pruners.values())
+        self._runtime_metrics.parked_writes.value = sum(len(each.parking) for each in self.runtime.partitions.values())
+
+    def new_metadata_image(self, image: object) -> None:
+        """Hand a metadata image to every shard; the one they have already costs nothing."""
+        if image is not self._image:
+            self._image = image
+            self.runtime.new_metadata_image(image)
+
+    def _list_states(self) -> list[State]:
+        return [each.state for each in self.runtime.partitions.values()]

@@ -1,0 +1,122 @@
+"""Requests in flight on one connection, and their answers: given in any order, sent in the order of the requests.
+
+Kafka's clients expect that order. A large answer is encoded piece by piece, when it is the next to leave.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+from holdfast.daemon.server.requests import Api, Body, Request
+from holdfast.kafka.protocol.frames import encode_response, encode_response_head
+
+
+class AnswerQueue:
+    """Requests whose answer has not left, and the answers that may leave."""
+
+    def __init__(self, apis: Mapping[int, Api]) -> None:
+        self._apis = apis
+        #: Requests without an answer that has left, in their order.
+        self._in_flight: deque[Request] = deque()
+        #: Bytes of their frames.
+        self.request_bytes = 0
+        #: The part of the answer at the head that is encoded already, if that leaves in pieces.
+        self._pieces: list[bytes] = []
+        #: Answers that may leave, in their order.
+        self._output: list[bytes] = []
+        #: Bytes of answers that may leave and were not given to `take_output`, their heads excepted where in pieces.
+        self.output_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._in_flight)
+
+    @property
+    def unanswered(self) -> int:
+        """Number of requests that are being carried out."""
+        count = 0
+        for request in self._in_flight:
+            count += request.reply is None
+        return count
+
+    @property
+    def has_output(self) -> bool:
+        """Whether `take_output` has anything to give."""
+        return bool(self._output)
+
+    @property
+    def has_more_to_encode(self) -> bool:
+        """Whether the next answer to leave is one for `encode_piece`."""
+        if not self._in_flight:
+            return False
+        reply = self._in_flight[0].reply
+        return reply is not None and not isinstance(reply, bytes)
+
+    def begin(self, request: Request) -> None:
+        """Put a request behind those in flight."""
+        self._in_flight.append(request)
+        self.request_bytes += request.size_bytes
+
+    def reply(self, request: Request, body: Body) -> None:
+        """Take the answer to a request, once for each; it leaves when those before it have."""
+        assert request.reply is None, "a request is answered once"
+        request.reply = body
+        # Others may begin, however long the client takes for the answers before this one.
+        request.end_work()
+        if request is self._in_flight[0]:
+            self._move_to_output()
+
+    def encode_piece(self) -> None:
+        """Encode a piece of the next answer to leave; only while `has_more_to_encode`."""
+        request = self._in_flight[0]
+        reply = request.reply
+        assert reply is not None
+        assert not isinstance(reply, bytes)
+        for piece in reply:
+            self._pieces.append(piece)
+            return
+        pieces, self._pieces = self._pieces, []
+        size = sum(map(len, pieces))
+        self._in_flight.popleft()
+        self.request_bytes -= request.size_bytes
+        request.release()
+        self._output.append(encode_response_head(request.correlation_id, size, self._has_tags(request)))
+        self._output += pieces
+        self.output_bytes += size
+        self._move_to_output()
+
+    def take_output(self) -> list[bytes]:
+        """Return the bytes that can be sent now, each once."""
+        output, self._output = self._output, []
+        self.output_bytes = 0
+        return output
+
+    def close(self) -> None:
+        """Drop everything; requests that are being carried out learn that their answers are not wanted any more."""
+        for request in self._in_flight:
+            request.is_wanted = False
+            if request.reply is not None:
+                request.release()
+        self._in_flight.clear()
+        self._pieces.clear()
+        self._output.clear()
+
+    def _move_to_output(self) -> None:
+        """Move whole answers that are next to the output."""
+        in_flight = self._in_flight
+        while in_flight:
+            request = in_flight[0]
+            reply = request.reply
+            if not isinstance(reply, bytes):
+                return
+            in_flight.popleft()
+            self.request_bytes -= request.size_bytes
+            request.release()
+            output = encode_response(request.correlation_id, reply, self._has_tags(request))
+            self._output.append(output)
+            self.output_bytes += len(output)
+
+    def _has_tags(self, request: Request) -> bool:
+        """Return whether the header of the answer has tagged fields."""
+        api = self._apis[request.api_key]
+        return request.api_version >= api.flexible_from and api.has_answer_tags

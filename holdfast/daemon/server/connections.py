@@ -1,0 +1,201 @@
+"""The open connections of one server, and what they share: places, turns, memory, buffers, and the end.
+
+Connections take turns (`turns`), and together keep a bounded number of bytes (`buffers`). Answers that become ready in
+one turn of the loop leave each connection in one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Protocol
+
+from holdfast.daemon.server.admission import Admission
+from holdfast.daemon.server.buffers import Buffered, Buffers
+from holdfast.daemon.server.requests import Api, Request, RequestMemory, Respond, Steps, Violation
+from holdfast.daemon.server.turns import Turns, Worker
+from holdfast.daemon.settings.listener_models import LimitSettings
+
+#: Answers a request, at once or later. It raises MalformedBody for a body that does
+#: not follow its API, and anything else for a bug of ours. Where it returns steps, the request is begun when all are done.
+Handler = Callable[[Request, Respond], Steps | None]
+
+
+class ClientReport(Protocol):
+    """Logs what a client did; limited per kind, because clients cause it."""
+
+    def __call__(self, kind: str, client: str, text: str) -> None:
+        """Take one event of `kind` caused by the client at address `client`."""
+
+
+class OpenConnection(Worker, Buffered, Protocol):
+    """A connection of a client, as its server sees it."""
+
+    #: Address of the client, with its port and without.
+    address: str
+    host: str
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether a request is being carried out."""
+
+    def silent_ms(self, now_ms: float) -> float:
+        """Return for how long the client has sent no request and waited for no answer."""
+
+    def flush(self) -> None:
+        """Write the answers that may leave."""
+
+    def drain(self) -> None:
+        """Take no more requests, and close when those in flight are answered."""
+
+    def close_if_overdue(self, now_ms: float) -> None:
+        """Close if time is up."""
+
+    def close(self, violation: Violation, is_offence: bool = True) -> None:
+        """Close because of what the client did."""
+
+    def abort(self) -> None:
+        """Close without waiting for anything."""
+
+
+class Connections:
+    """All connections of one server, and what they share."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        apis: Mapping[int, Api],
+        limits: LimitSettings,
+        report: ClientReport,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """Begin without a connection; `clock` gives seconds and never goes back."""
+        self.handler = handler
+        self.apis = apis
+        self.limits = limits
+        self.report = report
+        self.clock = clock
+        self.turns = Turns(limits.request_slice_ms, clock)
+        self.is_draining = False
+        #: Set when the last connection is gone while the server drains.
+        self.is_empty = asyncio.Event()
+        #: Set when the last request is answered while the server drains.
+        self.is_answered = asyncio.Event()
+        self._open: dict[OpenConnection, None] = {}
+        #: What requests in flight take, on all connections.
+        self.memory = RequestMemory()
+        self.buffers = Buffers(self._open.keys(), limits, self.memory)
+        self._admission = Admission(limits)
+        #: Connections with answers to be written in this turn of the loop.
+        self._unflushed: list[OpenConnection] = []
+        #: Connections whose next request waits for memory, each once however often it asks.
+        self._waiting_for_memory: dict[OpenConnection, None] = {}
+        #: Totals since the start.
+        self.accepted = 0
+        self.refused = 0
+        self.violations = 0
+        self.requests = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def now_ms(self) -> float:
+        """Return the time of a clock that never goes back, in ms."""
+        return self.clock() * 1_000
+
+    # Connections come and go.
+
+    def admit(self, connection: OpenConnection) -> bool:
+        """Return whether a new connection may stay; it may take the place of one that is silent."""
+        if not self.is_draining:
+            refusal = self._admission.refusal(connection.host)
+            if refusal is not None:
+                silent = self._find_silent(self._admission.where_to_make_room(connection.host))
+                if silent is None:
+                    self.report("connections_exceeded", connection.address, f"it is closed at once, because {refusal}")
+                else:
+                    text = f"it was silent, and gives its place to a new connection, because {refusal}"
+                    silent.close(Violation("connections_exceeded", text), is_offence=True)
+                    refusal = None
+            if refusal is None:
+                self._open[connection] = None
+                self._admission.enter(connection.host)
+                self.accepted += 1
+                return True
+        self.refused += 1
+        return False
+
+    def remove(self, connection: OpenConnection) -> None:
+        """Take note that a connection is gone; again is harmless."""
+        if connection in self._open:
+            del self._open[connection]
+            self._waiting_for_memory.pop(connection, None)
+            self._admission.leave(connection.host)
+        if self.is_draining:
+            self.check_drained()
+
+    def _find_silent(self, host: str | None) -> OpenConnection | None:
+        """Return the connection of an address (None: of any) that is silent for longest, if it is so long enough."""
+        now_ms, longest_ms, found = self.now_ms(), float(self.limits.connections_silent_ms), None
+        for connection in self._open:
+            if host is None or connection.host == host:
+                silent_ms = connection.silent_ms(now_ms)
+                if silent_ms >= longest_ms:
+                    longest_ms, found = silent_ms, connection
+        return found
+
+    def close_overdue(self) -> None:
+        """Close the connections whose time is up."""
+        now_ms = self.now_ms()
+        for connection in list(self._open):
+            connection.close_if_overdue(now_ms)
+
+    # The end of a server.
+
+    def drain(self) -> None:
+        """Take no more connections and requests; each connection closes when its requests in flight are answered."""
+        self.is_draining = True
+        for connection in list(self._open):
+            connection.drain()
+        self.check_drained()
+
+    def check_drained(self) -> None:
+        """Set the events of a server that drains."""
+        if not self._open:
+            self.is_empty.set()
+        if not self.count_unanswered():
+            self.is_answered.set()
+
+    def count_unanswered(self) -> int:
+        """Return the number of connections with requests that are being carried out."""
+        return sum(connection.is_unanswered for connection in self._open)
+
+    def abort(self) -> None:
+        """Close all connections without waiting for anything."""
+        for connection in list(self._open):
+            connection.abort()
+
+    # Memory comes free, and answers leave.
+
+    def wait_for_memory(self, connection: OpenConnection) -> None:
+        """Have `connection` work again when requests of others have ended."""
+        self._waiting_for_memory[connection] = None
+
+    def share_free_memory(self) -> None:
+        """Let the connections work that wait for memory, if there is some."""
+        if self._waiting_for_memory and self.memory.work_bytes < self.limits.requests_in_flight_bytes_max:
+            waiting, self._waiting_for_memory = self._waiting_for_memory, {}
+            for connection in waiting:
+                self.turns.wait(connection)
+
+    def flush_soon(self, connection: OpenConnection) -> None:
+        """Have `connection` write its answers at the end of this turn of the loop."""
+        if not self._unflushed:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unflushed.append(connection)
+
+    def _flush(self) -> None:
+        connections, self._unflushed = self._unflushed, []
+        for connection in connections:
+            connection.flush()

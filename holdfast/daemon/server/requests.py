@@ -1,0 +1,169 @@
+"""What one request is: the call it is for, what its client did wrong, the memory it takes, and the request itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+#: Frames up to this size are handled in one step; larger ones are cut into steps, and wait where memory is short.
+SMALL_FRAME_BYTES: Final = 4_096
+
+#: Bytes of memory that a request takes for each byte of its frame while it is carried out: nine bytes name a share
+#: partition, for which some objects are made.
+WORK_PER_BYTE: Final = 80
+
+#: The body of an answer, whole or in pieces.
+Body = bytes | Iterator[bytes]
+#: Takes the body of an answer, once.
+Respond = Callable[[Body], None]
+#: The work that is left of a request. Each element is a step that was done: True if the next one can be done, False if
+#: that has to wait for `Request.wake`. The caller of the steps checks between them whether the answer is still wanted.
+Steps = Iterator[bool]
+
+
+class Api(NamedTuple):
+    """What holds for the requests of a call before its handler sees them."""
+
+    name: str
+    #: Inclusive.
+    min_version: int
+    #: Inclusive.
+    max_version: int
+    #: First version with compact types and tagged fields.
+    flexible_from: int = 0
+    #: Bytes of memory for each byte of a frame, while the request is carried out.
+    work_per_byte: int = WORK_PER_BYTE
+    #: Whether the header of an answer has tagged fields in flexible versions; that of ApiVersions must be readable to a
+    #: client that does not know them.
+    has_answer_tags: bool = True
+    #: Whether the handler sees versions that are not served, too; else such a request ends the connection.
+    takes_any_version: bool = False
+
+
+class Violation(NamedTuple):
+    """What a client did that ends its connection."""
+
+    #: One of few words, for limiting how often it is logged.
+    kind: str
+    text: str
+
+
+class RequestMemory:
+    """Memory that requests in flight take, on one connection or on all of them."""
+
+    __slots__ = ("answer_bytes", "answer_bytes_max", "whole", "work_bytes")
+
+    def __init__(self, whole: RequestMemory | None = None, answer_bytes_max: int = 1 << 62) -> None:
+        #: Memory for carrying requests out, as estimated.
+        self.work_bytes = 0
+        #: Room that answers to come have been promised.
+        self.answer_bytes = 0
+        #: Room that state batches have in one answer.
+        self.answer_bytes_max = answer_bytes_max
+        #: The count that this one is a part of.
+        self.whole = whole
+
+
+class Request:
+    """A request that arrived whole; its body is checked where it is decoded.
+
+    It is also the `api.results.Caller` of its share-state call.
+    """
+
+    __slots__ = (
+        "_answer_bytes",
+        "_client_id",
+        "_memory",
+        "_reserved_bytes",
+        "_work_bytes",
+        "api_key",
+        "api_version",
+        "body_offset",
+        "client_address",
+        "correlation_id",
+        "failure",
+        "frame",
+        "is_wanted",
+        "reply",
+        "size_bytes",
+        "wake",
+    )
+
+    def __init__(
+        self,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: bytes | None,
+        frame: bytes,
+        body_offset: int,
+        client_address: str,
+        memory: RequestMemory,
+        work_bytes: int,
+    ) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self._client_id = client_id
+        #: The frame without its length; the body reaches from `body_offset` to its end. Empty once it was decoded.
+        self.frame = frame
+        self.body_offset = body_offset
+        #: Of the client, for people.
+        self.client_address = client_address
+        #: Has the steps of this request go on after one that said that they must wait; None while there are none.
+        self.wake: Callable[[], None] | None = None
+        #: False once the client is gone.
+        self.is_wanted = True
+        #: Why there is no answer that could be sent; set before the reply, by the code that could not make one.
+        self.failure: Exception | None = None
+        #: Of the whole frame, also once that was decoded.
+        self.size_bytes = len(frame)
+        #: The answer, None until there is one; empty again once it has left.
+        self.reply: Body | None = None
+        self._memory = memory
+        self._work_bytes = work_bytes
+        #: Promised to state batches, and all that is promised.
+        self._reserved_bytes = 0
+        self._answer_bytes = 0
+
+    @property
+    def client_id(self) -> str:
+        """What the client calls itself, empty when it does not."""
+        return "" if self._client_id is None else self._client_id.decode("utf-8", "replace")
+
+    def hold(self, size_bytes: int) -> None:
+        """Count so many bytes of the answer to come."""
+        self._answer_bytes += size_bytes
+        memory: RequestMemory | None = self._memory
+        while memory is not None:
+            memory.answer_bytes += size_bytes
+            memory = memory.whole
+
+    def reserve(self, size_bytes: int) -> bool:
+        """Promise room in the answer; returns whether there is so much. The first call has it in any case."""
+        reserved_bytes = self._reserved_bytes + size_bytes
+        if self._reserved_bytes and reserved_bytes > self._memory.answer_bytes_max:
+            return False
+        self._reserved_bytes = reserved_bytes
+        self.hold(size_bytes)
+        return True
+
+    def end_work(self) -> None:
+        """Give back what carrying it out takes; what its answer takes, it keeps."""
+        work_bytes, self._work_bytes = self._work_bytes, 0
+        memory: RequestMemory | None = self._memory
+        while memory is not None:
+            memory.work_bytes -= work_bytes
+            memory = memory.whole
+
+    def release(self) -> None:
+        """Give back all it takes, its answer included; again is harmless."""
+        self.end_work()
+        if self.reply is not None:
+            # The log may know of the request for a while yet.
+            self.reply = b""
+        answer_bytes, self._answer_bytes = self._answer_bytes, 0
+        memory: RequestMemory | None = self._memory if answer_bytes else None
+        while memory is not None:
+            memory.answer_bytes -= answer_bytes
+            memory = memory.whole

@@ -1,0 +1,79 @@
+"""What a node answers while it starts: it listens first, so that each client connection gets an answer at once.
+
+It serves no share partition and owns no log partition yet; commands that need neither work already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from holdfast.api.results import StateRequest, StateResponse
+from holdfast.daemon.admin.commands import NodeCommands, NodeView, StartingCommands
+from holdfast.daemon.server.admin import AdminCommand
+from holdfast.daemon.server.cluster_view import Node, StateTopicView
+from holdfast.daemon.share.metrics import ShareMetrics
+from holdfast.daemon.share.service import ShareService
+from holdfast.daemon.topics.topic_names import TopicNames
+from holdfast.kafka.topic_ends import TopicEndSource
+from holdfast.records.keys import SharePartitionKey
+from holdfast.runtime.errors import NotAvailable
+from holdfast.runtime.machine import Operation
+
+
+class TopicLookUps(NamedTuple):
+    """Who asks Kafka about topics for an admin."""
+
+    names: TopicNames
+    ends: TopicEndSource
+
+
+class StartingView:
+    """The cluster while this node starts (`server.cluster_view.ClusterView`): nothing of it is known but this node."""
+
+    cluster_id: str | None = None
+    state_topic: StateTopicView | None = None
+
+    def __init__(self, find_this_node: Callable[[], Node]) -> None:
+        """Show where clients reach this node, which is known once it listens."""
+        self._find_this_node = find_this_node
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """This node."""
+        return (self._find_this_node(),)
+
+    def owner(self, partition: int) -> Node | None:
+        """Return None: no log partition is owned."""
+        return None
+
+
+class StartingShareCalls:
+    """The five share-state calls while the node starts (`server.share_calls.ShareCalls`): refused by a service not started."""
+
+    def __init__(self, metrics: ShareMetrics, clock_ms: Callable[[], float]) -> None:
+        self._service = ShareService(_NoPartitions(), metrics, clock_ms)
+        self.partition_for: Callable[[SharePartitionKey], int] = self._service.partition_for
+
+    def handle(
+        self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None], caller: str
+    ) -> None:
+        """Answer a call: what it asks for is not available yet."""
+        self._service.handle(api_key, request, respond)
+
+
+class _NoPartitions:
+    """A runtime without log partitions."""
+
+    def write_many(self, operations: Iterable[tuple[int, Operation]], waited_ms: int = 0) -> None:
+        """Refuse each operation."""
+        for _, operation in operations:
+            operation.is_done = True
+            operation.complete(NotAvailable("this node is still starting"))
+
+
+def starting_commands(
+    node: NodeView, look_ups: TopicLookUps, share_calls: StartingShareCalls
+) -> Mapping[str, AdminCommand]:
+    """Return the admin commands of a node that starts, by name."""
+    return {**NodeCommands(node, *look_ups, share_calls).table(), **StartingCommands().table()}

@@ -1,0 +1,124 @@
+"""A node's log partitions with their maintenance, over the log in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import MappingProxyType
+from typing import Any
+
+from holdfast.daemon.maintenance.deleted_state import DeletedState
+from holdfast.daemon.maintenance.log_checks import ClusterAccess, LogChecks
+from holdfast.daemon.maintenance.maintenance import Maintenance
+from holdfast.daemon.maintenance.reader_offsets import ReaderOffsets
+from holdfast.daemon.maintenance.schedule import Schedule
+from holdfast.daemon.partitions.partitions import Partitions
+from holdfast.daemon.topics.log_identity import Beginning, read_beginnings
+from holdfast.daemon.topics.metadata_cache import MetadataImage, Refresh
+from holdfast.daemon.topics.state_topic import StateTopic
+from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.records.keys import SharePartitionKey
+from holdfast.runtime.partition.states import State
+from tests.pure.daemon.partitions.partitions_world import CLUSTER, PartitionsWorld, state_topic
+from tests.simulated.memory_log import MemoryTopic
+
+GRACE_MS = 1_000
+A, B, C = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)
+ALL = frozenset([A, B, C])
+#: Clients of a broker that is not there.
+NO_KAFKA = KafkaClients({"bootstrap.servers": "127.0.0.1:1"})
+
+
+async def no_offsets(group: str) -> dict[int, int]:
+    """Return what a group has committed: nothing."""
+    return {}
+
+
+def make_maintenance(
+    world: PartitionsWorld,
+    renewed: list[StateTopic] | None = None,
+    read_beginnings: Callable[..., list[Beginning]] = read_beginnings,
+) -> Maintenance:
+    """Return the maintenance of a world's partitions; it does nothing by itself."""
+    partitions, metrics = world.partitions, world.metrics
+    access = ClusterAccess(NO_KAFKA, world.settings, metrics)
+    topics: list[StateTopic] = [] if renewed is None else renewed
+    return Maintenance(
+        DeletedState(world.settings.deleted_topics, world.cluster_id, partitions, metrics.deleted_topics_alarm),
+        LogChecks(
+            access, state_topic(world.topic), partitions, log_renewed=topics.append, read_beginnings=read_beginnings
+        ),
+        world.readers,
+        ReaderOffsets(world.readers, no_offsets, partitions.committed_offsets, metrics),
+        Schedule(world.settings.load.retry_backoff_max_ms),
+    )
+
+
+class World(PartitionsWorld):
+    """A node with its maintenance, and a cluster that has the topics it is said to have."""
+
+    def __init__(self, topic: MemoryTopic, node_id: int = 1, **flags: object) -> None:
+        flags = {"deleted_topic_grace_ms": GRACE_MS, "metadata.metadata_refresh_interval_ms": GRACE_MS} | flags
+        super().__init__(topic, node_id, **flags)
+        self.renewed: list[StateTopic] = []
+        self.existing = ALL
+        self.version = 0
+
+    def begin(self, image: Any = None) -> Partitions:
+        partitions = super().begin(self.image() if image is None else image)
+        self.maintenance = make_maintenance(self, self.renewed)
+        return partitions
+
+    async def serve(self, image: Any = None) -> World:
+        await super().serve(image)
+        return self
+
+    def read_beginnings(self, read: Callable[..., list[Beginning]]) -> None:
+        """Let the beginnings of log partitions be read by `read`."""
+        self.maintenance = make_maintenance(self, self.renewed, read)
+
+    def image(self) -> MetadataImage:
+        self.version += 1
+        return MetadataImage(self.version, CLUSTER, MappingProxyType(dict.fromkeys(self.existing, 100)))
+
+    def refresh(
+        self,
+        after_ms: int = 0,
+        is_full: bool = True,
+        cluster_id: str = CLUSTER,
+        asked: Iterable[bytes] | None = None,
+        is_log_slow: bool = False,
+    ) -> None:
+        """Let a refresh come that asks for all topics in use; a slow log commits nothing yet."""
+        self.now_ms += after_ms
+        ids = frozenset(self.partitions.topics_in_use() if asked is None else asked)
+        existing = ids & self.existing
+        refresh = Refresh(self.now_ms, cluster_id, existing, ids - existing, frozenset(), is_full)
+        self.maintenance.deleted_state.refreshed(self.image(), refresh)
+        if not is_log_slow:
+            self.settle()
+
+    def fill(self, sizes: dict[bytes, int]) -> None:
+        """Initialize so many share partitions of each topic, on both log partitions in turn."""
+        for topic_id, size in sizes.items():
+            for number in range(size):
+                self.initialize(number % len(self.topic.partitions), SharePartitionKey("group", topic_id, number))
+
+    def topics(self) -> set[bytes]:
+        return {key.topic_id for key in self.keys()}
+
+
+async def filled(sizes: dict[bytes, int], **flags: Any) -> World:
+    world = await World(MemoryTopic(2), **flags).serve()
+    world.fill(sizes)
+    world.refresh()
+    return world
+
+
+def states(world: World) -> list[State]:
+    """Return the states of the log partitions, by index."""
+    return [each.state for each in world.partitions]
+
+
+def tick_past_the_back_off(world: World) -> None:
+    """Let failed log partitions load again."""
+    world.tick(world.settings.load.retry_backoff_max_ms // 50 + 1)

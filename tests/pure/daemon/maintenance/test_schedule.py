@@ -1,0 +1,84 @@
+"""Work by the clock is done again, whatever becomes of one turn of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+
+from holdfast.daemon.maintenance.schedule import Schedule
+from holdfast.kafka.errors import ConnectionFailed
+from tests.pure.daemon.maintenance.maintenance_world import World
+from tests.simulated.memory_log import MemoryTopic
+from tests.waiting import PATIENCE_S
+
+RETRY_MS = 30_000
+
+
+async def test_work_that_fails_is_done_again() -> None:
+    problems: list[Exception | None] = [ConnectionFailed("no broker"), RuntimeError("a bug"), None]
+    done = asyncio.Event()
+
+    async def work() -> None:
+        if problems[0] is None:
+            done.set()
+        elif problem := problems.pop(0):
+            raise problem
+
+    schedule = Schedule(RETRY_MS)
+    with capture_logs() as lines:
+        schedule.every(1, work)
+        async with asyncio.timeout(PATIENCE_S):
+            await done.wait()
+    await schedule.stop()
+    assert [line["event"] for line in lines] == ["upkeep could not ask Kafka", "upkeep failed"]
+
+
+async def test_work_that_kafka_did_not_answer_is_told_once() -> None:
+    attempts = 0
+    is_over = asyncio.Event()
+
+    async def work() -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 5:
+            is_over.set()
+        raise ConnectionFailed(f"no broker, in other words {attempts}")
+
+    schedule = Schedule(RETRY_MS)
+    with capture_logs() as lines:
+        schedule.every(1, work)
+        async with asyncio.timeout(60):
+            await is_over.wait()
+    await schedule.stop()
+    assert [(line["event"], line["why"]) for line in lines] == [
+        ("upkeep could not ask Kafka", "no broker, in other words 1")
+    ]
+
+
+async def test_work_that_kafka_did_not_answer_is_told_when_the_silence_that_is_told_is_over() -> None:
+    attempts, is_over = 0, asyncio.Event()
+
+    async def work() -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 6:
+            is_over.set()
+        raise ConnectionFailed(f"no broker, at attempt {attempts}")
+
+    schedule = Schedule(RETRY_MS, lambda _: attempts < 3)
+    with capture_logs() as lines:
+        schedule.every(1, work)
+        async with asyncio.timeout(PATIENCE_S):
+            await is_over.wait()
+    await schedule.stop()
+    assert [line["why"] for line in lines] == ["no broker, at attempt 3"]
+
+
+async def test_a_log_that_is_not_trusted_is_looked_at_again_as_after_any_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    intervals_ms: dict[object, int] = {}
+    monkeypatch.setattr(Schedule, "every", lambda _, interval_ms, work: intervals_ms.update({work: interval_ms}))
+    world = await World(MemoryTopic(2), alarm_backoff_ms=70_000, retry_backoff_max_ms=20_000).serve()
+    world.maintenance.start(world.settings, world.registry)
+    assert intervals_ms[world.maintenance.log_checks.look_again] == 70_000

@@ -1,0 +1,212 @@
+"""A node from its first moment on: what callers get while it starts, and when all of its parts exist; without Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast.client import AdminRefused, Client, ClientSettings, ShareStateError, connect
+from holdfast.daemon import node as node_module
+from holdfast.daemon.maintenance.log_checks import LogChecks
+from holdfast.daemon.node import Exit, Node
+from holdfast.daemon.topics.state_topic import StateTopic
+from holdfast.kafka.metadata import Topic, TopicAnswers
+from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.records.keys import SharePartitionKey, format_topic_id
+from holdfast.runtime.kafka_log import shell
+from tests.pure.daemon.partitions.partitions_world import CLUSTER, make_settings, state_topic
+from tests.pure.daemon.share.shard_world import TOPIC
+from tests.simulated.memory_log import MemoryTopic
+from tests.waiting import PATIENCE_S, wait_until
+
+KEY = SharePartitionKey("group", TOPIC, 0)
+LOG_PARTITIONS = 2
+ONE_TRY = ClientSettings(attempts_max=1)
+
+
+class LoopLog:
+    """The log in memory, moved on by the event loop; as `KafkaLog` is started and closed."""
+
+    def __init__(self, topic: MemoryTopic) -> None:
+        self._topic = topic
+        self._log = topic.open_log()
+        self._moving: asyncio.Task[None] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def start(self, listener: Any) -> None:
+        self._log.start(listener)
+        self._moving = asyncio.create_task(self._move())
+
+    async def close(self, timeout_s: float) -> bool:
+        if self._moving is not None:
+            self._moving.cancel()
+        return True
+
+    async def _move(self) -> None:
+        while True:
+            self._topic.run_until_quiet()
+            await asyncio.sleep(0.001)
+
+
+class Stages:
+    """The stages of a start that wait for Kafka; each lasts until the test lets it end."""
+
+    def __init__(self) -> None:
+        self.topic = MemoryTopic(LOG_PARTITIONS)
+        self.topic_found, self.beginnings_read = asyncio.Event(), asyncio.Event()
+
+    async def ensure_state_topic(self, *_: object) -> tuple[StateTopic, tuple[str, ...]]:
+        await self.topic_found.wait()
+        return state_topic(self.topic), ()
+
+    async def look_at_beginnings(self, checks: LogChecks) -> None:
+        await self.beginnings_read.wait()
+
+
+class Metadata:
+    """Stands for `MetadataClient`: a cluster with one topic."""
+
+    brokers = ()
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.found = Topic(TOPIC, "orders", 10, True)
+
+    async def ask_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
+        return TopicAnswers(CLUSTER, (self.found,) if TOPIC in topic_ids else (), frozenset(topic_ids) - {TOPIC})
+
+    async def ask_names(self, names: Collection[str]) -> dict[str, Topic]:
+        return {"orders": self.found}
+
+    def move_on(self) -> None:
+        """Stay."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Watch:
+    """Stands for `BrokerWatch`: all brokers answer."""
+
+    problem = ""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.is_stopped = False
+
+    def leaves_out(self, partition: int | None) -> bool:
+        return False
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    async def stop(self) -> None:
+        self.is_stopped = True
+
+
+@pytest.fixture
+async def stages(monkeypatch: pytest.MonkeyPatch) -> Stages:
+    stages = Stages()
+
+    async def no_snapshots(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr(node_module, "MetadataClient", Metadata)
+    monkeypatch.setattr(node_module, "BrokerWatch", Watch)
+    monkeypatch.setattr(node_module, "ensure_state_topic", stages.ensure_state_topic)
+    monkeypatch.setattr(node_module, "check_snapshots", no_snapshots)
+    monkeypatch.setattr(node_module, "KafkaClients", lambda *_: SimpleNamespace(admin=no_admin))
+    monkeypatch.setattr(LogChecks, "look_at_beginnings", lambda checks: stages.look_at_beginnings(checks))
+    monkeypatch.setattr(shell, "KafkaLog", lambda *_: LoopLog(stages.topic))
+    return stages
+
+
+class no_admin:  # noqa: N801 - a context manager
+    """Gives no client."""
+
+    def __enter__(self) -> None:
+        """Give none."""
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing."""
+
+
+@asynccontextmanager
+async def listening(**flags: object) -> AsyncIterator[tuple[Node, Client]]:
+    """Give a node that listens, and a client of it; it ends cleanly."""
+    node = Node(make_settings(listen="127.0.0.1:0", **{"snapshots.topic": ""}, **flags))
+    ended = asyncio.create_task(node.run())
+    try:
+        await wait_until(lambda: node.port or ended.done(), "the node listens")
+        async with connect(f"127.0.0.1:{node.port}", ONE_TRY) as client:
+            yield node, client
+    finally:
+        node.stop()
+        async with asyncio.timeout(PATIENCE_S):
+            assert await ended is Exit.STOPPED
+
+
+async def refusal(client: Client, command: str, **arguments: object) -> str:
+    with pytest.raises(AdminRefused) as refused:
+        await client.admin(command, **arguments)
+    return str(refused.value)
+
+
+async def test_a_node_that_starts_answers_at_once_that_it_serves_nothing_yet(stages: Stages) -> None:
+    async with listening() as (node, client):
+        status = await client.admin("status")
+        assert status["why_not_ready"] == "the node starts"
+        assert (status["node_id"], status["run_id"], status["port"]) == (1, node.run_id, node.port)
+        unknown = ("cluster_id", "state_topic", "topic_id", "log_partitions")
+        assert [status[name] for name in unknown] == [None] * 4
+        assert (status["log_partitions_held"], status["superseded_by"]) == (0, [])
+        assert await client.admin("partitions") == []
+        assert await client.admin("readers") == []
+        assert "still starting" in await refusal(client, "share-partitions")
+        assert "it holds none yet" in await refusal(client, "partitions-take", partition=0)
+        assert (await client.admin("settings"))["node_id"] == 1
+        found = await client.admin("resolve-topic", name="orders")
+        assert found == {"name": "orders", "topic_id": format_topic_id(TOPIC), "partitions": 10}
+        with pytest.raises(ShareStateError, match="COORDINATOR_NOT_AVAILABLE"):
+            await client.read(KEY.group_id, TOPIC, 0, -1)
+
+
+async def test_it_names_its_partitions_before_they_load_and_serves_when_they_have(stages: Stages) -> None:
+    async with listening() as (node, client):
+        assert node.parts is None
+        stages.topic_found.set()
+        await wait_until(lambda: node.parts is not None, "the parts exist")
+        status = await client.admin("status")
+        assert (status["cluster_id"], status["state_topic"], status["log_partitions"]) == (CLUSTER, "state", 2)
+        assert not status["is_ready"]
+        assert node.parts is not None
+        node.parts.partitions.hold_all("a broker is silent")
+        rows = await client.admin("partitions")
+        assert [(row["state"], row["failure"]) for row in rows] == [("initial", "a broker is silent")] * 2
+        assert "log partition 0: a broker is silent" in (await client.admin("status"))["why_not_ready"]
+        (found,) = await client.find([KEY])
+        assert found == (ErrorCode.COORDINATOR_NOT_AVAILABLE, "this node does not serve share state now")
+        with pytest.raises(ShareStateError) as refused:
+            await client.initialize(KEY.group_id, TOPIC, 0, 1, 0)
+        assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        stages.beginnings_read.set()
+        await wait_until(lambda: node.is_ready, "the node is ready")
+        assert await client.find([KEY]) == [("127.0.0.1", node.port)]
+        await client.initialize(KEY.group_id, TOPIC, 0, 1, 7)
+        assert (await client.read(KEY.group_id, TOPIC, 0, -1)).start_offset == 7
+
+
+@pytest.mark.parametrize("stage", ["topic", "beginnings"])
+async def test_a_stop_at_any_stage_of_the_start_is_clean(stages: Stages, stage: str) -> None:
+    async with listening() as (node, _):
+        if stage == "beginnings":
+            stages.topic_found.set()
+            await wait_until(lambda: node.parts is not None, "the parts exist")
+    assert node.why_not_ready() == "the node stops"
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", node.port)
