@@ -154,7 +154,8 @@ class HoldfastNode:
         self._process: subprocess.Popen[bytes] | None = None
         self._directory = Path()
         self._port = 0
-        self.settings = {"state_topic": self.state_topic, "snapshots.topic": ""}  #: beside those that every run has
+        #: Beside those that every run has.
+        self.settings = {"state_topic": self.state_topic, "snapshots.topic": ""}
 
     def start(self, kafka: EmbeddedKafka) -> None:
         """Start the daemon and wait until it listens.
@@ -202,7 +203,8 @@ class HoldfastNode:
         return chosen | {f"{self.name}-spread": anywhere} if len(self._kafka.nodes) > 1 else chosen
 
     def prepare(self) -> None:
-        """Read the whole log."""
+        """Have the daemon say how long the load of each log partition took, which it does at level debug alone."""
+        self.settings["log_level"] = "debug"
 
     def loads(self) -> list[PartitionLoad]:
         """Return what the daemon's log says."""
@@ -232,7 +234,6 @@ class HoldfastNode:
         settings = {
             "kafka.bootstrap.servers": self._kafka.bootstrap_servers,
             "listen": f"127.0.0.1:{self._port}",
-            "log_level": "debug",  # which tells of each load
             "share.coordinator.state.topic.replication.factor": str(copies),
             "share.coordinator.state.topic.min.isr": str(min(2, copies)),
             **self.settings,

@@ -23,6 +23,7 @@ class PrunedHoldfast(HoldfastNode):
 
     def prepare(self) -> None:
         """Prune every log partition as soon as anything is dead, then end the daemon."""
+        super().prepare()
         self.settings |= {
             "pruning_dead_bytes_min": "0",
             "pruning_dead_share": "0.05",
@@ -56,6 +57,7 @@ class FastHoldfast(HoldfastNode):
 
     def prepare(self) -> None:
         """Fold the log as the job does, in one batch."""
+        super().prepare()
         assert self._kafka is not None
         servers = self._kafka.bootstrap_servers
         admin = AdminClient({"bootstrap.servers": servers, "log_level": 3})

@@ -1,1 +1,15 @@
-"""Holdfast: a Kafka-backed coordinator for the delivery state of share groups."""
+"""Holdfast: a Kafka-backed coordinator for the delivery state of share groups.
+
+The rooms, top down; imports point downwards only, and `lint-imports` checks it:
+
+- `cli`, `console`: the command line tool.
+- `daemon`: one node, from its sockets to its periodic work.
+- `client`: an asyncio client of a node. `broker`: an embedded Kafka for development.
+- `compaction`: the Spark job. `runtime`: the pure core of the coordinator, and the log on Kafka.
+- `api`: the calls, as values and as bytes.
+- `records`: what is in the log, and the rule which records count.
+- `kafka`: Apache Kafka from a client's side. `jars`: Java and its jars.
+- `metrics`, `distribution`: instruments; name and version.
+
+README.md draws them as a tree, docs/glossary.md has the words.
+"""

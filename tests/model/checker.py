@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from tests.model.manifest_rules import MANIFESTS, ManifestRules
 from tests.model.manifest_scopes import (
     ALSO_HOLDS,
     BIG_MANIFESTS,
@@ -22,7 +23,7 @@ from tests.model.manifest_scopes import (
     MANIFEST_SCOPES,
     UNSETTLED,
 )
-from tests.model.manifests import MANIFESTS, ManifestModel, ManifestRules
+from tests.model.manifests import ManifestModel
 from tests.model.moves import Model
 from tests.model.world import (
     DESIGN,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.model.manifests import MANIFESTS, ManifestRules
+from tests.model.manifest_rules import MANIFESTS, ManifestRules
 from tests.model.world import Left, Scope
 
 #: Manifests wherever no key waits: what a load of the whole log would hold there, but not always all live keys (I11).

@@ -1,64 +1,20 @@
 """Manifests and fast load on top of the reference model: the job, its entries and manifests, and the load that uses them.
 
-Read it in this order: `ManifestRules`, then `fold_batch` (the job), `verified` (which set a manifest speaks of), `pick`
+Read it in this order: `manifest_rules`, then `fold_batch` (the job), `verified` (which set a manifest speaks of), `pick`
 and `check_record` (the load), `removable` (what the owner may remove), and `recover` (what must come back after faults).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 
+from tests.model.manifest_rules import ManifestRules
 from tests.model.moves import Model, Move, spend
-from tests.model.world import Entry, Job, Manifest, Message, Node, Reader, Rec, Rules, Scope, State, Violation, World
+from tests.model.world import Entry, Job, Manifest, Message, Node, Reader, Rec, Scope, State, Violation, World
 
 #: A load tries so many manifests at most.
 MANIFESTS_TRIED_MAX = 3
 
 CORRUPT: State = (-1,)
-
-
-@dataclass(frozen=True)
-class ManifestRules(Rules):
-    """The rules of the fast load. Every other value is a mutant, or a proposal that the model was asked about."""
-
-    count: bool = True  # the number of live keys is compared
-    total: bool = True  # the sum over (key, covered offset, content) is compared
-    above: bool = False  # entries above O are used too
-    record: bool = True  # the log record at O is read and compared
-    checkpoint: bool = (
-        True  # so is the newest checkpoint at or below O, which the manifest names, unless it was cut off
-    )
-    manifest_topic: bool = True  # manifests of another topic id are ignored
-    entry_topic: str = (
-        "key"  # entries carry the topic id, and those of another one are ignored | "value": not in their key
-    )
-    # | "none": not at all
-    carry: str = (
-        "all"  # the position after O: "all" | "sequence": without the next sequence | "attempt": without its id
-    )
-    order: str = "entries"  # a batch writes its entries first | "manifest"
-    waiting: bool = False  # a manifest is written although a key waits for its base
-    # Where a job that starts afresh may write manifests: from the end of the log, "asked after" it knows the start |
-    # "asked before" | "checkpoint": once it has met a second one that counts | "never" asked: anywhere.
-    complete: str = "asked after"
-    says: str = (
-        "log"  # a manifest says what the whole log says at O | "load": what a load from the log's start has there
-    )
-    below_start: str = "ignored"  # entries covered below the log start | "used" | "cleaned": used, the job cleans up
-    below_own: bool = True  # only manifests with O < own checkpoint
-    start: str = "at"  # log start <= O | "after": log start <= O + 1 | "any"
-    start_asked: str = "after"  # the snapshot topic was read | "before"
-    over_cut: str = "afresh"  # a job behind the log start starts again | "go on": from there
-    tombstones: bool = True  # a deleted key becomes an entry
-    # The owner removes entries below the log start, and those that a newer one of their key, covered at or below the
-    # older of the two newest verified manifests, has "superseded" | "early": a newer one wherever it is covered |
-    # "needed": all at or below the newest verified O that neither manifest needs | "ordered": the same, but a deleted
-    # entry only after the older ones of its key | "any": all that neither needs, those above O too.
-    nulls: str = "superseded"
-    job_topic: bool = True  # the job compares the topic id, and starts afresh in a topic made again
-
-
-MANIFESTS = ManifestRules()
 
 
 class ManifestModel(Model):

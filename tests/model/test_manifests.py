@@ -3,8 +3,9 @@
 import pytest
 
 from tests.model.checker import bfs, big, manifest_settle_every, walk
+from tests.model.manifest_rules import MANIFESTS, ManifestRules
 from tests.model.manifest_scopes import ALSO_HOLDS, EARLY, MANIFEST_MUTANTS, MANIFEST_SCOPES
-from tests.model.manifests import MANIFESTS, ManifestModel, ManifestRules
+from tests.model.manifests import ManifestModel
 
 #: Scope to the states of its complete search: a count that differs means that the model has changed.
 COMPLETE = {

@@ -15,11 +15,10 @@ from functools import partial
 from multiprocessing import Pool
 from typing import NamedTuple
 
-from tests.simulated.checks.coverage import CLUSTER, MEMORY, missing
+from tests.simulated.checks.coverage import CLUSTER, FAILED, MEMORY, TESTED, missing
 from tests.simulated.checks.invariants import Violation
 from tests.simulated.cluster.life import run_cluster_life
 from tests.simulated.life import run_life
-from tests.simulated.seeds import FAILED, TESTED
 
 KINDS = {MEMORY: run_life, CLUSTER: run_cluster_life}
 CHUNK = 25

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulated.__main__ import KINDS, run_lives, untested
-from tests.simulated.checks.coverage import CLUSTER, MEMORY, missing
-from tests.simulated.seeds import FAILED, TESTED
+from tests.simulated.checks.coverage import CLUSTER, FAILED, MEMORY, TESTED, missing
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -86,26 +86,25 @@ def test_the_worked_bytes_of_kafkas_codec() -> None:
 
 
 def test_the_tags_of_kafkas_codec() -> None:
-    assert re.findall(r"^\| (\d+)\b", PAGE, re.MULTILINE)[-2:] == [str(COUNT_TAG), str(FENCES_TAG)]
-    assert f"one tag: {FENCES_TAG}, 8 bytes" in PAGE
+    assert [int(tag.split()[0]) for tag, *_ in table(PAGE, "tags")] == [COUNT_TAG, FENCES_TAG]
 
 
-def test_the_fields_are_those_of_the_schemas() -> None:
-    for names, opening in (
-        (("share_checkpoint",), "\n## Checkpoints\n"),
-        (("share_snapshot",), "\n## State\n"),
-        (("share_entry_key", "share_entry"), "\nAn **entry** is"),
-        (("share_manifest_key", "share_manifest"), "\nA **manifest** says"),
-    ):
-        section = re.split(r"\n## |\nThe covered offset|\nThe digest", PAGE.split(opening)[1])[0]
-        cells = [line.strip("|").split(" | ")[0] for line in section.splitlines() if line.startswith("| `")]
-        fields = {field["name"] for name in names for field in SingleObject(name).schema["fields"]}
-        assert {field for cell in cells for field in re.findall(r"`(\w+)`", cell)} == fields
+@pytest.mark.parametrize(
+    ("mark", "schemas"),
+    [
+        ("checkpoint fields", ("share_checkpoint",)),
+        ("state fields", ("share_snapshot",)),
+        ("entry fields", ("share_entry_key", "share_entry")),
+        ("manifest fields", ("share_manifest_key", "share_manifest")),
+    ],
+)
+def test_the_fields_are_those_of_the_schemas(mark: str, schemas: tuple[str, ...]) -> None:
+    fields = {field["name"] for name in schemas for field in SingleObject(name).schema["fields"]}
+    assert {field for cell, *_ in table(PAGE, mark) for field in re.findall(r"`(\w+)`", cell)} == fields
 
 
 def test_the_topic_settings_are_those_it_is_made_with() -> None:
-    section = PAGE.split("\n## The topic\n")[1].split("\n## ")[0]
-    rows = dict(re.findall(r"^\| `([\w.]+)` \| `([^`]+)`", section, re.MULTILINE))
+    rows = {name.strip("`"): value.strip("`") for name, value, _ in table(PAGE, "topic settings")}
     assert {name: rows.pop(name) for name in FIXED_CONFIG} == FIXED_CONFIG
     assert rows.keys() == {"segment.bytes", "min.insync.replicas"}
 

@@ -15,6 +15,7 @@ from holdfast.cli import main
 from holdfast.compaction.history import schema
 from holdfast.daemon.settings.sources import KNOWN, MEANINGLESS, RESERVED_VARIABLES
 from tests.pure.docs.pages import GUIDES, PAGES, ROOT, anchors, code_blocks, code_spans, commands, links, name_of
+from tools.log_events import events, sites
 
 #: Names with an underscore or a dot that are no settings of ours: of topics, of features, of log lines.
 OTHER_NAMES = {
@@ -39,6 +40,8 @@ OTHER_NAMES = {
     "share.version",
     "unclean.leader.election.enable",
 }
+#: Events of log lines look like settings, too.
+EVENTS = events(sites()).keys()
 SETTING_LIKE = re.compile(r"[a-z0-9]+([._][a-z0-9]+)+")
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -110,15 +113,8 @@ def test_settings_exist(page: Path) -> None:
         for schema in (ROOT / "holdfast").rglob("*.avsc")
         for name in re.findall(r'"([a-z_]+)"', schema.read_text())
     }
-    known = (
-        KNOWN.keys()
-        | MEANINGLESS.keys()
-        | OTHER_NAMES
-        | log_events()
-        | columns
-        | schema.COLUMNS.keys()
-        | set(schema.DIRECTORIES)
-    )
+    known = KNOWN.keys() | MEANINGLESS.keys() | OTHER_NAMES | columns | schema.COLUMNS.keys() | set(schema.DIRECTORIES)
+    known |= EVENTS
     for span in code_spans(text):
         name = span.partition(" = ")[0].partition("=")[0]
         if (
@@ -169,17 +165,6 @@ def test_the_table_of_what_follows_kafka_has_a_test_in_every_row() -> None:
     rows = [line for line in section.splitlines() if line.startswith("|")][2:]
     assert len(rows) > 10
     assert [row for row in rows if not re.search(r"`test_\w+\.py::test_\w+`", row)] == []
-
-
-@every_guide
-def test_a_line_holds_a_sentence(page: Path) -> None:
-    """One sentence per line, so that a change shows as what it is."""
-    inside_code = False
-    for line in page.read_text().splitlines():
-        inside_code ^= line.startswith("```")
-        if inside_code or line.startswith(("|", "    ", "#", "- ", "  ")):
-            continue
-        assert not re.search(r"[a-z)`*][.!?] +[A-Z][a-z]", line), f"two sentences in one line: {line}"
 
 
 @cache

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from holdfast.daemon.admin.commands import LogCommands, NodeCommands
 from holdfast.daemon.server.api_table import APIS
-from holdfast.daemon.share.config import ShardConfig
 from holdfast.kafka.protocol.error_codes import SHARE_STATE_ANSWERS, ErrorCode
 from tests.pure.docs.pages import ROOT, table
 
@@ -37,7 +36,3 @@ def test_the_admin_commands_are_those_of_the_node() -> None:
     nothing = cast("Any", SimpleNamespace())
     commands = {**NodeCommands(*[nothing] * 4).table(), **LogCommands(*[nothing] * 3).table()}
     assert {command.strip("`") for command, *_ in table(PAGE, "admin commands")} == set(commands)
-
-
-def test_the_bound_of_a_state_is_that_of_the_shard() -> None:
-    assert PAGE.count(f"{ShardConfig().state_batches_max:,} batches") == 2

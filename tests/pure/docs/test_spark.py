@@ -15,9 +15,9 @@ from holdfast.console import job_process
 from holdfast.console.outcomes import Exit
 from holdfast.daemon.settings.sources import load_settings
 from holdfast.jars.cache import SPARK_KAFKA_VERSION
-from holdfast.jars.java import JAVA_VERSION_MIN
-from tests.pure.docs.pages import ROOT
+from tests.pure.docs.pages import ROOT, table
 from tests.pure.docs.test_operations import pins
+from tools.log_events import sites
 
 PAGE = (ROOT / "docs" / "spark.md").read_text()
 
@@ -25,26 +25,18 @@ PAGE = (ROOT / "docs" / "spark.md").read_text()
 def test_the_connector_is_the_one_that_the_job_fetches() -> None:
     found = set(re.findall(r"org.apache.spark:spark-sql-kafka-0-10_2.13:([\d.]+)", PAGE))
     assert found == {SPARK_KAFKA_VERSION}
-    assert f"Java {JAVA_VERSION_MIN} or newer" in PAGE
 
 
 def test_the_exit_codes_are_those_of_the_tool() -> None:
-    codes = {int(code) for code in re.findall(r"^\| (\d) \|", PAGE, re.MULTILINE)}
+    codes = {int(code) for code, _ in table(PAGE, "exit codes")}
     assert codes == {0, Exit.FAILED, Exit.WRONG_USAGE, Exit.REFUSED_TO_START, Exit.UNREACHABLE, Exit.NOT_FOUND}
 
 
 def test_the_log_events_are_those_of_the_job() -> None:
     package = ROOT / "holdfast"
-    code = "".join(
-        path.read_text()
-        for path in (
-            *(package / "compaction").rglob("*.py"),
-            package / "daemon" / "snapshots" / "job_supervisor.py",
-            package / "console" / "job_process.py",
-        )
-    )
-    events = re.findall(r"^\| ([a-z_]+) \| [A-Z]", PAGE.partition("| Log event |")[2], re.MULTILINE)
-    assert set(events) == set(re.findall(r'_log\.[a-z]+\(\s*"([a-z_]+)"', code))
+    places = (package / "compaction", package / "daemon" / "snapshots", package / "console")
+    said = {site.event for site in sites() if any(site.path.is_relative_to(place) for place in places)}
+    assert {line.strip("`") for line, _ in table(PAGE, "lines")} <= said
 
 
 def test_the_lock_has_what_the_job_needs_and_is_a_part_of_the_whole_lock() -> None:

@@ -1,14 +1,26 @@
-"""What a run must have seen: a simulation in which something never happens says nothing about it."""
+"""What a run must have seen: a simulation in which something never happens says nothing about it.
+
+Here is also which lives `pytest tests/simulated` lives, so that nothing else of the same run lives them again.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 
 from holdfast.daemon.snapshots.restore import Refusal
+from holdfast.runtime.build import BUILD
 from tests.simulated.cluster import faults as cluster_faults
 from tests.simulated.faults import FAULTS
 
 MEMORY, CLUSTER = "memory", "cluster"
+
+#: Where the lives of the compiled build begin: `make sim` has those below on the pure one.
+_FIRST: Final = 0 if BUILD == "pure" else 1_000
+#: Kind of life to the seeds that the tests live.
+TESTED: Final = {MEMORY: range(_FIRST, _FIRST + 500), CLUSTER: range(_FIRST, _FIRST + 60)}
+#: Lives beyond those that failed once.
+FAILED: Final = ((MEMORY, 637), (MEMORY, 746), (CLUSTER, 502), (CLUSTER, 529), (CLUSTER, 869))
 
 #: They need more memory, or another number of partitions, than any life has.
 NEVER = (Refusal.TOO_LARGE, Refusal.FOREIGN)

@@ -1,0 +1,44 @@
+"""How large the rooms of the package are: `python -m tools.house [COMMIT]` prints modules and lines by room, and the import contracts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", "-C", str(ROOT), *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def main() -> int:
+    """Print the table of a commit, by default of the last one."""
+    commit = sys.argv[1] if len(sys.argv) > 1 else "HEAD"
+    names = _git("ls-tree", "-r", "--name-only", commit, "holdfast").splitlines()
+    paths = [PurePosixPath(name) for name in names if name.endswith(".py")]
+    lines = {path: _git("show", f"{commit}:{path}").count("\n") for path in paths}
+    modules, in_room = Counter[PurePosixPath](), Counter[PurePosixPath]()
+    for path, count in lines.items():
+        modules[path.parent] += path.name != "__init__.py"
+        in_room[path.parent] += count
+    contracts = tomllib.loads(_git("show", f"{commit}:pyproject.toml"))["tool"]["importlinter"]["contracts"]
+    print("| Room | Modules | Lines |\n| --- | ---: | ---: |")
+    for room in sorted(modules):
+        print(f"| `{room}/` | {modules[room]} | {in_room[room]:,} |")
+    print(f"| all, in {len(modules)} rooms | {sum(modules.values())} | {sum(in_room.values()):,} |")
+    longest = max(lines, key=lambda path: lines[path])
+    print(f"\nlongest module: `{longest}`, {lines[longest]} lines; fullest room: {max(modules.values())} modules")
+    print(f"{len(contracts)} import contracts:")
+    for contract in contracts:
+        ignored = len(contract.get("ignore_imports", ()))
+        print(f"- {contract['name']}" + (f" ({ignored} exceptions)" if ignored else ""))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
