@@ -369,15 +369,12 @@ class CoordinatorRuntime:
 
     # ---- effects ---------------------------------------------------------------------------------------------------
 
-    def _request_read_indexes(self) -> None:
-        wanted = self._read_indexes.begin_round()
-        if not wanted:
-            return
+    def _request_read_indexes(self, partitions: list[int]) -> None:
         try:
-            self._log.ask_latest_offsets(self._read_indexes.round, wanted)
+            self._log.ask_latest_offsets(self._read_indexes.round, partitions)
         except Exception as bug:
             self._host.note("error", "read_index_request_failed", {"error": repr(bug), "exc_info": bug})
-            self.latest_offsets(self._read_indexes.round, dict.fromkeys(wanted))
+            self.latest_offsets(self._read_indexes.round, dict.fromkeys(partitions))
 
     def _drain(self) -> None:
         """Carry out effects and replies until none is left; called again from inside, it leaves them to the caller."""
@@ -389,8 +386,8 @@ class CoordinatorRuntime:
                 self._carry_out()
         finally:
             self._is_draining = False
-        if self._read_indexes.wanted and not self.is_closed:
-            self._request_read_indexes()
+        if self._read_indexes.wanted and not self.is_closed and (partitions := self._read_indexes.begin_round()):
+            self._request_read_indexes(partitions)
 
     def _carry_out(self) -> None:
         outbox = self._outbox
