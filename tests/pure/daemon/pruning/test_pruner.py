@@ -448,7 +448,7 @@ def test_a_foreign_cut_above_the_named_one_is_still_an_alarm(node: PrunedNode) -
     node.topic.partitions[0].log_start_offset = node.partition.committed_offset - 2
     successor = PrunedNode(node.topic, generation=2)
     assert successor.partition.is_alarmed
-    assert "without a checkpoint: somebody else cut it" in (successor.partition.failure or "")
+    assert "without a checkpoint: another program deleted records" in (successor.partition.failure or "")
 
 
 def test_a_cut_that_nothing_at_its_offset_bears_out_is_an_alarm(node: PrunedNode) -> None:
