@@ -18,6 +18,7 @@ from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
+from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.restore_point import Base
 from holdfast.runtime.partition.serving import Partition
 from holdfast.runtime.partition.states import State
@@ -56,6 +57,7 @@ class Snapshots:
                 throttle_max_ms=log.throttle_max_ms,
             ),
             _clock_ms,
+            RuntimeMetrics(Registry(_clock_ms)),  # of the state topic's log alone there are metrics
         )
         metrics = SnapshotMetrics(registry)
         duties = Duties(self._remove, snapshots.removals_per_second_max, settings.load.slice_ms, _note)
