@@ -18,6 +18,7 @@ from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
+from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.restore_point import Base
 from holdfast.runtime.partition.states import State
@@ -55,7 +56,8 @@ class Snapshots:
         """Prepare; `start` connects. Needs a running event loop."""
         snapshots = settings.snapshots
         self._held = partitions
-        self._log = KafkaLog(log_config, _clock_ms)
+        # Only the log of the state topic has metrics.
+        self._log = KafkaLog(log_config, _clock_ms, RuntimeMetrics(Registry(_clock_ms)))
         metrics = SnapshotMetrics(registry)
         duties = Duties(self._remove, snapshots.removals_per_second_max, settings.load.slice_ms, _note)
         self._topic = snapshots.topic
