@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from holdfast.daemon.share.decisions import ShardConfig
+from holdfast.daemon.share.config import ShardConfig
 from holdfast.records.checkpoint import CHECKPOINT_KEY
 from holdfast.records.codecs.codec import Codec, decode_key
 from holdfast.records.header import decode_header

@@ -73,7 +73,7 @@ class StateListing:
                 work = 0
                 yield
             partition, shard = shards[index]
-            state = shard.state_at(partition.committed_sequence, key) if _serves(partition, shard) else None
+            state = shard.state.at(partition.committed_sequence, key) if _serves(partition, shard) else None
             work += _BATCHES_PER_STATE + (0 if state is None else len(state.state_batches))
             if state is not None:
                 winner = partition.ownership.winner
@@ -95,7 +95,7 @@ class StateListing:
         found: list[_Place] = []
         last: SharePartitionKey | None = None  #: the last of so many that there need be no later one
         for index, (_, shard) in shards.items():
-            keys = shard.keys(wanted.topic_id)
+            keys = shard.state.keys(wanted.topic_id)
             for start in range(0, len(keys), _KEYS_PER_STEP):
                 found += [
                     (key, index)

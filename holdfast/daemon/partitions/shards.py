@@ -15,7 +15,8 @@ from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.pruning.pruner import Pruner
 from holdfast.daemon.settings.log_limits import LineLimit
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.share.decisions import ShardConfig, ShareShard
+from holdfast.daemon.share.config import ShardConfig
+from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.share.state_bounds import StateBounds, StateTotals
 from holdfast.daemon.share.state_watch import StateWatch
@@ -299,7 +300,7 @@ class Shards:
 
     def topics_in_use(self) -> set[bytes]:
         """Return the ids of all topics of which this node holds state."""
-        return {topic_id for _, machine in self.active() for topic_id in machine.topic_ids()}
+        return {topic_id for _, machine in self.active() for topic_id in machine.state.topic_ids()}
 
     def held_count(self) -> int:
         """Return how many log partitions this node serves, or is about to: it has not left them to another one."""
@@ -322,7 +323,7 @@ class Shards:
         ownership, machine = partition.ownership, partition.machine
         winner = ownership.winner
         shard = machine if partition.state is State.ACTIVE and isinstance(machine, ShareShard) else None
-        oldest = shard.offsets.oldest() if shard is not None else None
+        oldest = shard.state.offsets.oldest() if shard is not None else None
         pruner = self.pruners.get(partition.index)
         dead, total = pruner.bytes_dead() if pruner is not None else (0, 0)
         return {
@@ -335,7 +336,7 @@ class Shards:
             "written": partition.committed_offset + len(partition.parking.records),
             "committed": partition.committed_offset,
             "log_start": partition.log_start,
-            "keys": None if shard is None else shard.share_partition_count(),
+            "keys": None if shard is None else shard.state.share_partition_count(),
             "parked": len(partition.parking),
             "load_ms": partition.load_ended_ms - partition.load_began_ms if shard is not None else None,
             "records_loaded": partition.records_loaded,
@@ -407,7 +408,7 @@ class Shards:
             pruner = Pruner(partition, self.runtime, self._settings.compaction, self.readers)
             self.pruners[index] = pruner
         self._metrics.watch_partition(
-            topic, index, lambda: partition.log_start, machine.share_partition_count, pruner.bytes_dead
+            topic, index, lambda: partition.log_start, machine.state.share_partition_count, pruner.bytes_dead
         )
 
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:

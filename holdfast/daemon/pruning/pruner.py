@@ -141,7 +141,7 @@ class Pruner:
         partition = self._partition
         machine = partition.machine
         total = partition.bytes_met - partition.bytes_cut
-        live = machine.live_bytes if isinstance(machine, ShareShard) else 0
+        live = machine.state.live_bytes if isinstance(machine, ShareShard) else 0
         return max(0, total - live), total
 
     def why_not_pruned(self) -> str:
@@ -159,7 +159,7 @@ class Pruner:
         reader = self._readers.holding(partition.index, self._cut_offset)
         if self.phase is Phase.CUTTING and reader is not None:
             return f"reader {reader.group} {_stands(reader)} and the cut would be at {self._cut_offset}"
-        oldest = machine.offsets.oldest()
+        oldest = machine.state.offsets.oldest()
         if self.phase is Phase.WRITING and oldest is not None and oldest[1] < self._cut_offset:
             if oldest[0] in self._waits_for:
                 return f"key {format_key(oldest[0])} alone is in the way: {self._waits_for[oldest[0]]}; move its start offset"

@@ -260,7 +260,7 @@ class PreviewOperation(ShareOperation):
         """Decide the call; its records are replayed on a value of our own, and go nowhere."""
         request: PreviewPartition = self.request
         would_be = self._decide_asked(request, machine, now_ms)
-        before = after = machine.newest_state(self.key)
+        before = after = machine.state.newest(self.key)
         for _, value in would_be.records:
             after = replay(after, value, machine.config.updates_per_snapshot)
         code, text = would_be.response[:2]

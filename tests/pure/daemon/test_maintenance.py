@@ -243,7 +243,7 @@ async def test_a_refresh_on_demand_counts_no_keys() -> None:
         raise AssertionError("keys were counted")
 
     for _, machine in world.shards.active():
-        machine.topic_sizes = count  # type: ignore[method-assign]
+        machine.state.topic_sizes = count  # type: ignore[method-assign]
     world.refresh(GRACE_MS, is_full=False, asked=[A, C])
     assert world.topics() == {A, B}
     await stopped(world)

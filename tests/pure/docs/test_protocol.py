@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from holdfast.daemon.admin.commands import AdminCommands
 from holdfast.daemon.server.api_table import APIS
-from holdfast.daemon.share.decisions import ShardConfig
+from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.errors import ErrorCode
 from tests.pure.docs.pages import ROOT, table
 

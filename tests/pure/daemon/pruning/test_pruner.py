@@ -62,7 +62,7 @@ def test_a_cut_log_begins_with_our_checkpoint_and_holds_a_snapshot_of_every_live
     assert node.shard.is_compacted_to(node.log_start)
     live = [key_of(number) for number in range(10) if number != 7]
     assert sorted(node.states()) == live
-    newest = {key: node.shard.offsets.newest_snapshot_offset(key) for key in live}
+    newest = {key: node.shard.state.offsets.newest_snapshot_offset(key) for key in live}
     assert all(offset is not None and offset > node.log_start for offset in newest.values())
 
 
@@ -144,7 +144,7 @@ def test_a_slice_that_fails_is_tried_again_without_another_refresh(node: PrunedN
 def test_the_key_in_the_way_is_named(node: PrunedNode) -> None:
     node.tick_until(WRITING)
     offset = node.partition.checkpoint_offset
-    oldest = node.shard.offsets.oldest()
+    oldest = node.shard.state.offsets.oldest()
     assert oldest is not None
     assert node.pruner.why_not_pruned() == (
         f"key group:AAECAwQFBgcICQoLDA0ODw:0 has its newest snapshot at {oldest[1]}, below {offset}"
@@ -369,7 +369,7 @@ def test_a_key_whose_snapshot_the_log_refuses_is_named_and_keeps_no_other_from_b
     assert node.pruner.phase is WRITING, "a new round would write all of it again"
     assert node.pruner.why_not_pruned().startswith("key group:")
     assert ":5 alone is in the way: a record of" in node.pruner.why_not_pruned()
-    assert {key.partition for key in node.shard.offsets.below(node.partition.checkpoint_offset)} == {5}
+    assert {key.partition for key in node.shard.state.offsets.below(node.partition.checkpoint_offset)} == {5}
     assert node.refreshes == 1
     landed = node.bytes_landed
     node.tick(2 * TIMEOUT_TICKS)
@@ -480,10 +480,10 @@ def test_a_log_that_an_admin_accepted_stays_so_through_restarts_and_cuts() -> No
     assert node.partition.is_alarmed
     node.runtime.accept(0, "restored from another cluster")
     node.settle()
-    assert node.shard.is_log_accepted
+    assert node.shard.load.is_accepted
     for generation in (2, 3):
         node = PrunedNode(topic, generation)
-        assert node.shard.is_log_accepted
+        assert node.shard.load.is_accepted
         node.fill(keys=2)
         log_start = node.log_start
         tick_a_round(node)
@@ -495,5 +495,5 @@ def test_a_log_that_an_admin_accepted_stays_so_through_restarts_and_cuts() -> No
         ]
         assert checkpoints
         assert {(one.reason, one.accepted_reason) for one in checkpoints} == {(None, "restored from another cluster")}
-    assert PrunedNode(topic, 4).shard.is_log_accepted
-    assert not PrunedNode(MemoryTopic(1), 1).shard.is_log_accepted
+    assert PrunedNode(topic, 4).shard.load.is_accepted
+    assert not PrunedNode(MemoryTopic(1), 1).shard.load.is_accepted

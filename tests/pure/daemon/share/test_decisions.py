@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.api.results import DeleteResult, InitializeResult, ReadResult, SummaryResult, WriteResult
-from holdfast.daemon.share.decisions import ShardConfig, ShareShard
+from holdfast.daemon.share.config import ShardConfig
+from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.errors import ErrorCode
 from holdfast.records.codecs.codec import Codec
 from holdfast.records.keys import SharePartitionKey

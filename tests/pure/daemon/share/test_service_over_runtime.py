@@ -11,7 +11,8 @@ import pytest
 from holdfast.api.results import PartitionRequest, ReadResult, StateRequest, StateResponse
 from holdfast.daemon.pruning.pruner import CompactionSlice
 from holdfast.daemon.settings.models import CompactionSettings
-from holdfast.daemon.share.decisions import ShardConfig, ShareShard
+from holdfast.daemon.share.config import ShardConfig
+from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, ShareService
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
