@@ -111,7 +111,7 @@ class PendingRequest:
             self._respond(merge(self._topics, self.results))
         except Exception:
             # Whatever the connection does with its answer, the shard that completed the last part goes on.
-            _log.exception("an answer could not be handed back")
+            _log.exception("share_answer_delivery_failed")
 
 
 def merge(topics: Topics, results: list[PartitionResult | None]) -> StateResponse:

@@ -32,7 +32,7 @@ class StateWatch:
             if share >= _CLOSE and name not in self._close:
                 self._close.add(name)
                 _log.warning(
-                    "the state of this node comes close to a bound; beyond it callers are refused",
+                    "state_bound_approached",
                     setting=name,
                     used=round(share, 3),
                     share_partitions=totals.share_partitions,
