@@ -47,7 +47,7 @@ COUNT_MAX: Final = (1 << 31) - 1
 
 
 def read_batches(data: Buffer, offset: int, batches_max: int = COUNT_MAX) -> tuple[tuple[StateBatch, ...], int]:
-    """Return the state batches whose number stands at `offset`, and the offset behind them.
+    """Return the state batches whose number is at `offset`, and the offset behind them.
 
     Raises:
         MalformedBody: they are cut off, or more than `batches_max`.

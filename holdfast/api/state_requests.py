@@ -132,7 +132,7 @@ def decode_in_steps(
     done, done_batches = 0, 0
     try:
         count, offset = read_count(data, offset, TOPIC_SIZE_MIN, "Topics")
-        if count > bounds.share_partitions:  # each has one at least, in a request that asks for anything
+        if count > bounds.share_partitions:  # each has one at least, in a request for anything
             raise _too_many_partitions(offset, bounds)
         for _ in range(count):
             topic_id, _ = _unpack_topic(data, offset)

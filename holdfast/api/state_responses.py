@@ -138,7 +138,7 @@ def _encode_read(partition: int, result: Any) -> bytes:  # noqa: ANN401
 
 
 def _encode_read_head(partition: int, result: Any) -> bytes:  # noqa: ANN401
-    """Return all that stands before the state batches."""
+    """Return the bytes before the state batches."""
     error_code, error_message, state_epoch, start_offset, batches = result
     return b"%b%b%b%b" % (
         _pack_result(partition, error_code),

@@ -72,9 +72,7 @@ class CompactionSlice:
 
     def decide(self, machine: ShareShard, now_ms: int) -> Decision:
         """Decide the next snapshots; none when every key has one above the offset or on its way."""
-        decision = machine.decide_compaction_slice(
-            self._below_offset, self._records_max, self._bytes_max, self._left_out
-        )
+        decision = machine.decide_pruning_slice(self._below_offset, self._records_max, self._bytes_max, self._left_out)
         self._count = len(decision.records)
         return decision
 
@@ -209,7 +207,7 @@ class Pruner:
                 self._progress_ms = now_ms
                 self._next_ms = now_ms + self._settings.compaction_check_interval_ms
             # Nothing is left to be written, and all of it has been met: this answer waited for every record before it.
-            elif isinstance(machine, ShareShard) and machine.is_compacted_to(self._cut_offset):
+            elif isinstance(machine, ShareShard) and machine.is_prunable_to(self._cut_offset):
                 self._enter(Phase.CUTTING, now_ms)
                 self._name_cut()
 

@@ -1,6 +1,6 @@
 """Kafka's error codes that leave this node, and the one function that turns a failure of ours into one.
 
-The codes are answers to a peer; inside, failures are the classes of `runtime.errors`.
+The codes are answers to a client; inside, failures are the classes of `runtime.errors`.
 
 Source: KIP-932 (error codes of the share-state calls), Apache Kafka's protocol error table.
 """

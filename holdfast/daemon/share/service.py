@@ -58,7 +58,7 @@ _NOT_ACTIVE = "this node does not serve share state now"
 
 
 class Runtime(Protocol):
-    """What the service asks of the coordinator runtime."""
+    """What the service needs of the coordinator runtime."""
 
     def write_many(self, operations: Iterable[tuple[int, Operation]], waited_ms: int = 0) -> None:
         """Run each operation on its log partition, in order; complete each exactly once, maybe at once.
@@ -110,7 +110,7 @@ class ShareService:
         self._partition_count = partition_count
 
     def shut_down(self) -> None:
-        """Refuse all further calls; those under way are answered by the runtime. A second call only warns."""
+        """Refuse all further calls; those in flight are answered by the runtime. A second call only warns."""
         if not self.is_active:
             _log.warning("share_service_shutdown_repeated")
             return

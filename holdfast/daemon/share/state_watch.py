@@ -20,7 +20,8 @@ class StateWatch:
     def __init__(self, totals: StateTotals, metrics: ShareMetrics) -> None:
         self._totals = totals
         self._metrics = metrics
-        self._close: set[str] = set()  #: bounds that were warned of
+        #: Bounds that were warned of.
+        self._close: set[str] = set()
 
     def tick(self) -> None:
         """Look at the totals."""

@@ -46,13 +46,13 @@ def test_compaction_writes_the_oldest_first_and_ends_when_none_is_left() -> None
     world.initialize(4, 100, KEYS[1])
     below = world.log_end
     slices = []
-    while (decision := world.shard.decide_compaction_slice(below, records_max=2, bytes_max=1_000_000)).records:
-        assert not world.shard.is_compacted_to(below)
+    while (decision := world.shard.decide_pruning_slice(below, records_max=2, bytes_max=1_000_000)).records:
+        assert not world.shard.is_prunable_to(below)
         slices.append(keys_of(decision))
         world.run(decision)
     assert slices == [[KEYS[0], KEYS[2]], [KEYS[3], KEYS[4]], [KEYS[1]]]
-    assert world.shard.is_compacted_to(below)
-    assert not world.shard.is_compacted_to(below + 1)
+    assert world.shard.is_prunable_to(below)
+    assert not world.shard.is_prunable_to(below + 1)
 
 
 def test_a_compaction_snapshot_is_the_state_with_its_timestamps_and_fences_under_the_next_epoch() -> None:
@@ -64,7 +64,7 @@ def test_a_compaction_snapshot_is_the_state_with_its_timestamps_and_fences_under
     created_ms = world.now_ms
     world.now_ms += 1000
     world.write(batch(50, 59, 2, 1), delivery_complete_count=10)
-    world.run(world.shard.decide_compaction_slice(world.log_end, 10, 1_000_000))
+    world.run(world.shard.decide_pruning_slice(world.log_end, 10, 1_000_000))
     value = Snapshot(2, 4, 0, 50, 10, created_ms, created_ms, (batch(50, 59, 2, 1),), 5, 4)
     assert world.last_record() == (KEY, value)
 
@@ -74,20 +74,20 @@ def test_keys_that_snapshot_themselves_are_left_alone() -> None:
     below = world.log_end
     for key in KEYS[:3]:
         world.write(key=key)
-    assert keys_of(world.shard.decide_compaction_slice(below, 10, 1_000_000)) == KEYS[3:]
+    assert keys_of(world.shard.decide_pruning_slice(below, 10, 1_000_000)) == KEYS[3:]
 
 
 def test_a_snapshot_on_its_way_is_not_written_twice() -> None:
     world = world_of_five()
     below = world.log_end
-    first = world.shard.decide_compaction_slice(below, 2, 1_000_000)
+    first = world.shard.decide_pruning_slice(below, 2, 1_000_000)
     for position, (key, value) in enumerate(first.records, start=world.position + 1):
         world.shard.replay(key, value, position)
-    assert keys_of(world.shard.decide_compaction_slice(below, 10, 1_000_000)) == KEYS[2:]
+    assert keys_of(world.shard.decide_pruning_slice(below, 10, 1_000_000)) == KEYS[2:]
     world.shard.revert(world.position)
-    assert keys_of(world.shard.decide_compaction_slice(below, 10, 1_000_000)) == KEYS
+    assert keys_of(world.shard.decide_pruning_slice(below, 10, 1_000_000)) == KEYS
     world.run(first)
-    assert keys_of(world.shard.decide_compaction_slice(below, 10, 1_000_000)) == KEYS[2:]
+    assert keys_of(world.shard.decide_pruning_slice(below, 10, 1_000_000)) == KEYS[2:]
 
 
 def test_a_key_whose_tombstone_is_on_its_way_is_passed_over() -> None:
@@ -95,17 +95,17 @@ def test_a_key_whose_tombstone_is_on_its_way_is_passed_over() -> None:
     below = world.log_end
     for key, value in world.shard.decide_delete(KEYS[0]).records:
         world.shard.replay(key, value, world.position + 1)
-    assert keys_of(world.shard.decide_compaction_slice(below, 10, 1_000_000)) == KEYS[1:]
-    assert not world.shard.is_compacted_to(below)
+    assert keys_of(world.shard.decide_pruning_slice(below, 10, 1_000_000)) == KEYS[1:]
+    assert not world.shard.is_prunable_to(below)
 
 
 def test_a_slice_keeps_to_its_bytes_but_always_holds_a_record() -> None:
     world = world_of_five()
     below = world.log_end
     each = world.shard.state.live_bytes // len(KEYS)
-    assert keys_of(world.shard.decide_compaction_slice(below, 10, 3 * each)) == KEYS[:3]
-    assert keys_of(world.shard.decide_compaction_slice(below, 10, 3 * each - 1)) == KEYS[:2]
-    assert keys_of(world.shard.decide_compaction_slice(below, 10, 1)) == KEYS[:1]
+    assert keys_of(world.shard.decide_pruning_slice(below, 10, 3 * each)) == KEYS[:3]
+    assert keys_of(world.shard.decide_pruning_slice(below, 10, 3 * each - 1)) == KEYS[:2]
+    assert keys_of(world.shard.decide_pruning_slice(below, 10, 1)) == KEYS[:1]
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -118,7 +118,7 @@ def test_a_log_cut_to_its_compaction_loads_to_the_same_state(codec: Codec) -> No
     world.initialize(9, 7, KEYS[2])
     world.delete(KEYS[3])
     below = world.log_end
-    while (decision := world.shard.decide_compaction_slice(below, 2, 1_000_000)).records:
+    while (decision := world.shard.decide_pruning_slice(below, 2, 1_000_000)).records:
         world.run(decision)
         world.write(batch(300, 310, 0, 1), key=KEYS[0])
     world.log, world.log_start = world.log[below - LOG_START :], below
@@ -191,7 +191,7 @@ def test_the_estimate_of_live_bytes_is_above_what_compaction_writes_but_not_far(
             batches = [StateBatch((1 << 40) + 20 * n, (1 << 40) + 20 * n + 9, 2, 100) for n in range(batch_count)]
             world.write(*batches, delivery_complete_count=1_000_000, key=key)
     live_bytes, below = world.shard.state.live_bytes, world.log_end
-    while (decision := world.shard.decide_compaction_slice(below, 1, 1_000_000)).records:
+    while (decision := world.shard.decide_pruning_slice(below, 1, 1_000_000)).records:
         world.run(decision)
     written = sum(len(key) + len(value or b"") for key, value in world.log[below - LOG_START :])
     assert written <= live_bytes <= 2 * written

@@ -80,7 +80,7 @@ def _clean_up(topic_ids: frozenset[bytes], records_max: int) -> tuple[str, Decid
 
 
 def _compact(depth: int) -> tuple[str, Decide]:
-    return "compact", lambda shard, now_ms: shard.decide_compaction_slice(LOG_START + depth, 3, 1000)
+    return "compact", lambda shard, now_ms: shard.decide_pruning_slice(LOG_START + depth, 3, 1000)
 
 
 def _cool() -> tuple[str, Decide]:
@@ -224,11 +224,11 @@ def test_a_log_cut_to_a_compaction_gives_the_live_state(limit: int, script: list
     world = World(updates_per_snapshot=limit)
     play(world, script)
     below = world.log_end
-    while (decision := world.shard.decide_compaction_slice(below, 2, 500)).records:
+    while (decision := world.shard.decide_pruning_slice(below, 2, 500)).records:
         world.run(decision)
     world.log, world.log_start = world.log[below - LOG_START :], below
     assert without_counts(world.loaded().states()) == without_counts(world.states())
-    assert world.shard.is_compacted_to(below)
+    assert world.shard.is_prunable_to(below)
 
 
 @given(limits, steps)

@@ -299,7 +299,7 @@ def test_what_a_share_partition_may_grow_to_always_fits_into_one_record(
     assert refused.error_message is not None
     assert "bytes more than one record of the log can have; move its start offset" in refused.error_message
     below = world.log_end
-    ((_, snapshot),) = world.shard.decide_compaction_slice(below, 10, 1 << 30).records
+    ((_, snapshot),) = world.shard.decide_pruning_slice(below, 10, 1 << 30).records
     widest = snapshot._replace(snapshot_epoch=extreme, leader_epoch=extreme, leader_epoch_fence=extreme)
     raw_key, raw_value = world.shard.encode(key, widest)
     assert raw_value is not None

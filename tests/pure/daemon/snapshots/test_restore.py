@@ -79,7 +79,7 @@ def outcome(shard: ShareShard, ownership: Ownership, end: int) -> dict[str, Any]
         "topics": shard.state.topic_sizes(),
         "offsets": list(shard.state.offsets._offsets.items()),
         "summary": summarize(shard),
-        "compacts": shard.decide_compaction_slice(end, 1_000, 1 << 30).records,
+        "compacts": shard.decide_pruning_slice(end, 1_000, 1 << 30).records,
         "position": ownership.position,
         "winner": ownership.winner,
         "generation": ownership.generation_max,
