@@ -22,7 +22,7 @@ from holdfast.kafka.topic_ends import TopicEndSource
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.deliveries import describe_state
 from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
-from holdfast.records.replay import ShareState, fold_without_base, replay
+from holdfast.records.replay import ShareState, fold_without_snapshot, replay
 from holdfast.records.values import Update
 
 _ROWS_PER_PAGE: Final = 1_000
@@ -164,7 +164,7 @@ class Fold:
             if entry.owner_epoch is not None:
                 self._without_base.append(entry)
                 return
-            states[key] = fold_without_base(value)
+            states[key] = fold_without_snapshot(value)
             return
         after = replay(before, value, _UPDATES_PER_SNAPSHOT)
         if after is None:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from holdfast.api import share_state
+from holdfast.api import share_state, state_requests
 from holdfast.api.admin import (
     ADMIN,
     ADMIN_VERSION,
@@ -46,7 +46,7 @@ class ApiHandler:
         self._service = service
         self._cluster = cluster
         self._admin = admin
-        self._bounds = share_state.Bounds(
+        self._bounds = state_requests.Bounds(
             limits.share_partitions_per_request_max,
             limits.state_batches_per_write_max,
             limits.state_batches_per_request_max,
