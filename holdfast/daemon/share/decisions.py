@@ -23,7 +23,7 @@ from holdfast.api.results import (
     WriteResult,
 )
 from holdfast.daemon.share.config import ShardConfig
-from holdfast.daemon.share.load import RestoredRuns, ShareBase, ShareLoad
+from holdfast.daemon.share.load import RestoredRuns, ShareLoad
 from holdfast.daemon.share.state import ShardState
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.batches import StateBatch

@@ -8,8 +8,7 @@ from typing import Any, cast
 
 from holdfast.daemon.admin.commands import LogCommands, NodeCommands
 from holdfast.daemon.server.api_table import APIS
-from holdfast.daemon.share.config import ShardConfig
-from holdfast.kafka.protocol.error_codes import ErrorCode, SHARE_STATE_ANSWERS
+from holdfast.kafka.protocol.error_codes import SHARE_STATE_ANSWERS, ErrorCode
 from tests.pure.docs.pages import ROOT, table
 
 PAGE = (ROOT / "docs" / "protocol.md").read_text()

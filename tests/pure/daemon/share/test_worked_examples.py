@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.api.results import ReadResult
-from holdfast.daemon.share.errors import ErrorCode
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update
 from tests.pure.daemon.share.shard_world import World, batch
