@@ -13,7 +13,6 @@ from holdfast.daemon.snapshots.restore import NoBase, Refusal, choose_base
 from holdfast.daemon.snapshots.verifier import PartitionVerifier, SnapshotHost, SnapshotVerifier
 from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
 from holdfast.runtime.log import LogRecord, ReadError
-from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.restore_point import Base
 from holdfast.runtime.partition.states import State
 

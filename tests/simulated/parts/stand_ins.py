@@ -10,15 +10,15 @@ from holdfast.daemon.pruning.pruner import Pruner
 from holdfast.daemon.settings.models import PruningSettings
 from holdfast.daemon.snapshots.follower import SnapshotFollower
 from holdfast.runtime.log import LogRecord
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.ownership import Ownership, Verdict
 from holdfast.runtime.partition.restore_point import Base
-from holdfast.runtime.partition.serving import Partition
 from holdfast.runtime.settings import LogIdentity
 from tests.simulated.memory_log import Append, MemoryLog
 
 if TYPE_CHECKING:
-from tests.simulated.node import Node
-from tests.simulated.parts.snapshots import Snapshots
+    from tests.simulated.parts.node import Node
+    from tests.simulated.parts.snapshots import Snapshots
 
 PRUNING = PruningSettings(
     pruning_dead_share=0.05,
