@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from holdfast.api.admin import ADMIN, AdminRequest, decode_admin_response, encode_admin_request
 from holdfast.daemon.server.admin import Admin, AdminError
-from holdfast.daemon.server.requests import Body, Request, RequestMemory
+from holdfast.daemon.server.wire.requests import Body, Request, RequestMemory
 from tests.pure.daemon.server.calls import (
     ApiWorld,
     admin_world,

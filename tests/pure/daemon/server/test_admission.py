@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.daemon.server.admission import Admission, is_loopback
 from holdfast.daemon.server.api_table import APIS
-from holdfast.daemon.server.connections import Connections
-from holdfast.daemon.server.protocol import ClientProtocol
+from holdfast.daemon.server.wire.admission import Admission, is_loopback
+from holdfast.daemon.server.wire.connections import Connections
+from holdfast.daemon.server.wire.protocol import ClientProtocol
 from holdfast.daemon.settings.listener_models import LimitSettings
 from tests.pure.daemon.server.serving import CountingTransport, Reports, write_frame
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 import pytest
 import uvloop
 
-from holdfast.daemon.server.connections import Connections
 from holdfast.daemon.server.listener import CannotListen, Server
-from holdfast.daemon.server.protocol import ClientProtocol
-from holdfast.daemon.server.requests import Body, Request
+from holdfast.daemon.server.wire.connections import Connections
+from holdfast.daemon.server.wire.protocol import ClientProtocol
+from holdfast.daemon.server.wire.requests import Body, Request
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.kafka.protocol import frames
 from tests.pure.daemon.server.serving import (

@@ -18,7 +18,7 @@ from holdfast.api.results import (
     WritePartition,
 )
 from holdfast.daemon.server import share_calls
-from holdfast.daemon.server.requests import Body, Request, RequestMemory
+from holdfast.daemon.server.wire.requests import Body, Request, RequestMemory
 from holdfast.daemon.share.errors import ErrorCode
 from holdfast.daemon.share.service import ShareService
 from holdfast.kafka.protocol.primitives import MalformedBody

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.daemon.server.turns import Turns
+from holdfast.daemon.server.wire.turns import Turns
 
 MS = 0.001
 
