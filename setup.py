@@ -13,7 +13,14 @@ from setuptools import Extension, setup
 #: The rooms of each library. What every request and every load goes through is compiled; the rest of the daemon runs seldom.
 COMPILED = {
     "holdfast_records": ("kafka/protocol", "records", "records/codecs", "records/snapshot_store", "api"),
-    "holdfast_node": ("runtime", "runtime/partition", "runtime/kafka_log", "daemon/server", "daemon/share"),
+    "holdfast_node": (
+        "runtime",
+        "runtime/partition",
+        "runtime/kafka_log",
+        "daemon/server",
+        "daemon/server/wire",
+        "daemon/share",
+    ),
 }
 #: What stays interpreted in them, and why.
 INTERPRETED = {
@@ -23,7 +30,7 @@ INTERPRETED = {
     "holdfast/runtime/metrics.py",  # names of instruments, and its gauges are set to integers
     "holdfast/runtime/kafka_log/shell.py",  # starts and stops
     "holdfast/daemon/server/admin.py",  # seldom, from here on
-    "holdfast/daemon/server/admission.py",
+    "holdfast/daemon/server/wire/admission.py",
     "holdfast/daemon/server/cluster_view.py",
     "holdfast/daemon/server/find_coordinator.py",
     "holdfast/daemon/server/listener.py",

@@ -22,8 +22,8 @@ from holdfast.api.results import InitializePartition, StateRequest, WritePartiti
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.cluster_view import Node
-from holdfast.daemon.server.connection import Connection
-from holdfast.daemon.server.requests import Request
+from holdfast.daemon.server.wire.connection import Connection
+from holdfast.daemon.server.wire.requests import Request
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.decisions import ShareShard

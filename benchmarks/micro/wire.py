@@ -16,8 +16,8 @@ from benchmarks.micro.records import Operation, time_us
 from holdfast.api import share_state, state_requests, state_responses
 from holdfast.api.results import StateRequest, StateResponse, WritePartition, WriteResult
 from holdfast.daemon.server.api_table import APIS
-from holdfast.daemon.server.connection import Connection
-from holdfast.daemon.server.requests import Request
+from holdfast.daemon.server.wire.connection import Connection
+from holdfast.daemon.server.wire.requests import Request
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.kafka.protocol import frames
 from holdfast.records.batches import StateBatch

@@ -30,9 +30,9 @@ from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.cluster_view import Node as NodeAddress
-from holdfast.daemon.server.connections import Connections
 from holdfast.daemon.server.listener import CannotListen, Server
 from holdfast.daemon.server.metrics import ServerMetrics
+from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.settings.logging import ClientLines, LibraryLines
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.share.metrics import ShareMetrics

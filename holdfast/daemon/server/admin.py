@@ -2,7 +2,7 @@
 
 A command is a plain function of its arguments; where it must wait, it is a coroutine function and has
 `admin_timeout_ms`; where it has much to do, it is a generator that returns the result, and between its steps others
-have their turns (`daemon.server.turns`). `AdminError` is for what the person at the tool can mend; anything else that a command
+have their turns (`daemon.server.wire.turns`). `AdminError` is for what the person at the tool can mend; anything else that a command
 raises is a bug of ours, logged here and not shown there.
 """
 

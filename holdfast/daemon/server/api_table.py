@@ -22,8 +22,8 @@ from holdfast.api.admin import (
 from holdfast.daemon.server import api_versions, find_coordinator, metadata, share_calls
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.cluster_view import ClusterView
-from holdfast.daemon.server.requests import SMALL_FRAME_BYTES, WORK_PER_BYTE, Api, Request, Respond, Steps
 from holdfast.daemon.server.share_calls import ShareCalls
+from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, WORK_PER_BYTE, Api, Request, Respond, Steps
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.kafka.protocol import api_keys
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from holdfast.daemon.server.requests import Api
 from holdfast.daemon.server.schemas import ResponseSchemas, encode
+from holdfast.daemon.server.wire.requests import Api
 from holdfast.kafka.protocol.body import BodyReader
 
 API_VERSIONS: Final = 18

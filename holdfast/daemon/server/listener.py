@@ -1,6 +1,6 @@
 """The wire server: listens, closes connections whose time is up, and drains at the end.
 
-One handler serves all connections, on the loop that owns the shards; `daemon.server.protocol` carries the bytes.
+One handler serves all connections, on the loop that owns the shards; `daemon.server.wire.protocol` carries the bytes.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from typing import Final, cast
 
 import structlog
 
-from holdfast.daemon.server.connections import Connections, Handler
-from holdfast.daemon.server.protocol import ClientProtocol
+from holdfast.daemon.server.connections import Handler
+from holdfast.daemon.server.wire.connections import Connections
+from holdfast.daemon.server.wire.protocol import ClientProtocol
 
 _log = structlog.get_logger(__name__)
 

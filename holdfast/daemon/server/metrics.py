@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from holdfast.daemon.server.connections import Connections
+from holdfast.daemon.server.wire.connections import Connections
 from holdfast.metrics.registry import Registry
 
 #: Between two measurements of the loop. A turn that takes longer is seen whenever it comes.

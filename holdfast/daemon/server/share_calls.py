@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from holdfast.api import share_state, state_requests, state_responses
 from holdfast.api.results import PartitionRequest, PartitionResult, StateRequest, StateResponse, WritePartition
-from holdfast.daemon.server.requests import SMALL_FRAME_BYTES, Body, Request, Respond, Steps
+from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, Body, Request, Respond, Steps
 from holdfast.records.keys import SharePartitionKey
 
 #: How much the service takes on at once, in share partitions and in state batches.

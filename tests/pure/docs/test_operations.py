@@ -20,8 +20,8 @@ from structlog.testing import capture_logs
 from holdfast.compaction.progress import RunProgress
 from holdfast.daemon.brokers.silence import BrokerSilence, watch_broker
 from holdfast.daemon.node import Exit as NodeExit
-from holdfast.daemon.server.connections import Connections
 from holdfast.daemon.server.metrics import ServerMetrics
+from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.daemon.settings.log_models import LogSettings
 from holdfast.daemon.settings.models import ShutdownSettings

@@ -13,7 +13,7 @@ from kio.serial import entity_reader, entity_writer
 from holdfast.daemon.server.admin import Admin, AdminCommand, AdminError
 from holdfast.daemon.server.api_table import ApiHandler
 from holdfast.daemon.server.cluster_view import Node
-from holdfast.daemon.server.requests import Body, Request, RequestMemory
+from holdfast.daemon.server.wire.requests import Body, Request, RequestMemory
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.records.keys import SharePartitionKey, format_key
 from tests.pure.daemon.server.serving import TOPIC_ID, FakeCluster, FakeService

@@ -24,9 +24,9 @@ from holdfast.api.results import (
 from holdfast.daemon.server.admin import Admin, AdminCommand
 from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.cluster_view import Node
-from holdfast.daemon.server.connections import Connections, Handler
 from holdfast.daemon.server.listener import Server
-from holdfast.daemon.server.protocol import ClientProtocol
+from holdfast.daemon.server.wire.connections import Connections, Handler
+from holdfast.daemon.server.wire.protocol import ClientProtocol
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.kafka.protocol import frames
 from holdfast.records.batches import StateBatch

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from holdfast.api.admin import ADMIN, AdminRequest, decode_admin_response, encode_admin_request
 from holdfast.daemon.server.admin import Admin, AdminError
-from holdfast.daemon.server.requests import Body, Request, RequestMemory
+from holdfast.daemon.server.wire.requests import Body, Request, RequestMemory
 from tests.pure.daemon.server.calls import (
     ApiWorld,
     admin_world,
@@ -42,7 +42,7 @@ async def test_admin_commands(command: str, code: int, message: str | None, resu
 
 
 @pytest.mark.parametrize("is_wanted", [True, False])
-def test_a_large_admin_command_is_worked_off_in_steps_while_somebody_waits(is_wanted: bool) -> None:
+def test_a_large_admin_command_is_worked_off_in_steps_while_its_client_waits(is_wanted: bool) -> None:
     done: list[int] = []
 
     def count(arguments: dict[str, Any]) -> Any:
@@ -105,7 +105,7 @@ def test_an_admin_command_above_its_bound_is_refused_in_few_words_and_not_run() 
     assert len(ran) == 1
 
 
-async def test_closing_cancels_admin_commands_under_way() -> None:
+async def test_closing_cancels_admin_commands_in_flight() -> None:
     async def endless(arguments: dict[str, Any]) -> object:
         await asyncio.Event().wait()
         return None

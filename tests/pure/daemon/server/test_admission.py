@@ -1,13 +1,13 @@
-"""How many connections there may be, and from where; who gives a place to a new one."""
+"""How many connections there may be, and from where; which one gives its place to a new one."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.daemon.server.admission import Admission, is_loopback
 from holdfast.daemon.server.api_table import APIS
-from holdfast.daemon.server.connections import Connections
-from holdfast.daemon.server.protocol import ClientProtocol
+from holdfast.daemon.server.wire.admission import Admission, is_loopback
+from holdfast.daemon.server.wire.connections import Connections
+from holdfast.daemon.server.wire.protocol import ClientProtocol
 from holdfast.daemon.settings.listener_models import LimitSettings
 from tests.pure.daemon.server.serving import CountingTransport, Reports, write_frame
 
@@ -74,7 +74,7 @@ async def test_a_new_connection_takes_the_place_of_the_one_that_is_silent_for_lo
         opened.append(connect(connections, "10.0.0.1"))
     now_s[0] = 0.9
     _, early = connect(connections, "10.0.0.1")
-    assert early.is_closed  # nobody is silent for so long yet
+    assert early.is_closed  # none is silent for so long yet
     now_s[0] = 1.15
     _, late = connect(connections, "10.0.0.1")
     assert not late.is_closed
@@ -83,7 +83,7 @@ async def test_a_new_connection_takes_the_place_of_the_one_that_is_silent_for_lo
     assert reports.kinds == ["connections_exceeded", "connections_exceeded"]
 
 
-async def test_who_waits_for_an_answer_gives_no_place() -> None:
+async def test_a_client_that_waits_for_an_answer_gives_no_place() -> None:
     now_s = [0.0]
     limits = LimitSettings(connections_max=1, connections_per_address_max=1, connections_reserved=0)
     connections = Connections(lambda request, respond: None, APIS, limits, Reports(), lambda: now_s[0])

@@ -15,7 +15,7 @@ from holdfast.api import state_requests, state_responses
 from holdfast.api.admin import ADMIN, AdminRequest, encode_admin_request
 from holdfast.api.results import ReadPartition, ReadResult, StateRequest
 from holdfast.daemon.server.api_table import APIS
-from holdfast.daemon.server.requests import Api
+from holdfast.daemon.server.wire.requests import Api
 from holdfast.kafka.protocol.primitives import MalformedBody, encode_string
 from tests.pure.daemon.server.calls import (
     ApiWorld,

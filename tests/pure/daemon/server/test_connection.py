@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast.daemon.server.connection import NEED_DATA, NEED_MEMORY, PAUSED, Connection
-from holdfast.daemon.server.requests import Api, Request, RequestMemory, Violation
+from holdfast.daemon.server.wire.connection import NEED_DATA, NEED_MEMORY, PAUSED, Connection
+from holdfast.daemon.server.wire.requests import Api, Request, RequestMemory, Violation
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.kafka.protocol import frames
 from holdfast.kafka.protocol.primitives import encode_string

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 import pytest
 import uvloop
 
-from holdfast.daemon.server.connections import Connections
 from holdfast.daemon.server.listener import CannotListen, Server
-from holdfast.daemon.server.protocol import ClientProtocol
-from holdfast.daemon.server.requests import Body, Request
+from holdfast.daemon.server.wire.connections import Connections
+from holdfast.daemon.server.wire.protocol import ClientProtocol
+from holdfast.daemon.server.wire.requests import Body, Request
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.kafka.protocol import frames
 from tests.pure.daemon.server.serving import (
@@ -142,7 +142,7 @@ async def test_a_client_that_breaks_the_protocol_loses_its_connection_alone(data
         await wait_until(lambda: len(served.server.connections) == 1)
 
 
-async def test_a_thousand_malformed_frames_harm_nobody() -> None:
+async def test_a_thousand_malformed_frames_harm_no_other_client() -> None:
     source = random.Random(11)
     sample = write_frame(1)
     async with serve(LimitSettings(frame_size_bytes_max=65_536)) as served:
@@ -303,8 +303,8 @@ async def test_an_answer_that_cannot_be_handed_back_ends_its_connection() -> Non
                 writer.write(write_frame(number))
                 assert await is_cut_off(reader)
         assert served.reports.kinds == ["request_failed"] * 2
-        held = served.server.connections.memory
-        assert (held.work_bytes, held.answer_bytes) == (0, 0)
+        memory = served.server.connections.memory
+        assert (memory.work_bytes, memory.answer_bytes) == (0, 0)
         assert await asyncio.wait_for(ask(served, 3), 10) == (3, SUCCESS)
 
 
@@ -327,4 +327,6 @@ def test_it_runs_on_uvloop() -> None:
 
     uvloop.run(scenario())
     gc.collect()
-    assert not [held for held in gc.get_objects() if isinstance(held, ClientProtocol)], "connections outlive their loop"
+    assert not [found for found in gc.get_objects() if isinstance(found, ClientProtocol)], (
+        "connections outlive their loop"
+    )

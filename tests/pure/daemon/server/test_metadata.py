@@ -58,11 +58,11 @@ def test_metadata_of_all_topics_and_of_none(version: int) -> None:
 
 @pytest.mark.parametrize("version", [12, 13])
 def test_metadata_by_topic_id(version: int) -> None:
-    stranger = uuid.UUID(int=7)
-    response = ApiWorld().ask("metadata", version, **metadata_fields(version, [(None, TOPIC_UUID), (None, stranger)]))
+    unknown_id = uuid.UUID(int=7)
+    response = ApiWorld().ask("metadata", version, **metadata_fields(version, [(None, TOPIC_UUID), (None, unknown_id)]))
     known, unknown = response.topics
     assert (known.error_code, known.name, known.topic_id) == (ErrorCode.none, "__holdfast_share_state", TOPIC_UUID)
-    assert (unknown.error_code, unknown.name, unknown.topic_id) == (ErrorCode.unknown_topic_id, None, stranger)
+    assert (unknown.error_code, unknown.name, unknown.topic_id) == (ErrorCode.unknown_topic_id, None, unknown_id)
 
 
 def test_the_metadata_request_recorded_from_librdkafka() -> None:

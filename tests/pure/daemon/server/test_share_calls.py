@@ -1,4 +1,4 @@
-"""Large share-state calls: in parts, in steps, in order, and only as long as somebody waits for the answer."""
+"""Large share-state calls: in parts, in steps, in order, and only as long as the client waits for the answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.api.results import (
     WritePartition,
 )
 from holdfast.daemon.server import share_calls
-from holdfast.daemon.server.requests import Body, Request, RequestMemory
+from holdfast.daemon.server.wire.requests import Body, Request, RequestMemory
 from holdfast.daemon.share.service import ShareService
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody
@@ -135,7 +135,7 @@ def test_only_some_parts_are_on_their_way_at_once() -> None:
     assert len(call.answer()[0][1]) == 2_000
 
 
-def test_what_nobody_waits_for_is_not_begun() -> None:
+def test_parts_are_not_begun_once_the_client_is_gone() -> None:
     service = FakeService()
     service.is_holding = True
     call = Call(service, share_state.DELETE, [(TOPIC, [DeletePartition(n) for n in range(2_000)])])
@@ -150,7 +150,7 @@ def test_what_nobody_waits_for_is_not_begun() -> None:
     assert len(service.requests) == 8
 
 
-def test_the_service_begins_nothing_that_nobody_waits_for() -> None:
+def test_the_service_begins_nothing_for_a_client_that_is_gone() -> None:
     house = House()
     house.initialize(0)
     request = Request(84, 0, 1, b"", b"", 0, "client", RequestMemory(), 0)
@@ -224,7 +224,7 @@ def test_share_partitions_without_room_in_the_answer_are_to_be_asked_for_again()
     assert call.memory.answer_bytes == 2 * 20_000
     [(_, results)] = call.answer()
     assert [result.error_code for _, result in results] == [0, 0, *[ErrorCode.COORDINATOR_NOT_AVAILABLE] * 4]
-    # Who asks for the others only is told them, two at a time; so everybody comes to an end.
+    # A client that asks for the others alone gets them, two at a time; so every client comes to an end.
     call = Call(
         Ungated(house.service),
         share_state.READ,

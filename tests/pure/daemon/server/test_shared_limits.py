@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
-from holdfast.daemon.server.requests import Body, Request
+from holdfast.daemon.server.wire.requests import Body, Request
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.kafka.protocol import frames
 from tests.pure.daemon.server.serving import (
@@ -43,7 +43,7 @@ async def test_requests_of_a_client_that_left_are_not_begun() -> None:
 
 
 async def test_a_short_request_is_answered_between_the_steps_of_a_long_one() -> None:
-    """A step takes a millisecond of a clock that only steps move: nobody pauses because the machine was busy."""
+    """A step takes a millisecond of a clock that only steps move: no connection pauses because the machine was busy."""
     steps = 0
     is_over = False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.daemon.server.turns import Turns
+from holdfast.daemon.server.wire.turns import Turns
 
 MS = 0.001
 
@@ -37,7 +37,7 @@ class Client:
 
 
 async def until_done(turns: Turns) -> int:
-    """Let the loop run until nobody waits; returns how many turns of the loop that took."""
+    """Let the loop run until no worker waits; returns how many turns of the loop that took."""
     count = 0
     while turns.waiting:
         await asyncio.sleep(0)
@@ -45,7 +45,7 @@ async def until_done(turns: Turns) -> int:
     return count
 
 
-async def test_work_begins_in_the_turn_of_the_loop_in_which_it_arrives_while_nobody_waits() -> None:
+async def test_work_begins_in_the_turn_of_the_loop_in_which_it_arrives_while_no_worker_waits() -> None:
     clock, diary = Clock(), list[str]()
     turns = Turns(5, clock)
     for name in "abc":

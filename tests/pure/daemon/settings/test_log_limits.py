@@ -42,7 +42,7 @@ def fail(text: str, logger: Any, event: str = "A request could not be handled.",
 @pytest.mark.parametrize("log_format", ["json", "console"])
 def test_a_bug_that_a_client_reaches_a_thousand_times_costs_ten_tracebacks_a_minute(log_format: str) -> None:
     stream = configured(log_format=log_format)
-    ours, foreign = structlog.get_logger("holdfast.daemon.server.protocol"), logging.getLogger("asyncio")
+    ours, foreign = structlog.get_logger("holdfast.daemon.server.wire.protocol"), logging.getLogger("asyncio")
     for _ in range(1_000):
         fail("a bug", ours)
         fail("a bug", foreign, "Fatal error: protocol.data_received() call failed.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from holdfast.daemon.server.requests import RequestMemory, Violation
+from holdfast.daemon.server.wire.requests import RequestMemory, Violation
 from holdfast.daemon.settings.listener_models import LimitSettings
 
 

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from holdfast.daemon.server.answer_queue import AnswerQueue
-from holdfast.daemon.server.frame_reader import FrameReader
-from holdfast.daemon.server.requests import (
+from holdfast.daemon.server.wire.answer_queue import AnswerQueue
+from holdfast.daemon.server.wire.frame_reader import FrameReader
+from holdfast.daemon.server.wire.requests import (
     SMALL_FRAME_BYTES,
     Api,
     Body,

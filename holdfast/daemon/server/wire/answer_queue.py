@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from holdfast.daemon.server.requests import Api, Body, Request
+from holdfast.daemon.server.wire.requests import Api, Body, Request
 from holdfast.kafka.protocol.frames import encode_response, encode_response_head
 
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Protocol
 
-from holdfast.daemon.server.admission import Admission
-from holdfast.daemon.server.buffers import Buffered, Buffers
-from holdfast.daemon.server.requests import Api, Request, RequestMemory, Respond, Steps, Violation
-from holdfast.daemon.server.turns import Turns, Worker
+from holdfast.daemon.server.wire.admission import Admission
+from holdfast.daemon.server.wire.buffers import Buffered, Buffers
+from holdfast.daemon.server.wire.requests import Api, Request, RequestMemory, Respond, Steps, Violation
+from holdfast.daemon.server.wire.turns import Turns, Worker
 from holdfast.daemon.settings.listener_models import LimitSettings
 
 #: Answers a request, at once or later. It raises MalformedBody for a body that does

@@ -12,9 +12,9 @@ from typing import Final, cast
 
 import structlog
 
-from holdfast.daemon.server.connection import NEED_MEMORY, Connection
-from holdfast.daemon.server.connections import Connections
-from holdfast.daemon.server.requests import Body, Request, Steps, Violation
+from holdfast.daemon.server.wire.connection import NEED_MEMORY, Connection
+from holdfast.daemon.server.wire.connections import Connections
+from holdfast.daemon.server.wire.requests import Body, Request, Steps, Violation
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.protocol.primitives import MalformedBody
 

@@ -1,0 +1,14 @@
+"""Client connections: bytes to requests and answers to bytes, within bounds; knows no call.
+
+| Module         | Holds                                                                    |
+|----------------|--------------------------------------------------------------------------|
+| `requests`     | a request, what holds for its call, the memory it takes                  |
+| `frame_reader` | bytes of one client cut into frames                                      |
+| `answer_queue` | requests in flight on one connection, and their answers in order         |
+| `connection`   | one connection without I/O: bytes in, events out                         |
+| `protocol`     | one connection on asyncio                                                |
+| `connections`  | all connections of a server, and what they share                         |
+| `admission`    | how many there may be, and from where                                    |
+| `turns`        | which one is worked for next                                             |
+| `buffers`      | the bytes that all of them make a node keep                              |
+"""
