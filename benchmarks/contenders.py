@@ -209,7 +209,7 @@ class HoldfastNode:
         return [
             _partition_load(entry["partition"], entry["timestamp"], entry["load_ms"], entry["records"])
             for entry in self._log_entries()
-            if entry.get("event") == "partition loaded"
+            if entry.get("event") == "log_partition_loaded"
         ]
 
     def first_checkpoint(self) -> Checkpoint | None:

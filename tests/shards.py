@@ -22,10 +22,12 @@ class ShardSummary(NamedTuple):
 
 def summarize(shard: ShareShard) -> ShardSummary:
     """Return the summary of a shard."""
-    key, offset = shard.offsets.oldest() or (None, None)
-    return ShardSummary(shard.share_partition_count(), len(shard.topic_ids()), shard.live_bytes, key, offset)
+    key, offset = shard.state.offsets.oldest() or (None, None)
+    return ShardSummary(
+        shard.state.share_partition_count(), len(shard.state.topic_ids()), shard.state.live_bytes, key, offset
+    )
 
 
 def states_at(shard: ShareShard, position: int) -> dict[SharePartitionKey, ShareState]:
     """Return every share partition and its state as they were at `position`."""
-    return dict(shard.states_at(position))
+    return dict(shard.state.timeline.items_at(position))

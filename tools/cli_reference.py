@@ -27,7 +27,7 @@ Characters of names that would act on a terminal are shown by their escapes, and
 ## Commands that change something
 
 They read the state first and show what the change makes of it, before → after, as the node decides it; `--dry-run` ends there.
-Where data is lost they print what is lost, and ask for consent at a terminal; elsewhere they change nothing and end with 2, unless `--force` is given.
+Where data is lost they print what, and ask for consent at a terminal; elsewhere they change nothing and end with 2 without `--force`.
 Afterwards they read the state again and print what happened; with `--json` it is `before`, `after`, `changed`, `dry_run` and `data_lost`.
 A change that changes nothing is not made: the command prints `Nothing changed`, and ends with 0.
 What does not exist ends with 6, also where it was to be deleted.

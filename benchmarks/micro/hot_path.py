@@ -24,7 +24,8 @@ from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.connection import Connection
 from holdfast.daemon.settings.listener_models import LimitSettings
-from holdfast.daemon.share.decisions import ShardConfig, ShareShard
+from holdfast.daemon.share.config import ShardConfig
+from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.share.service import ShareService
 from holdfast.daemon.share.topic_gate import TopicGate

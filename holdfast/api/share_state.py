@@ -33,6 +33,11 @@ from holdfast.api.results import (
     WritePartition,
     WriteResult,
 )
+from holdfast.kafka.protocol.api_keys import DELETE_SHARE_GROUP_STATE as DELETE
+from holdfast.kafka.protocol.api_keys import INITIALIZE_SHARE_GROUP_STATE as INITIALIZE
+from holdfast.kafka.protocol.api_keys import READ_SHARE_GROUP_STATE as READ
+from holdfast.kafka.protocol.api_keys import READ_SHARE_GROUP_STATE_SUMMARY as SUMMARY
+from holdfast.kafka.protocol.api_keys import WRITE_SHARE_GROUP_STATE as WRITE
 from holdfast.kafka.protocol.primitives import (
     MalformedBody,
     encode_string,
@@ -62,12 +67,6 @@ __all__ = [
     "encode_request",
     "encode_response",
 ]
-
-INITIALIZE: Final = 83
-READ: Final = 84
-WRITE: Final = 85
-DELETE: Final = 86
-SUMMARY: Final = 87
 
 #: API key to (lowest version, highest version), both inclusive.
 VERSIONS: Final = {INITIALIZE: (0, 0), READ: (0, 0), WRITE: (0, 1), DELETE: (0, 0), SUMMARY: (0, 1)}

@@ -15,13 +15,13 @@ from typing import Final, NamedTuple, cast
 from holdfast.client.errors import ClientError, Disconnected, RequestTimedOut, Unsupported
 from holdfast.client.settings import ClientSettings
 from holdfast.distribution import VERSION
+from holdfast.kafka.protocol.api_keys import API_VERSIONS
 from holdfast.kafka.protocol.body import BodyReader
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.frames import LENGTH_SIZE, encode_request, read_length, read_response_header
 from holdfast.kafka.protocol.primitives import MalformedBody, encode_string
 
-API_VERSIONS: Final = 18
 _API_VERSIONS_VERSION: Final = 3
-_UNSUPPORTED_VERSION: Final = 35
 _CLIENT_SOFTWARE: Final = ("holdfast", VERSION)
 
 
@@ -232,7 +232,7 @@ async def _ask_versions(connection: NodeConnection) -> dict[int, tuple[int, int]
     body = b"%b%b\x00" % tuple(map(encode_string, _CLIENT_SOFTWARE))
     frame, offset = await connection.request(API_VERSIONS, _API_VERSIONS_VERSION, body, has_tags=False)
     reader = BodyReader(frame, offset, is_flexible=True)
-    if reader.int16("ErrorCode") == _UNSUPPORTED_VERSION:
+    if reader.int16("ErrorCode") == ErrorCode.UNSUPPORTED_VERSION:
         # The list then comes in the oldest form.
         reader = BodyReader(frame, reader.offset, is_flexible=False)
     versions = {}

@@ -11,14 +11,15 @@ from struct import Struct
 from typing import Final
 
 from holdfast.client.connection import Address, NodeConnection
-from holdfast.client.errors import RETRIABLE_CODES, Disconnected, RequestTimedOut
+from holdfast.client.errors import Disconnected, RequestTimedOut
 from holdfast.client.nodes import Nodes
 from holdfast.client.settings import ClientSettings
+from holdfast.kafka.protocol.api_keys import FIND_COORDINATOR
 from holdfast.kafka.protocol.body import BodyReader
+from holdfast.kafka.protocol.error_codes import SHARE_STATE_RETRIABLE, ErrorCode
 from holdfast.kafka.protocol.primitives import encode_string, encode_varint
 from holdfast.records.keys import SharePartitionKey, format_key
 
-FIND_COORDINATOR: Final = 10
 _SHARE_KEYS_FROM: Final = 6
 _VERSION_MAX: Final = 6
 _SHARE: Final = Struct(">b").pack(2)
@@ -97,7 +98,7 @@ class Coordinators:
                     self._named_by[answer] = address
                     if len(self._named_by) > self._settings.coordinators_cached_max:
                         del self._named_by[next(iter(self._named_by))]
-            keys = [key for key in keys if key in refusals and refusals[key][0] in RETRIABLE_CODES]
+            keys = [key for key in keys if key in refusals and refusals[key][0] in SHARE_STATE_RETRIABLE]
             if not keys:
                 return
         if not has_answer:
@@ -123,5 +124,7 @@ def _read_answers(reader: BodyReader, texts: Sequence[str], connection: NodeConn
         reader.tags("Coordinators")
         answers[key] = Refusal((error_code, error_message)) if error_code else address
     reader.end()
-    absent = Refusal((-1, f"The server at {connection.address} did not answer for this key."))
+    absent = Refusal(
+        (ErrorCode.UNKNOWN_SERVER_ERROR, f"The server at {connection.address} did not answer for this key.")
+    )
     return [answers.get(text, absent) for text in texts]

@@ -5,29 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-#: Codes that the client gives itself when no answer came, or none for a share partition.
-UNKNOWN_SERVER_ERROR: Final = -1
-REQUEST_TIMED_OUT: Final = 7
-NETWORK_EXCEPTION: Final = 13
-
-_UNKNOWN_TOPIC_OR_PARTITION: Final = 3
-_COORDINATOR_LOAD_IN_PROGRESS: Final = 14
-_COORDINATOR_NOT_AVAILABLE: Final = 15
-_NOT_COORDINATOR: Final = 16
-
-#: Codes after which Kafka's own persister looks the coordinator up again and tries again, and the two for no answer.
-RETRIABLE_CODES: Final = frozenset(
-    (
-        _UNKNOWN_TOPIC_OR_PARTITION,
-        REQUEST_TIMED_OUT,
-        NETWORK_EXCEPTION,
-        _COORDINATOR_LOAD_IN_PROGRESS,
-        _COORDINATOR_NOT_AVAILABLE,
-        _NOT_COORDINATOR,
-    )
-)
+from holdfast.kafka.protocol.error_codes import SHARE_STATE_RETRIABLE, error_name
 
 
 class ClientError(Exception):
@@ -64,7 +42,7 @@ class ShareStateError(ClientError):
         self.name = name
         #: What the server said, None when nothing.
         self.message = message
-        self.is_retriable = code in RETRIABLE_CODES
+        self.is_retriable = code in SHARE_STATE_RETRIABLE
 
 
 class AdminRefused(ClientError):
@@ -74,15 +52,4 @@ class AdminRefused(ClientError):
         super().__init__(message)
         #: Kafka's error code.
         self.code = code
-        self.is_retriable = code in RETRIABLE_CODES
-
-
-def error_name(code: int) -> str:
-    """Return Kafka's name of an error code, such as NOT_COORDINATOR."""
-    # Here and not above: kio takes most of the time in which the client is imported, and few calls fail.
-    from kio.schema.errors import ErrorCode
-
-    try:
-        return ErrorCode(code).name.upper()
-    except ValueError:
-        return "UNKNOWN_ERROR_CODE"
+        self.is_retriable = code in SHARE_STATE_RETRIABLE

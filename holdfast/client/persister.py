@@ -40,10 +40,6 @@ from holdfast.api.results import (
 from holdfast.client.connection import Address
 from holdfast.client.coordinator import Coordinators, Refusal
 from holdfast.client.errors import (
-    NETWORK_EXCEPTION,
-    REQUEST_TIMED_OUT,
-    RETRIABLE_CODES,
-    UNKNOWN_SERVER_ERROR,
     AdminRefused,
     ClientError,
     RequestTimedOut,
@@ -52,6 +48,7 @@ from holdfast.client.errors import (
 from holdfast.client.nodes import Nodes
 from holdfast.client.settings import ClientSettings
 from holdfast.client.topic_ids import TopicIds
+from holdfast.kafka.protocol.error_codes import SHARE_STATE_RETRIABLE, ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import TOPIC_ID_SIZE, SharePartitionKey
@@ -254,7 +251,7 @@ class Persister:
             call.fail(indexes, error)
             return
         answers = {(topic_id, partition): result for topic_id, results in response for partition, result in results}
-        absent = call.kind.make_result(UNKNOWN_SERVER_ERROR, f"The server at {address} left it out.")
+        absent = call.kind.make_result(ErrorCode.UNKNOWN_SERVER_ERROR, f"The server at {address} left it out.")
         for index in indexes:
             key = call.keys[index]
             call.results[index] = answers.get((key.topic_id, key.partition), absent)
@@ -294,7 +291,7 @@ class _Call:
         return [
             index
             for index, result in enumerate(self.results)
-            if result is None or (result[0] and result[0] in RETRIABLE_CODES)
+            if result is None or (result[0] and result[0] in SHARE_STATE_RETRIABLE)
         ]
 
     def request(self, indexes: Sequence[int]) -> StateRequest:
@@ -306,7 +303,9 @@ class _Call:
 
     def fail(self, indexes: Sequence[int], error: Exception) -> None:
         """Note that no answer came for some of the share partitions."""
-        error_code = REQUEST_TIMED_OUT if isinstance(error, RequestTimedOut) else NETWORK_EXCEPTION
+        error_code: int = (
+            ErrorCode.REQUEST_TIMED_OUT if isinstance(error, RequestTimedOut) else ErrorCode.NETWORK_EXCEPTION
+        )
         if isinstance(error, AdminRefused):
             error_code = error.code
         result = self.kind.make_result(error_code, str(error))

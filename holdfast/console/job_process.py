@@ -34,8 +34,7 @@ from holdfast.daemon.topics.state_topic import TopicMissing, describe_topic
 from holdfast.distribution import how_to_install
 from holdfast.jars.errors import JarsUnavailable
 from holdfast.jars.java import find_java
-from holdfast.kafka.connection import ConnectionFailed
-from holdfast.kafka.errors import PropertyRefused
+from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.librdkafka import KafkaClients
 
 __all__ = ["compact_until_stopped", "settings_of", "settings_of_the_node", "write_py_files"]

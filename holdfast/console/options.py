@@ -18,9 +18,9 @@ from holdfast.client import (
     ShareStateError,
     connect,
 )
-from holdfast.client.errors import error_name
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import STATE_NAMES, say
+from holdfast.kafka.protocol.error_codes import error_name
 from holdfast.records.batches import StateBatch
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import parse_topic_id

@@ -27,7 +27,7 @@ from holdfast.daemon.topics.log_identity import (
 from holdfast.daemon.topics.metadata_cache import MetadataImage, Refresh
 from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError, check_snapshot_topic, ensure_snapshot_topic
 from holdfast.daemon.topics.state_topic import Finding, StateTopic, StateTopicError, TopicMissing, check_state_topic
-from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.group_offsets import GroupOffsets, GroupRefused
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.metrics.registry import Registry
@@ -138,9 +138,9 @@ class Upkeep:
             return
         counts: Counter[bytes] = Counter()
         for _, machine in self._shards.active():
-            held = machine.topic_sizes()
+            held = machine.state.topic_sizes()
             counts.update(held)
-            if not machine.is_log_accepted:
+            if not machine.load.is_accepted:
                 deleted.count_as_seen(held)
         deleted.observe(refresh)
         self._act(deleted.decide(counts, refresh.at_ms))
@@ -154,7 +154,7 @@ class Upkeep:
         if isinstance(decided, CleanUp):
             _log.info("deleted topics lose their state", topics=len(decided.topic_ids), keys=decided.key_count)
             for partition, machine in list(self._shards.active()):
-                if machine.share_partition_count(decided.topic_ids):
+                if machine.state.share_partition_count(decided.topic_ids):
                     self._clean_up(partition.index, decided.topic_ids)
 
     def _clean_up(self, index: int, topic_ids: frozenset[bytes]) -> None:

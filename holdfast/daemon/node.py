@@ -38,8 +38,8 @@ from holdfast.daemon.topics.metadata_cache import ClusterMetadata
 from holdfast.daemon.topics.state_topic import Finding, StateTopic, StateTopicError, ensure_state_topic
 from holdfast.daemon.topics.topic_names import TopicNames
 from holdfast.distribution import VERSION
-from holdfast.kafka.connection import ConnectionFailed, ConnectionOptions
-from holdfast.kafka.errors import PropertyRefused
+from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.group_offsets import GroupOffsets
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.metadata import MetadataClient

@@ -12,8 +12,8 @@ from functools import partial
 from struct import Struct
 from typing import NamedTuple, Self
 
-from aiokafka.conn import AIOKafkaConnection  # type: ignore[import-untyped]  # it ships no types
-from aiokafka.errors import KafkaError  # type: ignore[import-untyped]  # as above
+from holdfast.kafka.aiokafka_parts import open_transport
+from holdfast.kafka.errors import ConnectionFailed
 
 Address = tuple[str, int]
 
@@ -21,10 +21,6 @@ Address = tuple[str, int]
 _REQUEST_HEAD = Struct(">ihhih")
 #: length, correlation id
 _ANSWER_HEAD = Struct(">ii")
-
-
-class ConnectionFailed(Exception):
-    """A broker could not be reached, hung up, or answered what cannot be read; another try may succeed."""
 
 
 #: Takes the body of an answer, or why none came; then whether the broker acted is not known.
@@ -116,26 +112,16 @@ class BrokerConnection(asyncio.Protocol):
             ConnectionFailed: it did not come about.
         """
         host, port = address
-        inner = AIOKafkaConnection(
+        transport, versions, let_go = await open_transport(
             host,
             port,
             client_id=options.client_id,
-            request_timeout_ms=timeout_ms,
-            ssl_context=options.ssl_context,
+            timeout_ms=timeout_ms,
             security_protocol=options.security_protocol,
-            **options.sasl,
+            ssl_context=options.ssl_context,
+            sasl=options.sasl,
         )
-        try:
-            _, writer = await inner.connect()
-        except (OSError, KafkaError, RuntimeError) as error:  # RuntimeError: uvloop's, when it closes while it opens
-            raise ConnectionFailed(f"{host}:{port} cannot be reached: {_tell(error)}") from error
-        except BaseException:
-            inner.close()
-            raise
-        transport = writer.transport
-        connection = cls(
-            transport, inner.close, address, options.client_id, inner._versions, timeout_ms, options.answers
-        )
+        connection = cls(transport, let_go, address, options.client_id, versions, timeout_ms, options.answers)
         connection._heard[address] = connection._loop.time()  # it told what versions it speaks
         # What aiokafka does for each request, in two tasks and a stream, costs several times the request itself.
         transport.set_protocol(connection)

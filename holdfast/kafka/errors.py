@@ -1,5 +1,13 @@
-"""What the ground floor refuses or cannot do; those who call it say what that means for them."""
+"""What can go wrong with Kafka from a client's side; the callers say what that means for them."""
 
 
 class PropertyRefused(Exception):
     """A property of the Kafka client cannot be used; the text names it as the setting does, `kafka.` in front."""
+
+
+class ConnectionFailed(Exception):
+    """A broker could not be reached, closed the connection, or sent no answer that can be used; another try may succeed."""
+
+
+class UnreadableAnswer(ConnectionFailed):
+    """A broker answered with bytes that do not follow the message they claim to be; as good as no answer."""

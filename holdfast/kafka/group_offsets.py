@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from typing import Final, NamedTuple, TypeVar
 
-from kio.schema.errors import ErrorCode
 from kio.schema.find_coordinator.v3.request import FindCoordinatorRequest
 from kio.schema.find_coordinator.v3.response import FindCoordinatorResponse
 from kio.schema.offset_commit.v8.request import (
@@ -27,23 +26,12 @@ from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i8, i32, i64
 from kio.static.protocol import RequestPayload
 
-from holdfast.kafka.connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
-from holdfast.kafka.security import ask, ask_any
+from holdfast.kafka.connection import Address, BrokerConnection, ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.exchange import exchange, exchange_with_any
+from holdfast.kafka.protocol.error_codes import COORDINATOR_LOST, GROUP_OFFSETS_RETRIABLE, ErrorCode, error_name
 
 _GROUP_KEY: Final = i8(0)
-
-#: Whoever was asked does not coordinate the group now, so the next try asks again who does.
-_COORDINATOR_LOST: Final = frozenset(
-    {ErrorCode.not_coordinator, ErrorCode.coordinator_not_available, ErrorCode.coordinator_load_in_progress}
-)
-#: These pass: a transaction of the group that has not ended, a topic that a broker does not know yet.
-_PASSING: Final = frozenset(
-    {
-        ErrorCode.unstable_offset_commit,
-        ErrorCode.request_timed_out,
-        ErrorCode.unknown_topic_or_partition,
-    }
-)
 
 _PAUSE_FIRST_S: Final = 0.05
 _PAUSE_MAX_S: Final = 1.0
@@ -173,10 +161,10 @@ class GroupOffsets:
         errors = _errors_of(response)
         if not errors:
             return response, ""
-        text = "; ".join(f"{code.name.upper()}{where}" for code, where in errors.items())
-        if not errors.keys() <= _COORDINATOR_LOST | _PASSING:
+        text = "; ".join(f"{error_name(code)}{where}" for code, where in errors.items())
+        if not errors.keys() <= GROUP_OFFSETS_RETRIABLE:
             raise GroupRefused(f"Kafka refuses the offsets of group {group}: {text}.")
-        if not errors.keys().isdisjoint(_COORDINATOR_LOST):
+        if not errors.keys().isdisjoint(COORDINATOR_LOST):
             self._forget(group)
         return None, text
 
@@ -192,11 +180,11 @@ class GroupOffsets:
         self._look_ups += 1
         request = FindCoordinatorRequest(key=group, key_type=_GROUP_KEY)
         turned = addresses[first:] + addresses[:first]
-        found = await ask_any(turned, self._options, self._timeout_ms, request, FindCoordinatorResponse)
-        if found.error_code is ErrorCode.none:
+        found = await exchange_with_any(turned, self._options, self._timeout_ms, request, FindCoordinatorResponse)
+        if int(found.error_code) == ErrorCode.NONE:
             return found.host, int(found.port)
-        text = f"{found.error_code.name.upper()} {found.error_message or ''}".strip()
-        if found.error_code not in _COORDINATOR_LOST | _PASSING:
+        text = f"{error_name(found.error_code.value)} {found.error_message or ''}".strip()
+        if found.error_code.value not in GROUP_OFFSETS_RETRIABLE:
             raise GroupRefused(f"Kafka does not tell the coordinator of group {group}: {text}.")
         await asyncio.sleep(found.throttle_time.total_seconds())
         return text
@@ -209,7 +197,7 @@ class GroupOffsets:
             connection = await BrokerConnection.open(address, self._options, self._timeout_ms)
             link = self._links[address] = _Link(connection, not_before_s)
         await asyncio.sleep(max(0.0, link.not_before_s - loop.time()))
-        response = await ask(link.connection, request, response_type)
+        response = await exchange(link.connection, request, response_type)
         if response.throttle_time > timedelta(0):
             self._links[address] = link._replace(not_before_s=loop.time() + response.throttle_time.total_seconds())
         return response
@@ -255,15 +243,15 @@ class BlockingGroupOffsets:
         asyncio.run(told())
 
 
-def _errors_of(response: OffsetFetchResponse | OffsetCommitResponse) -> dict[ErrorCode, str]:
+def _errors_of(response: OffsetFetchResponse | OffsetCommitResponse) -> dict[int, str]:
     """Return the errors of an answer, each with the partitions that it is about; of the whole group, with an empty text."""
-    if isinstance(response, OffsetFetchResponse) and response.error_code is not ErrorCode.none:
-        return {response.error_code: ""}
-    found: defaultdict[ErrorCode, list[int]] = defaultdict(list)
+    if isinstance(response, OffsetFetchResponse) and int(response.error_code) != ErrorCode.NONE:
+        return {response.error_code.value: ""}
+    found: defaultdict[int, list[int]] = defaultdict(list)
     for topic in response.topics:
         for each in topic.partitions:
-            if each.error_code is not ErrorCode.none:
-                found[each.error_code].append(int(each.partition_index))
+            if int(each.error_code) != ErrorCode.NONE:
+                found[each.error_code.value].append(int(each.partition_index))
     return {code: f" for partitions {_listed(partitions)}" for code, partitions in found.items()}
 
 

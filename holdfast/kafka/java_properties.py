@@ -1,4 +1,4 @@
-"""The properties of librdkafka about security, as Kafka's Java client takes them, for Spark's source and sink.
+"""The same security as Kafka's Java client takes it, for Spark's source and sink.
 
 Certificates and keys go along as text, because the files are on the node's machine and not on Spark's.
 What is not about security stays behind: the two clients have little else in common.
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.kafka.errors import PropertyRefused
+from holdfast.kafka.security import Sasl, Tls, parse_security
 
 _LOGIN_MODULES: Final = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -18,57 +19,50 @@ _LOGIN_MODULES: Final = {
 
 
 def to_java(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return what the Java client needs to connect as librdkafka does.
+    """Return what the Java client needs to connect as librdkafka does with these properties.
 
     Raises:
         PropertyRefused: something cannot be said to it, or a file cannot be read.
     """
-    protocol = properties.get("security.protocol", "plaintext").upper()
-    java = {"security.protocol": protocol}
-    if protocol.startswith("SASL_"):
-        java |= _sasl(properties)
-    if protocol.endswith("SSL"):
-        java |= _ssl(properties)
+    security = parse_security(properties)
+    java = {"security.protocol": security.protocol}
+    if security.sasl is not None:
+        java |= _render_sasl(security.sasl)
+    if security.tls is not None:
+        java |= _render_tls(security.tls)
     return java
 
 
-def _sasl(properties: Mapping[str, str]) -> dict[str, str]:
-    mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or "GSSAPI"
-    if mechanism not in _LOGIN_MODULES:
-        raise PropertyRefused(
-            f"kafka.sasl.mechanism is {mechanism!r}; for Spark it must be {', '.join(_LOGIN_MODULES)}."
-        )
-    name, password = (_quoted(properties.get(f"sasl.{part}", "")) for part in ("username", "password"))
-    login = f"{_LOGIN_MODULES[mechanism]} required username={name} password={password};"
-    return {"sasl.mechanism": mechanism, "sasl.jaas.config": login}
+def _render_sasl(sasl: Sasl) -> dict[str, str]:
+    module, name, password = _LOGIN_MODULES[sasl.mechanism], _quoted(sasl.username), _quoted(sasl.password)
+    login = f"{module} required username={name} password={password};"
+    return {"sasl.mechanism": sasl.mechanism, "sasl.jaas.config": login}
 
 
-def _ssl(properties: Mapping[str, str]) -> dict[str, str]:
-    if properties.get("enable.ssl.certificate.verification", "true") != "true":
+def _render_tls(tls: Tls) -> dict[str, str]:
+    if not tls.is_verified:
         raise PropertyRefused(
             "kafka.enable.ssl.certificate.verification=false cannot be said to Spark; name the authority in kafka.ssl.ca.location."
         )
-    algorithm = properties.get("ssl.endpoint.identification.algorithm", "https")
-    java = {"ssl.endpoint.identification.algorithm": "" if algorithm == "none" else algorithm}
-    authority = properties.get("ssl.ca.pem") or _read(properties, "ssl.ca.location")
+    java = {"ssl.endpoint.identification.algorithm": "https" if tls.is_host_verified else ""}
+    authority = tls.authority_pem or _read(tls.authority_file, "ssl.ca.location")
     if authority:
         java |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authority}
-    certificate = _read(properties, "ssl.certificate.location")
+    certificate = _read(tls.certificate_file, "ssl.certificate.location")
     if certificate:
         # Without a file for the key, both are in one, as librdkafka has it too.
-        key = _read(properties, "ssl.key.location") or certificate
+        key = _read(tls.key_file, "ssl.key.location") or certificate
         java |= {
             "ssl.keystore.type": "PEM",
             "ssl.keystore.certificate.chain": certificate,
             "ssl.keystore.key": key,
         }
-        if password := properties.get("ssl.key.password"):
-            java["ssl.key.password"] = password
+        if tls.key_password:
+            java["ssl.key.password"] = tls.key_password
     return java
 
 
-def _read(properties: Mapping[str, str], name: str) -> str:
-    path = properties.get(name)
+def _read(path: str | None, name: str) -> str:
     if not path:
         return ""
     try:

@@ -6,19 +6,16 @@ So of one topic no leader epoch is taken that is lower than one seen before, and
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from math import inf
-from typing import Any, TypeVar
+from typing import NamedTuple
 
-from holdfast.kafka.connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
-from holdfast.kafka.protocol import requests as frames
-from holdfast.kafka.protocol.requests import Leaders
+from kio.schema.metadata.v12.response import MetadataResponse
 
-T = TypeVar("T")
-
-NOT_LEADER_OR_FOLLOWER = 6
-#: Errors that say: ask who leads, and try again. The broker did nothing.
-STALE_LEADER = frozenset({3, 5, NOT_LEADER_OR_FOLLOWER, 9, 56, 74, 75, 78, 100})
+from holdfast.kafka.connection import Address, BrokerConnection, ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
+from holdfast.kafka.exchange import exchange, exchange_with, first_answer
+from holdfast.kafka.metadata import make_request, topic_by_name
 
 #: Least time between two questions who leads.
 REFRESH_INTERVAL_S = 0.1
@@ -26,34 +23,17 @@ REFRESH_INTERVAL_S = 0.1
 #: In place of the id of a topic that a broker does not know.
 NO_TOPIC = bytes(16)
 
-#: How long the answer of one broker is waited for before another is asked as well.
-PATIENCE_S = 0.5
 
+class Leaders(NamedTuple):
+    """The brokers, and who leads each partition of the topic, as one of them knows it."""
 
-async def first_answer(addresses: Iterable[Address], ask: Callable[[Address], Coroutine[Any, Any, T]]) -> T:
-    """Ask one broker after the other, and the next one as well when the last is silent for a while.
-
-    Raises:
-        ConnectionFailed: none of them gave an answer that could be read; says why of each.
-    """
-    untried = deque(addresses)
-    asking: set[asyncio.Task[T]] = set()
-    failures: list[str] = []
-    try:
-        while untried or asking:
-            if untried:
-                asking.add(asyncio.create_task(ask(untried.popleft()), name="holdfast-first-answer"))
-            patience_s = PATIENCE_S if untried else None
-            done, asking = await asyncio.wait(asking, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
-            # An answer that cannot be read is a failure, too: another broker may give a better one.
-            failures += [str(task.exception()) for task in done if task.exception() is not None]
-            for task in done:
-                if task.exception() is None:
-                    return task.result()
-        raise ConnectionFailed("; ".join(failures))
-    finally:
-        for task in asking:
-            task.cancel()
+    brokers: dict[int, Address]
+    #: Zeros: there is no such topic.
+    topic_id: bytes
+    #: Partition to (broker id, leader epoch); without those that have no leader.
+    leaders: dict[int, tuple[int, int]]
+    #: Of all partitions.
+    leader_epochs: dict[int, int]
 
 
 class Brokers:
@@ -125,9 +105,8 @@ class Brokers:
         Raises:
             ConnectionFailed: the broker is unknown or does not answer.
         """
-        api, version = frames.METADATA
         connection = await self.connection(broker_id, purpose)
-        await connection.exchange(api, version, frames.encode_metadata(self.topic), is_flexible=True)
+        await exchange(connection, make_request([topic_by_name(self.topic)]), MetadataResponse)
 
     def open_connection(self, broker_id: int, purpose: str) -> BrokerConnection | None:
         """Return a connection that is open already, or None."""
@@ -156,7 +135,7 @@ class Brokers:
         began_s = asyncio.get_running_loop().time()
         try:
             address, answer = await self._first_answer()
-        except ConnectionFailed:
+        except Exception:
             await asyncio.sleep(REFRESH_INTERVAL_S)
             raise
         if answer.topic_id not in (NO_TOPIC, self._topic_id):
@@ -179,13 +158,8 @@ class Brokers:
         return await first_answer(addresses, self._ask)
 
     async def _ask(self, address: Address) -> tuple[Address, Leaders]:
-        api, version = frames.METADATA
-        connection = await BrokerConnection.open(address, self._options, self._timeout_ms)
-        try:
-            body = await connection.exchange(api, version, frames.encode_metadata(self.topic), is_flexible=True)
-        finally:
-            connection.close()
-        answer = frames.decode_metadata(body)
+        request = make_request([topic_by_name(self.topic)])
+        answer = _to_leaders(await exchange_with(address, self._options, self._timeout_ms, request, MetadataResponse))
         if self._is_outdated(answer):
             raise ConnectionFailed(f"{address[0]}:{address[1]} has not learned yet who leads now")
         return address, answer
@@ -195,3 +169,25 @@ class Brokers:
         return answer.topic_id == self._topic_id and any(
             epoch < known.get(partition, epoch) for partition, epoch in answer.leader_epochs.items()
         )
+
+
+def _to_leaders(response: MetadataResponse) -> Leaders:
+    """Take an answer about one topic.
+
+    Raises:
+        UnreadableAnswer: it is about none, or about several.
+    """
+    if len(response.topics) != 1:
+        raise UnreadableAnswer(f"a broker was asked for one topic and answered for {len(response.topics)}")
+    (topic,) = response.topics
+    brokers = {int(broker.node_id): (broker.host, int(broker.port)) for broker in response.brokers}
+    return Leaders(
+        brokers,
+        topic.topic_id.bytes if topic.topic_id else NO_TOPIC,
+        {
+            int(each.partition_index): (int(each.leader_id), int(each.leader_epoch))
+            for each in topic.partitions
+            if each.leader_id in brokers
+        },
+        {int(each.partition_index): int(each.leader_epoch) for each in topic.partitions},
+    )

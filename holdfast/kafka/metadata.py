@@ -11,18 +11,18 @@ from random import Random
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.metadata.v12.response import MetadataResponse, MetadataResponseTopic
 from kio.schema.types import TopicName
 
-from holdfast.kafka.connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
-from holdfast.kafka.security import ask
+from holdfast.kafka.connection import Address, BrokerConnection, ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.exchange import exchange, exchange_with
+from holdfast.kafka.protocol.error_codes import ErrorCode
 
 #: Ids that Kafka never gives to a topic that is made: none at all, and that of its own metadata log.
 RESERVED_IDS: Final = frozenset((bytes(16), bytes(15) + b"\x01"))
 
-_NONE = ErrorCode.none
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -82,7 +82,7 @@ class MetadataClient:
             ConnectionFailed: there is no answer; the next question goes to another broker.
         """
         reserved = RESERVED_IDS.intersection(topic_ids)
-        answers = await self._ask([_by_id(topic_id) for topic_id in topic_ids if topic_id not in reserved])
+        answers = await self._ask([topic_by_id(topic_id) for topic_id in topic_ids if topic_id not in reserved])
         return answers._replace(unknown_ids=answers.unknown_ids | reserved)
 
     async def ask_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
@@ -91,7 +91,7 @@ class MetadataClient:
         Raises:
             ConnectionFailed: there is no answer.
         """
-        answers = await self._ask([MetadataRequestTopic(topic_id=None, name=TopicName(name)) for name in names])
+        answers = await self._ask([topic_by_name(name) for name in names])
         return {topic.name: topic for topic in answers.topics}
 
     async def is_known_everywhere(self, topic_id: bytes, partition_count: int) -> bool:
@@ -102,11 +102,9 @@ class MetadataClient:
         """
         await self.ask_ids([topic_id])
         for address in self.brokers:
-            connection = await BrokerConnection.open(address, self._options, self._timeout_ms)
-            try:
-                answers = _to_answers([await _request(connection, [_by_id(topic_id)])])
-            finally:
-                connection.close()
+            request = make_request([topic_by_id(topic_id)])
+            response = await exchange_with(address, self._options, self._timeout_ms, request, MetadataResponse)
+            answers = _to_answers([response])
             if not any(topic.partition_count == partition_count and topic.is_led for topic in answers.topics):
                 return False
         return True
@@ -149,7 +147,7 @@ class MetadataClient:
 
     async def _ask_over(self, connection: BrokerConnection, topics: list[MetadataRequestTopic]) -> MetadataResponse:
         try:
-            response = await _request(connection, topics)
+            response = await exchange(connection, make_request(topics), MetadataResponse)
             if not response.cluster_id:
                 raise QuestionRefused("a broker refused the question, or does not know its cluster yet")
         except ConnectionFailed:
@@ -204,15 +202,21 @@ def is_topic_name(name: str) -> bool:
     return _TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
-async def _request(connection: BrokerConnection, topics: Collection[MetadataRequestTopic]) -> MetadataResponse:
-    request = MetadataRequest(
+def make_request(topics: Iterable[MetadataRequestTopic]) -> MetadataRequest:
+    """Return a request for some topics, none of which is created by it."""
+    return MetadataRequest(
         topics=tuple(topics), allow_auto_topic_creation=False, include_topic_authorized_operations=False
     )
-    return await ask(connection, request, MetadataResponse)
 
 
-def _by_id(topic_id: bytes) -> MetadataRequestTopic:
+def topic_by_id(topic_id: bytes) -> MetadataRequestTopic:
+    """Name a topic by its 16-byte id."""
     return MetadataRequestTopic(topic_id=UUID(bytes=topic_id), name=None)
+
+
+def topic_by_name(name: str) -> MetadataRequestTopic:
+    """Name a topic by its name."""
+    return MetadataRequestTopic(topic_id=None, name=TopicName(name))
 
 
 def _to_answers(responses: list[MetadataResponse]) -> TopicAnswers:
@@ -222,9 +226,11 @@ def _to_answers(responses: list[MetadataResponse]) -> TopicAnswers:
     found = [topic for response in responses for topic in response.topics]
     return TopicAnswers(
         cluster_id=cluster_id,
-        topics=tuple(_to_topic(topic) for topic in found if topic.error_code is _NONE),
+        topics=tuple(_to_topic(topic) for topic in found if int(topic.error_code) == ErrorCode.NONE),
         unknown_ids=frozenset(
-            topic.topic_id.bytes for topic in found if topic.topic_id and topic.error_code is ErrorCode.unknown_topic_id
+            topic.topic_id.bytes
+            for topic in found
+            if topic.topic_id and int(topic.error_code) == ErrorCode.UNKNOWN_TOPIC_ID
         ),
     )
 
@@ -234,5 +240,7 @@ def _to_topic(topic: MetadataResponseTopic) -> Topic:
         topic_id=topic.topic_id.bytes if topic.topic_id else bytes(16),
         name=topic.name or "",
         partition_count=len(topic.partitions),
-        is_led=all(partition.error_code is _NONE and partition.leader_id >= 0 for partition in topic.partitions),
+        is_led=all(
+            int(partition.error_code) == ErrorCode.NONE and partition.leader_id >= 0 for partition in topic.partitions
+        ),
     )

@@ -1,23 +1,19 @@
-"""Connections to Kafka's brokers over the wire, for what librdkafka cannot ask.
+"""How the brokers are reached, as librdkafka's properties say it, for the other clients that reach them.
 
-kio makes and reads the bytes of requests; `kafka.connection` carries them.
-The same `kafka.*` properties serve librdkafka and this: what cannot be said to both is refused with a clear error.
+The same `kafka.*` properties serve librdkafka, which takes them as they are, our own connections (`connection_options`) and Kafka's Java
+client (`java_properties`). So they are read once, and what cannot be said to all of them is refused with a clear error.
 """
 
 import ssl
-from collections.abc import Iterable, Mapping
-from io import BytesIO
-from typing import Final, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
 from confluent_kafka import KafkaException
-from kio.serial import entity_reader, entity_writer
-from kio.serial.errors import SerialError
-from kio.static.protocol import Entity, Payload, RequestPayload
 
 from holdfast.kafka.addresses import parse_address
-from holdfast.kafka.connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.kafka.connection import Address, ConnectionOptions
 from holdfast.kafka.errors import PropertyRefused
-from holdfast.kafka.leaders import first_answer
 from holdfast.kafka.librdkafka import KafkaClients
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -43,14 +39,52 @@ _MAPPED: Final = frozenset(
 )
 _SECURITY_PREFIXES: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
 
-R = TypeVar("R", bound=Payload)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sasl:
+    """Who we are."""
+
+    #: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+    mechanism: str
+    username: str
+    password: str = field(repr=False)
 
 
-def connection_options(properties: Mapping[str, str]) -> ConnectionOptions:
-    """Carry over librdkafka's properties.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """Whom we trust and how we show who we are; files are named, not read."""
+
+    #: An authority's certificates; with neither, those of this machine.
+    authority_file: str | None
+    authority_pem: str | None
+    #: Our own certificate; None: we have none.
+    certificate_file: str | None
+    #: None: it is in the certificate's file.
+    key_file: str | None
+    key_password: str = field(repr=False)
+    #: Whether a broker's certificate must be signed by the authority.
+    is_verified: bool
+    #: Whether it must name the broker's host.
+    is_host_verified: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """What librdkafka's properties say about security."""
+
+    #: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
+    protocol: str
+    #: None without SASL.
+    sasl: Sasl | None
+    #: None without TLS.
+    tls: Tls | None
+
+
+def parse_security(properties: Mapping[str, str]) -> Security:
+    """Return what the properties say about security.
 
     Raises:
-        PropertyRefused: a property about security has no counterpart here, or a value is wrong.
+        PropertyRefused: one has no counterpart in the other clients, or a value is wrong.
     """
     for name in properties:
         if name.startswith(_SECURITY_PREFIXES) and name not in _MAPPED:
@@ -60,11 +94,32 @@ def connection_options(properties: Mapping[str, str]) -> ConnectionOptions:
     protocol = properties.get("security.protocol", "plaintext").upper()
     if protocol not in _PROTOCOLS:
         raise _wrong("security.protocol", protocol.lower(), "plaintext, ssl, sasl_plaintext or sasl_ssl")
+    return Security(
+        protocol=protocol,
+        sasl=_parse_sasl(properties) if protocol.startswith("SASL_") else None,
+        tls=_parse_tls(properties) if protocol.endswith("SSL") else None,
+    )
+
+
+def connection_options(properties: Mapping[str, str]) -> ConnectionOptions:
+    """Return how our own connections reach the brokers.
+
+    Raises:
+        PropertyRefused: a property about security has no counterpart here, a value is wrong, or a file cannot be read.
+    """
+    security = parse_security(properties)
+    sasl = security.sasl
     return ConnectionOptions(
         bootstrap=_parse_servers(properties.get("bootstrap.servers", "")),
-        security_protocol=protocol,
-        sasl=_sasl(properties) if protocol.startswith("SASL_") else {},
-        ssl_context=_ssl_context(properties) if protocol.endswith("SSL") else None,
+        security_protocol=security.protocol,
+        sasl={}
+        if sasl is None
+        else {
+            "sasl_mechanism": sasl.mechanism,
+            "sasl_plain_username": sasl.username,
+            "sasl_plain_password": sasl.password,
+        },
+        ssl_context=None if security.tls is None else _make_ssl_context(security.tls),
         client_id=properties.get("client.id", "holdfast"),
     )
 
@@ -80,51 +135,6 @@ def check_properties(properties: Mapping[str, str]) -> None:
         KafkaClients(properties).consumer("holdfast-check", {}).close()
     except KafkaException as refused:
         raise PropertyRefused(f"The Kafka client refuses a `kafka.` property: {refused.args[0].str()}.") from None
-
-
-async def ask(connection: BrokerConnection, request: RequestPayload, response_type: type[R]) -> R:
-    """Send one of kio's requests and wait for its answer.
-
-    Raises:
-        ConnectionFailed: no answer in time, none that can be read, or the broker does not know this version.
-    """
-    body = await connection.exchange(
-        request.__api_key__, request.__version__, _to_bytes(request), is_flexible=request.__flexible__
-    )
-    try:
-        response, _ = entity_reader(response_type)(body, 0)
-    except (SerialError, ValueError) as error:
-        raise ConnectionFailed(f"a broker sent an answer that cannot be read: {error}") from error
-    return response
-
-
-async def ask_any(
-    addresses: Iterable[Address],
-    options: ConnectionOptions,
-    timeout_ms: int,
-    request: RequestPayload,
-    response_type: type[R],
-) -> R:
-    """Return the first answer of some brokers, each asked over a connection that lasts for the question; see `first_answer`.
-
-    Raises:
-        ConnectionFailed: no broker answered.
-    """
-
-    async def ask_one(address: Address) -> R:
-        connection = await BrokerConnection.open(address, options, timeout_ms)
-        try:
-            return await ask(connection, request, response_type)
-        finally:
-            connection.close()
-
-    return await first_answer(addresses, ask_one)
-
-
-def _to_bytes(entity: Entity) -> bytes:
-    buffer = BytesIO()
-    entity_writer(type(entity))(buffer, entity)
-    return buffer.getvalue()
 
 
 def _wrong(name: str, value: str, right: str) -> PropertyRefused:
@@ -143,7 +153,7 @@ def _parse_servers(text: str) -> tuple[Address, ...]:
     return tuple(servers)
 
 
-def _sasl(properties: Mapping[str, str]) -> dict[str, str]:
+def _parse_sasl(properties: Mapping[str, str]) -> Sasl:
     mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms")
     right = f"{', '.join(_MECHANISMS[:-1])} or {_MECHANISMS[-1]}"
     if mechanism is None:  # which means GSSAPI to librdkafka, and must not mean another one to us
@@ -152,28 +162,32 @@ def _sasl(properties: Mapping[str, str]) -> dict[str, str]:
         raise _wrong("sasl.mechanism", mechanism, right)
     if "sasl.username" not in properties or "sasl.password" not in properties:
         raise PropertyRefused(f"sasl.mechanism {mechanism} needs kafka.sasl.username and kafka.sasl.password.")
-    return {
-        "sasl_mechanism": mechanism,
-        "sasl_plain_username": properties["sasl.username"],
-        "sasl_plain_password": properties["sasl.password"],
-    }
+    return Sasl(mechanism=mechanism, username=properties["sasl.username"], password=properties["sasl.password"])
 
 
-def _ssl_context(properties: Mapping[str, str]) -> ssl.SSLContext:
+def _parse_tls(properties: Mapping[str, str]) -> Tls:
     algorithm = properties.get("ssl.endpoint.identification.algorithm", "https")
     if algorithm not in ("https", "none"):
         raise _wrong("ssl.endpoint.identification.algorithm", algorithm, "https or none")
-    certificate, key = properties.get("ssl.certificate.location"), properties.get("ssl.key.location")
+    return Tls(
+        authority_file=properties.get("ssl.ca.location"),
+        authority_pem=properties.get("ssl.ca.pem"),
+        certificate_file=properties.get("ssl.certificate.location"),
+        key_file=properties.get("ssl.key.location"),
+        key_password=properties.get("ssl.key.password", ""),
+        is_verified=properties.get("enable.ssl.certificate.verification", "true") == "true",
+        is_host_verified=algorithm == "https",
+    )
+
+
+def _make_ssl_context(tls: Tls) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(
-            cafile=properties.get("ssl.ca.location"), cadata=properties.get("ssl.ca.pem")
-        )
-        if certificate:
-            context.load_cert_chain(certificate, key, properties.get("ssl.key.password", ""))
+        context = ssl.create_default_context(cafile=tls.authority_file, cadata=tls.authority_pem)
+        if tls.certificate_file:
+            context.load_cert_chain(tls.certificate_file, tls.key_file, tls.key_password)
     except (OSError, ValueError) as error:
         raise PropertyRefused(f"The files that kafka.ssl.* name cannot be used: {error}.") from None
-    is_verified = properties.get("enable.ssl.certificate.verification", "true") == "true"
-    context.check_hostname = is_verified and algorithm == "https"
-    if not is_verified:
+    context.check_hostname = tls.is_verified and tls.is_host_verified
+    if not tls.is_verified:
         context.verify_mode = ssl.CERT_NONE
     return context

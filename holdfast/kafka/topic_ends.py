@@ -7,21 +7,19 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
-from uuid import UUID
 
-from kio.schema.errors import ErrorCode
 from kio.schema.list_offsets.v5.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.list_offsets.v5.response import ListOffsetsResponse
-from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.metadata.v12.response import MetadataResponse
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
-from holdfast.kafka.connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
-from holdfast.kafka.leaders import STALE_LEADER
-from holdfast.kafka.metadata import RESERVED_IDS
+from holdfast.kafka.connection import Address, BrokerConnection, ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.exchange import exchange, exchange_with_any
+from holdfast.kafka.metadata import RESERVED_IDS, make_request, topic_by_id
+from holdfast.kafka.protocol.error_codes import STALE_LEADER, ErrorCode, error_name
 from holdfast.kafka.protocol.requests import EARLIEST, LATEST
-from holdfast.kafka.security import ask, ask_any
 
 _CONSUMER: Final = BrokerId(-1)
 _READ_UNCOMMITTED: Final = i8(0)
@@ -164,9 +162,11 @@ class TopicEndSource:
             addresses = {broker.node_id: (broker.host, int(broker.port)) for broker in response.brokers}
             for topic in response.topics:
                 topic_id = topic.topic_id.bytes if topic.topic_id else bytes(16)
-                if topic.error_code is not ErrorCode.none or not topic.name:
-                    if topic.error_code is not ErrorCode.unknown_topic_id:
-                        problems[topic_id] = f"Kafka tells nothing about the topic: {topic.error_code.name.upper()}"
+                if int(topic.error_code) != ErrorCode.NONE or not topic.name:
+                    if int(topic.error_code) != ErrorCode.UNKNOWN_TOPIC_ID:
+                        problems[topic_id] = (
+                            f"Kafka tells nothing about the topic: {error_name(topic.error_code.value)}"
+                        )
                     continue
                 del problems[topic_id]
                 names[topic_id] = topic.name
@@ -178,13 +178,9 @@ class TopicEndSource:
         return leaders, problems
 
     async def _ask_any(self, topic_ids: list[bytes]) -> MetadataResponse:
-        request = MetadataRequest(
-            topics=tuple(MetadataRequestTopic(topic_id=UUID(bytes=topic_id), name=None) for topic_id in topic_ids),
-            allow_auto_topic_creation=False,
-            include_topic_authorized_operations=False,
-        )
+        request = make_request(map(topic_by_id, topic_ids))
         addresses = dict.fromkeys((*self._known_brokers(), *self._options.bootstrap))
-        return await ask_any(addresses, self._options, self._timeout_ms, request, MetadataResponse)
+        return await exchange_with_any(addresses, self._options, self._timeout_ms, request, MetadataResponse)
 
     async def _ask_leader(self, address: Address, led: Mapping[Place, _Led]) -> dict[Place, tuple[Ends, bool]]:
         """Return what one broker tells, and of each partition whether another try may tell more."""
@@ -192,7 +188,7 @@ class TopicEndSource:
             connection = await BrokerConnection.open(address, self._options, self._timeout_ms)
             try:
                 first, end = await asyncio.gather(
-                    *(ask(connection, _request(led, which), ListOffsetsResponse) for which in (EARLIEST, LATEST))
+                    *(exchange(connection, _request(led, which), ListOffsetsResponse) for which in (EARLIEST, LATEST))
                 )
             finally:
                 connection.close()
@@ -201,14 +197,14 @@ class TopicEndSource:
         firsts, ends = _offsets(first), _offsets(end)
         answers = {}
         for place, (_, _, topic) in led.items():
-            unanswered = (ErrorCode.unknown_server_error, -1)
+            unanswered = (int(ErrorCode.UNKNOWN_SERVER_ERROR), -1)
             told = [offsets.get((topic, place[1]), unanswered) for offsets in (firsts, ends)]
-            error = next((code for code, _ in told if code is not ErrorCode.none), None)
+            error = next((code for code, _ in told if code != ErrorCode.NONE), None)
             if error is None:
                 answers[place] = Ends(told[0][1], told[1][1]), False
             else:
-                problem = f"its leader does not tell its offsets: {error.name.upper()}"
-                answers[place] = Ends(-1, -1, problem), error.value in STALE_LEADER
+                problem = f"its leader does not tell its offsets: {error_name(error)}"
+                answers[place] = Ends(-1, -1, problem), error in STALE_LEADER
         return answers
 
 
@@ -227,9 +223,9 @@ def _request(led: Mapping[Place, _Led], which: int) -> ListOffsetsRequest:
     )
 
 
-def _offsets(response: ListOffsetsResponse) -> dict[tuple[str, int], tuple[ErrorCode, int]]:
+def _offsets(response: ListOffsetsResponse) -> dict[tuple[str, int], tuple[int, int]]:
     return {
-        (topic.name, int(each.partition_index)): (each.error_code, int(each.offset))
+        (topic.name, int(each.partition_index)): (each.error_code.value, int(each.offset))
         for topic in response.topics
         for each in topic.partitions
     }

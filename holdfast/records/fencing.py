@@ -1,8 +1,8 @@
-"""Who counts: the fold that every reader of the log applies (loader, tail, Spark job, CLI).
+"""Which records count: the rule that every reader of the log applies (load, tail, Spark job, CLI).
 
 Read in offset order, the current owner epoch is the highest checkpoint epoch so far; of two checkpoints with one
 epoch the first wins. A record counts only if its epoch is the current one and its sequence is the next one, so after
-a gap nothing more of that epoch counts. What does not count is *void*: it changes nothing, for anyone.
+a gap nothing more of that epoch counts. What does not count is *void*, a fenced or stale record: it changes nothing.
 
 Source: `Model.step` of the model-checked log protocol.
 """
@@ -15,7 +15,7 @@ from holdfast.records.checkpoint import Checkpoint
 
 
 class Position(NamedTuple):
-    """Hold what a reader carries from one record to the next."""
+    """What a reader carries from one record to the next."""
 
     owner_epoch: int
     #: Of the checkpoint that opened the epoch; None before the first checkpoint.
@@ -26,6 +26,18 @@ class Position(NamedTuple):
 
 #: Where every log begins. No sequence is negative, so nothing counts before a checkpoint does.
 START: Final = Position(owner_epoch=0, attempt_id=None, next_sequence=-1)
+
+
+def is_next(current_epoch: int, next_sequence: int, owner_epoch: int, sequence: int) -> bool:
+    """Tell whether a record that is no checkpoint counts: it is of the current owner epoch, and the next one of it.
+
+    Args:
+        current_epoch: of the position after the record before it, as `next_sequence`.
+        next_sequence: negative before the first checkpoint, when nothing counts.
+        owner_epoch: from the record's header.
+        sequence: from the record's header.
+    """
+    return owner_epoch == current_epoch and sequence == next_sequence and sequence >= 0
 
 
 def step(position: Position, owner_epoch: int, sequence: int, checkpoint: Checkpoint | None) -> tuple[Position, bool]:
@@ -40,8 +52,9 @@ def step(position: Position, owner_epoch: int, sequence: int, checkpoint: Checkp
     if checkpoint is not None and owner_epoch > position.owner_epoch:
         # A log whose prefix was pruned begins with a refresh, whose sequence is not 0.
         return Position(owner_epoch, checkpoint.attempt_id, sequence + 1), True
-    if owner_epoch != position.owner_epoch or sequence != position.next_sequence or sequence < 0:
+    if not is_next(position.owner_epoch, position.next_sequence, owner_epoch, sequence):
         return position, False
+    # Two owners may take one epoch; a refresh is the winner's only.
     if checkpoint is not None and checkpoint.attempt_id != position.attempt_id:
         return position, False
     return Position(owner_epoch, position.attempt_id, sequence + 1), True

@@ -185,7 +185,7 @@ class CoordinatorRuntime:
             return partition.read(query)
         except Exception as bug:  # a bug in a query is its caller's; the partition goes on
             fields = {"partition": index, "error": repr(bug), "exc_info": bug}
-            self._host.note("error", "reading failed", fields)
+            self._host.note("error", "query_failed", fields)
             return OperationFailed("reading failed")
 
     def new_metadata_image(self, image: object) -> None:
@@ -220,7 +220,7 @@ class CoordinatorRuntime:
     def distrust_log(self, alarm: Alarm) -> None:
         """Fail every partition that loads or serves, and take none until `trust_log`, unless an admin accepts it."""
         self._trust.alarm = alarm
-        self._host.note("error", "the log is not trusted", {"why": str(alarm), "is_alarm": True})
+        self._host.note("error", "log_distrusted", {"why": str(alarm), "is_alarm": True})
         for partition in self.partitions.values():
             if partition.state in (State.LOADING, State.ACTIVE):
                 partition.fail(alarm, self._clock_ms())
@@ -253,7 +253,7 @@ class CoordinatorRuntime:
     def close(self) -> None:
         """Close every partition; after it every operation has an outcome and nothing is appended. Idempotent."""
         if self.is_closed:
-            self._host.note("warning", "runtime closed twice", {})
+            self._host.note("warning", "runtime_close_repeated", {})
             return
         self.is_closed = True
         for partition in self.partitions.values():
@@ -342,7 +342,7 @@ class CoordinatorRuntime:
     def records_deleted(self, partition: int, log_start_offset: int | None, why: str) -> None:
         """See `LogListener.records_deleted`."""
         if log_start_offset is None:
-            self._host.note("warning", "records not deleted", {"partition": partition, "why": why})
+            self._host.note("warning", "record_deletion_failed", {"partition": partition, "why": why})
         else:
             self.partitions[partition].records_deleted(log_start_offset)
 
@@ -363,7 +363,7 @@ class CoordinatorRuntime:
 
     def _stumble(self, partition: Partition, event: str, bug: Exception) -> None:
         origin = {"partition": partition.index, "owner_epoch": partition.ownership.epoch, "during": event}
-        self._host.note("error", "event failed", {**origin, "error": repr(bug), "exc_info": bug})
+        self._host.note("error", "event_handler_failed", {**origin, "error": repr(bug), "exc_info": bug})
         if partition.state in (State.LOADING, State.ACTIVE):
             partition.fail(bug, self._clock_ms())
 
@@ -376,7 +376,7 @@ class CoordinatorRuntime:
         try:
             self._log.ask_latest_offsets(self._read_indexes.round, wanted)
         except Exception as bug:
-            self._host.note("error", "read index not asked", {"error": repr(bug), "exc_info": bug})
+            self._host.note("error", "read_index_request_failed", {"error": repr(bug), "exc_info": bug})
             self.latest_offsets(self._read_indexes.round, dict.fromkeys(wanted))
 
     def _drain(self) -> None:
@@ -400,7 +400,7 @@ class CoordinatorRuntime:
             try:
                 operation.complete(outcome)
             except Exception as bug:  # one caller's failure is not another's
-                self._host.note("error", "completing failed", {"operation": operation.name, "exc_info": bug})
+                self._host.note("error", "operation_completion_failed", {"operation": operation.name, "exc_info": bug})
         for effect in effects:
             if isinstance(effect, Note):
                 self._host.note(effect.level, effect.event, effect.fields)

@@ -1,4 +1,4 @@
-"""When operations have waited long enough; those that came on time stand in the order of their deadlines by themselves."""
+"""When operations have waited long enough; those that come with all of their time ahead are in order of deadline by themselves."""
 
 from collections import deque
 from heapq import heappop, heappush
@@ -7,7 +7,7 @@ from holdfast.runtime.machine import Operation
 
 
 class Deadlines:
-    """The operations that were not completed at once; who completes one leaves it here until its time."""
+    """The operations that were not completed at once; one that is completed stays here until its time."""
 
     __slots__ = ("_count", "_shortened", "in_order")
 
@@ -24,7 +24,7 @@ class Deadlines:
         heappush(self._shortened, (operation.deadline_ms, self._count, operation))
 
     def take_due(self, now_ms: int) -> list[Operation]:
-        """Return the operations that are not done although their time is up; they and those that are done are let go."""
+        """Remove those that are done or whose time is up, and return those that are not done."""
         due = []
         in_order, shortened = self.in_order, self._shortened
         while in_order and (in_order[0].is_done or in_order[0].deadline_ms <= now_ms):
@@ -38,6 +38,6 @@ class Deadlines:
         return due
 
     def clear(self) -> None:
-        """Let go of all."""
+        """Remove all."""
         self.in_order.clear()
         self._shortened.clear()

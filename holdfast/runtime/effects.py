@@ -1,4 +1,4 @@
-"""What a partition asks of the world besides appending, as values: a test can assert the whole list."""
+"""What a partition wants done besides appending, as values: a test can assert the whole list."""
 
 from typing import NamedTuple, final
 
@@ -8,7 +8,7 @@ from holdfast.runtime.partition.states import State
 
 
 class AskLogStart(NamedTuple):
-    """Ask where the log of this partition starts."""
+    """Request where the log of this partition starts."""
 
     partition: int
     instance: int
@@ -23,7 +23,7 @@ class FindBase(NamedTuple):
 
 
 class BaseJudged(NamedTuple):
-    """The log was compared with the base; `refusal` is empty, or says why the load starts over without it."""
+    """The log was compared with the base; `refusal` is empty, or says why the load began again without it."""
 
     partition: int
     offset: int
@@ -31,7 +31,7 @@ class BaseJudged(NamedTuple):
 
 
 class AskOwner(NamedTuple):
-    """Ask whether the owner of this partition still serves it."""
+    """Query whether the owner of this partition still serves it."""
 
     partition: int
     instance: int
@@ -53,7 +53,7 @@ class StopReading(NamedTuple):
 
 
 class ContinueLoad(NamedTuple):
-    """Call `continue_load` again after other partitions had their turn."""
+    """Let the load of this partition go on after other partitions had their turn."""
 
     partition: int
     instance: int

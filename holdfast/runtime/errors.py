@@ -26,7 +26,7 @@ class TimedOut(CoordinatorError):
 
 
 class OutcomeUnknown(CoordinatorError):
-    """The records were handed to the log and then failed; they may still land."""
+    """The records were handed to the log and then failed; they may still be appended."""
 
 
 class RecordTooLarge(CoordinatorError):

@@ -1,6 +1,6 @@
-"""What the runtime asks of the log, and what the log tells it.
+"""What the runtime requests of the log, and what the log reports to it.
 
-Two implementations stand side by side: `kafka_log` (a real topic) and `memory_log` (the twin with its faults).
+`kafka_log` implements it over a real topic, `tests/simulated/memory_log.py` in memory and with faults.
 """
 
 from collections.abc import Callable, Iterable
@@ -9,12 +9,13 @@ from typing import Any, NamedTuple, Protocol
 
 
 class LogRecord(NamedTuple):
-    """A record as it lies in the log."""
+    """A record of the log."""
 
     offset: int
     key: bytes | None
     value: bytes | None
-    header: bytes | None  #: the `hf` header; None where it is missing
+    #: The `hf` header; None where it is missing.
+    header: bytes | None
 
 
 #: Makes a LogRecord of its four values in order, in half the time of the class's own constructor.
@@ -25,67 +26,68 @@ class ReadError(NamedTuple):
     """Why reading a partition cannot go on."""
 
     text: str
-    is_alarm: bool  #: out of range or truncated: trying again would hide a loss
+    #: Out of range or truncated: trying again would hide a loss.
+    is_alarm: bool
 
 
 class Log(Protocol):
-    """The log as a node sees it; every call returns at once, and what comes of it is told to the `LogListener`."""
+    """The log as a node sees it; every call returns at once, and its outcome is reported to the `LogListener`."""
 
     def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:
-        """Hand one record to the producer of this node; appends to one partition land in this order or not at all.
+        """Hand one record to the producer of this node; it is appended behind earlier ones of its partition or not at all.
 
         Raises:
-            AppendRefused: the record was not taken; it will never land.
+            AppendRefused: the record was not taken; it will never be appended.
         """
 
     def start_reading(self, partition: int, instance: int, from_offset: int = 0) -> None:
-        """Read from an offset, or from the log's start where that is higher, and go on for ever.
+        """Read from an offset, or from the log's start where that is higher, and go on until `stop_reading`.
 
-        A second call starts over under the new instance.
+        A second call reads from scratch under the new instance.
         """
 
     def stop_reading(self, partition: int) -> None:
-        """Read no more; what is under way of the earlier instance may still be told."""
+        """Read no more; what is in flight of the earlier instance may still be reported."""
 
     def ask_log_start(self, partition: int, instance: int) -> None:
-        """Ask the broker where the log starts now."""
+        """Request the log's start from the broker."""
 
     def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
-        """Ask the broker, from now on, for the offset behind the last record below the high watermark."""
+        """Request the offset behind the last record below the high watermark, as it is now or later."""
 
     def delete_records(self, partition: int, before_offset: int) -> None:
         """Delete the records below an offset."""
 
 
 class LogListener(Protocol):
-    """What the log tells; always called on the runtime's own thread."""
+    """What the log reports; always called on the runtime's own thread."""
 
     def read_started(self, partition: int, instance: int, start_offset: int, end_offset: int) -> None:
-        """Tell the log start and the high watermark as they were when reading began."""
+        """Report the log start and the high watermark as they were when reading began."""
 
     def records_read(self, partition: int, instance: int, records: list[LogRecord]) -> None:
-        """Tell records below the high watermark, in offset order, each once per instance."""
+        """Report records below the high watermark, in offset order, each once per instance."""
 
     def own_records_read(
         self, partition: int, instance: int, base_offset: int, count: int, first_header: bytes
     ) -> bool:
-        """Tell that the next `count` records are byte for byte the ones this node appended, from `first_header` on.
+        """Report that the next `count` records are byte for byte the ones this node appended, from `first_header` on.
 
         Returns:
-            Whether they were taken so; if not, they are to be told by `records_read`.
+            Whether they were taken so; if not, they are reported by `records_read`.
         """
 
     def position_reached(self, partition: int, instance: int, next_offset: int) -> None:
-        """Tell that nothing more is to be told below an offset: what lay there was told, or is no record."""
+        """Report that all below an offset was reported, or is no record."""
 
     def caught_up(self, partition: int, instance: int, next_offset: int) -> None:
-        """Tell, once per instance, that the end seen when reading began has been reached."""
+        """Report, once per instance, that the end seen when reading began was reached."""
 
     def read_failed(self, partition: int, instance: int, error: ReadError) -> None:
-        """Tell that reading of this instance ended."""
+        """Report that reading of this instance ended."""
 
     def append_failed(self, partition: int, header: bytes | None, text: str) -> None:
-        """Tell that a record that was handed over failed (None: not known which); it may still land."""
+        """Report that a record that was handed over failed (None: not known which); it may still be appended."""
 
     def log_start_found(self, partition: int, instance: int, log_start_offset: int | None) -> None:
         """Answer `ask_log_start`; None where the broker did not say."""
@@ -93,8 +95,8 @@ class LogListener(Protocol):
     def latest_offsets(self, round_number: int, offsets: dict[int, int | None]) -> None:
         """Answer `ask_latest_offsets`, each partition once, together or apart; None where the broker did not say.
 
-        The round is the newest that was asked before the question left.
+        The round is the newest that was requested before the request left.
         """
 
     def records_deleted(self, partition: int, log_start_offset: int | None, why: str) -> None:
-        """Tell the new log start after `delete_records`, or None and why it failed."""
+        """Report the new log start after `delete_records`, or None and why it failed."""

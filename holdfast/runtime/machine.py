@@ -1,4 +1,4 @@
-"""What the runtime asks of a state machine and of an operation on it."""
+"""What the runtime requires of a state machine and of an operation on it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,9 +8,11 @@ from typing import Any, NamedTuple, Protocol
 class Decision(NamedTuple):
     """What an operation decided: records for the log, and the answer that leaves when they count."""
 
-    records: tuple[tuple[Any, Any], ...]  #: (key, value), decoded, in log order; () for an answer without records
+    #: (key, value), decoded, in log order; () for an answer without records.
+    records: tuple[tuple[Any, Any], ...]
     response: Any
-    is_malformed: bool = False  #: the refusal of a malformed request, which rests on no state and leaves at once
+    #: The refusal of a malformed request, which rests on no state and leaves at once.
+    is_malformed: bool = False
 
 
 #: Make a decision of its three fields, wholly in C; one is made for every write, and the class itself takes twice as long.
@@ -51,7 +53,7 @@ class StateMachine(Protocol):
         """Undo every replay above `position`."""
 
     def committed(self, key: Any, value: Any, offset: int, position: int, size_bytes: int) -> None:  # noqa: ANN401
-        """Learn that the record replayed at `position` counts and lies at `offset`; nothing up to it will be reverted."""
+        """Learn that the record replayed at `position` counts and is at `offset`; nothing up to it will be reverted."""
 
     def on_loaded(self, image: object) -> None:
         """Begin to serve, with the newest metadata image."""

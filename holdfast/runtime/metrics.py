@@ -29,7 +29,7 @@ class RuntimeMetrics:
         )
         self.event_purgatory_time = histogram(
             "event-purgatory-time-ms",
-            "Time from a record's hand-over until the tail met it, in ms; of the first record of one batch in eight.",
+            "Time from a record's hand-over until the tail read it back, in ms; of the first record of one batch in eight.",
         )
         self.batch_linger_time = histogram(
             "batch-linger-time-ms",
@@ -39,16 +39,16 @@ class RuntimeMetrics:
         self.batch_flush = registry.meter("batch-flush", "Batches sent to brokers.")
         self.parked_writes = gauge("parked-writes", "Answers that wait for the log, in all shards.")
         self.records_appended = counter("records-appended-total", "Records sent to brokers.")
-        self.records_met = counter("records-met-total", "Own records that the tail has met and that count.")
-        self.records_void = counter("records-void-total", "Records met that do not count, by any reader of this node.")
+        self.records_read_back = counter("records-met-total", "Own records that the tail has read back and that count.")
+        self.records_void = counter("records-void-total", "Records read that do not count, by any reader of this node.")
         self.read_index_time = histogram(
-            "read-index-time-ms", "Time of the question for the latest offsets that a read index rests on, in ms."
+            "read-index-time-ms", "Time of the request for the latest offsets that a read index rests on, in ms."
         )
         self.checkpoints_appended = counter("checkpoints-appended-total", "Checkpoints handed to the log.")
         self.ownerships_lost = counter("ownerships-lost-total", "Partitions lost to a checkpoint of another owner.")
         self.appends_refused = counter("appends-refused-total", "Records the log refused before they left.")
         self.appends_failed = counter(
-            "appends-failed-total", "Records that failed after they had left; they may still land."
+            "appends-failed-total", "Records that failed after they had left; they may still be appended."
         )
         self.throttle_time_ms = counter(
             "throttle-time-ms-total", "Time for which brokers asked to be sent nothing, because of a quota, in ms."

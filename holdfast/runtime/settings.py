@@ -22,17 +22,24 @@ class PartitionConfig:
 
     node_id: str
     log: LogIdentity
-    advertised_address: str = ""  #: where clients reach this node, as its checkpoints tell the others; any text
-    parked_writes_max: int = 10_000  #: records and answers that may wait; beyond: COORDINATOR_NOT_AVAILABLE
-    load_timeout_ms: int = 600_000  #: a load that has not met its checkpoint by then fails and says where it stands
-    load_stall_ms: int = 30_000  #: a load that met nothing for so long says so
-    append_stall_ms: int = (
-        60_000  #: an append that the log neither showed nor reported as failed by then fails the partition
-    )
-    retry_backoff_ms: int = 200  #: first wait before a failed or lost partition is loaded again; doubles
-    retry_backoff_ms_max: int = 30_000  #: the longest such wait
-    alarm_backoff_ms: int = 300_000  #: the wait after an alarm, for each look reads the whole log
-    repeated_line_ms: int = 60_000  #: a line that any caller can cause is written at most so often
+    #: Where clients reach this node, as its checkpoints say; any text.
+    advertised_address: str = ""
+    #: Records and answers that may wait; beyond: COORDINATOR_NOT_AVAILABLE.
+    parked_writes_max: int = 10_000
+    #: A load that has not read its own checkpoint by then fails and says how far it came.
+    load_timeout_ms: int = 600_000
+    #: A load that read nothing for so long says so.
+    load_stall_ms: int = 30_000
+    #: An append that was neither read back nor reported as failed by then fails the partition.
+    append_stall_ms: int = 60_000
+    #: First wait before a failed or lost partition is loaded again; doubles.
+    retry_backoff_ms: int = 200
+    #: The longest such wait.
+    retry_backoff_ms_max: int = 30_000
+    #: The wait after an alarm, for each load reads the whole log.
+    alarm_backoff_ms: int = 300_000
+    #: A line that any caller can cause is written at most so often.
+    repeated_line_ms: int = 60_000
 
 
 class LogTrust:

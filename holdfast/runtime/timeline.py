@@ -19,7 +19,7 @@ class TimelineMap(Generic[K, V]):
     __slots__ = ("_undo", "current")
 
     def __init__(self) -> None:
-        #: the newest values, uncommitted ones included; read freely, change through `put` and `remove` only
+        #: The newest values, uncommitted ones included; read freely, change through `put` only.
         self.current: dict[K, V] = {}
         #: (position, key, value before), positions ascending, all above the last trimmed position
         self._undo: deque[tuple[int, K, V | None]] = deque()

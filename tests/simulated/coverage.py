@@ -65,7 +65,7 @@ EXPECTED = (
     "refused delete",
     "reading fails",
     "alarm while reading",
-    "note: load stalls",
+    "note: load_stalled",
     "batch folded",
     "removal",
     "removal lands",

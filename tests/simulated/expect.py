@@ -13,7 +13,7 @@ from holdfast.api.results import (
     SummaryResult,
     WritePartition,
 )
-from holdfast.daemon.share.errors import ErrorCode
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.replay import ShareState
 
 

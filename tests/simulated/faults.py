@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.runtime.errors import Alarm
-from holdfast.runtime.memory_log import MemoryLog
 from tests.simulated.around import damage
 from tests.simulated.around.readers import Groups
 from tests.simulated.around.topics import Topics
+from tests.simulated.memory_log import MemoryLog
 from tests.simulated.node import EVERY_PARTITION, Node
 from tests.simulated.requests import CleanUp
 from tests.simulated.snapshots import Snapshots

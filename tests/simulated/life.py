@@ -8,14 +8,14 @@ from functools import partial
 from random import Random
 
 from holdfast.api.results import InitializePartition, PartitionRequest, StateRequest, StateResponse, WritePartition
-from holdfast.daemon.share.service import INITIALIZE, WRITE
+from holdfast.api.share_state import INITIALIZE, WRITE
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition
-from holdfast.runtime.memory_log import MemoryLog, Move
 from holdfast.runtime.partition.states import State
 from tests.simulated.around.topics import TOPIC_ID
 from tests.simulated.faults import FAULTS
 from tests.simulated.invariants import Invariant, violate
+from tests.simulated.memory_log import MemoryLog, Move
 from tests.simulated.node import Node
 from tests.simulated.requests import GROUP, Clients
 from tests.simulated.world import UNBOUNDED, World

@@ -6,13 +6,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from holdfast.daemon.share.decisions import ShardConfig, ShareShard
+from holdfast.daemon.share.config import ShardConfig
+from holdfast.daemon.share.decisions import ShareShard
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.machine import Decision, Operation
-from holdfast.runtime.memory_log import Append
 from tests.simulated.invariants import Invariant, violate
+from tests.simulated.memory_log import Append
 from tests.simulated.truth import Content, Truth, content
 
 if TYPE_CHECKING:
@@ -97,28 +98,28 @@ class WatchedShard(ShareShard):
 
     def fingerprint(self) -> tuple[object, ...]:
         """Return everything that a decision might change."""
-        states = self._states
-        pending = tuple(self._pending_snapshots.items())
+        states = self.state.timeline
+        pending = tuple(self.state.pending_snapshots.items())
         return (
             states.current.copy(),
             states.retained(),
             pending,
-            self.live_bytes,
-            len(self._topics),
-            self.offsets.oldest(),
+            self.state.live_bytes,
+            len(self.state.topics),
+            self.state.offsets.oldest(),
         )
 
     def undoable(self) -> int:
         """Return how many changes can be undone."""
-        return self._states.retained()
+        return self.state.timeline.retained()
 
     def newest(self, key: SharePartitionKey) -> Content | None:
         """Return the content of the newest state of a key."""
-        return content(self._states.current.get(key))
+        return content(self.state.timeline.current.get(key))
 
     def newest_states(self) -> dict[SharePartitionKey, Any]:
         """Return every key's newest state; not to be changed."""
-        return self._states.current
+        return self.state.timeline.current
 
 
 class WatchedOperation:

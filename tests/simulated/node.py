@@ -21,7 +21,6 @@ from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.log import LogRecord, ReadError
 from holdfast.runtime.machine import Operation, StateMachine
-from holdfast.runtime.memory_log import Append, MemoryLog
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
@@ -31,6 +30,7 @@ from tests.simulated.around.readers import NodeReaders
 from tests.simulated.around.topics import Image, NodeTopics
 from tests.simulated.invariants import Invariant, violate
 from tests.simulated.machine import Fault, WatchedOperation, WatchedShard
+from tests.simulated.memory_log import Append, MemoryLog
 from tests.simulated.stand_ins import (
     PRUNING,
     CountingOwnership,
@@ -288,7 +288,7 @@ class Node:
         if self.world.is_tracing:
             self.world.trace(f"  {self.name}: {level}: {event} {fields}")
         bug = fields.get("exc_info")
-        if event == "event failed":
+        if event == "event_handler_failed":
             index = fields["partition"]
             assert isinstance(index, int)
             self.stumbles.append((index, self.runtime.partitions[index].instance))

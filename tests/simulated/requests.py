@@ -14,7 +14,7 @@ from holdfast.api.results import (
     SummaryPartition,
     WritePartition,
 )
-from holdfast.daemon.share.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE
+from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
 from holdfast.records.batches import StateBatch
 from holdfast.runtime.machine import Decision
 from tests.simulated.around.topics import OTHER_TOPIC_ID, TOPIC_ID

@@ -19,8 +19,8 @@ from holdfast.records.snapshot_store.entries import (
 )
 from holdfast.records.snapshot_store.folding import NEW, FoldStopped, Held, Mark, RawRecord, fold
 from holdfast.records.snapshot_store.snapshot_set import Disagreement, SnapshotSet
-from holdfast.runtime.memory_log import MemoryLog, MemoryPartition, MemoryTopic, Move
 from tests.simulated.invariants import Invariant, violate
+from tests.simulated.memory_log import MemoryLog, MemoryPartition, MemoryTopic, Move
 
 if TYPE_CHECKING:
     from tests.simulated.world import World

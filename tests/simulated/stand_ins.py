@@ -10,8 +10,8 @@ from holdfast.daemon.pruning.pruner import Pruner
 from holdfast.daemon.settings.models import PruningSettings
 from holdfast.daemon.snapshots.follower import SnapshotFollower
 from holdfast.runtime.log import LogRecord
-from holdfast.runtime.memory_log import Append, MemoryLog
 from holdfast.runtime.partition.ownership import Ownership, Verdict
+from tests.simulated.memory_log import Append, MemoryLog
 
 if TYPE_CHECKING:
     from tests.simulated.snapshots import Snapshots

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.log import Log, LogListener
-from holdfast.runtime.memory_log import MemoryLog, MemoryTopic
+from tests.simulated.memory_log import MemoryLog, MemoryTopic
 
 
 class Told:

@@ -8,12 +8,12 @@ from random import Random
 import pytest
 
 from holdfast.api.results import InitializePartition, StateRequest
-from holdfast.daemon.share.service import INITIALIZE
+from holdfast.api.share_state import INITIALIZE
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
-from holdfast.runtime.memory_log import MemoryPartition
 from holdfast.runtime.partition.states import State
 from tests.simulated.around.topics import TOPIC_ID
+from tests.simulated.memory_log import MemoryPartition
 from tests.simulated.node import APPEND_STALL_MS
 from tests.simulated.requests import GROUP, Clients
 from tests.simulated.world import World

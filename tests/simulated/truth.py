@@ -11,8 +11,8 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState, replay
 from holdfast.records.values import NOOP
 from holdfast.runtime.log import LogRecord
-from holdfast.runtime.memory_log import Append, MemoryPartition
 from tests.simulated.invariants import Invariant, violate
+from tests.simulated.memory_log import Append, MemoryPartition
 
 Content = tuple[object, ...]
 

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from holdfast.daemon.share.decisions import ShardConfig
+from holdfast.daemon.share.config import ShardConfig
 from holdfast.records.checkpoint import CHECKPOINT_KEY
 from holdfast.records.codecs.codec import Codec, decode_key
 from holdfast.records.header import decode_header
 from holdfast.records.keys import SharePartitionKey
-from holdfast.runtime.memory_log import Append, MemoryLog, MemoryPartition, MemoryTopic
 from tests.simulated.around.readers import Groups
 from tests.simulated.around.topics import Topics
 from tests.simulated.invariants import Invariant, violate
 from tests.simulated.machine import WatchedOperation, WatchedShard
+from tests.simulated.memory_log import Append, MemoryLog, MemoryPartition, MemoryTopic
 from tests.simulated.node import EVERY_PARTITION, Node
 from tests.simulated.snapshots import Snapshots
 from tests.simulated.truth import Content, Truth

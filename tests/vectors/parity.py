@@ -13,8 +13,8 @@ def decide_cold_snapshots(shard: ShareShard, now_ms: int, interval_ms: int) -> D
 
     None when every one was snapshotted so before.
     """
-    keys = shard.keys()
-    states = {key: state for key in keys if (state := shard.newest_state(key)) is not None}
+    keys = shard.state.keys()
+    states = {key: state for key in keys if (state := shard.state.newest(key)) is not None}
     if all(state.create_timestamp_ms != state.write_timestamp_ms for state in states.values()):
         return Decision((), None)
     return Decision(

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.daemon.share.decisions import ShardConfig, ShareShard
-from holdfast.daemon.share.errors import ErrorCode
+from holdfast.daemon.share.config import ShardConfig
+from holdfast.daemon.share.decisions import ShareShard
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.codecs.codec import Codec, decode_record, encode_record
 from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
 from holdfast.records.values import Snapshot, Update, Value
@@ -127,7 +128,7 @@ class Scenario:
         key_bytes, value_bytes = encode_record(Codec.KAFKA, key, value)
         self._shard.committed(key, value, offset, offset, len(key_bytes) + len(value_bytes or b""))
         if type(value) is not Update:
-            self._redundant_offset = last_redundant_offset(self._shard.offsets, offset)
+            self._redundant_offset = last_redundant_offset(self._shard.state.offsets, offset)
 
     def _reload(self) -> None:
         self._shard = ShareShard(self._config)

@@ -12,7 +12,7 @@ from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import counted, print_json, say
 from holdfast.console.sources.kafka_reader import READ_TIMEOUT_S
 from holdfast.daemon.topics.state_topic import StateTopic, TopicMissing, describe_topic
-from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.librdkafka_types import NewTopic
 from holdfast.records.keys import format_topic_id

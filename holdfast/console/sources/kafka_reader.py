@@ -17,8 +17,7 @@ from confluent_kafka import (
 )
 
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.kafka.connection import ConnectionFailed
-from holdfast.kafka.errors import PropertyRefused
+from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.group_offsets import BlockingGroupOffsets, GroupRefused
 from holdfast.kafka.librdkafka import DAMAGE, KafkaClients
 from holdfast.kafka.librdkafka_types import topic_id_bytes

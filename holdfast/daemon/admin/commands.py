@@ -15,10 +15,10 @@ from holdfast.daemon.server.admin import AdminCommand, AdminError, topic_id_of
 from holdfast.daemon.server.share_calls import ShareCalls
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.settings.sources import describe
-from holdfast.daemon.share.errors import ErrorCode
 from holdfast.daemon.topics.topic_names import NotATopicName, TooManyNames, TopicNames
 from holdfast.distribution import VERSION
-from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.topic_ends import TooManyQuestions, TopicEndSource
 from holdfast.metrics.registry import Registry
 from holdfast.records.keys import format_topic_id

@@ -13,7 +13,7 @@ from holdfast.daemon.partitions.shards import Shards
 from holdfast.daemon.server.admin import AdminError, topic_id_of
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.daemon.share.decisions import ShareShard
-from holdfast.daemon.share.errors import ErrorCode
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.deliveries import describe_state
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.partition.lifecycle import Partition
@@ -73,7 +73,7 @@ class StateListing:
                 work = 0
                 yield
             partition, shard = shards[index]
-            state = shard.state_at(partition.committed_sequence, key) if _serves(partition, shard) else None
+            state = shard.state.at(partition.committed_sequence, key) if _serves(partition, shard) else None
             work += _BATCHES_PER_STATE + (0 if state is None else len(state.state_batches))
             if state is not None:
                 winner = partition.ownership.winner
@@ -95,7 +95,7 @@ class StateListing:
         found: list[_Place] = []
         last: SharePartitionKey | None = None  #: the last of so many that there need be no later one
         for index, (_, shard) in shards.items():
-            keys = shard.keys(wanted.topic_id)
+            keys = shard.state.keys(wanted.topic_id)
             for start in range(0, len(keys), _KEYS_PER_STEP):
                 found += [
                     (key, index)

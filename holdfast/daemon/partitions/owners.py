@@ -14,7 +14,8 @@ import structlog
 from holdfast.api.admin import ADMIN, ADMIN_VERSION, AdminRequest, decode_admin_response, encode_admin_request
 from holdfast.daemon.settings.models import LoadSettings
 from holdfast.kafka.addresses import parse_address
-from holdfast.kafka.connection import BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import format_topic_id

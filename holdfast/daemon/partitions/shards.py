@@ -15,7 +15,8 @@ from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.pruning.pruner import Pruner
 from holdfast.daemon.settings.log_limits import LineLimit
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.share.decisions import ShardConfig, ShareShard
+from holdfast.daemon.share.config import ShardConfig
+from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.share.state_bounds import StateBounds, StateTotals
 from holdfast.daemon.share.state_watch import StateWatch
@@ -39,7 +40,7 @@ from holdfast.runtime.settings import LogIdentity, PartitionConfig
 _log = structlog.get_logger(__name__)
 
 #: What the runtime tells of each log partition, and what is said of all that it told it of within moments.
-_SUMMED: Final = {"load accepted": "log partitions begin to load", "unload accepted": "log partitions are given up"}
+_SUMMED: Final = {"load_accepted": "log partitions begin to load", "unload_accepted": "log partitions are given up"}
 #: States of a log partition that waits for nobody.
 _AT_WORK: Final = (State.LOADING, State.ACTIVE)
 #: Taking the time of each request would cost more than it tells.
@@ -299,7 +300,7 @@ class Shards:
 
     def topics_in_use(self) -> set[bytes]:
         """Return the ids of all topics of which this node holds state."""
-        return {topic_id for _, machine in self.active() for topic_id in machine.topic_ids()}
+        return {topic_id for _, machine in self.active() for topic_id in machine.state.topic_ids()}
 
     def held_count(self) -> int:
         """Return how many log partitions this node serves, or is about to: it has not left them to another one."""
@@ -322,7 +323,7 @@ class Shards:
         ownership, machine = partition.ownership, partition.machine
         winner = ownership.winner
         shard = machine if partition.state is State.ACTIVE and isinstance(machine, ShareShard) else None
-        oldest = shard.offsets.oldest() if shard is not None else None
+        oldest = shard.state.offsets.oldest() if shard is not None else None
         pruner = self.pruners.get(partition.index)
         dead, total = pruner.bytes_dead() if pruner is not None else (0, 0)
         return {
@@ -335,7 +336,7 @@ class Shards:
             "written": partition.committed_offset + len(partition.parking.records),
             "committed": partition.committed_offset,
             "log_start": partition.log_start,
-            "keys": None if shard is None else shard.share_partition_count(),
+            "keys": None if shard is None else shard.state.share_partition_count(),
             "parked": len(partition.parking),
             "load_ms": partition.reading.load_ended_ms - partition.reading.load_began_ms if shard is not None else None,
             "records_loaded": partition.reading.records_loaded,
@@ -378,7 +379,7 @@ class Shards:
         metrics.partitions_failed.value = states.count(State.FAILED)
         if state is State.ACTIVE:
             numbers = {
-                "records": partition.reading.records_met,
+                "records": partition.reading.records_read,
                 "longest_load_ms": partition.reading.load_ended_ms - partition.reading.load_began_ms,
             }
             self._sums.add("info", "log partitions loaded", index, numbers)
@@ -407,7 +408,7 @@ class Shards:
             pruner = Pruner(partition, self.runtime, self._settings.pruning, self.readers)
             self.pruners[index] = pruner
         self._metrics.watch_partition(
-            topic, index, lambda: partition.log_start, machine.share_partition_count, pruner.bytes_dead
+            topic, index, lambda: partition.log_start, machine.state.share_partition_count, pruner.bytes_dead
         )
 
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:

@@ -108,7 +108,7 @@ class Pruner:
             SharePartitionKey, str
         ] = {}  #: of this pass over the keys; why the log refused the snapshot
         self._waits_for: dict[SharePartitionKey, str] = {}  #: all that the round waits for, as of the last pass
-        self._bytes_given_up = 0  #: `Partition.bytes_met` where a round began that was given up; of this instance
+        self._bytes_given_up = 0  #: `Partition.bytes_counted` where a round began that was given up; of this instance
 
     def tick(self, now_ms: int) -> None:
         """Do the next step if one is due."""
@@ -138,8 +138,8 @@ class Pruner:
         """Return (dead bytes, all bytes) of the log as far as they count; dead is what one snapshot of every key would replace."""
         partition = self._partition
         machine = partition.machine
-        total = partition.reading.bytes_met - partition.reading.bytes_cut
-        live = machine.live_bytes if isinstance(machine, ShareShard) else 0
+        total = partition.reading.bytes_counted - partition.reading.bytes_cut
+        live = machine.state.live_bytes if isinstance(machine, ShareShard) else 0
         return max(0, total - live), total
 
     def why_not_pruned(self) -> str:
@@ -157,7 +157,7 @@ class Pruner:
         reader = self._readers.holding(partition.index, self._cut_offset)
         if self.phase is Phase.CUTTING and reader is not None:
             return f"reader {reader.group} {_stands(reader)} and the cut would be at {self._cut_offset}"
-        oldest = machine.offsets.oldest()
+        oldest = machine.state.offsets.oldest()
         if self.phase is Phase.WRITING and oldest is not None and oldest[1] < self._cut_offset:
             if oldest[0] in self._waits_for:
                 return f"key {format_key(oldest[0])} alone is in the way: {self._waits_for[oldest[0]]}; move its start offset"

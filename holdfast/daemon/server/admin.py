@@ -17,7 +17,7 @@ from typing import Any, Final
 import structlog
 
 from holdfast.api.admin import AdminRequest, AdminResponse, encode_admin_response
-from holdfast.daemon.share.errors import ErrorCode
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import parse_topic_id
 

@@ -23,9 +23,10 @@ from holdfast.api.admin import (
 from holdfast.daemon.server import find_coordinator, metadata, schemas, share_calls
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.cluster_view import ClusterView
-from holdfast.daemon.server.connection import API_VERSIONS, SMALL_FRAME_BYTES, WORK_PER_BYTE, Api, Body, Request, Steps
+from holdfast.daemon.server.connection import SMALL_FRAME_BYTES, WORK_PER_BYTE, Api, Body, Request, Steps
 from holdfast.daemon.server.share_calls import ShareCalls
 from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.kafka.protocol import api_keys
 from holdfast.kafka.protocol.body import BodyReader
 
 Respond = Callable[[Body], None]
@@ -192,14 +193,14 @@ def _share_call(api_key: int, name: str, work_per_byte: int = WORK_PER_BYTE) -> 
 
 
 _TABLE: Final[dict[int, _Entry]] = {
-    metadata.METADATA: _Entry(
+    api_keys.METADATA: _Entry(
         Api("Metadata", 0, metadata.MAX_VERSION, metadata.FLEXIBLE_FROM), ApiHandler.answer_metadata
     ),
-    find_coordinator.FIND_COORDINATOR: _Entry(
+    api_keys.FIND_COORDINATOR: _Entry(
         Api("FindCoordinator", 0, find_coordinator.MAX_VERSION, find_coordinator.FLEXIBLE_FROM),
         ApiHandler.answer_find_coordinator,
     ),
-    API_VERSIONS: _Entry(
+    api_keys.API_VERSIONS: _Entry(
         Api("ApiVersions", 0, _API_VERSIONS_MAX, _API_VERSIONS_FLEXIBLE_FROM), ApiHandler.answer_api_versions
     ),
     share_state.INITIALIZE: _share_call(share_state.INITIALIZE, "InitializeShareGroupState"),

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.kafka.protocol.api_keys import API_VERSIONS
 from holdfast.kafka.protocol.frames import (
     LENGTH_SIZE,
     encode_response,
@@ -26,8 +27,6 @@ from holdfast.kafka.protocol.frames import (
     read_request_header,
 )
 from holdfast.kafka.protocol.primitives import MalformedBody, skip_tags
-
-API_VERSIONS: Final = 18
 
 #: Frames up to this size are handled in one step; larger ones are cut into steps, and wait where memory is short.
 SMALL_FRAME_BYTES: Final = 4_096

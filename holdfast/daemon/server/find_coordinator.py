@@ -14,14 +14,13 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from holdfast.daemon.server.cluster_view import ClusterView, Node
-from holdfast.daemon.share.errors import ErrorCode
 from holdfast.kafka.protocol.body import BodyReader
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody, encode_string, encode_varint
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import SharePartitionKey, parse_key
 from holdfast.runtime.errors import NotAvailable
 
-FIND_COORDINATOR: Final = 10
 MAX_VERSION: Final = 6
 FLEXIBLE_FROM: Final = 3
 

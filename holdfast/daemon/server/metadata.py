@@ -19,7 +19,6 @@ from holdfast.daemon.server.cluster_view import ClusterView, StateTopicView
 from holdfast.kafka.protocol.body import BodyReader
 from holdfast.kafka.protocol.primitives import MalformedBody, encode_varint
 
-METADATA: Final = 3
 MAX_VERSION: Final = 13
 FLEXIBLE_FROM: Final = 9
 

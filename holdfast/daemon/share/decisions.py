@@ -10,6 +10,7 @@ Source: KIP-932; Apache Kafka 4.3.1's `ShareCoordinatorShard`, as recorded in th
 
 from collections.abc import Callable, Container, Iterable
 from itertools import chain, islice
+from typing import Any, Protocol
 
 from mypy_extensions import mypyc_attr
 
@@ -21,17 +22,23 @@ from holdfast.api.results import (
     SummaryResult,
     WriteResult,
 )
-from holdfast.daemon.share.errors import ErrorCode
-from holdfast.daemon.share.state import MetadataImage, ShardConfig, ShardState
+from holdfast.daemon.share.config import ShardConfig
+from holdfast.daemon.share.load import ShareBase, ShareLoad
+from holdfast.daemon.share.state import ShardState
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.batches import StateBatch
-from holdfast.records.codecs.sizes import batches_bytes, room_bytes, widest_batch_bytes
+from holdfast.records.codecs.sizes import (
+    BATCH_BYTES_MAX,
+    GROUP_ID_BYTES_MAX,
+    batches_bytes,
+    room_bytes,
+    widest_batch_bytes,
+)
 from holdfast.records.combining import combine
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update, make_update
 from holdfast.runtime.machine import Decision, make_decision
-
-__all__ = ["MetadataImage", "ShardConfig", "ShareShard"]
 
 #: In requests, records and answers: an epoch not to be checked, a start offset not decided or unchanged, an unknown count.
 _NONE = -1
@@ -43,10 +50,88 @@ _DELETED = DeleteResult()
 _UNINITIALIZED = SummaryResult(start_offset=_NONE)
 
 
+class MetadataImage(Protocol):
+    """What a shard asks of the cluster's metadata."""
+
+    def partition_count(self, topic_id: bytes) -> int | None:
+        """Return the number of partitions of the topic, or None when the id is unknown."""
+
+
 # The simulation watches it as a subclass, whichever build it runs on.
 @mypyc_attr(allow_interpreted_subclasses=True)
-class ShareShard(ShardState):
-    """The state machine behind one log partition; implements `runtime.machine.StateMachine`."""
+class ShareShard:
+    """The state machine behind one log partition, as `runtime.machine.StateMachine` asks for; it has a state, and decides about it."""
+
+    def __init__(self, config: ShardConfig) -> None:
+        self.config = config
+        self.state = ShardState(config)
+        self.load = ShareLoad(config.updates_per_snapshot, self.state.offsets)
+        self._image: MetadataImage | None = None
+        #: So many batches fit into a snapshot whatever their numbers and the group id are; only beyond is looked at them.
+        self._batches_that_fit = min(
+            config.state_batches_max,
+            (config.snapshot_bytes_max - room_bytes(config.codec, GROUP_ID_BYTES_MAX)) // BATCH_BYTES_MAX[config.codec],
+        )
+
+    # ---- the state machine -----------------------------------------------------------------------------------------
+
+    def load_base(self, content: ShareBase) -> None:
+        """Begin to load with what a snapshot store holds up to an offset, which is this shard's own from now on."""
+        self.load.begin_with(content)
+
+    def load_record(self, key: bytes, value: bytes | None, offset: int) -> None:
+        """Take one raw record that counts, in offset order.
+
+        Raises:
+            RecordError: its first bytes already say that it cannot be decoded.
+        """
+        self.load.take(key, value, offset)
+
+    def finish_load(self, is_time_up: Callable[[], bool]) -> bool:
+        """Fold what was loaded; returns whether all is folded, or time was up before.
+
+        Raises:
+            LoadFailed: a record cannot be decoded, or an update's base is not in the log; names offset and key.
+        """
+        for key, state in self.load.fold(is_time_up):
+            self.state.put_loaded(key, state)
+        return self.load.is_folded
+
+    def on_log_accepted(self) -> None:
+        """Learn, while loading, that an admin accepted the log so far: what cannot be used of it is left out."""
+        self.load.accept()
+
+    def on_loaded(self, image: Any) -> None:  # noqa: ANN401 - the runtime's type for any machine's image
+        """Begin to serve with the metadata `image`, None while there is none."""
+        self._image = image
+        self.state.begin_counting()
+
+    def on_new_metadata_image(self, image: Any) -> None:  # noqa: ANN401
+        """Take a newer metadata `image`."""
+        self._image = image
+
+    def on_unloaded(self) -> None:
+        """Let go of the metadata; the instance sees nothing after this."""
+        self._image = None
+        self.state.end_counting()
+
+    def encode(self, key: SharePartitionKey, value: Snapshot | Update | None) -> tuple[bytes, bytes | None]:
+        """Return the bytes of a record's key and value, None for a tombstone."""
+        return self.state.encode(key, value)
+
+    def replay(self, key: SharePartitionKey, value: Snapshot | Update | None, position: int) -> None:
+        """Apply one record at `position`, which is above all positions before."""
+        self.state.replay(key, value, position)
+
+    def revert(self, position: int) -> None:
+        """Undo every replay above `position`."""
+        self.state.revert(position)
+
+    def committed(
+        self, key: SharePartitionKey, value: Snapshot | Update | None, offset: int, position: int, size_bytes: int
+    ) -> None:
+        """Learn that the record replayed at `position` counts and lies at `offset`; `size_bytes` are its key and value."""
+        self.state.commit(key, value, offset, position)
 
     # ---- the five calls --------------------------------------------------------------------------------------------
 
@@ -54,7 +139,7 @@ class ShareShard(ShardState):
         """Decide to start over at `start_offset` under `state_epoch`: one snapshot that replaces everything but the fences."""
         if key.partition < 0:
             return _refuse_partition(InitializeResult, key)
-        state = self._states.current.get(key)
+        state = self.state.timeline.current.get(key)
         snapshot_epoch, leader_epoch_fence, state_epoch_fence = 0, 0, state_epoch
         if state is not None:
             if _NONE != state_epoch < state.state_epoch_fence:
@@ -94,7 +179,7 @@ class ShareShard(ShardState):
 
         Any -1 means: epochs not checked, start offset unchanged, count unknown. Epochs above the fences are taken and raise nothing.
         """
-        state = self._states.current.get(key)
+        state = self.state.timeline.current.get(key)
         if state is None:
             return _refuse_partition(WriteResult, key) if key.partition < 0 else _refuse_uninitialized(WriteResult, key)
         if _NONE != leader_epoch < state.leader_epoch_fence:
@@ -107,7 +192,7 @@ class ShareShard(ShardState):
         totals = self.config.totals
         if (
             state_batches
-            and not totals.has_room(len(state_batches) * self._batch_size_bytes)
+            and not totals.has_room(len(state_batches) * self.state.batch_size_bytes)
             and len(combine(state.state_batches, state_batches, start)) > len(state.state_batches)
         ):
             totals.refusals += 1
@@ -129,7 +214,7 @@ class ShareShard(ShardState):
 
     def decide_read(self, key: SharePartitionKey, leader_epoch: int, now_ms: int) -> Decision:
         """Decide what a new leader is told; a `leader_epoch` above the fence is written, so that it fences after a reload too."""
-        state = self._states.current.get(key)
+        state = self.state.timeline.current.get(key)
         if state is None:
             return _refuse_partition(ReadResult, key) if key.partition < 0 else _refuse_uninitialized(ReadResult, key)
         if _NONE != leader_epoch < state.leader_epoch_fence:
@@ -152,7 +237,7 @@ class ShareShard(ShardState):
             return _refuse_partition(SummaryResult, key)
         if not self._is_known(key):
             return _refuse_unknown(SummaryResult, key)
-        state = self._states.current.get(key)
+        state = self.state.timeline.current.get(key)
         if state is None:
             return Decision((), _UNINITIALIZED)
         return Decision(
@@ -168,9 +253,9 @@ class ShareShard(ShardState):
             return _refuse_partition(DeleteResult, key)
         if not self._is_known(key):
             return _refuse_unknown(DeleteResult, key)
-        return Decision(((key, None),) if key in self._states.current else (), _DELETED)
+        return Decision(((key, None),) if key in self.state.timeline.current else (), _DELETED)
 
-    # ---- upkeep ----------------------------------------------------------------------------------------------------
+    # ---- maintenance -----------------------------------------------------------------------------------------------
 
     def decide_pruning_slice(
         self,
@@ -191,11 +276,11 @@ class ShareShard(ShardState):
         """
         records: list[tuple[SharePartitionKey, Snapshot]] = []
         size_bytes = 0
-        for key in self.offsets.below(below_offset):
-            state = self._states.current.get(key)
-            if state is None or key in self._pending_snapshots or key in left_out:
+        for key in self.state.offsets.below(below_offset):
+            state = self.state.timeline.current.get(key)
+            if state is None or key in self.state.pending_snapshots or key in left_out:
                 continue
-            size_bytes += self.estimate_size(key, state)
+            size_bytes += self.state.estimate_size(key, state)
             if len(records) == records_max or (records and size_bytes > bytes_max):
                 break
             records.append((key, Snapshot(state.snapshot_epoch + 1, *state[1:10])))
@@ -203,7 +288,7 @@ class ShareShard(ShardState):
 
     def has_snapshots_from(self, offset: int) -> bool:
         """Tell whether every live share partition has a committed snapshot at or above `offset`."""
-        oldest = self.offsets.oldest()
+        oldest = self.state.offsets.oldest()
         return oldest is None or oldest[1] >= offset
 
     def decide_topic_cleanup(self, topic_ids: Iterable[bytes], records_max: int | None = None) -> Decision:
@@ -212,7 +297,7 @@ class ShareShard(ShardState):
         Returns:
             no records when nothing is left.
         """
-        keys = chain.from_iterable(self._topics.get(topic_id, ()) for topic_id in sorted(topic_ids))
+        keys = chain.from_iterable(self.state.topics.get(topic_id, ()) for topic_id in sorted(topic_ids))
         return Decision(tuple((key, None) for key in islice(keys, records_max)), None)
 
     def _refuse_growth(
@@ -260,7 +345,7 @@ class ShareShard(ShardState):
                 ErrorCode.INVALID_REQUEST,
                 f"The group id has {size} bytes; group_id_bytes_max allows {size_max}.",
             )
-        elif (why := totals.why_not(key, self._snapshot_size_bytes + size)) is not None:
+        elif (why := totals.why_not(key, self.state.snapshot_size_bytes + size)) is not None:
             code, text = ErrorCode.UNKNOWN_SERVER_ERROR, why
         else:
             return None

@@ -1,12 +1,11 @@
-"""Kafka's error codes that leave this node, and the one function that turns a failure of ours into one.
+"""The one function that turns a failure of ours into an error code of Kafka.
 
-The codes are answers to a peer; inside, failures are the classes of `runtime.errors`.
+The codes are answers to a client; inside, failures are the classes of `runtime.errors`.
 
-Source: KIP-932 (error codes of the share-state calls), Apache Kafka's protocol error table.
+Source: KIP-932 (error codes of the share-state calls).
 """
 
-from enum import IntEnum
-
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.runtime.errors import (
     CoordinatorError,
     LoadInProgress,
@@ -16,23 +15,8 @@ from holdfast.runtime.errors import (
     TimedOut,
 )
 
-
-class ErrorCode(IntEnum):
-    """Kafka's error codes that a share-state call can be answered with."""
-
-    UNKNOWN_SERVER_ERROR = -1  #: final for Kafka's clients, so only for what a second try cannot mend
-    NONE = 0
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    COORDINATOR_LOAD_IN_PROGRESS = 14
-    COORDINATOR_NOT_AVAILABLE = 15
-    NOT_COORDINATOR = 16
-    CLUSTER_AUTHORIZATION_FAILED = 31
-    INVALID_REQUEST = 42
-    FENCED_LEADER_EPOCH = 74
-    FENCED_STATE_EPOCH = 124
-
-
-#: What each failure is answered with, and why; whatever is not named here is UNKNOWN_SERVER_ERROR.
+#: What each failure is answered with, and why; whatever is not named here is UNKNOWN_SERVER_ERROR,
+#: which is final for Kafka's clients, so only for what a second try cannot mend.
 _CODES: dict[type[CoordinatorError], ErrorCode] = {
     # The client looks the coordinator up again and tries there.
     NotCoordinator: ErrorCode.NOT_COORDINATOR,

@@ -28,7 +28,8 @@ from holdfast.api.results import (
 )
 from holdfast.api.share_state import BATCH_SIZE
 from holdfast.daemon.share.decisions import ShareShard
-from holdfast.daemon.share.errors import ErrorCode, error_of
+from holdfast.daemon.share.errors import error_of
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import replay
@@ -260,7 +261,7 @@ class PreviewOperation(ShareOperation):
         """Decide the call; its records are replayed on a value of our own, and go nowhere."""
         request: PreviewPartition = self.request
         would_be = self._decide_asked(request, machine, now_ms)
-        before = after = machine.newest_state(self.key)
+        before = after = machine.state.newest(self.key)
         for _, value in would_be.records:
             after = replay(after, value, machine.config.updates_per_snapshot)
         code, text = would_be.response[:2]

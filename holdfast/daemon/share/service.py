@@ -12,7 +12,7 @@ from typing import Protocol
 import structlog
 
 from holdfast.api.results import StateRequest
-from holdfast.daemon.share.errors import ErrorCode
+from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
 from holdfast.daemon.share.operations import (
     DeleteOperation,
     InitializeOperation,
@@ -24,13 +24,13 @@ from holdfast.daemon.share.operations import (
     SummaryOperation,
     WriteOperation,
 )
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey, group_hash, log_partition
 from holdfast.runtime.errors import NotAvailable
 from holdfast.runtime.machine import Operation
 
 _log = structlog.get_logger(__name__)
 
-INITIALIZE, READ, WRITE, DELETE, SUMMARY = 83, 84, 85, 86, 87
 #: No call of the protocol: what one of the others would do.
 PREVIEW = -1
 

@@ -5,9 +5,9 @@ from functools import partial
 from typing import Any, Protocol
 
 from holdfast.api.results import StateRequest, StateResponse
-from holdfast.daemon.share.errors import ErrorCode
 from holdfast.daemon.topics.metadata_cache import MetadataImage
 from holdfast.kafka.metadata import RESERVED_IDS
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey
 
 Respond = Callable[[StateResponse], None]

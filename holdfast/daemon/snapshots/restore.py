@@ -10,10 +10,11 @@ from collections.abc import Generator
 from enum import Enum
 from typing import Final
 
-from holdfast.daemon.share.load import Run, ShareBase
+from holdfast.daemon.share.load import ShareBase
 from holdfast.records.checkpoint import decode_checkpoint
 from holdfast.records.errors import RecordError
 from holdfast.records.keys import SharePartitionKey
+from holdfast.records.pending_runs import Run
 from holdfast.records.snapshot_store.entries import snapshot_offset_of
 from holdfast.records.snapshot_store.snapshot_set import Disagreement, RawEntry, SnapshotSet
 from holdfast.runtime.partition.restore_point import Base

@@ -115,8 +115,8 @@ class SnapshotOwner:
 
     def _compare(self, about: EntryKey, value: bytes, partition: Partition, shard: ShareShard) -> None:
         """Compare an entry with the committed state, which holds all that the entry covers, if neither holds more."""
-        snapshot_offset = shard.offsets.newest_snapshot_offset(about.key)
-        state = shard.state_at(partition.committed_sequence, about.key)
+        snapshot_offset = shard.state.offsets.newest_snapshot_offset(about.key)
+        state = shard.state.at(partition.committed_sequence, about.key)
         if state is None or snapshot_offset is None:
             return
         try:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.daemon.settings.models import MetadataSettings
-from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import Topic, is_topic_name
 
 #: What an entry takes beside its name: the id, the topic and its place in the table.

@@ -8,6 +8,7 @@ Source: KIP-482.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 #: Longest varint of 32 bits.
@@ -15,11 +16,13 @@ _VARINT_SIZE_MAX: Final = 5
 _INT32_MAX: Final = (1 << 31) - 1
 #: Tagged fields of one struct; Kafka's messages have three at most.
 _TAGS_MAX: Final = 100
+#: Of tagged fields none of which is known.
+NO_SIZES: Final[Mapping[int, int]] = {}
 _ONE_BYTE: Final = [bytes((value,)) for value in range(0x80)]
 
 
 class MalformedBody(ValueError):
-    """Say that bytes from a peer do not follow the message they claim to be."""
+    """Bytes from the other side do not follow the message they claim to be."""
 
     def __init__(self, field: str, offset: int, reason: str) -> None:
         super().__init__(f"The field {field} at byte {offset} is malformed: {reason}.")
@@ -56,6 +59,8 @@ def read_varint(data: bytes | memoryview, offset: int, field: str) -> tuple[int,
     Raises:
         MalformedBody: it is cut off, too long or too large.
     """
+    if offset < len(data) and data[offset] < 0x80:
+        return data[offset], offset + 1
     value = 0
     for index in range(_VARINT_SIZE_MAX):
         if offset + index >= len(data):
@@ -122,6 +127,43 @@ def read_count(data: bytes | memoryview, offset: int, element_size_min: int, fie
             field, offset, f"{length - 1} elements are announced and {len(data) - start} bytes are left"
         )
     return length - 1, start
+
+
+def encode_tags(tags: Iterable[tuple[int, bytes]]) -> bytes:
+    """Return tagged fields, each a number and its content, in the order of their numbers."""
+    count, parts = 0, [b""]
+    for tag, content in tags:
+        parts += (encode_varint(tag), encode_varint(len(content)), content)
+        count += 1
+    parts[0] = encode_varint(count)
+    return b"".join(parts)
+
+
+def read_tags(
+    data: bytes, offset: int, field: str, known_sizes: Mapping[int, int] = NO_SIZES
+) -> tuple[tuple[tuple[int, bytes], ...], int]:
+    """Return the tagged fields at `offset`, each its number and content, and the offset behind them.
+
+    Args:
+        data: the whole frame.
+        offset: where they begin.
+        field: their name.
+        known_sizes: bytes of the content of some, by number, in place of the size that they announce, as Kafka reads those it knows.
+
+    Raises:
+        MalformedBody: they are cut off.
+    """
+    count, position = read_varint(data, offset, field)
+    tags = []
+    for _ in range(count):
+        tag, position = read_varint(data, position, field)
+        size, position = read_varint(data, position, field)
+        end = position + known_sizes.get(tag, size)
+        if end > len(data):
+            raise MalformedBody(field, offset, "the bytes end in the middle of a tagged field")
+        tags.append((tag, data[position:end]))
+        position = end
+    return tuple(tags), position
 
 
 def skip_tags(data: bytes | memoryview, offset: int, field: str) -> int:

@@ -1,33 +1,53 @@
-"""The bytes of the requests the log makes itself: Produce, Fetch, ListOffsets, Metadata and DeleteRecords.
+"""The bytes of the requests the log makes itself: Produce, Fetch, ListOffsets and DeleteRecords.
 
 Most are made once per turn of the loop for many partitions, so they are packed by hand; everything else goes through kio or librdkafka.
+Every answer is read to its end, so that one that was cut short is never taken for a shorter one.
 
-Source: Apache Kafka's message schemas Produce v8, Fetch v12, ListOffsets v5, Metadata v12, DeleteRecords v1 (all spoken by brokers
-from 3.1 to 4.x).
+Source: Apache Kafka's message schemas Produce v8, Fetch v12, ListOffsets v5, DeleteRecords v1 (all spoken by brokers from 3.1 to 4.x).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
-from typing import Final, NamedTuple
+from struct import error as StructError  # noqa: N812
+from typing import Final, NamedTuple, TypeVar
 
-PRODUCE: Final = (0, 8)
-FETCH: Final = (1, 12)  #: flexible
-LIST_OFFSETS: Final = (2, 5)
-METADATA: Final = (3, 12)  #: flexible
-DELETE_RECORDS: Final = (21, 1)
+from holdfast.kafka.errors import UnreadableAnswer
+from holdfast.kafka.protocol import api_keys
+from holdfast.kafka.protocol.primitives import (
+    MalformedBody,
+    encode_string,
+    encode_varint,
+    read_count,
+    read_string,
+    read_tags,
+    read_varint,
+    skip_tags,
+)
+
+T = TypeVar("T")
+
+# API key and version.
+PRODUCE: Final = (api_keys.PRODUCE, 8)
+FETCH: Final = (api_keys.FETCH, 12)
+LIST_OFFSETS: Final = (api_keys.LIST_OFFSETS, 5)
+DELETE_RECORDS: Final = (api_keys.DELETE_RECORDS, 1)
 
 EARLIEST: Final = -2
 LATEST: Final = -1
 
+#: The tagged field of a fetched partition that says that its log was truncated.
+_DIVERGING_EPOCH: Final = 0
+
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _PRODUCED = Struct(">ihqqq")
+_TARGET = Struct(">iiq")
+_DELETE_TARGET = Struct(">iqi")
 _FETCH_HEAD = Struct(">iiiibii")
 _FETCH_PARTITION = Struct(">iiqiqi")
 _FETCHED_HEAD = Struct(">ihi")
 _FETCHED_PARTITION = Struct(">ihqqq")
 _OFFSET_FOUND = Struct(">ihqqi")
-_LED = Struct(">hiii")
 _DELETED_TO = Struct(">iqh")
 
 
@@ -60,18 +80,28 @@ class Fetched(NamedTuple):
     records: bytes
 
 
-class Leaders(NamedTuple):
-    """The brokers, and who leads each partition of the topic, as one of them knows it."""
+class FetchAnswer(NamedTuple):
+    """What a fetch brought."""
 
-    brokers: dict[int, tuple[str, int]]
-    topic_id: bytes  #: zeros: there is no such topic
-    leaders: dict[int, tuple[int, int]]  #: partition to (broker id, leader epoch); without those that have no leader
-    leader_epochs: dict[int, int]  #: of all partitions
+    #: Of the session.
+    error_code: int
+    #: 0: the broker keeps no session.
+    session_id: int
+    #: For how long the broker reads nothing on this connection, because a quota was exceeded (KIP-219).
+    throttle_ms: int
+    partitions: list[Fetched]
 
 
-def _text(value: str) -> bytes:
-    data = value.encode()
-    return _INT16.pack(len(data)) + data
+def read_answer(decode: Callable[[bytes], T], data: bytes) -> T:
+    """Return what `decode`, a decoder of this module, makes of a broker's answer.
+
+    Raises:
+        UnreadableAnswer: the bytes do not follow the message; whatever else is raised is a bug of ours.
+    """
+    try:
+        return decode(data)
+    except (MalformedBody, StructError, UnicodeDecodeError) as error:
+        raise UnreadableAnswer(f"a broker sent an answer that cannot be read: {error}") from error
 
 
 def encode_produce(topic: str, timeout_ms: int, batches: Iterable[tuple[int, bytes]]) -> bytes:
@@ -85,33 +115,21 @@ def encode_produce(topic: str, timeout_ms: int, batches: Iterable[tuple[int, byt
     return b"".join(parts)
 
 
-def decode_produced(data: bytes) -> list[Produced]:
-    """Return what became of each batch."""
-    at = 4
-    (length,) = _INT16.unpack_from(data, at)
-    at += 2 + length
-    (count,) = _INT32.unpack_from(data, at)
-    at += 4
+def decode_produced(data: bytes) -> tuple[list[Produced], int]:
+    """Return what became of each batch, and for how many ms the broker reads nothing on this connection (KIP-219)."""
     found = []
-    for _ in range(count):
-        partition, error_code, base_offset, _, _ = _PRODUCED.unpack_from(data, at)
-        at += _PRODUCED.size
-        (errors,) = _INT32.unpack_from(data, at)
-        at += 4
-        for _ in range(errors):
-            _, at = _nullable(data, at + 4)
-        message, at = _nullable(data, at)
-        found.append(Produced(partition, error_code, base_offset, message))
-    return found
-
-
-def throttle_ms(api: tuple[int, int], data: bytes) -> int:
-    """Return for how long the broker reads nothing on the connection of this answer, because a quota was exceeded.
-
-    Source: KIP-219; ThrottleTimeMs ends the answer to Produce v8 and begins those to Fetch v12 and ListOffsets v5.
-    """
-    (found,) = _INT32.unpack_from(data, len(data) - _INT32.size if api == PRODUCE else 0)
-    return int(found)
+    topics, at = _read_length(data, 0)
+    for _ in range(topics):
+        _, at = _read_text(data, at)
+        count, at = _read_length(data, at)
+        for _ in range(count):
+            partition, error_code, base_offset, _, _ = _PRODUCED.unpack_from(data, at)
+            errors, at = _read_length(data, at + _PRODUCED.size)
+            for _ in range(errors):
+                _, at = _read_text(data, at + 4)
+            message, at = _read_text(data, at)
+            found.append(Produced(partition, error_code, base_offset, message))
+    return found, _read_int32(data, at)
 
 
 def encode_fetch(
@@ -124,10 +142,10 @@ def encode_fetch(
     forgotten: Sequence[int],
 ) -> bytes:
     """Return a fetch within a session (id, epoch): partitions that are new or moved, and those to leave out from now on."""
-    named = _compact_text(topic)
+    named = encode_string(topic)
     parts = [_FETCH_HEAD.pack(-1, wait_ms, 1, bytes_max, 0, *session)]
     if targets:
-        parts += (b"\x02", named, _uvarint(len(targets) + 1))
+        parts += (b"\x02", named, encode_varint(len(targets) + 1))
         for partition, leader_epoch, offset, last_epoch in targets:
             parts += (
                 _FETCH_PARTITION.pack(partition, leader_epoch, offset, last_epoch, -1, partition_bytes_max),
@@ -137,153 +155,96 @@ def encode_fetch(
     else:
         parts.append(b"\x01")
     if forgotten:
-        parts += (b"\x02", named, _uvarint(len(forgotten) + 1), *map(_INT32.pack, forgotten), b"\x00")
+        parts += (b"\x02", named, encode_varint(len(forgotten) + 1), *map(_INT32.pack, forgotten), b"\x00")
     else:
         parts.append(b"\x01")
     parts.append(b"\x01\x00")
     return b"".join(parts)
 
 
-def decode_fetched(data: bytes) -> tuple[int, int, list[Fetched]]:
-    """Return (error code of the session, session id, what came of each partition)."""
-    _, error_code, session_id = _FETCHED_HEAD.unpack_from(data)
-    topics, at = _read_uvarint(data, _FETCHED_HEAD.size)
+def decode_fetched(data: bytes) -> FetchAnswer:
+    """Return what came of each partition, and what became of the session."""
+    throttle_ms, error_code, session_id = _FETCHED_HEAD.unpack_from(data)
+    topics, at = read_count(data, _FETCHED_HEAD.size, 3, "Responses")
     found = []
-    for _ in range(topics - 1):
-        length, at = _read_uvarint(data, at)
-        at += length - 1
-        partitions, at = _read_uvarint(data, at)
-        for _ in range(partitions - 1):
+    for _ in range(topics):
+        _, at = read_string(data, at, "Responses.Topic")
+        partitions, at = read_count(data, at, _FETCHED_PARTITION.size, "Responses.Partitions")
+        for _ in range(partitions):
             partition, partition_error, high_watermark, _, log_start = _FETCHED_PARTITION.unpack_from(data, at)
-            at += _FETCHED_PARTITION.size
-            aborted, at = _read_uvarint(data, at)
+            aborted, at = read_varint(data, at + _FETCHED_PARTITION.size, "Responses.Partitions.AbortedTransactions")
             for _ in range(aborted - 1):
-                _, at = _read_tags(data, at + 16)
-            size, at = _read_uvarint(data, at + 4)
-            records = data[at : at + size - 1] if size > 1 else b""
-            tags, at = _read_tags(data, at + max(0, size - 1))
-            found.append(Fetched(partition, partition_error, high_watermark, log_start, 0 in tags, records))
-        _, at = _read_tags(data, at)
-    return error_code, session_id, found
+                at = skip_tags(data, at + 16, "Responses.Partitions.AbortedTransactions")
+            # The preferred read replica lies between.
+            size, at = read_varint(data, at + 4, "Responses.Partitions.Records")
+            end = at + max(0, size - 1)
+            records = data[at:end]
+            tags, at = read_tags(data, end, "Responses.Partitions.tags")
+            is_diverging = any(tag == _DIVERGING_EPOCH for tag, _ in tags)
+            found.append(Fetched(partition, partition_error, high_watermark, log_start, is_diverging, records))
+        at = skip_tags(data, at, "Responses.tags")
+    skip_tags(data, at, "tags")
+    return FetchAnswer(error_code, session_id, throttle_ms, found)
 
 
 def encode_list_offsets(topic: str, asked: Sequence[tuple[int, int, int]]) -> bytes:
     """Return a request for offsets: (partition, leader epoch or -1, EARLIEST or LATEST); latest is the high watermark."""
     parts = [b"\xff\xff\xff\xff\x00", _INT32.pack(1), _text(topic), _INT32.pack(len(asked))]
-    parts += [Struct(">iiq").pack(*target) for target in asked]
+    parts += [_TARGET.pack(*target) for target in asked]
     return b"".join(parts)
 
 
-def decode_offsets(data: bytes) -> dict[int, tuple[int, int]]:
-    """Return (error code, offset) by partition."""
-    (length,) = _INT16.unpack_from(data, 8)
-    at = 10 + length
-    (count,) = _INT32.unpack_from(data, at)
-    at += 4
+def decode_offsets(data: bytes) -> tuple[dict[int, tuple[int, int]], int]:
+    """Return (error code, offset) by partition, and for how many ms the broker reads nothing on this connection (KIP-219)."""
     found = {}
-    for number in range(count):
-        partition, error_code, _, offset, _ = _OFFSET_FOUND.unpack_from(data, at + number * _OFFSET_FOUND.size)
-        found[partition] = (error_code, offset)
-    return found
+    topics, at = _read_length(data, 4)
+    for _ in range(topics):
+        _, at = _read_text(data, at)
+        count, at = _read_length(data, at)
+        for number in range(count):
+            partition, error_code, _, offset, _ = _OFFSET_FOUND.unpack_from(data, at + number * _OFFSET_FOUND.size)
+            found[partition] = (error_code, offset)
+        at += count * _OFFSET_FOUND.size
+    return found, _read_int32(data, 0)
 
 
 def encode_delete_records(topic: str, timeout_ms: int, partition: int, before_offset: int) -> bytes:
     """Return a request to delete what lies below an offset of one partition."""
     named = _INT32.pack(1) + _text(topic) + _INT32.pack(1)
-    return named + Struct(">iqi").pack(partition, before_offset, timeout_ms)
+    return named + _DELETE_TARGET.pack(partition, before_offset, timeout_ms)
 
 
 def decode_deleted(data: bytes) -> tuple[int, int]:
     """Return (error code, where the log starts now) of the one partition that was named."""
-    (length,) = _INT16.unpack_from(data, 8)
-    _, log_start_offset, error_code = _DELETED_TO.unpack_from(data, 14 + length)
+    _, at = _read_length(data, 4)
+    _, at = _read_text(data, at)
+    _, at = _read_length(data, at)
+    _, log_start_offset, error_code = _DELETED_TO.unpack_from(data, at)
     return error_code, log_start_offset
 
 
-def encode_metadata(topic: str) -> bytes:
-    """Return a request for the leaders of one topic, which is not created."""
-    return b"\x02" + bytes(16) + _compact_text(topic) + b"\x00" + b"\x00\x00\x00"
+# The forms before KIP-482, which `primitives` has not.
 
 
-def decode_metadata(data: bytes) -> Leaders:
-    """Return the brokers and leaders."""
-    count, at = _read_uvarint(data, 4)
-    brokers = {}
-    for _ in range(count - 1):
-        (broker_id,) = _INT32.unpack_from(data, at)
-        host, at = _read_compact_text(data, at + 4)
-        (port,) = _INT32.unpack_from(data, at)
-        brokers[broker_id] = (host, port)
-        _, at = _read_compact_text(data, at + 4)
-        _, at = _read_tags(data, at)
-    _, at = _read_compact_text(data, at)
-    topics, at = _read_uvarint(data, at + 4)
-    assert topics == 2, "one topic was asked for"
-    _, at = _read_compact_text(data, at + 2)
-    topic_id = data[at : at + 16]
-    count, at = _read_uvarint(data, at + 17)
-    leaders, leader_epochs = {}, {}
-    for _ in range(count - 1):
-        _, partition, leader, leader_epoch = _LED.unpack_from(data, at)
-        at += _LED.size
-        for _ in range(3):
-            replicas, at = _read_uvarint(data, at)
-            at += 4 * max(0, replicas - 1)
-        _, at = _read_tags(data, at)
-        leader_epochs[partition] = leader_epoch
-        if leader in brokers:
-            leaders[partition] = (leader, leader_epoch)
-    return Leaders(brokers, topic_id, leaders, leader_epochs)
-
-
-def _compact_text(value: str) -> bytes:
+def _text(value: str) -> bytes:
     data = value.encode()
-    return _uvarint(len(data) + 1) + data
+    return _INT16.pack(len(data)) + data
 
 
-def _read_compact_text(data: bytes, at: int) -> tuple[str, int]:
-    length, at = _read_uvarint(data, at)
-    end = at + max(0, length - 1)
-    return data[at:end].decode(), end
-
-
-def _nullable(data: bytes, at: int) -> tuple[str, int]:
+def _read_text(data: bytes, at: int) -> tuple[str, int]:
+    """Return a string, empty for null, and the offset behind it."""
     (length,) = _INT16.unpack_from(data, at)
-    if length < 0:
-        return "", at + 2
-    return data[at + 2 : at + 2 + length].decode(), at + 2 + length
+    end = at + 2 + max(0, length)
+    if end > len(data):
+        raise MalformedBody("a string", at, f"{length} bytes are announced and {len(data) - at - 2} are left")
+    return data[at + 2 : end].decode(), end
 
 
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+def _read_length(data: bytes, at: int) -> tuple[int, int]:
+    """Return the number of elements of an array, 0 for null, and the offset of the first."""
+    return max(0, _read_int32(data, at)), at + 4
 
 
-def _read_uvarint(data: bytes, at: int) -> tuple[int, int]:
-    value = data[at]
-    if value < 128:
-        return value, at + 1
-    value &= 127
-    shift = 7
-    while True:
-        at += 1
-        byte = data[at]
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at + 1
-        shift += 7
-
-
-def _read_tags(data: bytes, at: int) -> tuple[list[int], int]:
-    count, at = _read_uvarint(data, at)
-    tags = []
-    for _ in range(count):
-        tag, at = _read_uvarint(data, at)
-        size, at = _read_uvarint(data, at)
-        at += size
-        tags.append(tag)
-    return tags, at
+def _read_int32(data: bytes, at: int) -> int:
+    number: int = _INT32.unpack_from(data, at)[0]
+    return number

@@ -28,7 +28,13 @@ import struct
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
-from holdfast.kafka.protocol.primitives import MalformedBody, encode_varint, read_count, read_varint
+from holdfast.kafka.protocol.primitives import (
+    MalformedBody,
+    encode_tags,
+    encode_varint,
+    read_count,
+    read_tags,
+)
 from holdfast.records.batches import StateBatch, make_batch
 from holdfast.records.errors import InvalidKey, Undecodable, UnknownRecordType, UnknownVersion
 from holdfast.records.keys import TOPIC_ID_SIZE, SharePartitionKey
@@ -144,7 +150,7 @@ def encode_value(value: Snapshot | Update, unknown_tags: UnknownTags = NO_TAGS) 
     parts = [head, encode_varint(len(batches) + 1)]
     if unknown_tags.batches:
         for batch, batch_tags in zip(batches, unknown_tags.batches, strict=True):
-            parts += (_BATCH.pack(*batch), _encode_tags(batch_tags))
+            parts += (_BATCH.pack(*batch), encode_tags(batch_tags))
     else:
         parts += [_BATCH_WITHOUT_TAGS.pack(*batch) for batch in batches]
     if fences or unknown_tags.value:
@@ -153,7 +159,7 @@ def encode_value(value: Snapshot | Update, unknown_tags: UnknownTags = NO_TAGS) 
             tags.append((COUNT_TAG, _COUNT.pack(count)))
         if fences:
             tags.append((FENCES_TAG, fences))
-        parts.append(_encode_tags(tuple(sorted(tags))))
+        parts.append(encode_tags(tuple(sorted(tags))))
     else:
         parts.append(b"\x00" if count == _NO_COUNT else _ONLY_COUNT_START + _COUNT.pack(count))
     return b"".join(parts)
@@ -203,7 +209,7 @@ def _decode_batches(data: bytes, offset: int) -> tuple[tuple[StateBatch, ...], t
     batches, tags = [], []
     for _ in range(count):
         batches.append(make_batch(_BATCH.unpack_from(data, start)))
-        batch_tags, start = _read_tags(data, start + _BATCH.size, "StateBatches.tags", {})
+        batch_tags, start = read_tags(data, start + _BATCH.size, "StateBatches.tags", {})
         tags.append(batch_tags)
     return tuple(batches), tuple(tags), start
 
@@ -214,7 +220,7 @@ def _decode_tags(data: bytes, offset: int, record_type: int) -> tuple[int, tuple
         start = offset + len(_ONLY_COUNT_START)
         return _COUNT.unpack_from(data, start)[0], None, (), start + _COUNT.size
     # Kafka takes a field it knows at the field's own size, whatever size is announced.
-    tags, end = _read_tags(data, offset, "tags", {COUNT_TAG: _COUNT.size})
+    tags, end = read_tags(data, offset, "tags", {COUNT_TAG: _COUNT.size})
     count, fences, unknown = _NO_COUNT, None, []
     for tag, content in tags:
         if tag == COUNT_TAG:
@@ -224,25 +230,3 @@ def _decode_tags(data: bytes, offset: int, record_type: int) -> tuple[int, tuple
         else:
             unknown.append((tag, content))
     return count, fences, tuple(unknown), end
-
-
-def _encode_tags(tags: Tags) -> bytes:
-    parts = [encode_varint(len(tags))]
-    for tag, content in tags:
-        parts += (encode_varint(tag), encode_varint(len(content)), content)
-    return b"".join(parts)
-
-
-def _read_tags(data: bytes, offset: int, field: str, known_sizes: dict[int, int]) -> tuple[Tags, int]:
-    """Return the tagged fields at `offset` and the offset behind them."""
-    count, position = read_varint(data, offset, field)
-    tags = []
-    for _ in range(count):
-        tag, position = read_varint(data, position, field)
-        size, position = read_varint(data, position, field)
-        content = data[position : position + known_sizes.get(tag, size)]
-        position += known_sizes.get(tag, size)
-        if position > len(data):
-            raise MalformedBody(field, offset, "the bytes end in the middle of a tagged field")
-        tags.append((tag, content))
-    return tuple(tags), position

@@ -3,8 +3,8 @@
 The fold of the records [s, O] depends on these records alone, however they were cut into batches. It carries a `Mark`, and per
 share partition what `Held` says, in a store that the caller keeps: both together are the state of a job between two batches.
 
-It is as lazy as a load: what a later snapshot or tombstone of the same batch replaces is dropped unread. State is that of
-`records.replay`; who counts says `records.fencing`.
+It is as lazy as a load, and by the same runs (`records.pending_runs`): what a later snapshot or tombstone of the same batch replaces
+is dropped unread. Who counts says `records.fencing`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Final, NamedTuple, Protocol
 
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.codecs import avro
-from holdfast.records.codecs.codec import Kind, decode_key, decode_value, peek_kind
+from holdfast.records.codecs.codec import Kind, peek_kind
 from holdfast.records.errors import RecordError
-from holdfast.records.fencing import START, Position
+from holdfast.records.fencing import START, Position, is_next
 from holdfast.records.header import decode_header
 from holdfast.records.log_start import Beginning
-from holdfast.records.replay import ShareState, replay
+from holdfast.records.pending_runs import PendingRuns, Run, Unusable
+from holdfast.records.replay import ShareState
 from holdfast.records.snapshot_store.entries import (
     DELETED,
     DIGEST_MODULUS,
@@ -32,7 +33,7 @@ from holdfast.records.snapshot_store.entries import (
     encode_entry_key,
     encode_manifest,
 )
-from holdfast.records.values import Snapshot, Update
+from holdfast.records.values import Snapshot
 
 #: Never reached: a fold counts updates since the newest snapshot in the log, as a load does.
 _UPDATES_MAX: Final = 1 << 31
@@ -131,23 +132,6 @@ class FoldStopped(Exception):
         self.offset = offset
 
 
-class _Run:
-    """The records of one share partition in a batch that still matter."""
-
-    __slots__ = ("base_offset", "covered_offset", "goes_on", "records", "share_key", "snapshot_offset")
-
-    def __init__(self, share_key: bytes) -> None:
-        self.share_key = share_key
-        #: Whether what was held before this batch still matters.
-        self.goes_on = True
-        #: (raw key, raw value, offset), offsets ascending.
-        self.records: list[tuple[bytes, bytes, int]] = []
-        self.snapshot_offset = -1
-        self.covered_offset = -1
-        #: Of the newest snapshot or tombstone; -1: there is none in this batch.
-        self.base_offset = -1
-
-
 def fold(
     state_topic_id: bytes,
     log_partition: int,
@@ -165,242 +149,261 @@ def fold(
     Raises:
         FoldStopped: a record that counts cannot be decoded; the store is as before.
     """
-    batch = _Batch(mark)
-    batch.take(records)
-    return batch.settle(state_topic_id, log_partition, partition_count, store)
+    reading = _Reading(mark)
+    reading.read(records)
+    before = mark if reading.cut_at is None else NEW
+    settlement = _Settlement(state_topic_id, reading, before, store)
+    settlement.remove_outdated()
+    for run in reading.pending.take_all():
+        settlement.settle(run)
+    # Of all findings the first one read is named; what is found while runs are decoded comes after those.
+    if settlement.finding is not None:
+        raise FoldStopped(settlement.finding.offset, str(settlement.finding.error)) from settlement.finding.error
+    settlement.change_store()
+    after = reading.mark(settlement)
+    manifest = None
+    is_whole = not after.unproven_start or after.accepted_offset >= 0
+    if is_whole and after.waiting_count == 0 and after.covered_offset > before.covered_offset:
+        manifest = encode_manifest(
+            ManifestKey(state_topic_id, log_partition, after.covered_offset),
+            Manifest(
+                partition_count,
+                after.position,
+                after.checkpoint,
+                after.live_count,
+                after.digest_sum,
+                after.checkpoint_offset,
+            ),
+        )
+    return Folded(
+        after,
+        settlement.entries,
+        manifest,
+        [index for _, index in reading.changes],
+        reading.void_records,
+        reading.skipped_records,
+        reading.cut_at,
+    )
 
 
-class _Batch:
-    """One call of `fold`: `take` reads the records, `settle` turns what still matters of them into entries."""
+class _Finding(NamedTuple):
+    """A record that stops the fold, unless a checkpoint behind it accepts the log."""
+
+    offset: int
+    error: RecordError
+
+
+class _Reading:
+    """The records of one batch as they are read: which of them count, and what still matters of them."""
 
     def __init__(self, mark: Mark) -> None:
-        self._mark = mark
-        self._covered_before = mark.covered_offset
-        self._accepted_before = mark.accepted_offset
-        self._cut_at: int | None = None
+        self._next_offset = mark.next_offset
+        self._position = mark.position
+        self._checkpoint = mark.checkpoint
+        self._covered_offset = mark.covered_offset
+        self._unproven_start = mark.unproven_start
+        self._beginning = Beginning(mark.unproven_start, mark.checkpoint_offset)
+        self.accepted_offset = mark.accepted_offset
+        #: Offset from which the fold began again, because the log was cut behind the mark; None: it went on.
+        self.cut_at: int | None = None
         #: What is held from below is forgotten; 0: nothing is.
-        self._begins_at = 0
+        self.begins_at = 0
         #: The first record after the newest accepted checkpoint that cannot be read.
-        self._finding: FoldStopped | None = None
-        self._runs: dict[bytes, _Run] = {}
-        self._runs_by_raw_key: dict[bytes, _Run] = {}
-        self._changes: list[tuple[int, int]] = []  #: (offset, index among the records)
-        self._void_records = 0
-        self._skipped_records = 0
+        self.finding: _Finding | None = None
+        self.pending = PendingRuns(_UPDATES_MAX)
+        #: (offset, index among the records) of those that count and are about a share partition.
+        self.changes: list[tuple[int, int]] = []
+        self.void_records = 0
+        self.skipped_records = 0
 
-    # ---- reading ---------------------------------------------------------------------------------------------------
-
-    def take(self, records: Iterable[RawRecord]) -> None:
-        next_offset, (owner_epoch, attempt_id, next_sequence), newest_checkpoint, covered_offset = self._mark[:4]
-        beginning = Beginning(self._mark.unproven_start, self._mark.checkpoint_offset)
+    def read(self, records: Iterable[RawRecord]) -> None:
+        next_offset, covered_offset = self._next_offset, self._covered_offset
+        current_epoch, attempt_id, next_sequence = self._position
         for index, (offset, key, value, header) in enumerate(records):
             if offset != next_offset and next_offset is not None:
                 if offset < next_offset:
                     continue
-                self._begin_afresh(offset)
-                (owner_epoch, attempt_id, next_sequence), newest_checkpoint, covered_offset = START, b"", -1
-                next_offset = None
+                self._begin_again(offset)
+                next_offset, covered_offset = None, -1
+                current_epoch, attempt_id, next_sequence = START
             if next_offset is None:
-                beginning = Beginning(offset)
-                self._mark = self._mark._replace(unproven_start=offset)
+                self._beginning = Beginning(offset)
+                self._unproven_start = offset
             next_offset = offset + 1
             if header is None or key is None:
-                self._void_records += 1
+                self.void_records += 1
                 continue
             try:
-                record_epoch, sequence = decode_header(header)
+                owner_epoch, sequence = decode_header(header)
                 if key == CHECKPOINT_KEY:
                     checkpoint = decode_checkpoint(value or b"")
-                    (owner_epoch, attempt_id, next_sequence), counts = beginning.step(
-                        Position(owner_epoch, attempt_id, next_sequence), offset, record_epoch, sequence, checkpoint
+                    (current_epoch, attempt_id, next_sequence), counts = self._beginning.step(
+                        Position(current_epoch, attempt_id, next_sequence), offset, owner_epoch, sequence, checkpoint
                     )
                     if counts:
-                        newest_checkpoint = value or b""
-                        covered_offset = beginning.checkpoint_offset = offset
-                        if beginning.is_found and self._mark.unproven_start:
-                            self._begin_at(beginning.offset)
-                        if checkpoint.reason is not None:
-                            self._accept(offset)
+                        covered_offset = offset
+                        self._on_checkpoint(offset, value or b"", is_accepting=checkpoint.reason is not None)
                     else:
-                        self._void_records += 1
-                elif record_epoch == owner_epoch and sequence == next_sequence and sequence >= 0:
+                        self.void_records += 1
+                elif is_next(current_epoch, next_sequence, owner_epoch, sequence):
                     next_sequence += 1
                     covered_offset = offset
                     self._file(index, key, value, offset)
                 else:
-                    self._void_records += 1
+                    self.void_records += 1
             except RecordError as error:
-                self._find(offset, error)
-        self._mark = self._mark._replace(
-            next_offset=next_offset,
-            position=Position(owner_epoch, attempt_id, next_sequence),
-            checkpoint=newest_checkpoint,
-            covered_offset=covered_offset,
-            checkpoint_offset=beginning.checkpoint_offset,
+                if self.finding is None:
+                    self.finding = _Finding(offset, error)
+        self._next_offset, self._covered_offset = next_offset, covered_offset
+        self._position = Position(current_epoch, attempt_id, next_sequence)
+
+    def mark(self, settlement: _Settlement) -> Mark:
+        """Return how far the log partition is folded once `settlement` is written."""
+        return Mark(
+            self._next_offset,
+            self._position,
+            self._checkpoint,
+            self._covered_offset,
+            self.accepted_offset,
+            settlement.live_count,
+            settlement.digest_sum % DIGEST_MODULUS,
+            settlement.waiting_count,
+            self._beginning.checkpoint_offset,
+            self._unproven_start,
         )
+
+    def _on_checkpoint(self, offset: int, value: bytes, is_accepting: bool) -> None:
+        self._checkpoint = value
+        self._beginning.checkpoint_offset = offset
+        if self._beginning.is_found and self._unproven_start:
+            self._begin_at(self._beginning.offset)
+        if is_accepting:
+            self.accepted_offset = offset
+            self.finding = None
 
     def _begin_at(self, offset: int) -> None:
         """Forget what this batch brought from below the offset from which the log is whole."""
-        if offset > self._mark.unproven_start:
-            self._begins_at = offset
-            self._runs = {key: run for key, run in self._runs.items() if run.base_offset >= offset or run.goes_on}
-            self._runs_by_raw_key.clear()
-            self._changes = [(at, index) for at, index in self._changes if at >= offset]
-            if self._finding is not None and self._finding.offset < offset:
-                self._finding = None
-        self._mark = self._mark._replace(unproven_start=0)
+        if offset > self._unproven_start:
+            self.begins_at = offset
+            for run in self.pending.runs():
+                if 0 <= run.base_offset < offset:
+                    self.pending.drop(run)
+            self.changes = [(at, index) for at, index in self.changes if at >= offset]
+            if self.finding is not None and self.finding.offset < offset:
+                self.finding = None
+        self._unproven_start = 0
 
-    def _begin_afresh(self, offset: int) -> None:
-        self._mark = NEW
-        self._covered_before = self._accepted_before = -1
-        self._cut_at = offset
-        self._finding = None
-        self._runs.clear()
-        self._runs_by_raw_key.clear()
-        self._begins_at = 0
-
-    def _accept(self, offset: int) -> None:
-        self._mark = self._mark._replace(accepted_offset=offset)
-        self._finding = None
-
-    def _find(self, offset: int, error: RecordError) -> None:
-        if self._finding is None:
-            self._finding = FoldStopped(offset, str(error))
-            self._finding.__cause__ = error
+    def _begin_again(self, offset: int) -> None:
+        """Forget everything: the log was cut off between what was folded and this offset."""
+        self._checkpoint = b""
+        self.accepted_offset = -1
+        self.cut_at = offset
+        self.begins_at = 0
+        self.finding = None
+        self.pending = PendingRuns(_UPDATES_MAX)
 
     def _file(self, index: int, key: bytes, value: bytes | None, offset: int) -> None:
         kind = peek_kind(key, value)
         if kind in (Kind.NOOP, Kind.UNKNOWN):
-            self._skipped_records += 1
+            self.skipped_records += 1
             return
-        run = self._runs_by_raw_key.get(key) or self._find_run(key)
-        self._changes.append((offset, index))
-        if kind is not Kind.UPDATE:
-            run.goes_on = False
-            run.records.clear()
-            run.snapshot_offset = offset if kind is Kind.SNAPSHOT else -1
-            run.base_offset = offset
-        if value is not None:
-            run.records.append((key, value, offset))
-        run.covered_offset = offset
+        self.pending.file(kind, key, value, offset)
+        self.changes.append((offset, index))
 
-    def _find_run(self, raw_key: bytes) -> _Run:
-        share_key = avro.encode_key(decode_key(raw_key))
-        run = self._runs.get(share_key)
-        if run is None:
-            run = self._runs[share_key] = _Run(share_key)
-        self._runs_by_raw_key[raw_key] = run
-        return run
 
-    # ---- settling --------------------------------------------------------------------------------------------------
+class _Settlement:
+    """What a batch changes: entries of the snapshot store, what is held of share partitions, and what they add up to."""
 
-    def settle(self, state_topic_id: bytes, log_partition: int, partition_count: int, store: Store) -> Folded:
-        mark = self._mark
-        is_accepted_anew = mark.accepted_offset > self._accepted_before
-        live_count, digest_sum = mark.live_count, mark.digest_sum
-        waiting_count = 0 if is_accepted_anew else mark.waiting_count
-        entries: list[tuple[bytes, bytes]] = []
-        after: list[tuple[bytes, Held | None]] = []
-        for share_key, below in self._outdated(store):
-            after.append((share_key, None))
-            if below.entry is None:
-                waiting_count -= not is_accepted_anew or below.covered_offset > mark.accepted_offset
-            else:
-                live_count -= 1
-                entry_key = encode_entry_key(state_topic_id, share_key, below.covered_offset)
-                digest_sum -= digest(entry_key, below.entry)
-                entries.append((entry_key, encode_entry(DELETED)))
-        for run in self._runs.values():
-            held = store.get(run.share_key) if self._cut_at is None else None
-            base = DELETED
-            if held is not None:
-                if held.entry is None:
-                    waiting_count -= held.covered_offset > mark.accepted_offset
-                else:
-                    live_count -= 1
-                    held_key = encode_entry_key(state_topic_id, run.share_key, held.covered_offset)
-                    digest_sum -= digest(held_key, held.entry)
-                    base = decode_entry(held.entry)
-            entry = self._fold_run(run, base)
-            if entry is None:
-                waiting_count += 1
-                after.append((run.share_key, Held(run.covered_offset, None)))
-                continue
-            entry_key = encode_entry_key(state_topic_id, run.share_key, run.covered_offset)
-            value = encode_entry(entry)
-            entries.append((entry_key, value))
-            if entry.snapshot is not None:
-                live_count += 1
-                digest_sum += digest(entry_key, value)
-                after.append((run.share_key, Held(run.covered_offset, value)))
-            elif held is not None:
-                after.append((run.share_key, None))
-        if self._finding is not None:
-            raise self._finding
-        self._change(store, after)
-        digest_sum %= DIGEST_MODULUS
-        mark = mark._replace(live_count=live_count, digest_sum=digest_sum, waiting_count=waiting_count)
-        manifest = None
-        is_whole = not mark.unproven_start or mark.accepted_offset >= 0
-        if is_whole and waiting_count == 0 and mark.covered_offset > self._covered_before:
-            manifest = encode_manifest(
-                ManifestKey(state_topic_id, log_partition, mark.covered_offset),
-                Manifest(
-                    partition_count, mark.position, mark.checkpoint, live_count, digest_sum, mark.checkpoint_offset
-                ),
-            )
-        return Folded(
-            mark,
-            entries,
-            manifest,
-            [index for _, index in self._changes],
-            self._void_records,
-            self._skipped_records,
-            self._cut_at,
-        )
+    def __init__(self, state_topic_id: bytes, reading: _Reading, before: Mark, store: Store) -> None:
+        self._state_topic_id = state_topic_id
+        self._reading = reading
+        self._store = store
+        self._accepted_offset = reading.pending.accepted_offset = reading.accepted_offset
+        self.live_count = before.live_count
+        self.digest_sum = before.digest_sum
+        is_accepted_now = reading.accepted_offset > before.accepted_offset
+        self.waiting_count = 0 if is_accepted_now else before.waiting_count
+        self.finding = reading.finding
+        #: (key, value) of entries to be written.
+        self.entries: list[tuple[bytes, bytes]] = []
+        #: What is to be held of share partitions; None: nothing any more.
+        self._after: list[tuple[bytes, Held | None]] = []
 
-    def _outdated(self, store: Store) -> list[tuple[bytes, Held]]:
-        """Return what is held from below the offset from which the log is whole, and drop the runs that go on from it."""
-        if not self._begins_at:
-            return []
-        outdated = []
-        kept = {share_key for share_key, run in self._runs.items() if not run.goes_on}
-        for share_key, held in store.items() if self._cut_at is None else ():
-            if held.entry is not None and decode_entry(held.entry).snapshot_offset >= self._begins_at:
+    def remove_outdated(self) -> None:
+        """Remove what is held from below the offset from which the log is whole, and the runs that go on from it."""
+        begins_at, pending = self._reading.begins_at, self._reading.pending
+        if not begins_at:
+            return
+        runs = {avro.encode_key(run.key): run for run in pending.runs()}
+        kept = {share_key for share_key, run in runs.items() if run.base_offset >= 0}
+        for share_key, held in self._store.items() if self._reading.cut_at is None else ():
+            if held.entry is not None and decode_entry(held.entry).snapshot_offset >= begins_at:
                 kept.add(share_key)
             elif share_key not in kept:
-                outdated.append((share_key, held))
-        self._runs = {share_key: run for share_key, run in self._runs.items() if share_key in kept}
-        return outdated
+                self._after.append((share_key, None))
+                if held.entry is None:
+                    self.waiting_count -= held.covered_offset > self._accepted_offset
+                else:
+                    entry_key = self._remove(share_key, held.covered_offset, held.entry)
+                    self.entries.append((entry_key, encode_entry(DELETED)))
+        for share_key, run in runs.items():
+            if share_key not in kept:
+                pending.drop(run)
 
-    def _fold_run(self, run: _Run, held: Entry) -> Entry | None:
-        """Return what the share partition's entry is after the run, or None when it waits for its base."""
+    def settle(self, run: Run) -> None:
+        """Turn a run into the share partition's entry, or let it wait for its base."""
+        share_key = avro.encode_key(run.key)
+        held = self._store.get(share_key) if self._reading.cut_at is None else None
+        base = DELETED
+        if held is not None:
+            if held.entry is None:
+                self.waiting_count -= held.covered_offset > self._accepted_offset
+            else:
+                self._remove(share_key, held.covered_offset, held.entry)
+                base = decode_entry(held.entry)
+        try:
+            entry = self._fold(run, base)
+        except Unusable as unusable:
+            if unusable.error is None:
+                self.waiting_count += 1
+                self._after.append((share_key, Held(run.covered_offset, None)))
+            elif self.finding is None:
+                self.finding = _Finding(unusable.offset, unusable.error)
+            return
+        entry_key = encode_entry_key(self._state_topic_id, share_key, run.covered_offset)
+        value = encode_entry(entry)
+        self.entries.append((entry_key, value))
+        if entry.snapshot is not None:
+            self.live_count += 1
+            self.digest_sum += digest(entry_key, value)
+            self._after.append((share_key, Held(run.covered_offset, value)))
+        elif held is not None:
+            self._after.append((share_key, None))
+
+    def change_store(self) -> None:
+        """Hold in the store what is to be held."""
+        if self._reading.cut_at is not None:
+            self._store.clear()
+        for share_key, held in self._after:
+            if held is None:
+                self._store.remove(share_key)
+            else:
+                self._store.put(share_key, held)
+
+    def _fold(self, run: Run, base: Entry) -> Entry:
         state: ShareState | None = None
-        snapshot_offset = run.snapshot_offset
-        if run.goes_on and held.snapshot is not None:
-            state = ShareState(*held.snapshot, held.update_count)
-            snapshot_offset = held.snapshot_offset
-        for raw_key, raw_value, offset in run.records:
-            try:
-                value, _ = decode_value(raw_key, raw_value)
-            except RecordError as error:
-                if offset > self._mark.accepted_offset:
-                    self._find(offset, error)
-                continue
-            if state is None and type(value) is Update:
-                if offset > self._mark.accepted_offset:
-                    return None
-                continue
-            state = replay(state, value, _UPDATES_MAX)
+        snapshot_offset = run.base_offset
+        if run.base_offset < 0 and base.snapshot is not None:
+            state = ShareState(*base.snapshot, base.update_count)
+            snapshot_offset = base.snapshot_offset
+        state = self._reading.pending.fold(run, state)
         if state is None:
             return DELETED
         return Entry(Snapshot(*state[:-1]), state.update_count, snapshot_offset)
 
-    def _change(self, store: Store, after: list[tuple[bytes, Held | None]]) -> None:
-        if self._cut_at is not None:
-            store.clear()
-        for share_key, held in after:
-            if held is None:
-                store.remove(share_key)
-            else:
-                store.put(share_key, held)
+    def _remove(self, share_key: bytes, covered_offset: int, entry: bytes) -> bytes:
+        """Count an entry no longer, and return its key."""
+        entry_key = encode_entry_key(self._state_topic_id, share_key, covered_offset)
+        self.live_count -= 1
+        self.digest_sum -= digest(entry_key, entry)
+        return entry_key

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: ignore[import-untyped]  # it ships no types
-
+from holdfast.kafka.aiokafka_parts import make_batch_builder
 from holdfast.records.header import HEADER_NAME
 from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.kafka_log.record_batches import BATCH_HEAD_BYTES
@@ -142,7 +141,7 @@ class Lanes:
             return None
         now_ms = self._clock_ms()
         limit = self._config.batch_bytes_max
-        builder = DefaultRecordBatchBuilder(2, self._config.compression, 0, -1, -1, -1, limit)
+        builder = make_batch_builder(self._config.compression, limit)
         append, gathered = builder.append, lane.gathered
         count, size_sum, room = 0, 0, limit - BATCH_HEAD_BYTES
         first_header = last_header = gathered[0][2]

@@ -9,15 +9,16 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
-from holdfast.kafka.connection import BrokerConnection, ConnectionFailed
-from holdfast.kafka.leaders import STALE_LEADER, Brokers
+from holdfast.kafka.connection import BrokerConnection
+from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
+from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests as frames
+from holdfast.kafka.protocol.error_codes import FETCH_SESSION_LOST, STALE_LEADER
 from holdfast.kafka.protocol.requests import Fetched, FetchTarget
 from holdfast.kafka.throttle import Throttle
 from holdfast.runtime.kafka_log.record_batches import DamagedBatch
 
 _SESSION_EPOCH_MAX = 2**31 - 1
-_SESSION_LOST = frozenset({70, 71, 106})
 
 
 class FollowerConfig(NamedTuple):
@@ -84,6 +85,9 @@ class SessionOwner(Protocol):
     def note_damage(self, partition: int, followed: Followed, why: str) -> None:
         """See `Follower.note_damage`."""
 
+    def fail(self, partition: int, followed: Followed, why: str) -> None:
+        """See `Follower.fail`."""
+
     def fail_alone(self, partition: int, followed: Followed, bug: Exception) -> None:
         """See `Follower.fail_alone`."""
 
@@ -145,6 +149,11 @@ class FetchSession:
                 wait_ms = await self._pause()
                 connection = await self._brokers.connection(self._broker_id, self._purpose)
                 is_stale = await self._fetch(connection, wait_ms)
+            except UnreadableAnswer as unreadable:  # another fetch would get the same, so the partitions load again
+                is_stale = True
+                self._forget_session()
+                for partition, followed in list(self.wanted.items()):
+                    owner.fail(partition, followed, str(unreadable))
             except ConnectionFailed:
                 is_stale = True
                 self._forget_session()
@@ -200,20 +209,20 @@ class FetchSession:
         )
         sent_s = asyncio.get_running_loop().time()
         data = await connection.exchange(api, version, body, is_flexible=True)
-        error_code, session_id, found = frames.decode_fetched(data)
+        answer = frames.read_answer(frames.decode_fetched, data)
         if self._heard is not None:
             self._heard(self._broker_id, sent_s)
-        self._throttle.told(self._broker_id, frames.throttle_ms(frames.FETCH, data))
-        if error_code:
+        self._throttle.told(self._broker_id, answer.throttle_ms)
+        if answer.error_code:
             self._forget_session()
-            return error_code not in _SESSION_LOST
-        if session_id == 0 or self._epoch == _SESSION_EPOCH_MAX:
+            return answer.error_code not in FETCH_SESSION_LOST
+        if answer.session_id == 0 or self._epoch == _SESSION_EPOCH_MAX:
             self._forget_session()  # the broker keeps no session for us: ask for everything each time
         else:
-            self._session_id = session_id
+            self._session_id = answer.session_id
             self._epoch += 1
         is_stale = False
-        for fetched in found:
+        for fetched in answer.partitions:
             met = asked.get(fetched.partition)  # and not of an instance that came while the answer was under way
             if met is None or self.wanted.get(fetched.partition) is not met:  # another broker leads it since
                 continue

@@ -15,10 +15,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from holdfast.kafka.leaders import Brokers
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.requests import Fetched
 from holdfast.kafka.throttle import Throttle
 from holdfast.metrics.registry import Counter
 from holdfast.runtime.kafka_log.accumulator import SentBatch
+from holdfast.runtime.kafka_log.bugs import BugReports
 from holdfast.runtime.kafka_log.fetch_session import FetchSession, Followed, FollowerConfig
 from holdfast.runtime.kafka_log.record_batches import (
     BATCH_HEAD,
@@ -29,9 +31,6 @@ from holdfast.runtime.kafka_log.record_batches import (
     take,
 )
 from holdfast.runtime.log import LogListener, LogRecord, ReadError
-
-_OFFSET_OUT_OF_RANGE = 1
-_CORRUPT_MESSAGE = 2
 
 
 class Follower:
@@ -48,6 +47,7 @@ class Follower:
         met: Callable[[SentBatch], None] = lambda _: None,
         heard: Callable[[int, float], None] | None = None,
         throttled_ms: Counter | None = None,
+        internal_errors: Counter | None = None,
     ) -> None:
         """Prepare; a session starts with the first partition.
 
@@ -62,6 +62,7 @@ class Follower:
             met: told each sent batch that was met as it was sent.
             heard: told (broker id, when the request left by the loop's clock) with every answer of a broker.
             throttled_ms: counts the time for which brokers asked not to be asked.
+            internal_errors: counts bugs of ours.
         """
         self._purpose = purpose
         self._ended = ended
@@ -69,6 +70,7 @@ class Follower:
         self._heard = heard
         now_s = asyncio.get_running_loop().time
         self._throttle = Throttle(config.throttle_max_ms, throttled_ms or Counter(), now_s)
+        self._bugs = BugReports(internal_errors or Counter())
         self._config = config
         self._brokers = brokers
         self._listener = listener
@@ -179,7 +181,8 @@ class Follower:
         has_failed = False
         try:
             await self._brokers.refresh()
-        except Exception:  # nobody answered, or nothing that can be read
+        except Exception as failure:  # its session goes on, and asks again
+            self._bugs.explain(failure, "asking who leads failed")
             has_failed = True
         if has_failed:
             await asyncio.sleep(pause_s)
@@ -193,7 +196,7 @@ class Follower:
         listener = self._listener()
         if self._followed.get(partition) is not followed:
             return
-        if fetched.error_code == _CORRUPT_MESSAGE:
+        if fetched.error_code == ErrorCode.CORRUPT_MESSAGE:
             raise DamagedBatch("the broker cannot read it")
         if fetched.error_code or fetched.is_diverging:
             self._fail(partition, followed, _read_error(fetched, followed.offset))
@@ -282,8 +285,13 @@ class Follower:
 
     def fail_alone(self, partition: int, followed: Followed, bug: Exception) -> None:
         """End the reading of a partition over which something of ours failed; it loads again."""
+        self._bugs.report(bug, f"reading partition {partition} failed")
+        self.fail(partition, followed, repr(bug))
+
+    def fail(self, partition: int, followed: Followed, why: str) -> None:
+        """End the reading of a partition, which loads again."""
         if self._followed.get(partition) is followed:
-            self._fail(partition, followed, ReadError(repr(bug), is_alarm=False))
+            self._fail(partition, followed, ReadError(why, is_alarm=False))
 
     def _fail(self, partition: int, followed: Followed, error: ReadError) -> None:
         self.forget(partition)
@@ -305,7 +313,7 @@ def _drop_met(sent: deque[SentBatch], records: list[LogRecord]) -> None:
 def _read_error(fetched: Fetched, offset: int) -> ReadError:
     if fetched.is_diverging:
         return _truncated(offset)
-    if fetched.error_code == _OFFSET_OUT_OF_RANGE:
+    if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
         # Cut or lost: the next load compares the log's bounds with what was committed, and knows.
         return ReadError(f"offset {offset} is out of range", is_alarm=False)
     return ReadError(f"the broker answered error {fetched.error_code}", is_alarm=False)

@@ -15,6 +15,7 @@ from typing import Any
 from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests as frames
 from holdfast.kafka.throttle import Throttle
+from holdfast.runtime.kafka_log.bugs import BugReports
 from holdfast.runtime.metrics import RuntimeMetrics
 
 #: In place of (broker id, leader epoch) of a partition that nobody leads.
@@ -48,6 +49,7 @@ class Offsets:
         self._brokers = brokers
         self._told_latest = told_latest
         self._metrics = metrics
+        self._bugs = BugReports(metrics.internal_errors)
         self._loop = asyncio.get_running_loop()
         self._round = 0  #: the newest that was wanted
         self._wanted: defaultdict[int, set[int]] = defaultdict(set)  #: partitions by broker, of the next questions
@@ -102,7 +104,11 @@ class Offsets:
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work, name="holdfast-offsets")
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._end_task)
+
+    def _end_task(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        self._bugs.watch(task)
 
     async def _ask_while_wanted(self, broker_id: int) -> None:
         try:
@@ -148,16 +154,16 @@ class Offsets:
         wait_s = self._throttle.wait_s(broker_id)
         if wait_s > 0:
             await asyncio.sleep(wait_s)
-        # No answer, or none that can be read: whatever it is, those who wait must be told that there is none.
         try:
             connection = await self._brokers.connection(broker_id, "offsets")
             body = frames.encode_list_offsets(self._brokers.topic, targets)
             sent_s = self._loop.time()
             data = await connection.exchange(api, version, body)
-            answers = frames.decode_offsets(data)
-        except Exception:
+            answers, asked_ms = frames.read_answer(frames.decode_offsets, data)
+        except Exception as failure:  # whatever it is, those who wait must learn that there is no answer
+            self._bugs.explain(failure, f"asking broker {broker_id} for offsets failed")
             return {}
-        throttle_ms = self._throttle.told(broker_id, frames.throttle_ms(frames.LIST_OFFSETS, data))
+        throttle_ms = self._throttle.told(broker_id, asked_ms)
         if throttle_ms:
             connection.wait_longer(throttle_ms)  # for what was asked behind it already
         self.heard(broker_id, sent_s)
@@ -184,5 +190,5 @@ class Offsets:
     async def _refresh(self) -> None:
         try:
             await self._brokers.refresh()
-        except Exception:  # nobody answered; whoever needs a leader asks again, within its own deadline
-            return
+        except Exception as failure:  # what needs a leader asks again, within its own deadline
+            self._bugs.explain(failure, "asking who leads failed")

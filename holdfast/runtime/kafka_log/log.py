@@ -14,6 +14,7 @@ from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests as frames
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.kafka_log.accumulator import LaneConfig, SentBatch
+from holdfast.runtime.kafka_log.bugs import BugReports
 from holdfast.runtime.kafka_log.fetch_session import FollowerConfig
 from holdfast.runtime.kafka_log.fetcher import Follower
 from holdfast.runtime.kafka_log.list_offsets import Offsets
@@ -55,6 +56,7 @@ class KafkaLog:
     ) -> None:
         self._config = config
         self._metrics = metrics or RuntimeMetrics(Registry(clock_ms))
+        self._bugs = BugReports(self._metrics.internal_errors)
         self._loop = asyncio.get_running_loop()
         self._listener: LogListener | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -152,13 +154,12 @@ class KafkaLog:
         api, version = frames.DELETE_RECORDS
         body = frames.encode_delete_records(config.topic, config.request_timeout_ms, partition, before_offset)
         log_start_offset, problem = None, ""
-        # No answer, or none that can be read: whatever it is, whoever asked for it is told.
         try:
             leader = self._brokers.leaders.get(partition, (NO_BROKER, -1))[0]
             connection = await self._brokers.connection(leader, "delete")
-            error_code, found = frames.decode_deleted(await connection.exchange(api, version, body))
-        except Exception as failure:
-            problem = str(failure) or repr(failure)
+            error_code, found = frames.read_answer(frames.decode_deleted, await connection.exchange(api, version, body))
+        except Exception as failure:  # whatever it is, the pruner must learn what became of its request
+            problem = self._bugs.explain(failure, f"deleting records of partition {partition} failed")
         else:
             if error_code:
                 problem = f"the broker answered error {error_code}"
@@ -225,6 +226,7 @@ class KafkaLog:
             self._met,
             self._offsets.heard,
             self._metrics.throttle_time_ms,
+            self._metrics.internal_errors,
         )
 
     # ---- inside ----------------------------------------------------------------------------------------------------
@@ -246,4 +248,8 @@ class KafkaLog:
     def _run(self, work: Any) -> None:  # noqa: ANN401 - any coroutine
         task = self._loop.create_task(work, name="holdfast-log")
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._end_task)
+
+    def _end_task(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        self._bugs.watch(task)

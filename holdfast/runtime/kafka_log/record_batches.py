@@ -8,8 +8,7 @@ from itertools import islice
 from struct import Struct
 from typing import Final
 
-from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]  # it ships no types
-
+from holdfast.kafka.aiokafka_parts import MAGIC, read_batch
 from holdfast.records.header import find_header
 from holdfast.runtime.log import LogRecord, make_log_record
 
@@ -19,8 +18,6 @@ BATCH_HEAD_BYTES: Final = 61
 #: A batch's length does not count its base offset and itself.
 LENGTH_OFFSET: Final = 12
 CONTROL: Final = 0x20
-
-_MAGIC = 2
 
 
 class DamagedBatch(Exception):
@@ -34,10 +31,10 @@ def decode(batch: bytes, from_offset: int) -> Iterator[LogRecord]:
         DamagedBatch: it is not what was written.
     """
     head = BATCH_HEAD.unpack_from(batch)
-    if head[3] != _MAGIC:
+    if head[3] != MAGIC:
         raise DamagedBatch(f"its magic is {head[3]}")
     try:
-        decoded = MemoryRecords(batch).next_batch()
+        decoded = read_batch(batch)
         is_whole = decoded is not None and decoded.validate_crc()
         if is_whole and not head[5] & CONTROL:
             return (

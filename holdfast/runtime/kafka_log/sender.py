@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from holdfast.kafka.connection import BrokerConnection, ConnectionFailed
-from holdfast.kafka.leaders import STALE_LEADER, Brokers
+from holdfast.kafka.connection import BrokerConnection
+from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests as frames
+from holdfast.kafka.protocol.error_codes import PRODUCE_RETRIABLE
 from holdfast.kafka.throttle import Throttle
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.kafka_log.accumulator import LaneConfig, Lanes, SentBatch
+from holdfast.runtime.kafka_log.bugs import BugReports
 from holdfast.runtime.kafka_log.linger import Gathering
 from holdfast.runtime.metrics import RuntimeMetrics
-
-#: Errors after which the same batch may be sent again: nothing was appended, or a second copy is void.
-_RETRIABLE = STALE_LEADER | {-1, 2, 7, 19, 20}
 
 #: In place of the id of a leader that is not known.
 NO_BROKER = -1
@@ -93,6 +93,7 @@ class Appender:
         self._landed = landed
         self._failed = failed
         self._metrics = metrics or RuntimeMetrics(Registry(clock_ms))
+        self._bugs = BugReports(self._metrics.internal_errors)
         self._loop = asyncio.get_running_loop()
         self.lanes = Lanes(config.lanes, clock_ms, self._metrics)
         self._is_flush_due = False
@@ -203,7 +204,7 @@ class Appender:
         """Drop what a partition gathered and no batch can be built of; its owner is told when all others are sent."""
         header = self.lanes.first_header(partition)
         self.lanes.forget(partition)
-        self._report(bug, f"building a batch of partition {partition} failed")
+        self._bugs.report(bug, f"building a batch of partition {partition} failed")
         self._loop.call_soon(self._tell_owner, partition, header, f"no batch could be built: {bug!r}")
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
@@ -213,6 +214,7 @@ class Appender:
 
     def _end_task(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
+        self._bugs.watch(task)
         self._progress.set()
 
     def _send(self, broker_id: int, number: int, batches: list[_Batch]) -> None:
@@ -229,7 +231,7 @@ class Appender:
         except Exception as failure:
             self._free(broker_id, number)
             self._flush_waiting_soon()
-            self._retry(batches, str(failure))
+            self._retry(batches, self._bugs.explain(failure, f"connecting to broker {broker_id} to send to it failed"))
         else:
             self._send_on(connection, broker_id, number, batches)
 
@@ -259,10 +261,10 @@ class Appender:
             failure = str(outcome)
         else:
             try:
-                answer = frames.decode_produced(outcome)
-                throttle_ms = self._throttle.told(broker_id, frames.throttle_ms(frames.PRODUCE, outcome))
-            except Exception as unreadable:  # as good as none: a second copy is void, so it may be sent again
-                failure = str(unreadable)
+                answer, asked_ms = frames.read_answer(frames.decode_produced, outcome)
+                throttle_ms = self._throttle.told(broker_id, asked_ms)
+            except Exception as unread:  # as good as no answer: a second copy is void, so it may be sent again
+                failure = self._bugs.explain(unread, f"reading an answer of broker {broker_id} failed")
         if failure is None:
             took_s = self._loop.time() - began_s
             self._metrics.batch_flush_time.record(took_s * 1_000)
@@ -289,7 +291,7 @@ class Appender:
             try:
                 self._landed(batch.partition, batch.sent, base_offset)
             except Exception as bug:  # its owner fails alone; the others of this answer are told, too
-                self._report(bug, _telling_failed(batch.partition))
+                self._bugs.report(bug, _telling_failed(batch.partition))
                 self._tell_owner(batch.partition, batch.sent.first_header, f"telling where it lies failed: {bug!r}")
         if failure is not None:
             self._retry(batches, failure)
@@ -303,7 +305,7 @@ class Appender:
             batch = by_partition.pop(partition, None)
             if batch is None:
                 continue
-            if error_code in _RETRIABLE:
+            if error_code in PRODUCE_RETRIABLE:
                 again.setdefault(error_code, []).append(batch)
             else:
                 self._give_up(batch, f"the broker answered error {error_code} {message}")
@@ -317,8 +319,8 @@ class Appender:
         await asyncio.sleep(self._config.retry_backoff_ms / 1_000)
         try:
             await self._brokers.refresh()
-        except Exception as failure:  # nobody answered, or nothing that can be read
-            self._retry(batches, str(failure))
+        except Exception as failure:
+            self._retry(batches, self._bugs.explain(failure, "asking who leads failed"))
             return
         by_broker: dict[int, list[_Batch]] = {}
         for batch in batches:
@@ -364,10 +366,7 @@ class Appender:
         try:
             self._failed(partition, header, why)
         except Exception as bug:  # whatever one owner does of it, the queues of the others go on
-            self._report(bug, _telling_failed(partition))
-
-    def _report(self, bug: Exception, message: str) -> None:
-        self._loop.call_exception_handler({"message": message, "exception": bug})
+            self._bugs.report(bug, _telling_failed(partition))
 
     def _go_on(self, partition: int) -> None:
         self.lanes.make_ready(partition)

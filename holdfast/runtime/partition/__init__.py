@@ -1,1 +1,1 @@
-"""One log partition on a node: its load, its serving, who owns it, and what waits for its log."""
+"""One log partition on a node: closed, loading, serving or failed."""

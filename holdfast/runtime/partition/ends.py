@@ -40,7 +40,7 @@ def judge_unexpected(reading: Reading, record: LogRecord, metrics: RuntimeMetric
         return Fail(LoadFailed(f"offset {record.offset} cannot be read: {error}"))
     if verdict is Verdict.RIVAL:
         winner = ownership.winning()
-        reading.check.meet_checkpoint(winner, record.offset)
+        reading.check.judge_checkpoint(winner, record.offset)
         return Lose(winner, record.offset)
     if verdict is Verdict.VOID and not is_ahead:
         reading.void_records += 1

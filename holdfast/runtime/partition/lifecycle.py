@@ -67,15 +67,15 @@ class Partition:
         before = tenancy.generation
         if generation is not None:
             if before is not None and not tenancy.is_static and generation <= before:
-                self._note("info", "load ignored", event_generation=generation)
+                self._note("info", "load_ignored", event_generation=generation)
                 return False
             tenancy.generation = generation
             tenancy.is_static = False
         if self.state in (State.LOADING, State.ACTIVE):
-            self._note("info", "load remembered", event_generation=generation)
+            self._note("info", "load_remembered", event_generation=generation)
             return False
         owner_epoch = self.ownership.position.owner_epoch
-        self._note("debug", "load accepted", generation_before=before, owner_epoch=owner_epoch)
+        self._note("debug", "load_accepted", generation_before=before, owner_epoch=owner_epoch)
         self._start_load(now_ms)
         return True
 
@@ -84,7 +84,7 @@ class Partition:
         tenancy = self.tenancy
         before = tenancy.generation
         if generation is not None and before is not None and generation <= before:
-            self._note("info", "unload ignored", event_generation=generation)
+            self._note("info", "unload_ignored", event_generation=generation)
             return False
         if generation is not None:
             tenancy.generation = generation  # a load of an older one that comes late is ignored
@@ -94,7 +94,7 @@ class Partition:
             return False
         self.is_alarmed = False
         owner_epoch = self.ownership.position.owner_epoch
-        self._note("debug", "unload accepted", generation_before=before, owner_epoch=owner_epoch)
+        self._note("debug", "unload_accepted", generation_before=before, owner_epoch=owner_epoch)
         self._close("unloaded", NotCoordinator("the log partition was unloaded here"), None)
         return True
 
@@ -135,7 +135,7 @@ class Partition:
         """Enter FAILED: memory and log may disagree; load again from scratch after a back-off."""
         self.is_alarmed = isinstance(error, Alarm)
         if error is not self._ports.trust.alarm:  # of which one line tells, and not one of each partition
-            self._note("error", "partition failed", error=str(error), is_alarm=self.is_alarmed)
+            self._note("error", "log_partition_failed", error=str(error), is_alarm=self.is_alarmed)
         outcome = NotCoordinator(f"the log partition failed here: {error}")
         self._stop(State.FAILED, Failed(self._next_retry_ms(now_ms)), str(error), outcome)
 
@@ -278,12 +278,12 @@ class Partition:
             self._end(step, now_ms)
         elif isinstance(step, BeginWithoutBase):
             base_offset, why = step
-            self._note("warning", "load starts over without its base", base_offset=base_offset, why=why)
+            self._note("warning", "load_restarted_without_base", base_offset=base_offset, why=why)
             self._outbox.effects.append(BaseJudged(self.index, base_offset, why))
             self._load_again(load, now_ms, 0)
         elif isinstance(step, BeginAtCut):
             log_start, cut = self.log_start, step.cut_offset
-            self._note("warning", "load starts over where the log was cut", log_start=log_start, cut_offset=cut)
+            self._note("warning", "load_restarted_at_cut", log_start=log_start, cut_offset=cut)
             self._load_again(load, now_ms, cut)
         elif isinstance(step, LeaveToOwner):
             self._close(step.text, NotCoordinator(step.text), None)
@@ -310,9 +310,9 @@ class Partition:
         self._backoff_ms = tenancy.config.retry_backoff_ms
         self._note(
             "debug",
-            "partition loaded",
+            "log_partition_loaded",
             owner_epoch=reading.ownership.epoch,
-            records=reading.records_met,
+            records=reading.records_read,
             void_records=reading.void_records,
             load_ms=now_ms - reading.load_began_ms,
             **restored,
@@ -338,7 +338,7 @@ class Partition:
             tenancy.outbid_twin(winner)
         # A node that is superseded for good writes one line about all of its log partitions together.
         level = "warning" if is_ours_to_take else "debug"
-        self._note(level, "ownership lost", winner=winner.node_id, owner_epoch=winner.owner_epoch, offset=offset)
+        self._note(level, "ownership_lost", winner=winner.node_id, owner_epoch=winner.owner_epoch, offset=offset)
         self.is_alarmed = False
         self._close(text, NotCoordinator(text), self._next_retry_ms(now_ms) if is_ours_to_take else None)
         if not is_ours_to_take:
@@ -363,7 +363,7 @@ class Partition:
         try:
             machine.on_unloaded()
         except Exception as bug:
-            self._note("error", "on_unloaded failed", error=repr(bug), exc_info=bug)
+            self._note("error", "unload_hook_failed", error=repr(bug), exc_info=bug)
 
     def _next_retry_ms(self, now_ms: int) -> int:
         config = self.tenancy.config

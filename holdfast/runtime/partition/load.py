@@ -129,7 +129,7 @@ class Load:
         if base is not None and not start_offset <= base.offset < end_offset:
             return BeginWithoutBase(base.offset, "the log does not hold its offset")
         if tenancy.lost_from is not None:
-            reading.check.meet_lost_end(tenancy.lost_from, tenancy.committed_offset)
+            reading.check.judge_lost_end(tenancy.lost_from, tenancy.committed_offset)
         return None
 
     # ---- the base --------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class Load:
         reading = self._reading
         self._base, reading.base_offset = None, base.offset
         reading.position = base.offset + 1
-        reading.bytes_met = (base.offset + 1 - reading.log_start) * base.record_size_bytes
+        reading.bytes_counted = (base.offset + 1 - reading.log_start) * base.record_size_bytes
         reading.ownership.begin_at(base.position, base.checkpoint, base.offset)
         self.machine.load_base(base.content)
         self._judge_checkpoint(base.checkpoint, base.offset)
@@ -161,7 +161,7 @@ class Load:
         reading, machine = self._reading, self.machine
         ownership, check, metrics = reading.ownership, reading.check, self._ports.metrics
         self._progress_ms = now_ms
-        reading.records_met += len(records)
+        reading.records_read += len(records)
         base = self._base
         if base is not None:
             if self._is_at_checkpoint:
@@ -183,7 +183,7 @@ class Load:
             try:
                 verdict = ownership.judge(record)
                 if verdict is Verdict.DATA:
-                    reading.bytes_met += len(key or b"") + len(value or b"")
+                    reading.bytes_counted += len(key or b"") + len(value or b"")
                     machine.load_record(key or b"", value, offset)
                     continue
             except (RecordError, LoadFailed) as error:
@@ -193,7 +193,7 @@ class Load:
                 reading.void_records += 1
                 metrics.records_void.value += 1
                 if ownership.winner is None:
-                    check.meet_void_before_checkpoint(record, reading.log_start)
+                    check.judge_before_checkpoint(record, reading.log_start)
                 continue
             step = self._checkpoint_read(verdict, ownership.winning(), offset)
             if step is not None:
@@ -219,7 +219,7 @@ class Load:
         """Judge a checkpoint that counts; the machine learns whether an admin accepted the log, now or in a part that was cut."""
         check = self._reading.check
         was_accepted = check.accepted_reason is not None
-        if check.meet_checkpoint(checkpoint, offset) or (check.accepted_reason is not None and not was_accepted):
+        if check.judge_checkpoint(checkpoint, offset) or (check.accepted_reason is not None and not was_accepted):
             self.machine.on_log_accepted()
 
     def caught_up(self, next_offset: int, now_ms: int) -> Step | None:
@@ -240,7 +240,7 @@ class Load:
         reading.found_own_checkpoint(offset)
         tenancy.committed_offset = offset + 1
         tenancy.lost_from = None
-        reading.records_loaded = reading.records_met
+        reading.records_loaded = reading.records_read
         self._is_folding = True
         return ContinueLoad(tenancy.index, reading.instance)
 
@@ -251,11 +251,11 @@ class Load:
         tenancy, reading = self._tenancy, self._reading
         ownership, check = reading.ownership, reading.check
         if self._begins_at and not ownership.beginning.is_found:
-            check.meet_cut(reading.log_start)  # the log has changed meanwhile, and nothing says that it is whole
+            check.judge_start(reading.log_start)  # the log has changed meanwhile, and nothing says that it is whole
         ownership.beginning.is_found = True  # otherwise as far as can be told, or as an admin accepts it
         winner = ownership.winner
         if winner is None:
-            check.meet_cut(reading.log_start)
+            check.judge_start(reading.log_start)
         finding = tenancy.log_alarm() or check.finding
         if finding is not None and tenancy.accept_reason is None:
             return Fail(finding)
@@ -329,4 +329,4 @@ class Load:
             return None
         self._progress_ms = now_ms
         waiting_for = "our own checkpoint" if reading.ownership.attempt_id else "the next record"
-        return Note("warning", "load stalls", {"where": where, "waiting_for": waiting_for})
+        return Note("warning", "load_stalled", {"where": where, "waiting_for": waiting_for})

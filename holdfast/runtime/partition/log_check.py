@@ -14,18 +14,19 @@ class LogCheck:
     def __init__(self, partition: int, identity: LogIdentity) -> None:
         self._partition = partition
         self._identity = identity
-        self.finding: LoadFailed | None = None  #: the first thing wrong since the last accepted checkpoint
-        self.accepted_reason: str | None = (
-            None  #: the newest for which an admin accepted this log, as its checkpoints say
-        )
-        self._accepted_from = 0  #: a checkpoint below it was there before the loss, and does not accept it
+        #: The first thing wrong since the last accepted checkpoint.
+        self.finding: LoadFailed | None = None
+        #: The newest for which an admin accepted this log, as its checkpoints say.
+        self.accepted_reason: str | None = None
+        #: A checkpoint below it was there before the loss, and does not accept it.
+        self._accepted_from = 0
 
     def found(self, finding: LoadFailed) -> None:
         """Keep the first finding."""
         if self.finding is None:
             self.finding = finding
 
-    def meet_lost_end(self, lost_from: int, committed_offset: int) -> None:
+    def judge_lost_end(self, lost_from: int, committed_offset: int) -> None:
         """Learn that the log once ended below what this process has seen committed in it."""
         self._accepted_from = lost_from
         self.found(
@@ -35,15 +36,15 @@ class LogCheck:
             )
         )
 
-    def meet_cut(self, log_start: int) -> None:
+    def judge_start(self, log_start: int) -> None:
         """Judge a log that does not begin with a checkpoint: it was never cut, or it is not whole."""
         if log_start > 0:
             self.found(
                 Alarm(f"the log starts at {log_start} without a checkpoint: somebody else cut it; {self._way_out()}")
             )
 
-    def meet_void_before_checkpoint(self, record: LogRecord, log_start: int) -> None:
-        """Judge a record that stands before the first checkpoint."""
+    def judge_before_checkpoint(self, record: LogRecord, log_start: int) -> None:
+        """Judge a record before the first checkpoint."""
         if record.header is None:
             self.found(
                 Alarm(
@@ -52,9 +53,9 @@ class LogCheck:
                 )
             )
         else:
-            self.meet_cut(log_start)
+            self.judge_start(log_start)
 
-    def meet_checkpoint(self, checkpoint: Checkpoint, offset: int) -> bool:
+    def judge_checkpoint(self, checkpoint: Checkpoint, offset: int) -> bool:
         """Judge a checkpoint that counts; returns whether it accepts what was found before it."""
         if self.is_of_this_log(checkpoint):
             # A checkpoint of before the mark was repeated has none, and takes none back.
@@ -76,7 +77,7 @@ class LogCheck:
         return False
 
     def is_of_this_log(self, checkpoint: Checkpoint) -> bool:
-        """Tell whether a checkpoint was written for this log, and not for another that lay under its name."""
+        """Tell whether a checkpoint was written for this log, and not for another that had its name."""
         return identity_of(checkpoint) == self._identity
 
     def _way_out(self) -> str:

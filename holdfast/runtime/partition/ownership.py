@@ -24,11 +24,16 @@ OWNER_EPOCH_MAX = 2**31 - 2
 class Verdict(Enum):
     """What a record means to this node."""
 
-    DATA = "data"  #: a record that counts
-    VOID = "void"  #: counts for nobody
-    OWN = "own"  #: this attempt's checkpoint, and it counts: the partition is ours
-    REFRESH = "refresh"  #: our checkpoint again
-    RIVAL = "rival"  #: another attempt's checkpoint that counts
+    #: A record that counts.
+    DATA = "data"
+    #: A fenced or stale record; it counts for no reader.
+    VOID = "void"
+    #: This attempt's checkpoint, and it counts: the partition is ours.
+    OWN = "own"
+    #: Our checkpoint again.
+    REFRESH = "refresh"
+    #: Another attempt's checkpoint that counts.
+    RIVAL = "rival"
 
 
 # The simulation watches it as a subclass, whichever build it runs on.
@@ -40,7 +45,7 @@ class Ownership:
         "attempt_id",
         "beginning",
         "epoch",
-        "epoch_met",
+        "epoch_seen",
         "generation_max",
         "position",
         "sequence",
@@ -50,15 +55,22 @@ class Ownership:
 
     def __init__(self) -> None:
         self.position: Position = START
-        self.beginning = Beginning(0)  #: where the log is whole from
-        self.winner: Checkpoint | None = None  #: the checkpoint of the current epoch
-        self.winner_offset = -1  #: offset of the newest checkpoint of the current epoch, refreshes included
-        self.generation_max = 0  #: highest generation of any checkpoint met
-        self.attempt_id: bytes | None = None  #: ours, once claimed
-        #: highest epoch of the records before the first checkpoint of a log that was cut, whose own checkpoint is gone
-        self.epoch_met = 0
-        self.epoch = -1  #: the owner epoch of our attempt
-        self.sequence = 0  #: the sequence of our next record
+        #: Where the log is whole from.
+        self.beginning = Beginning(0)
+        #: The checkpoint of the current epoch.
+        self.winner: Checkpoint | None = None
+        #: Offset of the newest checkpoint of the current epoch, refreshes included.
+        self.winner_offset = -1
+        #: Highest generation of any checkpoint that counted.
+        self.generation_max = 0
+        #: Ours, once claimed.
+        self.attempt_id: bytes | None = None
+        #: Highest epoch of the records before the first checkpoint of a log that was cut, whose own checkpoint is gone.
+        self.epoch_seen = 0
+        #: The owner epoch of our attempt.
+        self.epoch = -1
+        #: The sequence of our next record.
+        self.sequence = 0
 
     def claim(self, attempt_id: bytes) -> int:
         """Begin an attempt under the next epoch and return that epoch; the checkpoint itself takes sequence 0.
@@ -77,7 +89,7 @@ class Ownership:
 
     def highest_epoch(self) -> int:
         """Return the highest epoch that an owner may have, as far as was read."""
-        return max(self.position.owner_epoch, self.epoch_met)
+        return max(self.position.owner_epoch, self.epoch_seen)
 
     def begin_at(self, position: Position, checkpoint: Checkpoint, offset: int) -> None:
         """Begin behind a record at an offset, whose epoch this checkpoint opened or renewed."""
@@ -100,13 +112,13 @@ class Ownership:
             if counts:
                 return Verdict.DATA
             if self.winner is None and not self.beginning.is_found:
-                self.epoch_met = max(self.epoch_met, owner_epoch)
+                self.epoch_seen = max(self.epoch_seen, owner_epoch)
             return Verdict.VOID
         checkpoint = decode_checkpoint(record.value or b"")
         is_own = checkpoint.attempt_id == self.attempt_id
         was_own = self.owns()
         self.position, counts = self.beginning.step(self.position, record.offset, owner_epoch, sequence, checkpoint)
-        if not counts:  # of ours, too: a rival that took the epoch first was met before, or this is a second copy
+        if not counts:  # even one of ours does not, if a rival took the epoch before it, or if it was appended twice
             return Verdict.VOID
         self.winner = checkpoint
         self.winner_offset = record.offset
@@ -115,8 +127,8 @@ class Ownership:
             return Verdict.RIVAL
         return Verdict.REFRESH if was_own else Verdict.OWN
 
-    def met_own(self, sequence: int) -> None:
-        """Go on behind our own record of this sequence, which was compared with what we sent."""
+    def own_committed(self, sequence: int) -> None:
+        """Move behind our own record of this sequence, which is what we sent and counted."""
         self.position = Position(self.epoch, self.attempt_id, sequence + 1)
 
     def is_ahead(self, record: LogRecord) -> bool:
@@ -132,10 +144,10 @@ class Ownership:
 
 
 class Owners(Protocol):
-    """Who can ask the owner of a log partition whether it still serves."""
+    """Queries owners of log partitions, whether they still serve."""
 
     def ask_owner(self, partition: int, instance: int, owner: Checkpoint) -> None:
-        """Ask, and tell the runtime by `owner_answered`, in bounded time."""
+        """Query the owner, and report by `CoordinatorRuntime.owner_answered`, in bounded time."""
 
 
 def may_take(winner: Checkpoint | None, generation: int, node_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""What waits for the log: records of ours that have not been met yet, and answers that rest on none of their own."""
+"""What waits for the log: records of ours that were not read back yet, and answers that rest on none of their own."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -9,7 +9,7 @@ from holdfast.runtime.machine import Operation
 
 
 class Parked(NamedTuple):
-    """A record of ours that was handed to the log and has not been met yet."""
+    """A record of ours that was handed to the log and was not read back yet."""
 
     sequence: int
     header: bytes
@@ -17,7 +17,8 @@ class Parked(NamedTuple):
     value_bytes: bytes | None
     key: Any
     value: Any
-    operation: Operation | None  #: answered when this record counts; None for all but the last record of an operation
+    #: Answered when this record counts; None for all but the last record of an operation.
+    operation: Operation | None
     response: Any
 
 
@@ -30,9 +31,12 @@ class Waiter(NamedTuple):
 
     operation: Operation
     response: Any
-    after_sequence: int  #: every record of ours up to it must have counted
-    index_round: int  #: the round of questions to the broker that brings its read index
-    read_index: int  #: the tail must have reached this offset; -1 until it is known
+    #: Every record of ours up to it must have counted.
+    after_sequence: int
+    #: The round of requests to the broker that brings its read index.
+    index_round: int
+    #: The tail must have reached this offset; -1 until it is known.
+    read_index: int
 
 
 class Parking:
@@ -41,10 +45,13 @@ class Parking:
     __slots__ = ("_indexed", "_oldest", "_oldest_since_ms", "_unindexed", "answers", "records")
 
     def __init__(self) -> None:
-        self.records: deque[Parked] = deque()  #: sequences ascend without a gap
-        self._oldest = -1  #: sequence of the oldest record when it was last looked at
+        #: Sequences ascend without a gap.
+        self.records: deque[Parked] = deque()
+        #: Number of answers without records of their own.
+        self.answers = 0
+        #: Sequence of the oldest record when it was last looked at.
+        self._oldest = -1
         self._oldest_since_ms = 0
-        self.answers = 0  #: without records of their own
         self._unindexed: deque[Waiter] = deque()
         self._indexed: deque[Waiter] = deque()
 
@@ -64,7 +71,7 @@ class Parking:
         self.answers += 1
 
     def set_read_index(self, index_round: int, offset: int) -> None:
-        """Give the offset to all answers that asked in this round or before."""
+        """Give the offset to all answers that requested it in this round or before."""
         waiting = self._unindexed
         while waiting and waiting[0].index_round <= index_round:
             self._indexed.append(waiting.popleft()._replace(read_index=offset))

@@ -23,14 +23,14 @@ class Reading:
         self.checkpoint_offset = -1
         #: The newest that a checkpoint of ours named which counted.
         self.cut_offset = -1
-        self.records_met = 0
+        self.records_read = 0
         #: Those read before our own checkpoint.
         self.records_loaded = 0
         #: Keys and values that counted, since the load began at the log start.
-        self.bytes_met = 0
-        #: `bytes_met` when our newest checkpoint was read.
+        self.bytes_counted = 0
+        #: `bytes_counted` when our newest checkpoint was read.
         self.checkpoint_bytes = 0
-        #: The part of `bytes_met` that was pruned since.
+        #: The part of `bytes_counted` that was pruned since.
         self.bytes_cut = 0
         self.void_records = 0
         self.load_began_ms = load_began_ms
@@ -52,4 +52,4 @@ class Reading:
     def found_own_checkpoint(self, offset: int) -> None:
         """Remember our newest checkpoint, from which on the log is all that is needed."""
         self.checkpoint_offset = offset
-        self.checkpoint_bytes = self.bytes_met
+        self.checkpoint_bytes = self.bytes_counted

@@ -1,7 +1,9 @@
-"""A head start of a load: what a state machine holds after one record of the log, found elsewhere.
+"""The restore point of a load: what a state machine holds after one record of the log, restored from snapshots.
 
-The log alone is the truth. A load that begins with a base reads the log from that very record on, and only if the record is the one
-that the base names does it go on behind it, as it would have from the log's start. Otherwise it starts over without a base.
+The log alone is the truth.
+A load that begins with a restore point reads the log from that very record on.
+Only if the record is the one that the restore point names does the load go on behind it, as it would have from the log's start.
+Otherwise it begins again without one.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -14,16 +16,19 @@ from holdfast.runtime.log import LogRecord
 
 
 class Base(NamedTuple):
-    """What a load may begin with."""
+    """A restore point."""
 
-    offset: int  #: of the last record that counts and is held
-    position: Position  #: after it
-    checkpoint: Checkpoint  #: the newest of that epoch
-    content: Any  #: for `StateMachine.load_base`
-    record_size_bytes: (
-        int  #: roughly, of one record below; the part of the log that is not read is known by its offsets only
-    )
-    #: of the checkpoint, which the load compares as well unless it was cut off; -1: it is not compared
+    #: Of the last record that counts and is contained.
+    offset: int
+    #: After that record.
+    position: Position
+    #: The newest of that epoch.
+    checkpoint: Checkpoint
+    #: For `StateMachine.load_base`.
+    content: Any
+    #: Roughly, of one record below; the part of the log that is not read is known by its offsets only.
+    record_size_bytes: int
+    #: Of the checkpoint, which the load compares as well unless it was cut off; -1: it is not compared.
     checkpoint_offset: int = -1
 
     def reads_checkpoint(self, log_start: int) -> bool:
@@ -33,7 +38,7 @@ class Base(NamedTuple):
     def checkpoint_refusal(self, record: LogRecord) -> str:
         """Return why a record is not the checkpoint; empty if it is.
 
-        The same epoch may have been taken by another attempt, where the log lost its end and both landed at one offset.
+        The same epoch may have been taken by another attempt, where the log lost its end and both were appended at one offset.
         """
         if record.offset != self.checkpoint_offset or record.key != CHECKPOINT_KEY:
             return "its newest checkpoint is not in the log"
@@ -61,10 +66,10 @@ class Base(NamedTuple):
 
 
 class BaseFinder(Protocol):
-    """Who knows bases."""
+    """Finds restore points."""
 
     def find_base(self, partition: int, instance: int, log_start: int) -> None:
-        """Look for a base of a log that starts there, and tell the runtime by `base_found`, in bounded time."""
+        """Look for a restore point in a log that starts there, and report by `CoordinatorRuntime.base_found`, in bounded time."""
 
     def base_judged(self, partition: int, offset: int, refusal: str) -> None:
-        """Learn what the log said to a base: empty, or why the load starts over without it."""
+        """Learn whether a restore point was used: empty, or why the load began again without it."""

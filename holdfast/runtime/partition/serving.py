@@ -81,7 +81,7 @@ class Serving:
         records = self.parking.records
         if not records or records[0].header != first_header or not self._ownership.owns() or len(records) < count:
             return False
-        self._reading.records_met += count
+        self._reading.records_read += count
         self._reading.position = base_offset + count
         self._committed(count, base_offset)
         self.release()
@@ -90,7 +90,7 @@ class Serving:
     def records_read(self, records: list[LogRecord]) -> End | None:
         """Take the next records of the log, ours or of others."""
         parked, reading = self.parking.records, self._reading
-        reading.records_met += len(records)
+        reading.records_read += len(records)
         for record in records:
             offset, key_bytes, value_bytes, header = record
             reading.position = offset + 1
@@ -118,7 +118,7 @@ class Serving:
             self.committed_sequence = sequence
             tenancy.committed_offset = offset + 1
             size = len(key_bytes) + (len(value_bytes) if value_bytes else 0)
-            reading.bytes_met += size
+            reading.bytes_counted += size
             if key_bytes == CHECKPOINT_KEY:
                 self._ownership.winner_offset = offset
                 if value is None:
@@ -130,8 +130,8 @@ class Serving:
                 operation.is_done = True
                 self._outbox.replies.append((operation, response))
             machine.committed(key, value, offset, sequence, size)
-        self._ownership.met_own(self.committed_sequence)
-        self._ports.metrics.records_met.value += count
+        self._ownership.own_committed(self.committed_sequence)
+        self._ports.metrics.records_read_back.value += count
 
     def position_reached(self, next_offset: int) -> None:
         """Move behind offsets that hold nothing for a reader."""
@@ -164,7 +164,7 @@ class Serving:
             self._outbox.reply(operation, refusal)
             return None
         except Exception as bug:
-            self._note_bug("deciding failed", bug, operation)
+            self._note_bug("decide_failed", bug, operation)
             self._outbox.reply(operation, OperationFailed("deciding failed"))
             return None
         records, response, is_malformed = decision
@@ -231,7 +231,7 @@ class Serving:
                 replayed.append(make_parked((sequence, header, key_bytes, value_bytes, key, value, answered, response)))
                 sequence += 1
         except Exception as bug:
-            self._note_bug("replay failed", bug, operation)
+            self._note_bug("replay_failed", bug, operation)
             return self._undo(base - 1, operation, OperationFailed("replay failed"))
         append, park, index = self._ports.append, self.parking.records.append, self._index
         for parked in replayed:
@@ -256,7 +256,7 @@ class Serving:
         left_out = self._too_large.admit(now_ms, self._tenancy.config.repeated_line_ms)
         if left_out is not None:
             fields: dict[str, object] = {"key": str(key), "size_bytes": size, "reason": refused.reason}
-            self._note("record too large", fields | left_out)
+            self._note("record_refused", fields | left_out)
         return RecordTooLarge(f"a record of {size} bytes is larger than the log takes: {refused.reason}", key)
 
     def _undo(self, sequence: int, operation: Operation, outcome: CoordinatorError) -> End | None:
@@ -264,7 +264,7 @@ class Serving:
         try:
             self.machine.revert(sequence)
         except Exception as bug:
-            self._note_bug("undo failed", bug, None)
+            self._note_bug("undo_failed", bug, None)
             return Fail(OperationFailed("an operation could not be undone"), (operation, outcome))
         self._outbox.reply(operation, outcome)
         return None

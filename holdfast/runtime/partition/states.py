@@ -7,11 +7,16 @@ from typing import final
 class State(Enum):
     """What a partition is to this node."""
 
-    INITIAL = "initial"  #: asked for, nothing read yet
-    LOADING = "loading"  #: the log is being read until our own checkpoint is met
-    ACTIVE = "active"  #: serving
-    FAILED = "failed"  #: memory and log may disagree, or the load failed; loads again after a back-off
-    CLOSED = "closed"  #: not ours; can be loaded again, with a fresh instance
+    #: To be loaded, nothing read yet.
+    INITIAL = "initial"
+    #: The log is read up to our own checkpoint.
+    LOADING = "loading"
+    #: Serving.
+    ACTIVE = "active"
+    #: Memory and log may disagree, or the load failed; loads again after a back-off.
+    FAILED = "failed"
+    #: Not ours; can be loaded again, from scratch.
+    CLOSED = "closed"
 
 
 #: From each state, the states that may follow.
@@ -43,7 +48,7 @@ class Failed:
 
 
 class IllegalTransition(Exception):
-    """A transition that the table does not hold was asked for; the state is as it was."""
+    """A transition that is not in the table; the state is as it was."""
 
     def __init__(self, partition: int, start: State, finish: State) -> None:
         super().__init__(f"partition {partition}: {start.value} -> {finish.value} is not a legal transition")

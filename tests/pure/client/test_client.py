@@ -43,8 +43,8 @@ from holdfast.client.connection import Address, NodeConnection, open_connection
 from holdfast.client.nodes import Nodes
 from holdfast.daemon.server.admin import AdminCommand, AdminError
 from holdfast.daemon.server.cluster_view import Node
-from holdfast.daemon.share.errors import ErrorCode
 from holdfast.kafka.protocol import frames
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import encode_string
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id, log_partition

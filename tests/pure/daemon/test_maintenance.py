@@ -20,14 +20,15 @@ from holdfast.daemon.topics.log_identity import Beginning
 from holdfast.daemon.topics.metadata_cache import MetadataImage, Refresh
 from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError, TopicMissing
-from holdfast.kafka.connection import ConnectionFailed, ConnectionOptions
+from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.group_offsets import GroupRefused
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.records.keys import SharePartitionKey
-from holdfast.runtime.memory_log import MemoryPartition, MemoryTopic
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
 from tests.pure.daemon.partitions.shards_world import CLUSTER, ShardsWorld, state_topic
+from tests.simulated.memory_log import MemoryPartition, MemoryTopic
 from tests.waiting import PATIENCE_S
 
 GRACE_MS = 1_000
@@ -243,7 +244,7 @@ async def test_a_refresh_on_demand_counts_no_keys() -> None:
         raise AssertionError("keys were counted")
 
     for _, machine in world.shards.active():
-        machine.topic_sizes = count  # type: ignore[method-assign]
+        machine.state.topic_sizes = count  # type: ignore[method-assign]
     world.refresh(GRACE_MS, is_full=False, asked=[A, C])
     assert world.topics() == {A, B}
     await stopped(world)
@@ -626,7 +627,7 @@ async def test_no_log_partition_serves_where_partitions_were_added_before_the_st
         load_all(world)
     assert states(world) == [State.FAILED] * 3
     told = [(line["event"], line["log_level"]) for line in lines if line["log_level"] != "debug"]
-    assert told == [("the log is not trusted", "error")]
+    assert told == [("log_distrusted", "error")]
     assert {row["failure"] for row in world.shards.describe()} == {
         world.upkeep.log_problem and world.upkeep.log_problem.text
     }

@@ -118,10 +118,10 @@ def alarms() -> list[str]:
     """Return one of each alarm that a partition can raise, as the code words it."""
     log = LogIdentity("cluster", bytes(16), 50)
     cut, lost, foreign, other = (LogCheck(7, log) for _ in range(4))
-    cut.meet_cut(5)
-    lost.meet_lost_end(5, 9)
-    foreign.meet_void_before_checkpoint(LogRecord(0, b"key", b"value", None), 0)
-    other.meet_checkpoint(Checkpoint(1, bytes(16), "1", 1, "another", bytes(16), 50, None), 3)
+    cut.judge_start(5)
+    lost.judge_lost_end(5, 9)
+    foreign.judge_before_checkpoint(LogRecord(0, b"key", b"value", None), 0)
+    other.judge_checkpoint(Checkpoint(1, bytes(16), "1", 1, "another", bytes(16), 50, None), 3)
     fetched = Fetched(0, error_code=0, high_watermark=5, log_start_offset=1, is_diverging=True, records=b"")
     return [
         *map(found_by, (cut, lost, foreign, other)),

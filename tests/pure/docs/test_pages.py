@@ -96,12 +96,6 @@ def test_verbs_of_make_exist(page: Path) -> None:
             assert "=" in verb or verb in verbs, f"{name_of(page)} names `make {verb}`, which does not exist"
 
 
-def log_events() -> set[str]:
-    """Return the names of the log events of the code."""
-    calls = r'_log\.[a-z]+\(\s*"([a-z_]+)"'
-    return {name for path in (ROOT / "holdfast").rglob("*.py") for name in re.findall(calls, path.read_text())}
-
-
 @every_guide
 def test_settings_exist(page: Path) -> None:
     text = page.read_text()
@@ -110,15 +104,13 @@ def test_settings_exist(page: Path) -> None:
         for schema in (ROOT / "holdfast").rglob("*.avsc")
         for name in re.findall(r'"([a-z_]+)"', schema.read_text())
     }
-    known = (
-        KNOWN.keys()
-        | MEANINGLESS.keys()
-        | OTHER_NAMES
-        | log_events()
-        | columns
-        | schema.COLUMNS.keys()
-        | set(schema.DIRECTORIES)
-    )
+    events = {
+        event
+        for module in (ROOT / "holdfast").rglob("*.py")
+        for event in re.findall(r'(?:_log\.\w+|[nN]ote\w*)\(\s*(?:"\w+",\s*)?"([a-z_]+)"', module.read_text())
+    }
+    known = KNOWN.keys() | MEANINGLESS.keys() | OTHER_NAMES | columns | schema.COLUMNS.keys() | set(schema.DIRECTORIES)
+    known |= events
     for span in code_spans(text):
         name = span.partition(" = ")[0].partition("=")[0]
         if (

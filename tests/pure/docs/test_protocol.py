@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any, cast
 
 from holdfast.daemon.admin.commands import AdminCommands
 from holdfast.daemon.server.api_table import APIS
-from holdfast.daemon.share.decisions import ShardConfig
-from holdfast.daemon.share.errors import ErrorCode
+from holdfast.daemon.share.config import ShardConfig
+from holdfast.kafka.protocol.error_codes import SHARE_STATE_ANSWERS, ErrorCode
 from tests.pure.docs.pages import ROOT, table
 
 PAGE = (ROOT / "docs" / "protocol.md").read_text()
@@ -21,9 +22,15 @@ def test_the_calls_are_those_that_are_served() -> None:
     }
 
 
+#: An error code as our sources name it; those of kio are in lower case.
+CODE = re.compile(r"\bErrorCode\.([A-Z_]+)\b")
+
+
 def test_the_error_codes_are_those_of_the_code() -> None:
     described = {(name, int(code)) for code, name, *_ in table(PAGE, "error codes")}
-    assert described == {(code.name, code.value) for code in ErrorCode}
+    assert described == {(ErrorCode(code).name, code) for code in SHARE_STATE_ANSWERS}
+    named = {name for path in ROOT.glob("holdfast/daemon/**/*.py") for name in CODE.findall(path.read_text())}
+    assert {ErrorCode[name] for name in named} <= SHARE_STATE_ANSWERS
 
 
 def test_the_admin_commands_are_those_of_the_node() -> None:

@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v12.request import FetchRequest
 from kio.serial import entity_reader, entity_writer
 
-from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol import requests as frames
 from holdfast.kafka.protocol.requests import Fetched
 from holdfast.records.header import HEADER_NAME

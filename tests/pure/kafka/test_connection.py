@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.kafka.connection import AnswerTimes, BrokerConnection, ConnectionFailed
+from holdfast.kafka.connection import AnswerTimes, BrokerConnection
+from holdfast.kafka.errors import ConnectionFailed
 from tests.waiting import wait_until
 
 PRODUCE, FETCH = (0, 8), (1, 12)

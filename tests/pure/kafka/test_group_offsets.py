@@ -29,7 +29,8 @@ from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32, i32Timedelta, i64
 
-from holdfast.kafka.connection import BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.group_offsets import BlockingGroupOffsets, GroupOffsets, GroupRefused
 
 REQUESTS: dict[int, Any] = {8: OffsetCommitRequest, 9: OffsetFetchRequest, 10: FindCoordinatorRequest}

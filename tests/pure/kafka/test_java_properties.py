@@ -57,7 +57,7 @@ def test_certificates_go_along_as_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("properties", "problem"),
     [
-        ({"security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism is 'GSSAPI'"),
+        ({"security.protocol": "SASL_SSL"}, r"kafka.sasl.mechanism is not set; it must be PLAIN, "),
         ({"security.protocol": "SSL", "enable.ssl.certificate.verification": "false"}, "cannot be said to Spark"),
         ({"security.protocol": "SSL", "ssl.ca.location": "/no/such/file"}, "ssl.ca.location names cannot be used"),
     ],

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from holdfast.kafka.connection import ConnectionFailed, ConnectionOptions
-from holdfast.kafka.errors import PropertyRefused
+from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.metadata import MetadataClient
 from holdfast.kafka.security import check_properties, connection_options
 from tests.pure.kafka.metadata_brokers import METADATA, WITHOUT_METADATA, Broker, listening

@@ -18,7 +18,8 @@ from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32, i64
 
-from holdfast.kafka.connection import BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.topic_ends import Ends, TooManyQuestions, TopicEnds, TopicEndSource
 from tests.pure.kafka.metadata_brokers import NO_TIME
 

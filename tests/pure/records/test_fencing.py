@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.records.fencing import START, Position, step
+from holdfast.records.fencing import START, Position, is_next, step
+from holdfast.runtime.partition.ownership import Ownership
 
 
 class Entry(NamedTuple):
@@ -121,3 +122,26 @@ def test_the_fold_agrees_with_the_rule_over_whole_logs(log: list[Entry]) -> None
 def test_what_is_void_shifts_nothing(log: list[Entry]) -> None:
     end, counts = read(log)
     assert read([entry for entry, counted in zip(log, counts, strict=True) if counted]) == (end, [True] * sum(counts))
+
+
+@given(st.integers(1, 5), st.integers(0, 9), st.integers(1, 9))
+def test_an_owner_behind_its_own_records_is_where_the_rule_puts_it(
+    epoch: int, sequence: int, record_count: int
+) -> None:
+    """The tail compares its own records with what was sent, all of a batch at once, and does not put each to the rule."""
+    claimed = b"a" * 16
+    before = after = Position(epoch, claimed, sequence)
+    for number in range(record_count):
+        after, counts = step(after, epoch, sequence + number, None)
+        assert counts
+    ownership = Ownership()
+    ownership.position, ownership.epoch, ownership.attempt_id = before, epoch, claimed
+    ownership.own_committed(sequence + record_count - 1)
+    assert ownership.position == after
+
+
+@given(st.builds(Entry, st.integers(0, 3), st.integers(-1, 4)), st.integers(0, 3), st.integers(-1, 4))
+def test_a_record_counts_for_the_fold_as_for_every_reader(entry: Entry, epoch: int, next_sequence: int) -> None:
+    before = Position(epoch, b"a" * 16, next_sequence)
+    counts = is_next(epoch, next_sequence, entry.epoch, entry.sequence)
+    assert step(before, entry.epoch, entry.sequence, None)[1] is counts

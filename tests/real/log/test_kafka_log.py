@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from holdfast.broker import FAST_START, EmbeddedKafka
-from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.records.header import encode_header
 from holdfast.runtime.errors import LoadInProgress, NotAvailable, NotCoordinator, RecordTooLarge
 from holdfast.runtime.kafka_log.log import KafkaLog

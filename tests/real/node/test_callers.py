@@ -10,7 +10,7 @@ import pytest
 from holdfast.api.results import DeletePartition, InitializePartition, ReadPartition
 from holdfast.client import ClientSettings, connect
 from holdfast.client.client import parse_address
-from holdfast.daemon.share.errors import ErrorCode
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
 from tests.real.nodes import topic_id_of

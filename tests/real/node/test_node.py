@@ -275,7 +275,7 @@ async def test_a_log_that_was_cut_by_hand_serves_again_when_an_admin_accepts_it(
             await client.initialize(GROUP, orders, 0, 1, 77)
             assert (await client.read(GROUP, orders, 0, -1)).start_offset == 77
         await node.stop()
-    [why] = {line["error"] for line in lines if line["event"] == "partition failed"}
+    [why] = {line["error"] for line in lines if line["event"] == "log_partition_failed"}
     assert why == (
         "the log starts at 5 without a checkpoint: somebody else cut it; "
         "`holdfast partitions accept 0 --reason …` goes on with what is there"

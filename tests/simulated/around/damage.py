@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.runtime.memory_log import MemoryPartition
+from tests.simulated.memory_log import MemoryPartition
 from tests.simulated.node import EVERY_PARTITION, Node
 from tests.simulated.world import UNREADABLE
 

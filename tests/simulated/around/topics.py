@@ -159,7 +159,7 @@ class NodeTopics:
                 self._missing_since_ms.pop(topic_id, None)
         counts = dict.fromkeys(TOPIC_IDS, 0)
         for _, shard in self.active():
-            for topic_id, count in shard.topic_sizes().items():
+            for topic_id, count in shard.state.topic_sizes().items():
                 counts[topic_id] += count
         gone = {
             topic_id
@@ -180,8 +180,8 @@ class NodeTopics:
     def left_behind(self) -> list[bytes]:
         """Return deleted topics that still have state here, but for logs that an admin accepted: those topics must be seen first."""
         deleted = self._node.world.topics.deleted
-        shards = [shard for _, shard in self.active() if not shard.is_log_accepted]
-        return [topic_id for shard in shards for topic_id in shard.topic_sizes() if topic_id in deleted]
+        shards = [shard for _, shard in self.active() if not shard.load.is_accepted]
+        return [topic_id for shard in shards for topic_id in shard.state.topic_sizes() if topic_id in deleted]
 
     # ---- what the gate asks ----------------------------------------------------------------------------------------
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import TopicPartition
 
-from holdfast.runtime.memory_log import MemoryTopic
 from tests.simulated.cluster.broker import Broker, Known
 from tests.simulated.cluster.replicated import Partition, Past, flip
 from tests.simulated.cluster.timeline import Timeline
+from tests.simulated.memory_log import MemoryTopic
 
 if TYPE_CHECKING:
     from tests.simulated.cluster.process import Origins, Process

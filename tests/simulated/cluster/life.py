@@ -16,9 +16,9 @@ from holdfast.api.results import (
     StateResponse,
     WritePartition,
 )
-from holdfast.daemon.share.errors import ErrorCode
-from holdfast.daemon.share.service import INITIALIZE, READ, WRITE
-from holdfast.kafka import connection
+from holdfast.api.share_state import INITIALIZE, READ, WRITE
+from holdfast.kafka import aiokafka_parts
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.runtime.kafka_log import log
@@ -52,7 +52,7 @@ PROMPT_S = 0.09
 @contextmanager
 def standing_in(cluster: Cluster) -> Iterator[None]:
     """Let connections and admin clients lead to the cluster."""
-    modules = vars(connection), vars(log)
+    modules = vars(aiokafka_parts), vars(log)
     places = [
         (names, name, stand_in)
         for names, name, stand_in in zip(

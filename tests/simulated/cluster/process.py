@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.kafka.connection import ConnectionFailed, ConnectionOptions
+from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
 from holdfast.runtime.log import LogListener, LogRecord
-from holdfast.runtime.memory_log import Append, MemoryLog, MemoryPartition
 from tests.simulated.cluster.watch import Watch
 from tests.simulated.invariants import Invariant, violate
+from tests.simulated.memory_log import Append, MemoryLog, MemoryPartition
 
 if TYPE_CHECKING:
     from tests.simulated.cluster.brokers import Cluster, ClusterTopic

@@ -10,8 +10,8 @@ from aiokafka.record.util import calc_crc32c  # type: ignore[import-untyped]
 
 from holdfast.records.header import HEADER_NAME
 from holdfast.runtime.log import LogRecord
-from holdfast.runtime.memory_log import Append, MemoryPartition
 from tests.simulated.invariants import Invariant, violate
+from tests.simulated.memory_log import Append, MemoryPartition
 
 if TYPE_CHECKING:
     from tests.simulated.cluster.process import Origins

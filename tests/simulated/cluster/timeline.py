@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed
 from tests.simulated.invariants import FOUND, Invariant, Violation, violate
 
 #: Turns at one instant, of all loops together; more is a loop that waits for nothing.

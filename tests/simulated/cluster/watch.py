@@ -6,12 +6,12 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from holdfast.runtime.log import LogRecord
-from holdfast.runtime.memory_log import Append, MemoryPartition
 from holdfast.runtime.partition.states import State
 from tests.simulated.cluster import inside, wire
 from tests.simulated.cluster.replicated import read_batch
 from tests.simulated.cluster.wire import Request
 from tests.simulated.invariants import Invariant, violate
+from tests.simulated.memory_log import Append, MemoryPartition
 
 if TYPE_CHECKING:
     from tests.simulated.cluster.process import Process

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from holdfast.runtime.memory_log import MemoryLog, MemoryTopic
 from tests.simulated.cluster.brokers import MESSAGE_BYTES_MAX, Cluster, ClusterTopic
 from tests.simulated.cluster.node import ClusterNode
 from tests.simulated.cluster.process import Origins, Process, ProcessLog
 from tests.simulated.cluster.replicated import Partition
 from tests.simulated.cluster.timeline import Timeline
+from tests.simulated.memory_log import MemoryLog, MemoryTopic
 from tests.simulated.node import Node
 from tests.simulated.truth import Truth
 from tests.simulated.world import World

@@ -7,7 +7,6 @@ import click
 
 from holdfast.api.results import SummaryResult
 from holdfast.client import Client, ShareStateError
-from holdfast.client.errors import error_name
 from holdfast.console.commands.state.changes import delete, init, raise_leader_epoch, write
 from holdfast.console.commands.state.changing import Named, missing
 from holdfast.console.options import (
@@ -23,6 +22,7 @@ from holdfast.console.options import (
 from holdfast.console.outcomes import Failure
 from holdfast.console.show.output import STATE_NAMES, batch_data, print_facts, print_json, print_table
 from holdfast.console.show.tables import Column
+from holdfast.kafka.protocol.error_codes import error_name
 from holdfast.records.keys import SharePartitionKey, format_key, log_partition
 
 T = TypeVar("T")

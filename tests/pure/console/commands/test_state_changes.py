@@ -11,13 +11,13 @@ import click
 import pytest
 
 from holdfast.api.results import StateRequest
+from holdfast.api.share_state import INITIALIZE, READ, WRITE
 from holdfast.console import confirmation
 from holdfast.console.outcomes import Exit
 from holdfast.console.show.state_differences import state_data
 from holdfast.daemon.admin.previews import preview
 from holdfast.daemon.server.admin import Admin, AdminCommand
 from holdfast.daemon.server.api_table import ApiHandler
-from holdfast.daemon.share.service import INITIALIZE, READ, WRITE
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.records.replay import ShareState
@@ -69,7 +69,7 @@ class Holder:
 
     @property
     def state(self) -> ShareState | None:
-        return self.house.runtime.shards[self.house.index(0)].newest_state(SharePartitionKey("g1", TOPIC, 0))
+        return self.house.runtime.shards[self.house.index(0)].state.newest(SharePartitionKey("g1", TOPIC, 0))
 
 
 @pytest.fixture

@@ -12,18 +12,19 @@ from holdfast.daemon.admin.commands import AdminCommands
 from holdfast.daemon.maintenance import Upkeep
 from holdfast.daemon.server.admin import AdminError
 from holdfast.daemon.settings.models import MetadataSettings
-from holdfast.daemon.share.errors import ErrorCode
 from holdfast.daemon.topics.topic_names import TopicNames
-from holdfast.kafka.connection import ConnectionFailed, ConnectionOptions
+from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import Topic
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.topic_ends import Ends, TopicEnds, TopicEndSource
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.build import BUILD
-from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.partition.states import State
 from tests.pure.daemon.partitions.shards_world import ShardsWorld
 from tests.pure.daemon.share.shard_world import TOPIC
+from tests.simulated.memory_log import MemoryTopic
 
 KEY = SharePartitionKey("group", TOPIC, 0)
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from holdfast.api.results import StateRequest, StateResponse
+from holdfast.api.share_state import DELETE, INITIALIZE, READ, WRITE
 from holdfast.daemon.admin.previews import preview
 from holdfast.daemon.server.admin import AdminError
-from holdfast.daemon.share.errors import ErrorCode
-from holdfast.daemon.share.service import DELETE, INITIALIZE, READ, WRITE
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.records.replay import ShareState
@@ -47,7 +47,7 @@ class World:
 
     @property
     def state(self) -> ShareState | None:
-        return self.house.runtime.shards[self.house.index(0)].newest_state(SharePartitionKey("g1", TOPIC, 0))
+        return self.house.runtime.shards[self.house.index(0)].state.newest(SharePartitionKey("g1", TOPIC, 0))
 
     async def foretold(self, call: str, api_key: int, asked: dict[str, Any], fields: dict[str, Any]) -> None:
         """Preview a call, then make it, and compare."""

@@ -10,11 +10,11 @@ import pytest
 from holdfast.api.admin import AdminRequest, decode_admin_response
 from holdfast.daemon.admin.state_listing import StateListing
 from holdfast.daemon.server.admin import Admin, AdminError
-from holdfast.daemon.share.errors import ErrorCode
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey, format_topic_id
-from holdfast.runtime.memory_log import MemoryTopic
 from tests.pure.daemon.partitions.shards_world import ShardsWorld
 from tests.pure.daemon.share.shard_world import OTHER_TOPIC, TOPIC, Image, batch
+from tests.simulated.memory_log import MemoryTopic
 
 KEYS = sorted(
     SharePartitionKey(group, topic_id, partition)

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from holdfast.daemon.brokers.watch import BrokerWatch
-from holdfast.kafka.connection import BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.metrics.registry import Registry
 from tests.pure.kafka.metadata_answers import metadata
 

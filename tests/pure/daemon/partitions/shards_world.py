@@ -21,12 +21,12 @@ from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.machine import Decision, StateMachine
-from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.settings import PartitionConfig
 from tests.pure.daemon.share.shard_world import TOPIC, Image, batch
 from tests.shards import states_at
+from tests.simulated.memory_log import MemoryTopic
 
 CLUSTER = "memory"
 TICK_MS = 50

@@ -7,13 +7,13 @@ import pytest
 from holdfast.daemon.partitions.own_view import OwnView
 from holdfast.daemon.server import find_coordinator
 from holdfast.daemon.server.cluster_view import Node
-from holdfast.daemon.share.errors import ErrorCode
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey, format_key
 from holdfast.runtime.errors import Alarm
-from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.partition.states import State
 from tests.pure.daemon.partitions.shards_world import ShardsWorld, state_topic
 from tests.pure.daemon.share.shard_world import TOPIC
+from tests.simulated.memory_log import MemoryTopic
 
 NODES = {number: Node(number, f"node-{number}.example", 9492) for number in (1, 2, 3)}
 

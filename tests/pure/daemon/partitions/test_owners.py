@@ -11,10 +11,10 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.partitions.owners import Owners, ask_status
 from holdfast.records.keys import format_topic_id
-from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.partition.states import State
 from tests.pure.daemon.partitions.shards_world import CLUSTER, ShardsWorld
 from tests.pure.daemon.server.serving import serve
+from tests.simulated.memory_log import MemoryTopic
 from tests.waiting import in_patience, wait_until
 
 

@@ -16,10 +16,10 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot
 from holdfast.runtime.errors import NotAvailable, TimedOut
 from holdfast.runtime.log import ReadError
-from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.partition.states import State
 from tests.pure.daemon.partitions.shards_world import Call, ShardsWorld, state_topic
 from tests.pure.daemon.share.shard_world import TOPIC
+from tests.simulated.memory_log import MemoryTopic
 
 KEY = SharePartitionKey("group", TOPIC, 0)
 #: Of a broker that nobody asks, because the log is in memory.
@@ -73,15 +73,15 @@ async def test_loads_and_unloads_are_told_in_one_line_and_each_of_them_at_level_
         await world.shards.stop(1_000)
     each = [line for line in lines if line["log_level"] == "debug"]
     assert Counter(line["event"] for line in each) == {
-        "load accepted": 50,
-        "partition loaded": 50,
-        "unload accepted": 50,
+        "load_accepted": 50,
+        "log_partition_loaded": 50,
+        "unload_accepted": 50,
     }
     accepted = {"partition": 7, "state": "initial", "generation_before": None, "generation": None, "owner_epoch": 0}
     given_up = {"partition": 7, "state": "active", "generation_before": 1, "generation": 5, "owner_epoch": 1}
-    assert [line for line in each if line["partition"] == 7 and line["event"] != "partition loaded"] == [
-        {"event": "load accepted", "log_level": "debug"} | accepted,
-        {"event": "unload accepted", "log_level": "debug"} | given_up,
+    assert [line for line in each if line["partition"] == 7 and line["event"] != "log_partition_loaded"] == [
+        {"event": "load_accepted", "log_level": "debug"} | accepted,
+        {"event": "unload_accepted", "log_level": "debug"} | given_up,
     ]
     first = "0, 1, 2, 3, 4, 5, 6, 7 and 42 more"
     assert [line for line in lines if line["log_level"] != "debug"] == [
@@ -382,15 +382,15 @@ async def test_what_a_silent_broker_causes_is_left_out_and_alarms_and_bugs_are_n
     world.silent_partitions = {7}
     with capture_logs() as lines:
         for index in (7, 8):
-            world.shards.note("error", "partition failed", {"partition": index, "is_alarm": False})
-            world.shards.note("warning", "load stalls", {"partition": index})
-        world.shards.note("error", "partition failed", {"partition": 7, "is_alarm": True})
-        world.shards.note("error", "event failed", {"partition": 7, "exc_info": RuntimeError("a bug")})
+            world.shards.note("error", "log_partition_failed", {"partition": index, "is_alarm": False})
+            world.shards.note("warning", "load_stalled", {"partition": index})
+        world.shards.note("error", "log_partition_failed", {"partition": 7, "is_alarm": True})
+        world.shards.note("error", "event_handler_failed", {"partition": 7, "exc_info": RuntimeError("a bug")})
     assert [(line["event"], line["partition"]) for line in lines] == [
-        ("partition failed", 8),
-        ("load stalls", 8),
-        ("partition failed", 7),
-        ("event failed", 7),
+        ("log_partition_failed", 8),
+        ("load_stalled", 8),
+        ("log_partition_failed", 7),
+        ("event_handler_failed", 7),
     ]
 
 
@@ -398,14 +398,14 @@ async def test_failures_of_many_partitions_are_told_of_some_and_alarms_and_bugs_
     world = await ShardsWorld(MemoryTopic(1), partition_lines_per_minute_max=3).serve()
     with capture_logs() as lines:
         for index in range(50):
-            world.shards.note("error", "partition failed", {"partition": index, "is_alarm": False})
-            world.shards.note("error", "partition failed", {"partition": index, "is_alarm": True})
+            world.shards.note("error", "log_partition_failed", {"partition": index, "is_alarm": False})
+            world.shards.note("error", "log_partition_failed", {"partition": index, "is_alarm": True})
             world.shards.note("error", "tick failed", {"exc_info": RuntimeError("a bug")})
-            world.shards.note("info", "partition loaded", {"partition": index})
+            world.shards.note("info", "log_partition_loaded", {"partition": index})
     told = Counter((line["event"], line.get("is_alarm")) for line in lines)
     assert told == {
-        ("partition failed", False): 3,
-        ("partition failed", True): 50,
+        ("log_partition_failed", False): 3,
+        ("log_partition_failed", True): 50,
         ("tick failed", None): 50,
-        ("partition loaded", None): 50,
+        ("log_partition_loaded", None): 50,
     }

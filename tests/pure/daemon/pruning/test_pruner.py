@@ -10,9 +10,9 @@ from holdfast.daemon.pruning.pruner import Phase
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint, encode_checkpoint
 from holdfast.records.codecs.codec import Codec
 from holdfast.records.header import encode_header
-from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.partition.states import State
 from tests.pure.daemon.pruning.pruning_world import SETTINGS, TICK_MS, PrunedNode, key_of
+from tests.simulated.memory_log import MemoryTopic
 
 IDLE, REFRESHING, WRITING, CUTTING = Phase.IDLE, Phase.REFRESHING, Phase.WRITING, Phase.CUTTING
 CHECK_TICKS = SETTINGS["pruning_check_interval_ms"] // TICK_MS
@@ -62,7 +62,7 @@ def test_a_cut_log_begins_with_our_checkpoint_and_holds_a_snapshot_of_every_live
     assert node.shard.has_snapshots_from(node.log_start)
     live = [key_of(number) for number in range(10) if number != 7]
     assert sorted(node.states()) == live
-    newest = {key: node.shard.offsets.newest_snapshot_offset(key) for key in live}
+    newest = {key: node.shard.state.offsets.newest_snapshot_offset(key) for key in live}
     assert all(offset is not None and offset > node.log_start for offset in newest.values())
 
 
@@ -144,7 +144,7 @@ def test_a_slice_that_fails_is_tried_again_without_another_refresh(node: PrunedN
 def test_the_key_in_the_way_is_named(node: PrunedNode) -> None:
     node.tick_until(WRITING)
     offset = node.partition.reading.checkpoint_offset
-    oldest = node.shard.offsets.oldest()
+    oldest = node.shard.state.offsets.oldest()
     assert oldest is not None
     assert node.pruner.why_not_pruned() == (
         f"key group:AAECAwQFBgcICQoLDA0ODw:0 has its newest snapshot at {oldest[1]}, below {offset}"
@@ -184,7 +184,7 @@ def test_a_cut_that_fails_is_asked_for_again(node: PrunedNode) -> None:
     node.log.delete(is_refused=True)
     node.settle()
     assert node.log_start == 0
-    assert "records not deleted" in node.notes
+    assert "record_deletion_failed" in node.notes
     written = node.pruner.snapshots_written
     node.tick(2 * CHECK_TICKS)
     assert node.log_start == node.partition.reading.checkpoint_offset
@@ -369,12 +369,12 @@ def test_a_key_whose_snapshot_the_log_refuses_is_named_and_keeps_no_other_from_b
     assert node.pruner.phase is WRITING, "a new round would write all of it again"
     assert node.pruner.why_not_pruned().startswith("key group:")
     assert ":5 alone is in the way: a record of" in node.pruner.why_not_pruned()
-    assert {key.partition for key in node.shard.offsets.below(node.partition.reading.checkpoint_offset)} == {5}
+    assert {key.partition for key in node.shard.state.offsets.below(node.partition.reading.checkpoint_offset)} == {5}
     assert node.refreshes == 1
     landed = node.bytes_landed
     node.tick(2 * TIMEOUT_TICKS)
     assert node.bytes_landed == landed, "waiting costs nothing"
-    assert node.notes.count("record too large") <= 1 + 4 * TIMEOUT_TICKS * TICK_MS // 60_000
+    assert node.notes.count("record_refused") <= 1 + 4 * TIMEOUT_TICKS * TICK_MS // 60_000
     node.update(5, 2_000, start_offset=2_000)
     node.tick_until(IDLE)
     assert node.log_start == node.partition.reading.checkpoint_offset
@@ -386,10 +386,10 @@ def test_lines_about_records_that_are_too_large_come_at_most_once_a_minute_and_c
     node.topic.message_bytes_max = 10
     for _ in range(100):
         node.refused_update(0)
-    assert node.notes.count("record too large") == 1
+    assert node.notes.count("record_refused") == 1
     node.tick(60_000 // TICK_MS)
     node.refused_update(0)
-    assert node.notes.count("record too large") == 2
+    assert node.notes.count("record_refused") == 2
 
 
 # ---- a log start that falls back -------------------------------------------------------------------------------------
@@ -405,11 +405,11 @@ def test_a_log_start_that_fell_back_behind_a_cut_is_no_alarm_and_no_state_change
         successor = PrunedNode(node.topic, generation=1 + fallen_back)
         assert successor.states() == before, f"the log starts at {fallen_back} again"
         assert successor.partition.log_start == cut
-        assert successor.notes[1:3] == ["load starts over where the log was cut", "partition loaded"]
+        assert successor.notes[1:3] == ["load_restarted_at_cut", "log_partition_loaded"]
     log.log_start_offset = 0
     whole = PrunedNode(node.topic, generation=cut + 1)
     assert whole.states() == before
-    assert whole.notes[:2] == ["load accepted", "partition loaded"], "a log that starts at 0 was never cut"
+    assert whole.notes[:2] == ["load_accepted", "log_partition_loaded"], "a log that starts at 0 was never cut"
 
 
 def test_a_claim_that_lost_the_epoch_does_not_hide_its_owner_where_the_log_start_fell_back(node: PrunedNode) -> None:
@@ -480,10 +480,10 @@ def test_a_log_that_an_admin_accepted_stays_so_through_restarts_and_cuts() -> No
     assert node.partition.is_alarmed
     node.runtime.accept(0, "restored from another cluster")
     node.settle()
-    assert node.shard.is_log_accepted
+    assert node.shard.load.is_accepted
     for generation in (2, 3):
         node = PrunedNode(topic, generation)
-        assert node.shard.is_log_accepted
+        assert node.shard.load.is_accepted
         node.fill(keys=2)
         log_start = node.log_start
         tick_a_round(node)
@@ -495,5 +495,5 @@ def test_a_log_that_an_admin_accepted_stays_so_through_restarts_and_cuts() -> No
         ]
         assert checkpoints
         assert {(one.reason, one.accepted_reason) for one in checkpoints} == {(None, "restored from another cluster")}
-    assert PrunedNode(topic, 4).shard.is_log_accepted
-    assert not PrunedNode(MemoryTopic(1), 1).shard.is_log_accepted
+    assert PrunedNode(topic, 4).shard.load.is_accepted
+    assert not PrunedNode(MemoryTopic(1), 1).shard.load.is_accepted

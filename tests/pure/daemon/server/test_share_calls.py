@@ -19,8 +19,8 @@ from holdfast.api.results import (
 )
 from holdfast.daemon.server import share_calls
 from holdfast.daemon.server.connection import Body, Held, Request
-from holdfast.daemon.share.errors import ErrorCode
 from holdfast.daemon.share.service import ShareService
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.records.batches import StateBatch
 from tests.pure.daemon.server.serving import FakeService

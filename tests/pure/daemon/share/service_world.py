@@ -15,8 +15,10 @@ from holdfast.api.results import (
     SummaryPartition,
     WritePartition,
 )
-from holdfast.daemon.share.decisions import ShardConfig, ShareShard
-from holdfast.daemon.share.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, ShareService
+from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
+from holdfast.daemon.share.config import ShardConfig
+from holdfast.daemon.share.decisions import ShareShard
+from holdfast.daemon.share.service import ShareService
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.runtime.errors import (
     CoordinatorError,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.daemon.share.decisions import ShardConfig, ShareShard
+from holdfast.daemon.share.config import ShardConfig
+from holdfast.daemon.share.decisions import ShareShard
 from holdfast.records.batches import StateBatch
 from holdfast.records.codecs.codec import Codec, decode_record, encode_record
 from holdfast.records.keys import SharePartitionKey
@@ -105,7 +106,7 @@ class World:
         return self.run(self.shard.decide_delete(key))
 
     def state(self, key: SharePartitionKey = KEY) -> ShareState | None:
-        return self.shard.state_at(self.position, key)
+        return self.shard.state.at(self.position, key)
 
     def states(self) -> dict[SharePartitionKey, ShareState]:
         return states_at(self.shard, self.position)

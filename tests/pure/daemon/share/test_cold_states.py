@@ -102,7 +102,7 @@ def test_a_key_whose_tombstone_is_on_its_way_is_passed_over() -> None:
 def test_a_slice_keeps_to_its_bytes_but_always_holds_a_record() -> None:
     world = world_of_five()
     below = world.log_end
-    each = world.shard.live_bytes // len(KEYS)
+    each = world.shard.state.live_bytes // len(KEYS)
     assert keys_of(world.shard.decide_pruning_slice(below, 10, 3 * each)) == KEYS[:3]
     assert keys_of(world.shard.decide_pruning_slice(below, 10, 3 * each - 1)) == KEYS[:2]
     assert keys_of(world.shard.decide_pruning_slice(below, 10, 1)) == KEYS[:1]
@@ -132,16 +132,16 @@ def test_clean_up_deletes_the_share_partitions_of_the_topics_in_slices() -> None
     world = world_of_five()
     world.initialize(0, 0, OTHER_KEY)
     world.initialize(0, 0, OTHER_KEY._replace(partition=1))
-    assert world.shard.topic_ids() == {TOPIC, OTHER_TOPIC}
-    assert world.shard.share_partition_count([TOPIC, UNKNOWN_TOPIC]) == 5
+    assert world.shard.state.topic_ids() == {TOPIC, OTHER_TOPIC}
+    assert world.shard.state.share_partition_count([TOPIC, UNKNOWN_TOPIC]) == 5
     slices = []
     while (decision := world.shard.decide_topic_cleanup({TOPIC, UNKNOWN_TOPIC}, records_max=2)).records:
         assert all(value is None for _, value in decision.records)
         slices.append(keys_of(decision))
         world.run(decision)
     assert slices == [KEYS[:2], KEYS[2:4], KEYS[4:]]
-    assert world.shard.topic_ids() == {OTHER_TOPIC}
-    assert world.shard.share_partition_count() == 2
+    assert world.shard.state.topic_ids() == {OTHER_TOPIC}
+    assert world.shard.state.share_partition_count() == 2
 
 
 def test_clean_up_without_a_bound_takes_all_topics_in_order() -> None:
@@ -190,7 +190,7 @@ def test_the_estimate_of_live_bytes_is_above_what_pruning_writes_but_not_far(cod
             world.read(1_000, key)
             batches = [StateBatch((1 << 40) + 20 * n, (1 << 40) + 20 * n + 9, 2, 100) for n in range(batch_count)]
             world.write(*batches, delivery_complete_count=1_000_000, key=key)
-    live_bytes, below = world.shard.live_bytes, world.log_end
+    live_bytes, below = world.shard.state.live_bytes, world.log_end
     while (decision := world.shard.decide_pruning_slice(below, 1, 1_000_000)).records:
         world.run(decision)
     written = sum(len(key) + len(value or b"") for key, value in world.log[below - LOG_START :])
@@ -214,7 +214,7 @@ def test_the_summary_names_the_share_partition_in_the_way() -> None:
     assert (summary.oldest_key, summary.oldest_snapshot_offset) == (KEYS[0], LOG_START)
     world.initialize(4, 0, KEYS[0])
     summary = summarize(world.shard)
-    assert (summary.share_partitions, summary.topics, summary.live_bytes) == (5, 1, world.shard.live_bytes)
+    assert (summary.share_partitions, summary.topics, summary.live_bytes) == (5, 1, world.shard.state.live_bytes)
     assert (summary.oldest_key, summary.oldest_snapshot_offset) == (KEYS[1], LOG_START + 1)
     assert summarize(World().shard) == (0, 0, 0, None, None)
 
@@ -226,7 +226,7 @@ def test_queries_see_the_state_at_their_position() -> None:
     pending = world.shard.decide_write(KEY, -1, -1, 110, 5, (), world.now_ms)
     for key, value in pending.records:
         world.shard.replay(key, value, committed + 1)
-    before, after = world.shard.state_at(committed, KEY), world.shard.state_at(committed + 1, KEY)
+    before, after = world.shard.state.at(committed, KEY), world.shard.state.at(committed + 1, KEY)
     assert before is not None
     assert after is not None
     assert (before.start_offset, after.start_offset) == (100, 110)
@@ -238,7 +238,7 @@ def test_encoded_keys_stay_bounded_when_initializes_are_undone() -> None:
     for number in range(3000):
         key = KEY._replace(group_id=f"group-{number}")
         world.run_and_refuse(world.shard.decide_initialize(key, 0, 0, 0))
-    assert len(world.shard._encoded_keys) <= 1001
+    assert len(world.shard.state._encoded_keys) <= 1001
     world.initialize(0, 0)
     assert world.loaded().state() == world.state()
 

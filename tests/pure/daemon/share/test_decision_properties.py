@@ -188,7 +188,7 @@ def test_a_load_gives_the_live_state_in_any_mixture_of_codecs(limit: int, script
     loaded = world.loaded()
     assert without_counts(loaded.states()) == without_counts(world.states())
     assert summarize(loaded.shard) == summarize(world.shard)
-    assert loaded.shard.topic_ids() == world.shard.topic_ids()
+    assert loaded.shard.state.topic_ids() == world.shard.state.topic_ids()
     assert all(state.update_count <= limit for state in loaded.states().values())
 
 
@@ -215,8 +215,8 @@ def test_a_replay_in_another_life_gives_the_live_state(limit: int, script: list[
         other.shard.replay(key, value, other.position)
         other.shard.committed(key, value, offset, other.position, 0)
     assert other.states() == world.states()
-    assert list(other.shard.offsets.below(1 << 62)) == list(world.shard.offsets.below(1 << 62))
-    assert other.shard.offsets.oldest() == world.shard.offsets.oldest()
+    assert list(other.shard.state.offsets.below(1 << 62)) == list(world.shard.state.offsets.below(1 << 62))
+    assert other.shard.state.offsets.oldest() == world.shard.state.offsets.oldest()
 
 
 @given(limits, steps)
@@ -285,8 +285,8 @@ def test_the_accounts_agree_with_the_states(limit: int, script: list[Step]) -> N
     world = World(updates_per_snapshot=limit)
     play(world, script)
     states = world.states()
-    assert world.shard.live_bytes == sum(world.shard.estimate_size(key, state) for key, state in states.items())
-    assert world.shard.topic_ids() == {key.topic_id for key in states}
-    assert world.shard.share_partition_count() == len(states)
-    assert {key for key in states if world.shard.offsets.newest_snapshot_offset(key) is None} == set()
-    assert len(world.shard.offsets) == len(states)
+    assert world.shard.state.live_bytes == sum(world.shard.state.estimate_size(key, state) for key, state in states.items())
+    assert world.shard.state.topic_ids() == {key.topic_id for key in states}
+    assert world.shard.state.share_partition_count() == len(states)
+    assert {key for key in states if world.shard.state.offsets.newest_snapshot_offset(key) is None} == set()
+    assert len(world.shard.state.offsets) == len(states)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast.api.results import DeleteResult, InitializeResult, ReadResult, SummaryResult, WriteResult
-from holdfast.daemon.share.decisions import ShardConfig, ShareShard
-from holdfast.daemon.share.errors import ErrorCode
+from holdfast.daemon.share.config import ShardConfig
+from holdfast.daemon.share.decisions import ShareShard
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.codecs.codec import Codec
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.daemon.share.decisions import ShardConfig, ShareShard
+from holdfast.daemon.share.config import ShardConfig
+from holdfast.daemon.share.decisions import ShareShard
 from holdfast.records.codecs.codec import Codec, Kind, encode_key, encode_record, encode_value
 from holdfast.records.errors import Undecodable, UnknownVersion
+from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update, Value
 from holdfast.runtime.errors import LoadFailed
@@ -42,7 +44,7 @@ def test_a_load_gives_the_state_that_replay_gave(codec: Codec) -> None:
     world.initialize(0, 1, OTHER_KEY)
     loaded = world.loaded()
     assert without_counts(loaded.states()) == without_counts(world.states())
-    assert loaded.shard.offsets.oldest() == world.shard.offsets.oldest()
+    assert loaded.shard.state.offsets.oldest() == world.shard.state.offsets.oldest()
     assert summarize(loaded.shard) == summarize(world.shard)
 
 
@@ -70,7 +72,7 @@ def test_a_tombstone_in_one_codec_ends_what_another_wrote(first: Codec, second: 
     assert states(load(ShardConfig(), log)) == {}
     shard = load(ShardConfig(), [*log, encode_record(third, KEY, snapshot(start_offset=5))])
     assert states(shard) == {KEY: ShareState(*snapshot(start_offset=5), 0)}
-    assert shard.offsets.oldest() == (KEY, LOG_START + 3)
+    assert shard.state.offsets.oldest() == (KEY, LOG_START + 3)
 
 
 def test_a_snapshot_replaces_what_came_before_it_unread() -> None:
@@ -125,8 +127,8 @@ def test_what_an_admin_accepted_to_lose_is_left_out(is_base_broken: bool) -> Non
     assert not shard.finish_load(lambda: True)
     assert shard.finish_load(lambda: False)
     assert states(shard) == {OTHER_KEY: ShareState(*snapshot(), 0)}
-    assert shard.left_out_records == 2 + is_base_broken
-    assert shard.offsets.oldest() == (OTHER_KEY, 3)
+    assert shard.load.left_out_records == 2 + is_base_broken
+    assert shard.state.offsets.oldest() == (OTHER_KEY, 3)
 
 
 def test_what_comes_after_an_acceptance_is_not_accepted() -> None:
@@ -175,7 +177,7 @@ def test_what_means_nothing_is_counted_and_warned_about_once() -> None:
     with capture_logs() as lines:
         shard = load(ShardConfig(), log)
     assert states(shard) == {KEY: ShareState(*snapshot(), 0)}
-    assert shard.skipped_records == 3
+    assert shard.load.skipped_records == 3
     assert [(line["log_level"], line["first_offset"]) for line in lines] == [
         ("warning", LOG_START + 1),
         ("warning", LOG_START + 3),
@@ -187,7 +189,7 @@ def test_bytes_behind_a_kafka_value_are_ignored_and_counted() -> None:
     assert value is not None
     shard = load(ShardConfig(), [(key, value + b"??")])
     assert states(shard) == {KEY: ShareState(*snapshot(), 0)}
-    assert shard.values_with_trailing_bytes == 1
+    assert shard.load.values_with_trailing_bytes == 1
 
 
 def test_the_fold_goes_on_where_its_time_was_up() -> None:

@@ -9,20 +9,22 @@ from typing import Any
 import pytest
 
 from holdfast.api.results import PartitionRequest, ReadResult, StateRequest, StateResponse
+from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
 from holdfast.daemon.pruning.pruner import PruningSlice
 from holdfast.daemon.settings.models import PruningSettings
-from holdfast.daemon.share.decisions import ShardConfig, ShareShard
-from holdfast.daemon.share.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, ShareService
+from holdfast.daemon.share.config import ShardConfig
+from holdfast.daemon.share.decisions import ShareShard
+from holdfast.daemon.share.service import ShareService
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
-from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import PartitionConfig
 from tests.pure.daemon.share.service_world import FakeMetrics, ask, codes
 from tests.pure.daemon.share.shard_world import TOPIC, Image, batch
+from tests.simulated.memory_log import MemoryTopic
 
 
 class Node:
@@ -47,7 +49,7 @@ class Node:
         self.service.start_up(len(topic.partitions))
 
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
-        assert (level, event) != ("error", "deciding failed"), fields
+        assert (level, event) != ("error", "decide_failed"), fields
 
     def continue_soon(self, task: Callable[[], None]) -> None:
         self.tasks.append(task)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
+from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.decisions import ShareShard
-from holdfast.daemon.share.errors import ErrorCode
-from holdfast.daemon.share.state import ShardConfig
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.codecs.codec import Codec
 from holdfast.records.keys import SharePartitionKey
-from holdfast.runtime.memory_log import MemoryTopic
 from tests.pure.daemon.partitions.shards_world import ShardsWorld
 from tests.pure.daemon.share.shard_world import TOPIC, batch
+from tests.simulated.memory_log import MemoryTopic
 
 WHY_NOT = "allows no more"
 
@@ -115,9 +115,9 @@ async def test_the_totals_follow_initializes_writes_deletes_reloads_and_lost_par
 
     def check() -> None:
         machines = [machine for _, machine in world.shards.active()]
-        assert totals.share_partitions == sum(machine.share_partition_count() for machine in machines)
-        assert totals.state_bytes == sum(machine.live_bytes for machine in machines)
-        groups = [each.group_id for machine in machines for each in machine._states.current]
+        assert totals.share_partitions == sum(machine.state.share_partition_count() for machine in machines)
+        assert totals.state_bytes == sum(machine.state.live_bytes for machine in machines)
+        groups = [each.group_id for machine in machines for each in machine.state.timeline.current]
         assert totals._groups == {name: groups.count(name) for name in set(groups)}
 
     initialize(world, *(key(number, group) for number in range(6) for group in ("g", "h")))
@@ -178,5 +178,5 @@ async def test_a_bound_that_comes_close_is_one_line_before_anybody_is_refused() 
 @pytest.mark.parametrize(("codec", "is_shared"), [(Codec.AVRO, True), (Codec.KAFKA, False)])
 def test_the_two_encodings_of_a_key_are_held_once_where_they_are_the_same(codec: Codec, is_shared: bool) -> None:
     shard = ShareShard(ShardConfig(codec=codec))
-    of_snapshots, of_updates = shard._encode_keys(key(0))
+    of_snapshots, of_updates = shard.state._encode_keys(key(0))
     assert (of_snapshots is of_updates) is is_shared

@@ -8,11 +8,11 @@ from types import MappingProxyType
 import pytest
 
 from holdfast.api.results import StateRequest, StateResponse, WriteResult
-from holdfast.daemon.share.errors import ErrorCode
-from holdfast.daemon.share.service import READ, WRITE
+from holdfast.api.share_state import READ, WRITE
 from holdfast.daemon.share.topic_gate import TopicGate
 from holdfast.daemon.topics.metadata_cache import MetadataImage
 from holdfast.kafka.metadata import RESERVED_IDS
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from tests.pure.daemon.share.service_world import ask
 from tests.pure.daemon.share.shard_world import OTHER_TOPIC, TOPIC
 

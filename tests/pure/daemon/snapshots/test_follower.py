@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from holdfast.daemon.share.decisions import ShardConfig, ShareShard
+from holdfast.daemon.share.config import ShardConfig
+from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.snapshots.follower import Bounds, SnapshotFollower
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
 from holdfast.daemon.snapshots.restore import Refusal
@@ -26,11 +27,11 @@ from holdfast.records.snapshot_store.entries import (
 )
 from holdfast.records.snapshot_store.folding import NEW, fold
 from holdfast.runtime.log import ReadError
-from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.partition.restore_point import Base
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
 from tests.pure.records.logs import KEYS, LOG_PARTITION, PARTITION_COUNT, STATE_TOPIC_ID, DictStore, LogWriter
+from tests.simulated.memory_log import MemoryTopic
 
 READ_TIMEOUT_MS = 1_000
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.daemon.share.decisions import ShardConfig, ShareShard
+from holdfast.daemon.share.config import ShardConfig
+from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.snapshots.restore import NoBase, Refusal, choose_base
 from holdfast.records.snapshot_store.entries import ManifestKey, decode_entry, decode_key, encode_entry, encode_manifest
 from holdfast.records.snapshot_store.folding import NEW, RawRecord, fold
@@ -75,8 +76,8 @@ def outcome(shard: ShareShard, ownership: Ownership, end: int) -> dict[str, Any]
     """Return all that a shard holds and would do next."""
     return {
         "states": states_at(shard, 0),
-        "topics": shard.topic_sizes(),
-        "offsets": list(shard.offsets._offsets.items()),
+        "topics": shard.state.topic_sizes(),
+        "offsets": list(shard.state.offsets._offsets.items()),
         "summary": summarize(shard),
         "prunes": shard.decide_pruning_slice(end, 1_000, 1 << 30).records,
         "position": ownership.position,

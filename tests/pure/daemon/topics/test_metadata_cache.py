@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata, MetadataImage, Refresh
-from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import QuestionRefused, Topic, TopicAnswers
 from tests.waiting import PATIENCE_S, wait_until
 

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.daemon.topics.topic_names import NotATopicName, Resolved, TooManyNames, TopicNames
-from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import Topic
 
 OLD, NEW = Topic(bytes([1] * 16), "orders", 8, True), Topic(bytes([2] * 16), "orders", 8, True)

@@ -1,10 +1,11 @@
 """The hand-packed requests and answers against kio, which is generated from Apache Kafka's schemas."""
 
 import datetime
+from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from io import BytesIO
 from typing import Any
-from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -13,18 +14,17 @@ from kio.schema.delete_records.v1.request import DeleteRecordsRequest
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v12.request import FetchRequest
 from kio.schema.list_offsets.v5.request import ListOffsetsRequest
-from kio.schema.metadata.v12.request import MetadataRequest
 from kio.schema.produce.v8.request import ProduceRequest
 from kio.serial import entity_reader, entity_writer
 
+from holdfast.kafka.errors import UnreadableAnswer
 from holdfast.kafka.protocol import requests as frames
-from holdfast.kafka.protocol.requests import Fetched, FetchTarget, Leaders, Produced
+from holdfast.kafka.protocol.requests import FetchAnswer, Fetched, FetchTarget, Produced
 
 produce: Any = import_module("kio.schema.produce.v8.response")
 fetch: Any = import_module("kio.schema.fetch.v12.response")
 list_offsets: Any = import_module("kio.schema.list_offsets.v5.response")
 delete_records: Any = import_module("kio.schema.delete_records.v1.response")
-metadata: Any = import_module("kio.schema.metadata.v12.response")
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -43,6 +43,12 @@ def write(value: Any) -> bytes:
     buffer = BytesIO()
     entity_writer(type(value))(buffer, value)
     return buffer.getvalue()
+
+
+def check_that_each_end_is_needed(decode: Callable[[bytes], object], answer: bytes) -> None:
+    for size in range(len(answer)):
+        with pytest.raises(UnreadableAnswer, match="cannot be read"):
+            frames.read_answer(decode, answer[:size])
 
 
 @settings(max_examples=40, deadline=None)
@@ -81,11 +87,11 @@ def test_produce_response(parts: list[tuple[int, int, str | None, int]]) -> None
                 ),
             ),
         ),
-        throttle_time=datetime.timedelta(0),
+        throttle_time=datetime.timedelta(milliseconds=70),
     )
-    assert frames.decode_produced(write(response)) == [
-        Produced(index, code, 5, message or "") for index, code, message, _ in parts
-    ]
+    produced_now = [Produced(index, code, 5, message or "") for index, code, message, _ in parts]
+    assert frames.decode_produced(write(response)) == (produced_now, 70)
+    check_that_each_end_is_needed(frames.decode_produced, write(response))
 
 
 TARGETS = st.lists(st.builds(FetchTarget, INDEX, INT32, INT64, INT32), max_size=200)
@@ -117,7 +123,7 @@ FETCHED = st.builds(Fetched, INDEX, CODE, INT64, INT64, st.booleans(), st.binary
 @given(CODE, INT32, st.lists(FETCHED, max_size=4), st.integers(-1, 2), st.booleans())
 def test_fetch_response(code: int, session_id: int, found: list[Fetched], aborted: int, names_leader: bool) -> None:
     response = fetch.FetchResponse(
-        throttle_time=datetime.timedelta(0),
+        throttle_time=datetime.timedelta(milliseconds=80),
         error_code=ErrorCode(code),
         session_id=session_id,
         responses=(
@@ -147,7 +153,8 @@ def test_fetch_response(code: int, session_id: int, found: list[Fetched], aborte
         if found
         else (),
     )
-    assert frames.decode_fetched(write(response)) == (code, session_id, found)
+    assert frames.decode_fetched(write(response)) == FetchAnswer(code, session_id, 80, found)
+    check_that_each_end_is_needed(frames.decode_fetched, write(response))
 
 
 @settings(max_examples=40, deadline=None)
@@ -164,7 +171,7 @@ def test_list_offsets_request(topic: str, asked: list[tuple[int, int, int]]) -> 
 @given(st.dictionaries(INDEX, st.tuples(CODE, INT64), max_size=4))
 def test_list_offsets_response(found: dict[int, tuple[int, int]]) -> None:
     response = list_offsets.ListOffsetsResponse(
-        throttle_time=datetime.timedelta(0),
+        throttle_time=datetime.timedelta(milliseconds=90),
         topics=(
             list_offsets.ListOffsetsTopicResponse(
                 name="topic",
@@ -177,66 +184,8 @@ def test_list_offsets_response(found: dict[int, tuple[int, int]]) -> None:
             ),
         ),
     )
-    assert frames.decode_offsets(write(response)) == found
-
-
-@settings(max_examples=40, deadline=None)
-@given(TOPIC)
-def test_metadata_request_creates_nothing(topic: str) -> None:
-    request = read(MetadataRequest, frames.encode_metadata(topic))
-    assert [each.name for each in request.topics] == [topic]
-    assert request.allow_auto_topic_creation is False
-
-
-@pytest.mark.parametrize("rack", [None, "r1"])
-@pytest.mark.parametrize("cluster_id", [None, "cluster"])
-@pytest.mark.parametrize("topic_id", [None, UUID(int=5)])
-@settings(max_examples=40, deadline=None)
-@given(st.dictionaries(INDEX, st.tuples(TOPIC, st.integers(0, 65535)), max_size=3), CODE, st.data())
-def test_metadata_response(
-    rack: str | None,
-    cluster_id: str | None,
-    topic_id: UUID | None,
-    brokers: dict[int, tuple[str, int]],
-    code: int,
-    data: st.DataObject,
-) -> None:
-    leaders = data.draw(
-        st.dictionaries(INDEX, st.tuples(st.sampled_from([*brokers, -1]), st.integers(0, 9)), max_size=4)
-    )
-    response = metadata.MetadataResponse(
-        throttle_time=datetime.timedelta(0),
-        brokers=tuple(
-            metadata.MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
-            for node_id, (host, port) in brokers.items()
-        ),
-        cluster_id=cluster_id,
-        controller_id=1,
-        topics=(
-            metadata.MetadataResponseTopic(
-                error_code=ErrorCode(code),
-                name="topic",
-                topic_id=topic_id,
-                is_internal=False,
-                partitions=tuple(
-                    metadata.MetadataResponsePartition(
-                        error_code=ErrorCode(0),
-                        partition_index=index,
-                        leader_id=leader,
-                        leader_epoch=epoch,
-                        replica_nodes=(1, 2),
-                        isr_nodes=(1,),
-                        offline_replicas=(),
-                    )
-                    for index, (leader, epoch) in leaders.items()
-                ),
-            ),
-        ),
-    )
-    led = {index: leader for index, leader in leaders.items() if leader[0] != -1}
-    epochs = {index: epoch for index, (_, epoch) in leaders.items()}
-    told = bytes(16) if topic_id is None else topic_id.bytes
-    assert frames.decode_metadata(write(response)) == Leaders(brokers, told, led, epochs)
+    assert frames.decode_offsets(write(response)) == (found, 90)
+    check_that_each_end_is_needed(frames.decode_offsets, write(response))
 
 
 @settings(max_examples=40, deadline=None)
@@ -260,3 +209,22 @@ def test_delete_records_response(topic: str, partition: int, low_watermark: int,
         topics=(delete_records.DeleteRecordsTopicResult(name=topic, partitions=(result,)),),
     )
     assert frames.decode_deleted(write(response)) == (error_code, low_watermark)
+    check_that_each_end_is_needed(frames.decode_deleted, write(response))
+
+
+@pytest.mark.parametrize(
+    "decode", [frames.decode_produced, frames.decode_fetched, frames.decode_offsets, frames.decode_deleted]
+)
+@settings(max_examples=100, deadline=None)
+@given(data=st.binary(max_size=120))
+def test_any_bytes_are_an_answer_or_unreadable(decode: Callable[[bytes], object], data: bytes) -> None:
+    with suppress(UnreadableAnswer):
+        frames.read_answer(decode, data)
+
+
+def test_a_bug_is_no_unreadable_answer() -> None:
+    def decode(data: bytes) -> None:
+        raise TypeError("a bug")
+
+    with pytest.raises(TypeError, match="a bug"):
+        frames.read_answer(decode, b"")

@@ -194,8 +194,8 @@ def record(sequence: int, value: Snapshot | Update | None) -> RawRecord:
     return RawRecord(sequence, *encode_record(Codec.AVRO, KEY, value), encode_header(1, sequence))
 
 
-def checkpoint_record(sequence: int, reason: str | None = None) -> RawRecord:
-    value = Checkpoint(1, bytes(16), "a", 1, "cluster", STATE_TOPIC_ID, PARTITION_COUNT, reason)
+def checkpoint_record(sequence: int, reason: str | None = None, cut_offset: int = -1) -> RawRecord:
+    value = Checkpoint(1, bytes(16), "a", 1, "cluster", STATE_TOPIC_ID, PARTITION_COUNT, reason, cut_offset=cut_offset)
     return RawRecord(sequence, CHECKPOINT_KEY, encode_checkpoint(value), encode_header(1, sequence))
 
 
@@ -267,3 +267,13 @@ def test_a_batch_in_which_nothing_counts_has_no_manifest() -> None:
     assert key == ManifestKey(STATE_TOPIC_ID, LOG_PARTITION, 1)
     void = fold_some(first.mark, store, [RawRecord(2, KEY.group_id.encode(), b"", None)])
     assert (void.manifest, void.void_records) == (None, 1)
+
+
+def test_what_waited_before_an_acceptance_is_not_taken_off_again_where_the_log_proves_to_be_whole_above_it() -> None:
+    store = DictStore()
+    folded = fold_some(NEW, store, [checkpoint_record(5), record(6, UPDATE)])
+    folded = fold_some(folded.mark, store, [checkpoint_record(7, "the base is lost"), checkpoint_record(8)])
+    assert (folded.mark.waiting_count, folded.mark.unproven_start, len(store)) == (0, 5, 1)
+    folded = fold_some(folded.mark, store, [checkpoint_record(9, cut_offset=8)])
+    assert (folded.mark.waiting_count, folded.mark.unproven_start, len(store)) == (0, 0, 0)
+    assert folded.manifest is not None

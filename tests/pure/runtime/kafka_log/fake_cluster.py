@@ -8,7 +8,8 @@ from struct import Struct
 import pytest
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]
 
-from holdfast.kafka.connection import Address, BrokerConnection, ConnectionFailed, ConnectionOptions
+from holdfast.kafka.connection import Address, BrokerConnection, ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol import requests as frames
 from tests.pure.kafka.fake_brokers import fetched, last_epochs_of, produced, targets_of
 from tests.pure.kafka.metadata_answers import metadata

@@ -425,7 +425,7 @@ async def test_answer_that_cannot_be_read_ends_the_reading_of_its_partitions(
     brokers.answers.append(lambda _: b"nonsense")
     brokers.answer_one()
     await wait_until(lambda: bool(told.lines))
-    assert told.lines[0].startswith("0 instance 3: failed, error(")
+    assert told.lines[0].startswith("0 instance 3: failed, a broker sent an answer that cannot be read: ")
     tail.follow(0, 4, 5)
     await brokers.wait_requests(2)
 

@@ -6,16 +6,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.kafka.protocol import requests as frames
+from holdfast.kafka.protocol.api_keys import FETCH, LIST_OFFSETS, METADATA, PRODUCE
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
 from tests.pure.kafka.fake_brokers import batch
 from tests.pure.runtime.kafka_log.fake_cluster import FakeCluster
 from tests.pure.runtime.kafka_log.fetcher_world import Told
 from tests.waiting import wait_until
-
-PRODUCE, FETCH, LIST_OFFSETS, METADATA = (
-    api for api, _ in (frames.PRODUCE, frames.FETCH, frames.LIST_OFFSETS, frames.METADATA)
-)
 
 
 class Listener(Told):

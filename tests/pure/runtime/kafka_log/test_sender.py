@@ -9,7 +9,7 @@ import pytest
 import uvloop
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]
 
-from holdfast.kafka.connection import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol import requests as frames
 from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.kafka_log.accumulator import LaneConfig, SentBatch

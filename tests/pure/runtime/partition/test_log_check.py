@@ -26,7 +26,7 @@ def finding(check: LogCheck) -> str:
 
 
 def test_checkpoint_of_this_log_is_fine(check: LogCheck) -> None:
-    assert not check.meet_checkpoint(checkpoint(), 0)
+    assert not check.judge_checkpoint(checkpoint(), 0)
     assert check.finding is None
 
 
@@ -48,13 +48,13 @@ def test_checkpoint_of_this_log_is_fine(check: LogCheck) -> None:
 def test_checkpoint_of_another_log_is_an_alarm(
     check: LogCheck, log: LogIdentity, text: str, reason: str | None
 ) -> None:
-    assert not check.meet_checkpoint(checkpoint(log, reason), 3)
+    assert not check.judge_checkpoint(checkpoint(log, reason), 3)
     assert "the checkpoint at offset 3 " + text in finding(check)
 
 
 @pytest.mark.parametrize("log_start", [0, 5])
 def test_foreign_record_before_the_first_checkpoint_is_an_alarm(check: LogCheck, log_start: int) -> None:
-    check.meet_void_before_checkpoint(LogRecord(5, b"key", b"value", None), log_start)
+    check.judge_before_checkpoint(LogRecord(5, b"key", b"value", None), log_start)
     assert "offset 5 has no `hf` header" in finding(check)
 
 
@@ -62,10 +62,10 @@ def test_foreign_record_before_the_first_checkpoint_is_an_alarm(check: LogCheck,
 def test_log_without_a_checkpoint_at_its_start_is_an_alarm_if_it_was_cut(
     check: LogCheck, log_start: int, is_alarm: bool
 ) -> None:
-    check.meet_void_before_checkpoint(LogRecord(5, b"key", b"value", b"header"), log_start)
+    check.judge_before_checkpoint(LogRecord(5, b"key", b"value", b"header"), log_start)
     assert (check.finding is not None) is is_alarm
     empty = LogCheck(7, OURS)
-    empty.meet_cut(log_start)
+    empty.judge_start(log_start)
     assert (empty.finding is not None) is is_alarm
 
 
@@ -73,22 +73,22 @@ def test_first_finding_is_kept(check: LogCheck) -> None:
     first = LoadFailed("first")
     check.found(first)
     check.found(LoadFailed("second"))
-    check.meet_checkpoint(checkpoint(OURS._replace(partition_count=49)), 3)
+    check.judge_checkpoint(checkpoint(OURS._replace(partition_count=49)), 3)
     assert check.finding is first
 
 
 def test_acceptance_clears_what_was_found_before_it_and_nothing_after(check: LogCheck) -> None:
     check.found(LoadFailed("before"))
-    assert check.meet_checkpoint(checkpoint(reason="broken disk"), 3)
+    assert check.judge_checkpoint(checkpoint(reason="broken disk"), 3)
     assert check.finding is None
     check.found(LoadFailed("after"))
     assert str(check.finding) == "after"
 
 
 def test_lost_end_is_accepted_only_where_it_was_lost_or_later(check: LogCheck) -> None:
-    check.meet_lost_end(lost_from=5, committed_offset=9)
+    check.judge_lost_end(lost_from=5, committed_offset=9)
     assert "ended at 5 but was committed to 9" in finding(check)
-    assert check.meet_checkpoint(checkpoint(reason="earlier"), 4)
+    assert check.judge_checkpoint(checkpoint(reason="earlier"), 4)
     assert check.finding is not None
-    assert check.meet_checkpoint(checkpoint(reason="now"), 5)
+    assert check.judge_checkpoint(checkpoint(reason="now"), 5)
     assert check.finding is None

@@ -12,12 +12,12 @@ from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_check
 from holdfast.records.header import encode_header
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import NotCoordinator, OperationFailed
-from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import PartitionConfig
 from tests.pure.runtime.counter import Bugs, Counter
+from tests.simulated.memory_log import MemoryTopic
 
 OWNER = Checkpoint(1, b"o" * 16, "b", 4, "memory", (1).to_bytes(16, "big"), 1, None, "b.example:9492")
 
@@ -164,6 +164,6 @@ def test_a_query_that_raises_fails_its_own_call_and_is_told() -> None:
         raise ZeroDivisionError
 
     assert isinstance(world.runtime.read(0, broken), OperationFailed)
-    assert ("error", "reading failed") in world.notes
+    assert ("error", "query_failed") in world.notes
     assert world.partition.state is State.ACTIVE
     assert world.runtime.read(0, lambda _, position: position) == 0

@@ -13,13 +13,13 @@ from holdfast.records.fencing import Position
 from holdfast.records.header import encode_header
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.log import LogRecord
-from holdfast.runtime.memory_log import MemoryTopic
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.restore_point import Base
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import PartitionConfig
 from tests.pure.runtime.counter import Bugs, Counter
+from tests.simulated.memory_log import MemoryTopic
 
 ATTEMPT = b"a" * 16
 CHECKPOINT = Checkpoint(3, ATTEMPT, "b", 2, "memory", (1).to_bytes(16, "big"), 1, None)
@@ -120,7 +120,7 @@ def test_a_load_goes_on_behind_its_base() -> None:
     partition = world.load()
     assert (partition.state, value_of(partition), partition.reading.base_offset) == (State.ACTIVE, 40 + 3, 4)
     assert (partition.ownership.epoch, partition.generation) == (4, 3)
-    assert partition.reading.bytes_met == 5 * 10 + 3 * len(b"key1")
+    assert partition.reading.bytes_counted == 5 * 10 + 3 * len(b"key1")
     assert (world.asked, world.judged) == ([0], [(4, "")])
 
 

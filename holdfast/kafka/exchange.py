@@ -1,0 +1,102 @@
+"""Requests that kio writes and answers that kio reads, and the one way to try several brokers for an answer."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from io import BytesIO
+from typing import Any, Final, TypeVar
+
+from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import SerialError
+from kio.static.protocol import Entity, Payload, RequestPayload
+
+from holdfast.kafka.connection import Address, BrokerConnection, ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
+
+R = TypeVar("R", bound=Payload)
+T = TypeVar("T")
+
+#: How long one broker may be silent before another is tried as well.
+PATIENCE_S: Final = 0.5
+
+
+async def exchange(connection: BrokerConnection, request: RequestPayload, response_type: type[R]) -> R:
+    """Send one of kio's requests and return its answer.
+
+    Raises:
+        UnreadableAnswer: the answer is not what its schema says.
+        ConnectionFailed: no answer in time, or the broker does not know this version.
+    """
+    body = await connection.exchange(
+        request.__api_key__, request.__version__, _to_bytes(request), is_flexible=request.__flexible__
+    )
+    try:
+        response, _ = entity_reader(response_type)(body, 0)
+    except (SerialError, ValueError) as error:  # ValueError: a number that is none of an enumeration's
+        raise UnreadableAnswer(f"a broker sent an answer that cannot be read: {error}") from error
+    return response
+
+
+async def exchange_with(
+    address: Address, options: ConnectionOptions, timeout_ms: int, request: RequestPayload, response_type: type[R]
+) -> R:
+    """Return the answer of one broker, over a connection that lasts for this request.
+
+    Raises:
+        ConnectionFailed: it cannot be reached, or gave no answer that can be read.
+    """
+    connection = await BrokerConnection.open(address, options, timeout_ms)
+    try:
+        return await exchange(connection, request, response_type)
+    finally:
+        connection.close()
+
+
+async def exchange_with_any(
+    addresses: Iterable[Address],
+    options: ConnectionOptions,
+    timeout_ms: int,
+    request: RequestPayload,
+    response_type: type[R],
+) -> R:
+    """Return the first answer of some brokers; see `first_answer`.
+
+    Raises:
+        ConnectionFailed: no broker gave one.
+    """
+
+    async def try_one(address: Address) -> R:
+        return await exchange_with(address, options, timeout_ms, request, response_type)
+
+    return await first_answer(addresses, try_one)
+
+
+async def first_answer(addresses: Iterable[Address], try_one: Callable[[Address], Coroutine[Any, Any, T]]) -> T:
+    """Try one broker after the other, and the next one as well when the last is silent for a while.
+
+    Raises:
+        ConnectionFailed: none of them gave an answer that can be used; says why of each.
+    """
+    untried = deque(addresses)
+    trying: set[asyncio.Task[T]] = set()
+    failures: list[str] = []
+    try:
+        while untried or trying:
+            if untried:
+                trying.add(asyncio.create_task(try_one(untried.popleft()), name="holdfast-first-answer"))
+            patience_s = PATIENCE_S if untried else None
+            done, trying = await asyncio.wait(trying, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+            answered = [task for task in done if not isinstance(task.exception(), ConnectionFailed)]
+            failures += [str(task.exception()) for task in done if task not in answered]
+            if answered:
+                return answered[0].result()
+        raise ConnectionFailed("; ".join(failures))
+    finally:
+        for task in trying:
+            task.cancel()
+
+
+def _to_bytes(entity: Entity) -> bytes:
+    buffer = BytesIO()
+    entity_writer(type(entity))(buffer, entity)
+    return buffer.getvalue()

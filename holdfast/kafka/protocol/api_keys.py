@@ -1,0 +1,16 @@
+"""Kafka's API keys: of the requests that we send to brokers, and of those that we serve."""
+
+from typing import Final
+
+PRODUCE: Final = 0
+FETCH: Final = 1
+LIST_OFFSETS: Final = 2
+METADATA: Final = 3
+FIND_COORDINATOR: Final = 10
+API_VERSIONS: Final = 18
+DELETE_RECORDS: Final = 21
+INITIALIZE_SHARE_GROUP_STATE: Final = 83
+READ_SHARE_GROUP_STATE: Final = 84
+WRITE_SHARE_GROUP_STATE: Final = 85
+DELETE_SHARE_GROUP_STATE: Final = 86
+READ_SHARE_GROUP_STATE_SUMMARY: Final = 87

@@ -1,0 +1,114 @@
+"""What we rely on in other libraries without a promise of theirs; a new version that changes it fails here first."""
+
+import ast
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka.admin
+import pytest
+
+import holdfast
+from holdfast.kafka import aiokafka_parts, librdkafka_types
+from holdfast.kafka.aiokafka_parts import make_batch_builder, open_transport, read_batch
+from holdfast.kafka.errors import ConnectionFailed
+from tests.pure.kafka.metadata_brokers import Broker, listening
+
+HOUSE = Path(holdfast.__file__).parent
+PLAIN: dict[str, Any] = {
+    "client_id": "me",
+    "timeout_ms": 10_000,
+    "security_protocol": "PLAINTEXT",
+    "ssl_context": None,
+    "sasl": {},
+}
+#: Of a record batch.
+HEAD_BYTES = 61
+
+
+def importers(is_private: Any) -> set[str]:
+    """Return our modules that import a module of which `is_private` says so."""
+    found = set()
+    for path in HOUSE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            if any(map(is_private, names)):
+                found.add(path.relative_to(HOUSE).as_posix())
+    return found
+
+
+def test_one_module_imports_aiokafka() -> None:
+    assert importers(lambda name: name.split(".")[0] == "aiokafka") == {"kafka/aiokafka_parts.py"}
+
+
+def test_one_module_imports_what_librdkafka_does_not_export() -> None:
+    def is_private(name: str) -> bool:
+        return name.startswith(("confluent_kafka.admin._", "confluent_kafka.cimpl"))
+
+    assert importers(is_private) == {"kafka/librdkafka_types.py"}
+
+
+@pytest.mark.parametrize("name", ["ConfigResource", "NewTopic", "OffsetSpec", "ResourceType", "TopicDescription"])
+def test_the_types_of_librdkafka_are_those_that_its_client_takes_and_gives(name: str) -> None:
+    assert getattr(librdkafka_types, name) is getattr(confluent_kafka.admin, name)
+
+
+async def test_an_opened_transport_says_what_the_broker_speaks_and_is_ours_to_use() -> None:
+    broker = Broker()
+    async with listening(broker) as port:
+        opened = await open_transport("127.0.0.1", port, **PLAIN)
+        assert opened.versions[3][0] <= 12 <= opened.versions[3][1]
+        received = asyncio.Event()
+
+        class Ours(asyncio.Protocol):
+            def data_received(self, data: bytes) -> None:
+                received.set()
+
+        opened.transport.set_protocol(Ours())
+        opened.transport.write(bytes.fromhex("0000000f 0003 000c 00000001 0002 6d65 00 01 00 00 00".replace(" ", "")))
+        await received.wait()
+        opened.close()
+        assert opened.transport.is_closing()
+
+
+async def test_nobody_there_is_a_failed_connection() -> None:
+    with pytest.raises(ConnectionFailed, match=r"^127\.0\.0\.1:1 cannot be reached: "):
+        await open_transport("127.0.0.1", 1, **PLAIN)
+
+
+def test_a_batch_has_kafkas_layout_and_reads_back() -> None:
+    builder = make_batch_builder(0, 10_000)
+    for number in range(2):
+        builder.append(number, 1_000, b"k%d" % number, None if number else b"v", [("hf", b"h%d" % number)])
+    data = bytes(builder.build())
+    assert (data[:8], data[16], int.from_bytes(data[8:12], "big")) == (bytes(8), aiokafka_parts.MAGIC, len(data) - 12)
+    assert int.from_bytes(data[23:27], "big") == 1, "the offset of the last record in the batch"
+    assert int.from_bytes(data[57:HEAD_BYTES], "big") == 2, "records"
+    batch = read_batch(data)
+    assert batch.validate_crc()
+    assert [(each.offset, each.key, each.value, each.headers) for each in batch] == [
+        (0, b"k0", b"v", [("hf", b"h0")]),
+        (1, b"k1", None, [("hf", b"h1")]),
+    ]
+
+
+def test_a_checksum_tells_a_batch_that_was_changed() -> None:
+    builder = make_batch_builder(0, 10_000)
+    builder.append(0, 1_000, b"k", b"v", [])
+    data = bytearray(builder.build())
+    data[-1] ^= 1
+    assert not read_batch(bytes(data)).validate_crc()
+
+
+def test_no_bytes_are_no_batch() -> None:
+    assert read_batch(b"") is None
+
+
+@pytest.mark.parametrize("compression", range(1, 5))
+def test_every_codec_of_kafka_is_there(compression: int) -> None:
+    builder = make_batch_builder(compression, 10_000)
+    builder.append(0, 1_000, b"k", bytes(1_000), [])
+    data = bytes(builder.build())
+    assert len(data) < 500
+    assert [each.value for each in read_batch(data)] == [bytes(1_000)]

@@ -1,0 +1,130 @@
+"""A bug of ours on the way to a broker: it is counted and logged, and what waits for an answer is told that there is none."""
+
+import asyncio
+from collections import deque
+
+import pytest
+
+from holdfast.kafka.errors import ConnectionFailed
+from holdfast.metrics.registry import Counter, Registry
+from holdfast.runtime.kafka_log.accumulator import LaneConfig
+from holdfast.runtime.kafka_log.bugs import BugReports
+from holdfast.runtime.kafka_log.fetch_session import FollowerConfig
+from holdfast.runtime.kafka_log.fetcher import Follower
+from holdfast.runtime.kafka_log.list_offsets import Offsets
+from holdfast.runtime.kafka_log.sender import Appender, AppenderConfig
+from holdfast.runtime.metrics import RuntimeMetrics
+from tests.pure.kafka.fake_brokers import FakeBrokers, fetched, produced
+from tests.pure.runtime.kafka_log.fetcher_world import Told
+from tests.waiting import PATIENCE_MS, wait_until
+
+
+@pytest.fixture
+async def logged() -> list[tuple[str, str]]:
+    lines: list[tuple[str, str]] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: lines.append((str(context["message"]), repr(context["exception"])))
+    )
+    return lines
+
+
+@pytest.fixture
+def metrics() -> RuntimeMetrics:
+    return RuntimeMetrics(Registry(lambda: 0))
+
+
+@pytest.fixture
+def brokers() -> FakeBrokers:
+    return FakeBrokers({0: 1, 1: 1})
+
+
+def stumble(body: bytes) -> bytes:
+    raise TypeError("a bug")
+
+
+async def test_in_a_fetch(brokers: FakeBrokers, metrics: RuntimeMetrics, logged: list[tuple[str, str]]) -> None:
+    told = Told()
+    brokers.always = lambda _: fetched([])
+    brokers.answers.append(stumble)
+    tail = Follower(
+        "tail",
+        FollowerConfig(wait_ms=10, bytes_max=10_000, partition_bytes_max=1_000, slice_records_max=2),
+        brokers,  # type: ignore[arg-type]
+        lambda: told,  # type: ignore[arg-type,return-value]
+        lambda _: deque(),
+        told.ended,
+        internal_errors=metrics.internal_errors,
+    )
+    tail.follow(0, 3, 5)
+    tail.follow(1, 4, 5)
+    await wait_until(lambda: len(told.lines) == 2)
+    assert told.lines == ["0 instance 3: failed, TypeError('a bug')", "1 instance 4: failed, TypeError('a bug')"]
+    assert logged == [(f"reading partition {number} failed", "TypeError('a bug')") for number in (0, 1)]
+    assert metrics.internal_errors.value == 2
+    await tail.close()
+
+
+async def test_in_a_question_for_offsets(
+    brokers: FakeBrokers, metrics: RuntimeMetrics, logged: list[tuple[str, str]]
+) -> None:
+    told: list[tuple[int, dict[int, int | None]]] = []
+    brokers.answers.append(stumble)
+    offsets = Offsets(brokers, lambda number, found: told.append((number, found)), metrics)  # type: ignore[arg-type]
+    offsets.want_latest(1, [0])
+    await wait_until(lambda: bool(told))
+    assert told == [(1, {0: None})]
+    assert logged == [("asking broker 1 for offsets failed", "TypeError('a bug')")]
+    assert metrics.internal_errors.value == 1
+    offsets.close()
+
+
+async def test_before_a_batch_is_sent_again(
+    brokers: FakeBrokers,
+    metrics: RuntimeMetrics,
+    logged: list[tuple[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    landed: list[int] = []
+    config = AppenderConfig(lanes=LaneConfig(batch_bytes_max=1_000), message_timeout_ms=PATIENCE_MS, retry_backoff_ms=1)
+    appender = Appender(
+        config,
+        brokers,  # type: ignore[arg-type]
+        lambda partition, *_: landed.append(partition),
+        lambda *_: None,
+        lambda: 1_000,
+        metrics,
+    )
+    refresh = brokers.refresh
+
+    async def stumble_once() -> None:
+        monkeypatch.setattr(brokers, "refresh", refresh)
+        raise TypeError("a bug")
+
+    monkeypatch.setattr(brokers, "refresh", stumble_once)
+    brokers.answers.append(lambda body: produced(body, 6))
+    appender.append(0, b"k", b"1", b"h")
+    await wait_until(lambda: landed == [0])
+    assert logged == [("asking who leads failed", "TypeError('a bug')")]
+    assert metrics.internal_errors.value == 1
+    assert await appender.close(5)
+
+
+async def test_in_a_task_that_nobody_awaits(logged: list[tuple[str, str]]) -> None:
+    count = Counter()
+    bugs = BugReports(count)
+
+    async def work(error: BaseException) -> None:
+        raise error
+
+    for error in (TypeError("a bug"), asyncio.CancelledError()):
+        task = asyncio.get_running_loop().create_task(work(error), name="work")
+        await asyncio.wait([task])
+        bugs.watch(task)
+    assert logged == [("the task work failed", "TypeError('a bug')")]
+    assert count.value == 1
+
+
+async def test_what_the_wire_does_is_no_bug(logged: list[tuple[str, str]]) -> None:
+    count = Counter()
+    assert BugReports(count).explain(ConnectionFailed("it hung up"), "asking failed") == "it hung up"
+    assert (logged, count.value) == ([], 0)
