@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
 
-#: Kafka's delivery state of a record that was given to somebody; it is never persisted.
+#: Kafka's delivery state of a record that was given to a consumer; it is never persisted.
 ACQUIRED: Final = 1
 _FINISHED: Final = (ACKNOWLEDGED, ARCHIVED)
 

@@ -78,7 +78,7 @@ class Worker:
             ledgers: of the partitions that it leads; a successor is given those of its predecessor.
             records: how many each partition has.
             about_to_write: called before each write.
-            progressed: told (partition, records finished) after each write.
+            progressed: called with (partition, records finished) after each write.
         """
         self.name = name
         self.restored: dict[int, bool] = {}  #: by partition: did the state read agree with the ledger?
@@ -100,7 +100,7 @@ class Worker:
     async def _lead(self, client: Client, partition: int) -> None:
         ledger = self._ledgers[partition]
         summary = await client.read_summary(GROUP, self._topic_id, partition)
-        # The next leader epoch fences whoever led before, should it only have been asleep.
+        # The next leader epoch fences the former leader, should it only have been asleep.
         leader_epoch = summary.leader_epoch + 1
         found = await client.read(GROUP, self._topic_id, partition, leader_epoch)
         self.restored[partition] = ledger.agrees_with(found.start_offset, found.state_batches)

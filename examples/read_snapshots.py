@@ -31,7 +31,7 @@ class Snapshots:
         self._manifests: dict[int, Fields] = {}
 
     def take(self, objects: SingleObjects, key: bytes, value: bytes | None) -> None:
-        """Take the next record; a null removes, and says nothing more."""
+        """Take the next record; a null removes an entry."""
         name, fields = objects.decode(key)
         if fields["state_topic_id"] != self._state_topic_id:
             return  # of a topic that is gone

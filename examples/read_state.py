@@ -94,7 +94,7 @@ def fold(state: Fields | None, name: str, fields: Fields) -> Fields | None:
             **fields,
             **{fence: max(fields[fence], fields[epoch], (state or fields)[fence]) for epoch, fence in FENCES},
         }
-    if state is None:  # its snapshot was cut off the log; another one, or a tombstone, follows
+    if state is None:  # its snapshot was pruned from the log; another one, or a tombstone, follows
         return None
     changed = {name: fields[name] for name in ("leader_epoch", "start_offset") if fields[name] != -1}
     state = {**state, **changed, "delivery_complete_count": fields["delivery_complete_count"]}

@@ -37,7 +37,7 @@ def main(address: str | None) -> None:
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="One setting; wins over all others.")
 @click.option("--take-over", is_flag=True, help="Replace a node that serves this log; else that node keeps it.")
 def serve(config: Path | None, assignments: Sequence[str], take_over: bool) -> None:
-    """Run a node until it is told to stop.
+    """Run a node until a signal stops it.
 
     SIGTERM and Ctrl-C let requests in flight finish; a second one stops at once.
     The settings are listed in docs/configuration.md.

@@ -4,7 +4,8 @@
 - `show/`: what is printed: tables, JSON, progress, differences; it reads nothing;
 - `sources/`: where commands read from: node, log, snapshot store, history;
 - `job_process`, `job_output`: the compaction job in this process, and what it shows; `node_process`: a node of `holdfast dev`;
-- `options`, `confirmation`: what several commands share: options, a call to a node, consent before data is lost;
+- `options`, `confirmation`, `open_history`: what several commands share: options, a call to a node, consent before data is lost,
+  a history and the log behind it;
 - `outcomes`, `interrupts`: exit codes and failures; signals.
 
 A command parses, calls one function, and prints: data to standard output, everything else to standard error.

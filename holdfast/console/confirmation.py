@@ -11,7 +11,7 @@ from holdfast.console.options import address_option, dry_run_option, json_option
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import print_json, say
 
-_force_option = click.option("--force", is_flag=True, help="Do it also where data goes, and ask nobody.")
+_force_option = click.option("--force", is_flag=True, help="Do it also where data is lost, without a prompt.")
 
 
 class Manner(NamedTuple):

@@ -51,7 +51,7 @@ def lines(settings: Settings, progress: RunProgress) -> Iterator[Show]:
 def terminal(settings: Settings, progress: RunProgress) -> Iterator[Show]:
     """Keep a table up to date on the terminal; log lines scroll above it."""
     began_s = monotonic()
-    # The view is made again with each refresh, so that the seconds count up while Spark starts.
+    # The view is built again with each refresh, so that the seconds count up while Spark starts.
     with Live(get_renderable=lambda: view_of(progress, monotonic() - began_s), redirect_stdout=False) as live:
         # `Live` has replaced stderr with a stream that prints above the table.
         configure_logging(settings.logging.model_copy(update={"log_format": "console"}), sys.stderr)

@@ -25,7 +25,7 @@ class Exit(IntEnum):
     WRONG_USAGE = 2, "An argument or a setting is wrong."
     REFUSED_TO_START = 3, "The state topic or the cluster is not fit to be used."
     SUPERSEDED = 4, "Another node took over what this daemon owned, or serves it and was not to be replaced."
-    UNREACHABLE = 5, "Nobody answers at the address."
+    UNREACHABLE = 5, "Nothing answers at the address."
     NOT_FOUND = 6, "There is no such topic, partition, share partition, setting or metric."
     DIFFERENT = 7, "What was compared differs."
 

@@ -34,7 +34,7 @@ _COLUMNS: Final = (
     Column("share partition", width=20, is_detail=True),
     Column("value", width=60, is_detail=True),
 )
-#: Records from which the widths are taken, where nobody waits for the next one.
+#: Records from which the widths are taken, where all of them are there already.
 _ROWS_MEASURED: Final = 100
 _BATCHES_SHOWN: Final = 8
 _FOLLOW_EVERY_S: Final = 0.2

@@ -188,7 +188,7 @@ def _print_why_not_pruned(answer: Sequence[Mapping[str, Any]], as_json: bool) ->
 @_wait_option
 @change_options
 def take(partition: int, wait_ms: int, manner: Manner) -> None:
-    """Let this node take a log partition, whoever has it now.
+    """Let this node take a log partition, whichever node has it now.
 
     Example: holdfast partitions take 7 --dry-run
     """

@@ -14,7 +14,7 @@ _KINDS = ("snapshot", "update", "tombstone")
 
 
 class HistoryLog:
-    """Changes, the past ones and those to come.
+    """The changes of share partitions, those so far and those to come.
 
     Each is given once: from the history below the start of a log partition, and from the log itself from there on.
     """

@@ -174,10 +174,13 @@ def compare(
         differences.append(Difference("manifest", str(error), _manifest_text(recomputed, mark.covered_offset)))
         return Verification(covered_offset, len(subjects), differences, open_question)
     if waiting:
-        open_question = f"{len(waiting)} share partitions have updates whose base was cut off the log, as {format_key(min(waiting))}"
+        open_question = (
+            f"{len(waiting)} share partitions have updates whose base snapshot was pruned from the log, "
+            f"as {format_key(min(waiting))}"
+        )
     elif cut := _cut_off(snapshots, covered_offset, first.offset):
         open_question = (
-            f"{len(cut)} share partitions are known from what was cut off the log, as {format_key(min(cut))}"
+            f"{len(cut)} share partitions are known from what was pruned from the log, as {format_key(min(cut))}"
         )
     if open_question:
         # The position stands in the log all the same; count and sum do not.

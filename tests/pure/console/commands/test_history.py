@@ -280,7 +280,7 @@ def run(directory: Path, *arguments: str) -> Result:
 def test_a_wrong_place_of_the_history_is_found_before_kafka_is_asked(
     monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], place: str, code: int, problem: str
 ) -> None:
-    monkeypatch.setattr("holdfast.console.commands.history.LogReader", lambda *_: pytest.fail("Kafka is asked"))
+    monkeypatch.setattr("holdfast.console.open_history.LogReader", lambda *_: pytest.fail("Kafka is asked"))
     result = CliRunner().invoke(main, [*command, "--history-dir", place, "--bootstrap-server", "127.0.0.1:1"])
     assert (result.exit_code, problem in result.stderr) == (code, True), result.stderr
 

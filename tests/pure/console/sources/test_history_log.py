@@ -95,7 +95,7 @@ def diff(monkeypatch: pytest.MonkeyPatch, directory: Path, fake: FakeLog) -> tup
         assert (properties["bootstrap.servers"], topic) == ("b:1", fake.topic)
         return fake
 
-    monkeypatch.setattr("holdfast.console.commands.history.LogReader", reader)
+    monkeypatch.setattr("holdfast.console.open_history.LogReader", reader)
     named = ["--history-dir", str(directory), "--job-group", GROUP, "--state-topic", fake.topic]
     result = CliRunner().invoke(main, ["diff", "--from", "0", *named, "--bootstrap-server", "b:1", "--json"])
     assert result.exit_code == Exit.DONE, result.stderr
