@@ -46,7 +46,8 @@ FORWARDERS: Final = frozenset(
     {
         "store._note",
         "child_lines.__call__",
-        "shards.note",
+        "partition_lines.note",
+        "partitions.note",
         "load_summaries._tell",
         "logging.__call__",
         "silence._tell",
@@ -60,7 +61,7 @@ FORWARDERS: Final = frozenset(
     }
 )
 #: Dictionaries of a module whose values are events.
-TABLES: Final = {"shards._SUMMED": "info"}
+TABLES: Final = {"partition_lines._SUMMED": "info"}
 
 
 class Site(NamedTuple):
