@@ -1,5 +1,5 @@
 # A node and nothing else: docker build --tag holdfast .
-# With Java and Spark, for the snapshot job, and as the image of Spark's executors: docker build --target spark --tag holdfast-spark .
+# With Java and Spark, for the compaction job, and as the image of Spark's executors: docker build --target spark --tag holdfast-spark .
 # Settings come from the environment; docs/operations.md has the rest.
 
 # The wheel that ships: its hot path is compiled.

@@ -8,7 +8,9 @@ from struct import Struct
 from typing import Final, NamedTuple, Self, TypeVar
 
 from holdfast.api.results import StateRequest, StateResponse
-from holdfast.api.share_state import VERSIONS, decode_response, encode_request
+from holdfast.api.share_state import VERSIONS
+from holdfast.api.state_requests import encode_request
+from holdfast.api.state_responses import decode_response
 from holdfast.kafka.protocol.primitives import (
     encode_string,
     encode_varint,

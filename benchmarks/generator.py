@@ -18,7 +18,9 @@ from typing import Final
 from benchmarks.client import BenchmarkError, request_frame
 from benchmarks.share_state import LEADER_EPOCH, STATE_EPOCH, ConnectionKeys, WrittenState
 from holdfast.api.results import PartitionRequest, ReadPartition, WritePartition
-from holdfast.api.share_state import READ, VERSIONS, WRITE, decode_response, encode_request
+from holdfast.api.share_state import READ, VERSIONS, WRITE
+from holdfast.api.state_requests import encode_request
+from holdfast.api.state_responses import decode_response
 from holdfast.records.batches import StateBatch
 
 #: Answers that were parsed and found right, per request; Kafka may order the partitions of an answer in several ways.

@@ -5,8 +5,8 @@
     worker           leads some share partitions: acquire, process, acknowledge or release, write the state down
     daemon           the Holdfast process: started, killed, started again
     busy             many more share partitions, so that there is a log worth folding
-    past             the second act: the Spark job, short loads, a short log, and questions about the past
+    history          the second act: compaction, short loads, a short log, and the history of what is gone from it
     verdict          what is true in the end: what was written, read back, and found in the log
 
-`__main__` is the story.
+`__main__` plays it from start to end.
 """

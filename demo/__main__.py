@@ -1,6 +1,6 @@
-"""The story: a queue of orders is worked off; midway the daemon and a worker die at once; nothing is lost.
+"""The demonstration: a queue of orders is worked off; midway the daemon and a worker die at once; nothing is lost.
 
-Then the Spark job folds the log, the daemon loads from the snapshots, the log is cut, and the history still knows the past.
+Then compaction folds the log, the daemon restores from the snapshots, the log is pruned, and the history has what is gone from it.
 
 Example: python -m demo
 """
@@ -19,8 +19,8 @@ from rich.console import Console
 
 from demo.daemon import Daemon
 from demo.display import Display, show_checks, show_log, show_orders
+from demo.history import HistoryAct, Moment
 from demo.orders import place_orders
-from demo.past import Moment, Past
 from demo.verdict import Check, judge, read_log
 from demo.worker import GROUP, PATIENT, STATE_EPOCH, Ledger, Worker
 from holdfast.broker import BrokerError, JarsUnavailable, development_kafka
@@ -35,8 +35,8 @@ SEED: Final = 9492
 _KAFKA_TIMEOUT_S: Final = 30.0
 
 
-async def tell(console: Console, bootstrap_servers: str, directory: Path) -> bool:
-    """Tell the story; returns whether everything held that was to be proved."""
+async def play(console: Console, bootstrap_servers: str, directory: Path) -> bool:
+    """Play the demonstration; returns whether everything held that was to be proved."""
     name = f"demo-orders-{uuid.uuid4().hex[:8]}"
     state_topic = f"holdfast-{name}"
     topics = [name, state_topic]
@@ -54,18 +54,18 @@ async def tell(console: Console, bootstrap_servers: str, directory: Path) -> boo
                     await client.initialize(GROUP, topic_id, partition, STATE_EPOCH, start_offset=0)
             with Display(console, PARTITIONS, ORDERS_PER_PARTITION) as display:
                 is_restored, power_cut = await work(daemon, bootstrap_servers, (name, topic_id), ledgers, display)
-            story = read_log(bootstrap_servers, state_topic)
-            show_orders(console, ledgers, story)
-            show_log(console, story)
+            contents = read_log(bootstrap_servers, state_topic)
+            show_orders(console, ledgers, contents)
+            show_log(console, contents)
             async with connect(daemon.address, PATIENT) as client:
-                checks = await judge(client, topic_id, orders, ledgers, story)
-            past = Past(console, daemon, bootstrap_servers, name, directory)
-            topics += past.topics
-            await past.tell(orders, power_cut)
+                checks = await judge(client, topic_id, orders, ledgers, contents)
+            second_act = HistoryAct(console, daemon, bootstrap_servers, name, directory)
+            topics += second_act.topics
+            await second_act.play(orders, power_cut)
         finally:
             exit_code = daemon.stop()
         checks += [
-            *past.checks,
+            *second_act.checks,
             Check("The worker that took over found all that its predecessor was answered.", is_restored),
             Check("The daemon stops cleanly (exit code 0).", exit_code == 0),
         ]
@@ -125,7 +125,7 @@ async def work(
             f"The daemon is back: ready {ready_s:.1f} s after its start, {sum(each['records_loaded'] for each in loaded):,} "
             f"records of {len(loaded)} log partitions loaded, none in more than {max(each['load_ms'] for each in loaded)} ms."
         )
-        display.say("Worker C takes over from worker A, and knows only what the daemon tells it.")
+        display.say("Worker C takes over from worker A, and knows only what the daemon answers.")
         successor = worker("C", range(half))
         pool.create_task(successor.run())
     return len(successor.restored) == half and all(successor.restored.values()), moment
@@ -145,7 +145,7 @@ def main() -> int:
     console, began_s = Console(highlight=False), time.monotonic()
     try:
         with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as directory, kafka(console) as bootstrap_servers:
-            holds = asyncio.run(tell(console, bootstrap_servers, Path(directory)))
+            holds = asyncio.run(play(console, bootstrap_servers, Path(directory)))
     except (BrokerError, JarsUnavailable, RuntimeError, TimeoutError) as failure:
         print(f"Error: {failure}", file=sys.stderr)
         return 1

@@ -50,7 +50,7 @@ class Daemon:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)  # noqa: ASYNC220
         while not await self._is_ready():
             if self._process.poll() is not None or time.monotonic() - began_s > _START_TIMEOUT_S:
-                raise RuntimeError(f"The daemon did not start; it said:\n{self.last_words()}")
+                raise RuntimeError(f"The daemon did not start; it said:\n{self.log_tail()}")
             await asyncio.sleep(_POLL_S)
         return time.monotonic() - began_s
 
@@ -76,7 +76,7 @@ class Daemon:
         async with connect(self.address, _ONE_TRY) as client:
             return await client.admin(command)
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """Return the last lines it said."""
         return "\n".join(self.said.read_text(errors="replace").splitlines()[-10:])
 

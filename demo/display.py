@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
-from demo.verdict import Check, LogStory
+from demo.verdict import Check, LogContents
 from demo.worker import Ledger
 from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED
 
@@ -56,16 +56,16 @@ class Display:
         self._console.print(text, soft_wrap=not self._console.is_terminal)
 
 
-def show_orders(console: Console, ledgers: Mapping[int, Ledger], story: LogStory) -> None:
+def show_orders(console: Console, ledgers: Mapping[int, Ledger], contents: LogContents) -> None:
     """Show what became of the orders of each partition, and how often they were delivered."""
     table = Table("partition", "orders", "acknowledged", "archived", "deliveries", "writes", title="The orders")
     for partition, ledger in ledgers.items():
-        states = Counter(delivery.delivery_state for delivery in story.deliveries[partition].values())
+        states = Counter(delivery.delivery_state for delivery in contents.deliveries[partition].values())
         numbers = (states.total(), states[ACKNOWLEDGED], states[ARCHIVED], ledger.deliveries.total(), ledger.writes)
         table.add_row(str(partition), *(f"{number:,}" for number in numbers))
     _show(console, table)
     table = Table("deliveries", "orders", Column(min_width=40), title="How often an order was delivered")
-    counted = Counter(delivery.delivery_count for known in story.deliveries.values() for delivery in known.values())
+    counted = Counter(delivery.delivery_count for known in contents.deliveries.values() for delivery in known.values())
     for deliveries, orders in sorted(counted.items()):
         table.add_row(str(deliveries), f"{orders:,}", "█" * max(1, round(40 * orders / counted.total())))
     _show(console, table)
@@ -75,14 +75,14 @@ def show_orders(console: Console, ledgers: Mapping[int, Ledger], story: LogStory
         console.print(f"{lost} more deliveries were cut short when worker A died, and do not count.")
 
 
-def show_log(console: Console, story: LogStory) -> None:
+def show_log(console: Console, contents: LogContents) -> None:
     """Show what lies in the state topic."""
     table = Table("kind", "records", "bytes", title="What lies in the log")
-    for kind, records in story.kinds.most_common():
-        table.add_row(kind, f"{records:,}", f"{story.size_bytes[kind]:,}")
-    table.add_row("void", f"{story.void_records:,}", "")
+    for kind, records in contents.kinds.most_common():
+        table.add_row(kind, f"{records:,}", f"{contents.size_bytes[kind]:,}")
+    table.add_row("void", f"{contents.void_records:,}", "")
     _show(console, table)
-    epochs = ", ".join(f"{records:,} under {epoch}" for epoch, records in sorted(story.owner_epochs.items()))
+    epochs = ", ".join(f"{records:,} under {epoch}" for epoch, records in sorted(contents.owner_epochs.items()))
     console.print(f"Records by owner epoch: {epochs}.")
 
 

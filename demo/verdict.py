@@ -13,8 +13,8 @@ from holdfast.records.batches import StateBatch
 from holdfast.records.values import Snapshot, Update
 
 
-class LogStory(NamedTuple):
-    """What lies in the state topic."""
+class LogContents(NamedTuple):
+    """What the state topic holds."""
 
     kinds: Counter[str]  #: records that count, by kind
     size_bytes: Counter[str]  #: keys and values of those, by kind
@@ -31,35 +31,35 @@ class Check(NamedTuple):
     details: Sequence[str] = ()  #: what differs, where it does not hold
 
 
-def read_log(bootstrap_servers: str, state_topic: str) -> LogStory:
+def read_log(bootstrap_servers: str, state_topic: str) -> LogContents:
     """Read the whole log as any other program could."""
-    story = LogStory(Counter(), Counter(), 0, Counter(), {})
+    contents = LogContents(Counter(), Counter(), 0, Counter(), {})
     reader = LogReader({"bootstrap.servers": bootstrap_servers}, state_topic)
     try:
         for entry in reader.read():
             if not entry.counts or entry.owner_epoch is None:
-                story = story._replace(void_records=story.void_records + 1)
+                contents = contents._replace(void_records=contents.void_records + 1)
                 continue
-            story.kinds[entry.kind] += 1
-            story.size_bytes[entry.kind] += entry.size_bytes
-            story.owner_epochs[entry.owner_epoch] += 1
+            contents.kinds[entry.kind] += 1
+            contents.size_bytes[entry.kind] += entry.size_bytes
+            contents.owner_epochs[entry.owner_epoch] += 1
             if entry.key is not None and isinstance(entry.value, Snapshot | Update):
-                known = story.deliveries.setdefault(entry.key.partition, {})
+                known = contents.deliveries.setdefault(entry.key.partition, {})
                 known |= by_offset(entry.value.state_batches)
     finally:
         reader.close()
-    return story
+    return contents
 
 
 async def judge(
-    client: Client, topic_id: bytes, orders: Placed, ledgers: Mapping[int, Ledger], story: LogStory
+    client: Client, topic_id: bytes, orders: Placed, ledgers: Mapping[int, Ledger], contents: LogContents
 ) -> list[Check]:
     """Compare all there is; `ledgers` and `orders` are by partition."""
     differing = [
         f"order {order.number} (partition {partition}, offset {offset}): {order.outcome()} expected, {written} found"
         for partition, placed in enumerate(orders)
         for offset, order in placed.items()
-        if (written := story.deliveries[partition].get(offset)) != order.outcome()
+        if (written := contents.deliveries[partition].get(offset)) != order.outcome()
     ]
     read_back, is_complete, is_fenced = True, True, False
     for partition, ledger in ledgers.items():

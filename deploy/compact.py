@@ -1,4 +1,4 @@
-"""What `spark-submit` runs: the snapshot job, with the options of `holdfast compact`; docs/spark.md says how."""
+"""What `spark-submit` runs: the compaction job, with the options of `holdfast compact`; docs/spark.md says how."""
 
 import sys
 

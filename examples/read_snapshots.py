@@ -30,7 +30,7 @@ class Snapshots:
         self._entries: dict[Place, dict[int, tuple[Fields, int]]] = {}
         self._manifests: dict[int, Fields] = {}
 
-    def meet(self, objects: SingleObjects, key: bytes, value: bytes | None) -> None:
+    def take(self, objects: SingleObjects, key: bytes, value: bytes | None) -> None:
         """Take the next record; a null removes, and says nothing more."""
         name, fields = objects.decode(key)
         if fields["state_topic_id"] != self._state_topic_id:
@@ -77,12 +77,12 @@ def read_topic(consumer: Consumer, topic: str, state_topic_id: bytes) -> dict[in
         assert isinstance(key, bytes)
         assert partition is not None
         assert not isinstance(value, str)
-        found.setdefault(partition, Snapshots(state_topic_id)).meet(objects, key, value)
+        found.setdefault(partition, Snapshots(state_topic_id)).take(objects, key, value)
     return found
 
 
 def is_same_log(consumer: Consumer, topic: str, partition: int, covered_offset: int, manifest: Fields) -> bool:
-    """Tell whether the record at the covered offset is the one that the manifest ends with."""
+    """Return whether the record at the covered offset is the one that the manifest ends with."""
     consumer.assign([TopicPartition(topic, partition, covered_offset)])
     message = consumer.poll(SILENCE_S_MAX)
     if message is None or message.error() is not None or message.offset() != covered_offset:
@@ -94,7 +94,7 @@ def is_same_log(consumer: Consumer, topic: str, partition: int, covered_offset: 
 
 def topic_id_of(properties: dict[str, str], topic: str) -> bytes:
     """Return the 16 bytes of a topic's id; raises LookupError where there is none."""
-    # Warnings and errors only: at its end librdkafka tells of events that nobody asked for.
+    # Warnings and errors only: at its end librdkafka logs events that no handler takes.
     admin = AdminClient({"log_level": 4, **properties})
     try:
         topic_id: Any = admin.describe_topics(TopicCollection([topic]))[topic].result(SILENCE_S_MAX).topic_id
@@ -118,7 +118,7 @@ def main() -> int:
     consumer = Consumer(
         {
             **properties,
-            "group.id": "read-snapshots-example",  # asked for by the client; no group is joined
+            "group.id": "read-snapshots-example",  # the client requires it; no group is joined
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": "read_uncommitted",
@@ -128,7 +128,7 @@ def main() -> int:
     try:
         topics = read_topic(consumer, options.topic, topic_id_of(properties, options.state_topic))
         for log_partition, snapshots in sorted(topics.items()):
-            # Asked after the topic was read: what lies before may be deleted by now.
+            # Looked up after the topic was read: what lies before may be deleted by now.
             watermarks: Any = consumer.get_watermark_offsets(
                 TopicPartition(options.state_topic, log_partition), timeout=SILENCE_S_MAX
             )

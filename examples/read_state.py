@@ -61,7 +61,7 @@ class WhoCounts:
         self.checkpoint_offset = -1
 
     def counts(self, offset: int, key: bytes | None, value: bytes | None, header: bytes | None) -> bool:
-        """Tell whether the next record counts; what does not is void, and changes nothing for anyone."""
+        """Return whether the next record counts; one that does not is void, and changes nothing for any reader."""
         if header is None:
             return False
         version, owner_epoch, sequence = unpack(">biq", header)
@@ -130,7 +130,7 @@ class StateReader:
         #: By share partition: the log partition, and the offset of the newest snapshot in it.
         self._snapshots: dict[tuple[str, bytes, int], tuple[int, int]] = {}
 
-    def meet(
+    def take(
         self, log_partition: int, offset: int, key: bytes | None, value: bytes | None, header: bytes | None
     ) -> None:
         """Take the next record of a log partition."""
@@ -199,7 +199,7 @@ def main() -> int:
     consumer = Consumer(
         {
             "bootstrap.servers": options.bootstrap_server,
-            "group.id": "read-state-example",  # asked for by the client; no group is joined
+            "group.id": "read-state-example",  # the client requires it; no group is joined
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": "read_uncommitted",
@@ -215,7 +215,7 @@ def main() -> int:
             assert offset is not None
             assert not isinstance(key, str)
             assert not isinstance(value, str)
-            reader.meet(partition, offset, key, value, header)
+            reader.take(partition, offset, key, value, header)
     except LookupError as missing:
         sys.stderr.write(f"{missing}\n")
         return 1

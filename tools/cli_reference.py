@@ -26,19 +26,20 @@ Characters of names that would act on a terminal are shown by their escapes, and
 
 ## Commands that change something
 
-They look first and show what the change makes of it, before → after, as the node decides it; `--dry-run` ends there.
-Where data goes they say what goes, and ask at a terminal; elsewhere they change nothing and end with 2, unless `--force` is given.
-Afterwards they look again and say what happened; with `--json` it is `before`, `after`, `changed`, `dry_run` and `data_lost`.
-A change that changes nothing is not made: it says `Nothing changed`, and ends with 0.
+They read the state first and show what the change makes of it, before → after, as the node decides it; `--dry-run` ends there.
+Where data is lost they print what is lost, and ask for consent at a terminal.
+Elsewhere they change nothing then and end with 2, unless `--force` is given.
+Afterwards they read the state again and print what happened; with `--json` it is `before`, `after`, `changed`, `dry_run` and `data_lost`.
+A change that changes nothing is not made: the command prints `Nothing changed`, and ends with 0.
 What does not exist ends with 6, also where it was to be deleted.
 `holdfast state init` and `write` decide about records that the topic does not have yet only with `--beyond-the-end`.
-Where Kafka cannot tell the end of the topic, they want it as well.
+Where the end of the topic is not known, they need it as well.
 
-Somebody else may change the state between the look and the change.
+Another client may change the state between the look and the change.
 `holdfast state write` sends the epochs that it saw, so a new leader or a new state epoch that came meanwhile refuses it.
 Writes under the same epochs are combined with it.
 `init` and `delete` have no epoch of what was seen to send: what they replace may be newer than what was shown.
-Afterwards they tell what is there then, and say so where it is not what was shown before.
+Afterwards they print the state that there is then, and say so where it is not what was shown before.
 The protocol refuses only epochs that are too low, as Apache Kafka does; that `write` refuses higher ones is the tool's own.
 
 ## Completion

@@ -18,7 +18,8 @@ from benchmarks.attacks.caller import Caller, share_body, write_one
 from benchmarks.client import Address
 from holdfast.api.admin import ADMIN, AdminRequest, encode_admin_request
 from holdfast.api.results import DeletePartition, InitializePartition, ReadPartition
-from holdfast.api.share_state import DELETE, INITIALIZE, READ, WRITE, decode_response
+from holdfast.api.share_state import DELETE, INITIALIZE, READ, WRITE
+from holdfast.api.state_responses import decode_response
 from holdfast.kafka.protocol import frames
 from holdfast.kafka.protocol.primitives import encode_string, encode_varint
 

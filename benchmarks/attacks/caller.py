@@ -19,7 +19,9 @@ from holdfast.api.results import (
     StateRequest,
     WritePartition,
 )
-from holdfast.api.share_state import INITIALIZE, READ, WRITE, decode_response, encode_request
+from holdfast.api.share_state import INITIALIZE, READ, WRITE
+from holdfast.api.state_requests import encode_request
+from holdfast.api.state_responses import decode_response
 from holdfast.kafka.protocol import frames
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 

@@ -20,7 +20,7 @@ from time import perf_counter
 from holdfast.console.commands.dump import entry_data, print_entries
 from holdfast.console.show.output import print_json
 from holdfast.console.sources.log_reader import LogEntry
-from holdfast.console.sources.topic_names import TopicNames
+from holdfast.console.sources.topic_names import TopicNameCache
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Update
@@ -40,7 +40,7 @@ def entries() -> Iterator[LogEntry]:
 
 def print_as_table(found: Iterator[LogEntry]) -> None:
     """Print them as `holdfast dump` does."""
-    print_entries(found, TopicNames(None))
+    print_entries(found, TopicNameCache(None))
 
 
 def print_as_json(found: Iterator[LogEntry]) -> None:

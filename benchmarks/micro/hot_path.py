@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from benchmarks.micro.wire import TOPIC_ID, VERSION
-from holdfast.api import share_state
+from holdfast.api import share_state, state_requests, state_responses
 from holdfast.api.results import InitializePartition, StateRequest, WritePartition
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.api_table import APIS, ApiHandler
@@ -174,7 +174,7 @@ def measure(connection_count: int, keys: int, rounds: int) -> dict[str, float]:
 
     def encode(api_key: int, version: int, request: StateRequest) -> bytes:
         return frames.encode_request(
-            api_key, version, 1, b"client", share_state.encode_request(api_key, version, request)
+            api_key, version, 1, b"client", state_requests.encode_request(api_key, version, request)
         )
 
     for connection, mine in zip(connections, numbers, strict=True):
@@ -211,7 +211,7 @@ def measure(connection_count: int, keys: int, rounds: int) -> dict[str, float]:
         output_s = min(output_s, time.perf_counter() - committed_s)
         commit_s = min(commit_s, committed_s - began_s)
         for output in outputs:
-            ((_, results),) = share_state.decode_response(share_state.WRITE, VERSION, output, _ANSWER_HEAD_SIZE)
+            ((_, results),) = state_responses.decode_response(share_state.WRITE, VERSION, output, _ANSWER_HEAD_SIZE)
             assert [result.error_code for _, result in results] == [0] * keys
     median = connection_count // 2
     per_key = 1e6 / keys

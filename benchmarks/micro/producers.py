@@ -28,8 +28,9 @@ from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.leaders import Brokers
 from holdfast.metrics.registry import Registry
 from holdfast.records.header import HEADER_NAME, encode_header
-from holdfast.runtime.kafka_log.accumulator import LaneConfig, SentBatch
-from holdfast.runtime.kafka_log.sender import Appender, AppenderConfig
+from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig
+from holdfast.runtime.kafka_log.sender import Sender, SenderConfig
+from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from holdfast.runtime.kafka_log.shell import make_clock_ms
 from holdfast.runtime.metrics import RuntimeMetrics
 
@@ -116,8 +117,11 @@ class Ours:
         self._metrics = RuntimeMetrics(Registry(clock_ms))
         options = ConnectionOptions(bootstrap=tuple((host, int(port)) for host, port in addresses))
         self._brokers = Brokers(options, TOPIC, _TIMEOUT_MS)
-        config = AppenderConfig(lanes=LaneConfig(batch_bytes_max=1_048_576), message_timeout_ms=_TIMEOUT_MS)
-        self._appender = Appender(config, self._brokers, self._landed, self._failed, clock_ms, self._metrics)
+        config = SenderConfig(accumulator=AccumulatorConfig(batch_bytes_max=1_048_576), message_timeout_ms=_TIMEOUT_MS)
+        self._sent = SentBatches()
+        self._sender = Sender(
+            config, self._brokers, self._sent, self._on_acknowledged, self._on_failed, clock_ms, self._metrics
+        )
         self._waiting = 0
         self._done = asyncio.get_running_loop().create_future()
 
@@ -127,7 +131,7 @@ class Ours:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._appender.close(_TIMEOUT_MS / 1_000)
+        await self._sender.close(_TIMEOUT_MS / 1_000)
         self._brokers.close()
 
     async def round(self, partitions: int) -> None:
@@ -135,19 +139,20 @@ class Ours:
         self._waiting = partitions
         self._done = asyncio.get_running_loop().create_future()
         for partition in range(partitions):
-            self._appender.append(partition, KEY, VALUE, HEADER)
+            self._sender.append(partition, KEY, VALUE, HEADER)
         await self._done
 
     async def requests(self) -> int:
         """See `Contender.requests`."""
         return self._metrics.batch_flush_time.count
 
-    def _landed(self, partition: int, sent: SentBatch, base_offset: int) -> None:
+    def _on_acknowledged(self, partition: int, sent: SentBatch, base_offset: int) -> None:
+        self._sent.remove(partition, sent)
         self._waiting -= 1
         if not self._waiting:
             self._done.set_result(None)
 
-    def _failed(self, partition: int, header: bytes, why: str) -> None:
+    def _on_failed(self, partition: int, header: bytes, why: str) -> None:
         self._done.set_exception(BenchmarkError(f"holdfast: {why}"))
 
 

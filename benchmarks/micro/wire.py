@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.micro.records import Operation, time_us
-from holdfast.api import share_state
+from holdfast.api import share_state, state_requests, state_responses
 from holdfast.api.results import StateRequest, StateResponse, WritePartition, WriteResult
 from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.connection import Connection
@@ -42,28 +42,28 @@ def write_response(partitions: int) -> StateResponse:
 def wire_operations(partitions: int, batches: int) -> list[Operation]:
     """Return the codecs of one request and its response."""
     request, response = write_request(partitions, batches), write_response(partitions)
-    request_body = share_state.encode_request(share_state.WRITE, VERSION, request)
-    response_body = share_state.encode_response(share_state.WRITE, VERSION, response)
+    request_body = state_requests.encode_request(share_state.WRITE, VERSION, request)
+    response_body = state_responses.encode_response(share_state.WRITE, VERSION, response)
     name = f"write, {partitions} × {batches}"
     return [
         Operation(
             f"{name}: decode request",
-            partial(share_state.decode_request, share_state.WRITE, VERSION, request_body),
+            partial(state_requests.decode_request, share_state.WRITE, VERSION, request_body),
             request,
         ),
         Operation(
             f"{name}: encode response",
-            partial(share_state.encode_response, share_state.WRITE, VERSION, response),
+            partial(state_responses.encode_response, share_state.WRITE, VERSION, response),
             response_body,
         ),
         Operation(
             f"{name}: encode request",
-            partial(share_state.encode_request, share_state.WRITE, VERSION, request),
+            partial(state_requests.encode_request, share_state.WRITE, VERSION, request),
             request_body,
         ),
         Operation(
             f"{name}: decode response",
-            partial(share_state.decode_response, share_state.WRITE, VERSION, response_body),
+            partial(state_responses.decode_response, share_state.WRITE, VERSION, response_body),
             response,
         ),
     ]
@@ -72,8 +72,8 @@ def wire_operations(partitions: int, batches: int) -> list[Operation]:
 def connection_operation(pipelined: int) -> Operation:
     """Return taking some requests off the bytes of a client and putting their answers in order."""
     connection = Connection(APIS, LimitSettings(), "client", now_ms=0)
-    request_body = share_state.encode_request(share_state.WRITE, VERSION, write_request(1, 1))
-    answer = share_state.encode_response(share_state.WRITE, VERSION, write_response(1))
+    request_body = state_requests.encode_request(share_state.WRITE, VERSION, write_request(1, 1))
+    answer = state_responses.encode_response(share_state.WRITE, VERSION, write_response(1))
     data = b"".join(
         frames.encode_request(share_state.WRITE, VERSION, n, b"client", request_body) for n in range(pipelined)
     )

@@ -1,1 +1,9 @@
-"""The calls that a node serves beside Kafka's own: share state and admin, as values and as bytes."""
+"""The calls that a node serves beside Kafka's own, as values and as bytes; pure.
+
+| Module | What it holds |
+|---|---|
+| `results` | requests and results of the five share-state calls, as values |
+| `share_state` | their API keys and versions, and what the bytes of requests and responses have in common |
+| `state_requests`, `state_responses` | their bytes, in one go and in steps |
+| `admin` | the admin call |
+"""

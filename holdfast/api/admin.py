@@ -22,7 +22,7 @@ from holdfast.kafka.protocol.primitives import (
 ADMIN: Final = 10_900
 ADMIN_VERSION: Final = 0
 
-#: The reason of an admin stands in every later checkpoint of the log, so it is kept short.
+#: The reason of an admin is in every later checkpoint of the log, so it is kept short.
 REASON_CHARACTERS_MAX: Final = 1_000
 
 _ERROR_CODE: Final = Struct(">h")

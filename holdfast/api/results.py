@@ -1,4 +1,4 @@
-"""What the five share-state calls ask and answer, per share partition: plain values between wire, service and shard.
+"""Requests and results of the five share-state calls, per share partition: plain values between wire, service and shard.
 
 `NamedTuple`s because one is made for every share partition of every request.
 Each result begins with Kafka's error code (0 is success) and a text that is None on success.
@@ -117,7 +117,7 @@ PartitionResult = InitializeResult | ReadResult | WriteResult | DeleteResult | S
 
 
 class Caller(Protocol):
-    """Who asked, as far as it matters for how much is done for them."""
+    """The client of a request, as far as it matters for how much is done for it."""
 
     @property
     def is_wanted(self) -> bool:

@@ -73,7 +73,7 @@ class EmbeddedKafka:
             properties: further broker settings by Kafka's names; they win over our defaults.
             jvm_options: for each JVM, after our own; `FAST_START` suits tests.
             heap_mib: most memory for the heap of each JVM.
-            start_timeout_s: bound until all brokers answer; one that ends sooner is told at once.
+            start_timeout_s: bound until all brokers answer; a broker that ends sooner is reported at once.
             stop_timeout_s: how long a broker may take to end by itself before it is killed.
             start_attempts: how often to choose other ports when another process was quicker to take them.
             outlives_us: see `BrokerNode.launch`.
@@ -107,7 +107,7 @@ class EmbeddedKafka:
         """Start all brokers and wait until each of them knows all of them.
 
         Args:
-            on_step: is told of each step of each broker.
+            on_step: called with each step of each broker.
 
         Raises:
             BrokerError: they run already, a broker ended while starting, or the time is over.
@@ -200,23 +200,23 @@ class EmbeddedKafka:
         remembered = self.data_dir / "cluster.json"
         if not remembered.exists():
             return new_kafka_uuid(), choose_ports(brokers)
-        told = json.loads(remembered.read_text())
-        ports = [NodePorts(**ports) for ports in told["ports"]]
+        saved = json.loads(remembered.read_text())
+        ports = [NodePorts(**ports) for ports in saved["ports"]]
         if len(ports) != brokers:
             raise BrokerError(
                 f"{self.data_dir} holds a cluster of {len(ports)} brokers, not {brokers}; choose another directory."
             )
-        return told["cluster_id"], ports
+        return saved["cluster_id"], ports
 
     def _with_port(self, ports: list[NodePorts]) -> list[NodePorts]:
-        """Return these ports, with the one that was asked for in its place."""
+        """Return these ports, with the one that was requested in its place."""
         return ports if self._port is None else [NodePorts(broker=self._port, controller=ports[0].controller)]
 
     def _remember(self) -> None:
         ports = [{"broker": ports.broker, "controller": ports.controller} for ports in self._ports]
-        told = {"cluster_id": self.cluster_id, "ports": ports, "bootstrap_servers": self.bootstrap_servers}
+        saved = {"cluster_id": self.cluster_id, "ports": ports, "bootstrap_servers": self.bootstrap_servers}
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        (self.data_dir / "cluster.json").write_text(json.dumps(told, indent=1) + "\n")
+        (self.data_dir / "cluster.json").write_text(json.dumps(saved, indent=1) + "\n")
         (self.data_dir / "bootstrap").write_text(self.bootstrap_servers + "\n")
 
     def _refuse_if_running(self) -> None:
@@ -236,7 +236,7 @@ class EmbeddedKafka:
                 on_step(node.node_id, StartStep.LAUNCHED)
             self._wait_ready(nodes, on_step)
         except BaseException:
-            for node in launched:  # Not one that somebody else has started in this directory.
+            for node in launched:  # Not one that another process has started in this directory.
                 node.kill()
             raise
 
@@ -262,7 +262,7 @@ class EmbeddedKafka:
         for node in nodes:
             if node.pid() is None:
                 raise BrokerError(
-                    f"Broker {node.node_id} ended while starting ({node.last_words()}); more is in {node.directory}."
+                    f"Broker {node.node_id} ended while starting ({node.failure_line()}); more is in {node.directory}."
                 )
         if time.monotonic() > deadline:
             raise BrokerError(
@@ -305,7 +305,7 @@ def start_detached(
         properties: further broker settings by Kafka's names.
         heap_mib: most memory for the heap of each JVM.
         start_timeout_s: bound until all brokers answer.
-        on_step: is told of each step of each broker.
+        on_step: called with each step of each broker.
 
     Raises:
         BrokerError: it runs already or does not start.
@@ -323,7 +323,7 @@ def start_detached(
 
 
 def stop_detached(data_dir: Path | str, *, stop_timeout_s: float = 20.0) -> bool:
-    """Stop the cluster that lives in this directory, whoever started it; its data stays.
+    """Stop the cluster that lives in this directory, whichever process started it; its data stays.
 
     Returns:
         whether one was running.

@@ -92,7 +92,7 @@ class BrokerNode:
         self._pid_file.write_text(str(process.pid))
         if outlives_us:
             self._wait_recognizable(process)
-            process.returncode = 0  # Else Popen warns that it is forgotten while it runs, which is what we want.
+            process.returncode = 0  # Else Popen warns that it is forgotten while it runs, which is intended here.
         else:
             self._process = process
 
@@ -125,7 +125,7 @@ class BrokerNode:
         return pid if self._is_ours(pid) else None
 
     def _is_ours(self, pid: int) -> bool:
-        """Tell our JVM from another process that was given its id after its end."""
+        """Tell whether a process is our JVM, and not another one that has its id after its end."""
         try:
             arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
@@ -185,8 +185,8 @@ class BrokerNode:
         self._pid_file.unlink(missing_ok=True)
         return True
 
-    def last_words(self) -> str:
-        """Return the most telling line that the JVM left: Kafka's last error, else what the JVM said first."""
+    def failure_line(self) -> str:
+        """Return the line that explains best why the JVM ended: Kafka's last error, else the JVM's first line."""
         errors = [line for line in self._tail("kafka.log") if "Exception: " in line or " ERROR " in line]
         return _LOG_PREFIX.sub("", (errors[-1:] or self._tail("jvm.log")[:1] or ["it said nothing"])[0])
 

@@ -1,4 +1,4 @@
-"""Children that do not outlive us."""
+"""Child processes that do not outlive this one."""
 
 import shutil
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What an embedded broker is told, and on which ports it listens."""
+"""The settings of an embedded broker, and the ports on which it listens."""
 
 import random
 import socket

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt
 
-from holdfast.api import share_state
+from holdfast.api import share_state, state_requests, state_responses
 from holdfast.api.results import (
     DeletePartition,
     DeleteResult,
@@ -242,9 +242,9 @@ class Persister:
         try:
             connection = await self._nodes.to(address)
             version = connection.version_of(call.kind.name, api_key, *share_state.VERSIONS[api_key])
-            body = share_state.encode_request(api_key, version, call.request(indexes))
+            body = state_requests.encode_request(api_key, version, call.request(indexes))
             frame, offset = await connection.request(api_key, version, body)
-            response = share_state.decode_response(api_key, version, frame, offset)
+            response = state_responses.decode_response(api_key, version, frame, offset)
         except (ClientError, MalformedBody) as error:
             if isinstance(error, ClientError) and not error.is_retriable:
                 raise

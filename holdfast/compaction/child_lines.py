@@ -1,7 +1,7 @@
-"""Lines that the processes of the job write for people, said again in our own form.
+"""Lines that the processes of the job write to standard error, logged in our own form.
 
-Ours come as JSON and keep their level and fields; those of Spark's Java side keep their level; any other is for debugging,
-unless it goes on with one of Spark's, as a stack trace does. Only so many are said in a minute.
+Our own lines are JSON and keep their event, level and fields; those of Spark's Java side keep their level; any other line is for
+debugging, unless it continues one of Spark's, as a stack trace does. The number of lines in a minute is bounded.
 """
 
 import json
@@ -27,16 +27,17 @@ _DROPPED_FIELDS: Final = ("level", "event", "timestamp", "logger")
 
 
 class ChildLines:
-    """Says the lines of one stream."""
+    """The forwarding of the lines of one stream to a log."""
 
     def __init__(self, log: Any, clock_s: Callable[[], float] = monotonic) -> None:  # noqa: ANN401
-        """Say them through `log`, a logger of structlog."""
+        """Log the lines through `log`, a logger of structlog."""
         self._log = log
         self._limit = LineLimit(LINES_PER_MINUTE_MAX, clock_s)
-        self._level = "debug"  #: of the last line of Spark's
+        #: Level of the last line of Spark's.
+        self._level = "debug"
 
     def __call__(self, line: str) -> None:
-        """Say one line, if the minute has not had its share."""
+        """Log one line, unless the minute has its share already."""
         level, event, fields = self._parse(line.rstrip())
         if not event:
             return
@@ -59,7 +60,7 @@ class ChildLines:
         if (found := _SPARK_LINE.fullmatch(line)) is not None:
             level, logger, text = found.groups()
             self._level = _SPARK_LEVELS.get(level, "debug")
-            return self._level, "Spark says", {"logger_of_spark": logger, "text": text[:_TEXT_MAX]}
+            return self._level, "spark_line_logged", {"logger_of_spark": logger, "text": text[:_TEXT_MAX]}
         if _STACK_TRACE.match(line) is None:
             self._level = "debug"
-        return self._level, "Spark says" if line else "", {"text": line[:_TEXT_MAX]}
+        return self._level, "spark_line_logged" if line else "", {"text": line[:_TEXT_MAX]}

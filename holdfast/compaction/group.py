@@ -1,6 +1,6 @@
 """The consumer group whose committed offsets are the job's progress, and what a job needs to use it.
 
-The job itself imports nothing of the runtime, wherever it runs; this is handed to it.
+The job takes them as arguments; nothing here runs on Spark's workers.
 """
 
 from collections.abc import Collection, Mapping
@@ -15,7 +15,7 @@ from holdfast.kafka.security import connection_options
 
 
 def topics_of(config: CompactionConfig, say: Say = unsaid) -> Topics:
-    """Return the topics of a job; `say` takes the lines of librdkafka.
+    """Return the topics of a job; `say` is called with the lines of librdkafka.
 
     Raises:
         PropertyRefused: a property cannot be carried over to connections of our own.

@@ -29,7 +29,8 @@ from holdfast.compaction.spark.log_stream import fold_log, read_log
 from holdfast.compaction.spark.query_files import QueryFiles
 from holdfast.compaction.spark.session import open_session
 from holdfast.compaction.spark.worker_start import run_with_slow_starts
-from holdfast.compaction.topics import TopicIdentity, Topics
+from holdfast.compaction.topics import Topics
+from holdfast.kafka.topic_description import DescribedTopic
 from holdfast.records.keys import format_topic_id
 
 #: Version of the state that a checkpoint holds; another version has a checkpoint of its own, and reads the log from its start.
@@ -136,7 +137,7 @@ class _Job:
         if self._once and self._damaged:
             raise CompactionError(self._damage_text())
 
-    def _wait_topic(self) -> TopicIdentity | None:
+    def _wait_topic(self) -> DescribedTopic | None:
         """Wait until there is a state topic, and register as its reader; None: the job is stopped before there is one."""
         while not self._stop.is_set():
             topic = self._topics.describe(self._config.state_topic)
@@ -148,11 +149,11 @@ class _Job:
             self._stop.wait(self._config.topic_check_interval_ms / 1_000)
         return None
 
-    def _files_of(self, topic: TopicIdentity) -> QueryFiles:
+    def _files_of(self, topic: DescribedTopic) -> QueryFiles:
         name = f"{format_topic_id(topic.topic_id)}/v{_STATE_VERSION}"
         return QueryFiles(Directory(self._spark, f"{self._config.checkpoint_dir.rstrip('/')}/{name}"))
 
-    def _begin(self, topic: TopicIdentity, files: QueryFiles) -> None:
+    def _begin(self, topic: DescribedTopic, files: QueryFiles) -> None:
         """Prepare for the first query of this run on a topic."""
         self._state_topic_id = topic.topic_id
         self._damaged.clear()
@@ -160,7 +161,7 @@ class _Job:
             # Spark has read past the record that stopped the fold, so only from the log's start can it come back to it.
             files.remove()
 
-    def _open_history(self, topic: TopicIdentity, files: QueryFiles, *, is_first: bool) -> HistoryWriter | None:
+    def _open_history(self, topic: DescribedTopic, files: QueryFiles, *, is_first: bool) -> HistoryWriter | None:
         """Return what writes the history, None where none is kept.
 
         Before the first query of this run, a fold that is ahead of the history is put back to the log's start.
@@ -181,10 +182,10 @@ class _Job:
         writer.begin(starts)
         return writer
 
-    def _make_writer(self, topic: TopicIdentity, files: QueryFiles) -> HistoryWriter:
+    def _make_writer(self, topic: DescribedTopic, files: QueryFiles) -> HistoryWriter:
         return HistoryWriter(self._spark, self._config.history_dir, topic.topic_id, files.directory)
 
-    def _make_query(self, topic: TopicIdentity, files: QueryFiles, writer: HistoryWriter | None) -> Query:
+    def _make_query(self, topic: DescribedTopic, files: QueryFiles, writer: HistoryWriter | None) -> Query:
         config = self._config
         sink = Sink(config, self._topics, topic, history_writer=writer, on_stopped=files.mark_stopped)
         if not files.is_stopped():

@@ -1,4 +1,4 @@
-"""How the job comes on: its batch reports as JSON and back, and what they come to together."""
+"""The progress of a run of the job: its batch reports as JSON and back, and their sums."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -24,7 +24,7 @@ def from_json(data: Mapping[str, Any]) -> BatchReport:
 
 
 class Totals(NamedTuple):
-    """What all batches of a run came to."""
+    """Sums over all batches of a run."""
 
     batches: int
     records: int
@@ -35,20 +35,20 @@ class Totals(NamedTuple):
     history_rows: int
 
 
-class Progress:
-    """A run of the job, from the reports of its batches."""
+class RunProgress:
+    """The progress of one run of the job, from the reports of its batches."""
 
     def __init__(self) -> None:
-        #: What the log had beyond the job when the run began; None: not known yet.
+        #: Offsets of the log that the job had not folded when the run began; None: not known yet.
         self.offsets_to_fold: int | None = None
         self.totals = Totals(0, 0, 0, 0, 0, 0, 0)
         self.last: BatchReport | None = None
         self._partitions: dict[int, PartitionReport] = {}
 
     def take(self, report: BatchReport) -> None:
-        """Take in the report of the next batch."""
+        """Add the report of the next batch."""
         if self.last is not None and self.last.state_topic_id != report.state_topic_id:
-            self._partitions.clear()  # the topic was made again
+            self._partitions.clear()  # the topic was recreated
         self.last = report
         self._partitions |= {partition.log_partition: partition for partition in report.partitions}
         before = self.totals
@@ -64,23 +64,23 @@ class Progress:
 
     @property
     def keys(self) -> int:
-        """Live share partitions in all log partitions met so far."""
+        """Live share partitions in all log partitions reported so far."""
         return sum(partition.live_count for partition in self._partitions.values())
 
     @property
     def stopped(self) -> list[PartitionReport]:
-        """The log partitions whose fold stands still, by number."""
+        """The log partitions whose fold is stopped, by number."""
         found = [partition for partition in self._partitions.values() if partition.stopped_reason is not None]
         return sorted(found, key=lambda partition: partition.log_partition)
 
     @property
     def waiting_count(self) -> int:
-        """Share partitions whose base was cut off the log."""
+        """Share partitions whose base snapshot was pruned from the log."""
         return sum(partition.waiting_count for partition in self._partitions.values())
 
     @property
     def records_per_second(self) -> float:
-        """Of the last batch."""
+        """Records of the last batch by its duration."""
         return 0.0 if self.last is None else self.last.records * 1_000 / max(self.last.duration_ms, 1)
 
     @property

@@ -1,36 +1,36 @@
-"""What one batch of the job came to."""
+"""The report of one batch of the job."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReport:
-    """What the job knows of one log partition after a batch."""
+    """The fold of one log partition after a batch."""
 
     log_partition: int
-    #: Offset of the record to be folded next; the group's committed offset once Spark has this batch behind it.
+    #: Offset of the record to be folded next; the group's committed offset once Spark has finished this batch.
     next_offset: int
-    #: Of the last counting record folded.
+    #: Offset of the last counting record folded.
     covered_offset: int
     live_count: int
-    #: Share partitions whose base was cut off the log; no manifest is written meanwhile.
+    #: Share partitions whose base snapshot was pruned from the log; no manifest is written meanwhile.
     waiting_count: int
-    #: Of this batch: records read, those that do not count, those of an unknown type.
+    #: Records read in this batch, those of them that do not count, and those of an unknown type.
     records: int
     void_records: int
     skipped_records: int
     #: Whether the job knew nothing of this log partition before.
     is_new: bool = False
-    #: Offset from which the fold began afresh, because the log was cut behind it.
+    #: Offset from which the fold began again, because the log was pruned past the job.
     cut_at: int | None = None
-    #: Why the fold of this log partition stands still, and the offset in its way.
+    #: Why the fold of this log partition is stopped, and the offset of the record that stopped it.
     stopped_reason: str | None = None
     stopped_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReport:
-    """What one batch read, folded and wrote."""
+    """Counts and durations of one batch."""
 
     batch_id: int
     #: Unpadded base64url.
@@ -50,5 +50,5 @@ class BatchReport:
     history_rows: int
     #: End of the log minus next offset, by log partition; as of the end of the batch.
     lag: dict[int, int]
-    #: Of the log partitions that had records in this batch.
+    #: The log partitions that had records in this batch.
     partitions: tuple[PartitionReport, ...]

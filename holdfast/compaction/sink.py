@@ -27,8 +27,9 @@ from holdfast.compaction.history.coverage import Stretch
 from holdfast.compaction.history.writer import HistoryWriter
 from holdfast.compaction.report import BatchReport, PartitionReport
 from holdfast.compaction.spark.fold_processor import ENTRY, MANIFEST, REPORT, STRETCHES, TOTALS
-from holdfast.compaction.topics import TopicIdentity, Topics
+from holdfast.compaction.topics import Topics
 from holdfast.kafka.java_properties import to_java
+from holdfast.kafka.topic_description import DescribedTopic
 from holdfast.records.keys import format_topic_id
 
 #: Above any record of the snapshot topic; the topic's own limit is what counts.
@@ -85,7 +86,7 @@ class Sink:
         self,
         config: CompactionConfig,
         topics: Topics,
-        topic: TopicIdentity,
+        topic: DescribedTopic,
         *,
         history_writer: HistoryWriter | None,
         on_stopped: Callable[[], None],

@@ -6,29 +6,17 @@ Everything here blocks while Kafka answers.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.errors import CompactionError
 from holdfast.kafka.librdkafka import KafkaClients
-from holdfast.kafka.librdkafka_types import (
-    OffsetSpec,
-    TopicDescription,
-    earliest_offset,
-    latest_offset,
-    topic_id_bytes,
-)
+from holdfast.kafka.librdkafka_types import OffsetSpec, earliest_offset, latest_offset
+from holdfast.kafka.topic_description import DescribedTopic, find_topic
 
 _PRODUCE_TIMEOUT_S: Final = 120.0
-
-
-class TopicIdentity(NamedTuple):
-    """Which topic a name stands for at the moment."""
-
-    topic_id: bytes
-    partition_count: int
 
 
 class GroupProgress(Protocol):
@@ -51,22 +39,17 @@ class Topics:
         self._clients = clients
         self._progress = progress
 
-    def describe(self, topic: str) -> TopicIdentity | None:
-        """Return the id and the number of partitions of a topic, None when there is none.
+    def describe(self, topic: str) -> DescribedTopic | None:
+        """Return a topic by its name, None when there is none.
 
         Raises:
             CompactionError: Kafka does not say.
         """
         try:
             with self._clients.admin() as admin:
-                asked = admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
-                described: TopicDescription = asked[topic].result()
+                return find_topic(admin, topic, self._config.admin_timeout_ms)
         except KafkaException as error:
-            cause: KafkaError = error.args[0]
-            if cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                return None
-            raise CompactionError(f"Topic {topic} cannot be described: {cause.str()}.") from error
-        return TopicIdentity(topic_id_bytes(described.topic_id), len(described.partitions))
+            raise CompactionError(f"Topic {topic} cannot be described: {error.args[0].str()}.") from error
 
     def starts(self, partition_count: int) -> dict[int, int]:
         """Return the start offset of each log partition.

@@ -1,4 +1,4 @@
-"""What all commands share that change something: the options, the question before data goes, and the result in JSON."""
+"""What all commands share that change something: the options, consent before data is lost, and the result as JSON."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,15 +15,15 @@ _force_option = click.option("--force", is_flag=True, help="Do it also where dat
 
 
 class Manner(NamedTuple):
-    """How a change is to be made, as the options say."""
+    """The options of a change: where, whether at all, and how it is reported."""
 
     address: str
     is_dry_run: bool
     is_forced: bool
     is_json: bool
 
-    def tell(self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, lost: Sequence[str]) -> None:
-        """Print the result for scripts, where they are to have one."""
+    def report(self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, lost: Sequence[str]) -> None:
+        """Print the result as JSON, where that was requested."""
         if self.is_json:
             print_json(
                 {
@@ -51,20 +51,20 @@ def change_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def say_losses(losses: Sequence[str]) -> None:
-    """Say what would go, after a dry run."""
+    """Print what would be lost, after a dry run."""
     for loss in losses:
         say(f"Data would go, which wants --force or an answer at a terminal: {loss}.")
 
 
 def confirm(losses: Sequence[str], *, is_forced: bool) -> None:
-    """Say what goes, and return if that is agreed to; where nothing goes, nobody is asked.
+    """Print what is lost, and return if the user consents; where nothing is lost, there is no prompt.
 
     Args:
         losses: what goes, a sentence each without its full stop.
         is_forced: it is agreed to.
 
     Raises:
-        Failure: nobody agrees.
+        Failure: the user does not consent, or is not at a terminal.
     """
     for loss in losses:
         say(f"Data goes: {loss}.")
@@ -77,5 +77,5 @@ def confirm(losses: Sequence[str], *, is_forced: bool) -> None:
 
 
 def is_terminal() -> bool:
-    """Tell whether somebody can be asked."""
+    """Tell whether a user at a terminal can answer a prompt."""
     return sys.stdin.isatty()

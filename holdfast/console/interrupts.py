@@ -1,4 +1,4 @@
-"""Signals that ask a command to end, as an event that it looks at and waits for."""
+"""Signals that end a command, as an event that it polls and waits for."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def set_by(*numbers: Signals) -> Iterator[Event]:
 def one_interrupt(*numbers: Signals) -> Iterator[None]:
     """Raise KeyboardInterrupt at the first of these signals, until the block ends; those after it do nothing.
 
-    So what was begun can be ended in good order, however often somebody presses Ctrl-C. Only the main thread may do so.
+    So what was begun can be ended in good order, however often Ctrl-C is pressed. Only the main thread may do so.
     """
 
     def interrupt(*_: object) -> None:

@@ -17,7 +17,7 @@ import structlog
 from rich.live import Live
 
 from holdfast.compaction.child_lines import ChildLines
-from holdfast.compaction.progress import Progress, to_json
+from holdfast.compaction.progress import RunProgress, to_json
 from holdfast.console.show.job_progress import line_of, view_of
 from holdfast.daemon.settings.logging import configure_logging
 from holdfast.daemon.settings.models import Settings
@@ -27,20 +27,20 @@ _STDERR: Final = 2
 #: Shows how far the run is: before its first batch, and after each.
 Show: TypeAlias = Callable[[], None]
 #: Gives what shows a run, for as long as the job runs.
-Output: TypeAlias = Callable[[Settings, Progress], AbstractContextManager[Show]]
+Output: TypeAlias = Callable[[Settings, RunProgress], AbstractContextManager[Show]]
 
 _log = structlog.get_logger(__name__)
 
 
 @contextmanager
-def json_lines(settings: Settings, progress: Progress) -> Iterator[Show]:
+def json_lines(settings: Settings, progress: RunProgress) -> Iterator[Show]:
     """Print each report as a line of JSON; lines of Spark's go to standard error as they are."""
     configure_logging(settings.logging)
     yield lambda: click.echo(json.dumps(to_json(progress.last))) if progress.last is not None else None
 
 
 @contextmanager
-def lines(settings: Settings, progress: Progress) -> Iterator[Show]:
+def lines(settings: Settings, progress: RunProgress) -> Iterator[Show]:
     """Print a line of text for each batch, after one on standard error about what lies ahead."""
     with _forwarding_stderr(settings) as stderr:
         configure_logging(settings.logging, stderr)
@@ -48,7 +48,7 @@ def lines(settings: Settings, progress: Progress) -> Iterator[Show]:
 
 
 @contextmanager
-def terminal(settings: Settings, progress: Progress) -> Iterator[Show]:
+def terminal(settings: Settings, progress: RunProgress) -> Iterator[Show]:
     """Keep a table up to date on the terminal; log lines scroll above it."""
     began_s = monotonic()
     # The view is made again with each refresh, so that the seconds count up while Spark starts.

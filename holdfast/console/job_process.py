@@ -20,7 +20,7 @@ from confluent_kafka import KafkaException
 from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.errors import CompactionError
 from holdfast.compaction.group import topics_of
-from holdfast.compaction.progress import Progress
+from holdfast.compaction.progress import RunProgress
 from holdfast.compaction.report import BatchReport
 from holdfast.compaction.spark.py_files import write_py_files
 from holdfast.compaction.topics import Topics
@@ -83,7 +83,7 @@ def compact_until_stopped(settings: Settings, *, once: bool, output: Output) -> 
     Raises:
         Failure: something is missing, wrong or broken, or, with `once`, the fold of a log partition has stopped before its end.
     """
-    config, progress = _config_of(settings), Progress()
+    config, progress = _config_of(settings), RunProgress()
     _choose_python(config)
     with output(settings, progress) as show:
         _check_environment()
@@ -116,7 +116,7 @@ def _config_of(settings: Settings) -> CompactionConfig:
         group=compaction.group,
         checkpoint_dir=_absolute(compaction.checkpoint_dir),
         history_dir=_absolute(compaction.history_dir),
-        # `spark-submit` has started Java already, and told it where to compute.
+        # `spark-submit` has started Java already, with the master.
         master=None if "PYSPARK_GATEWAY_PORT" in os.environ else compaction.master,
         spark_properties=dict(settings.spark.properties),
         state_partitions=compaction.state_partitions,
@@ -164,7 +164,7 @@ def _ensure_topic(settings: Settings) -> None:
         with KafkaClients(settings.kafka.properties).admin() as admin:
             state, _ = describe_topic(admin, log.state_topic, log.admin_timeout_ms)
             for finding in ensure_snapshot_topic(admin, state, settings.snapshots, log, bootstrap):
-                _log.warning("the snapshot topic could be better", finding=str(finding))
+                _log.warning("snapshot_topic_problem_found", finding=str(finding))
     except TopicMissing as missing:
         raise Failure(f"{missing} A node makes it when it starts; see state_topic.", Exit.NOT_FOUND) from None
     except SnapshotTopicError as unfit:
@@ -196,7 +196,7 @@ def _with_py_files(config: CompactionConfig) -> Iterator[CompactionConfig]:
 def _run(
     config: CompactionConfig,
     topics: Topics,
-    progress: Progress,
+    progress: RunProgress,
     show: Show,
     *,
     once: bool,
@@ -248,7 +248,7 @@ def _run_in_thread(job: Callable[[threading.Event], None]) -> None:
         raise failure
 
 
-def _log_events(report: BatchReport, progress: Progress) -> None:
+def _log_events(report: BatchReport, progress: RunProgress) -> None:
     """Log what a batch has found of log partitions: cut past the job, or stopped since the batch before."""
     known = {partition.log_partition for partition in progress.stopped}
     for partition in report.partitions:

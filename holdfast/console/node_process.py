@@ -1,4 +1,4 @@
-"""A node to try things out with, as a child process that ends with us."""
+"""A node for trials, as a child process that ends with this one."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ _SETTINGS: Final = {
     "share.coordinator.state.topic.replication.factor": 1,
     "share.coordinator.state.topic.min.isr": 1,
 }
-#: The settings of somebody's own node are not those of this one.
+#: Variables that the node gets; the other HOLDFAST_ variables belong to another node.
 _KEPT_VARIABLES: Final = frozenset({"HOLDFAST_CACHE"})
 
 
@@ -43,13 +43,13 @@ class NodeProcess:
             for name, value in os.environ.items()
             if not name.startswith("HOLDFAST_") or name in _KEPT_VARIABLES
         }
-        with self.log_file.open("wb") as said:
+        with self.log_file.open("wb") as log:
             # A session of its own, because a Ctrl-C in the terminal is meant for us and we stop the node ourselves.
             self._process = subprocess.Popen(  # noqa: S603
                 ending_with_us([sys.executable, "-m", "holdfast", "serve", *self._arguments]),
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=log,
+                stderr=log,
                 env=environment,
                 start_new_session=True,
             )
@@ -69,7 +69,7 @@ class NodeProcess:
             time.sleep(_POLL_S)
 
     def end(self) -> str | None:
-        """Return what there is to say about its end; None while it runs."""
+        """Return how it ended, with the end of its log; None while it runs."""
         code = None if self._process is None else self._process.poll()
         if code is None:
             return None

@@ -1,4 +1,4 @@
-"""Options that several commands have, and the way from a command to a node."""
+"""Options that several commands have, and calls from a command to a node."""
 
 import asyncio
 import re
@@ -104,7 +104,7 @@ def kafka_options(command: F) -> F:
 
 
 def kafka_properties(bootstrap_server: str, properties: Sequence[str]) -> dict[str, str]:
-    """Return the properties of librdkafka that the options of `kafka_options` say.
+    """Return the properties of librdkafka that the options of `kafka_options` give.
 
     Raises:
         BadParameter: one is not NAME=VALUE.
@@ -220,7 +220,7 @@ def ask(address: str, question: Callable[[Client], Awaitable[T]]) -> T:
 
 
 def admin(address: str, command: str, **arguments: Any) -> Any:  # noqa: ANN401
-    """Give a node an admin command and return what it gave.
+    """Send a node an admin command and return its answer.
 
     Raises:
         Failure: it could not be reached, or refused.
@@ -229,7 +229,7 @@ def admin(address: str, command: str, **arguments: Any) -> Any:  # noqa: ANN401
 
 
 def failure_of(error: ShareStateError) -> Failure:
-    """Return what to tell a person about an error of the coordinator."""
+    """Return the failure for an error of the coordinator, with the next step."""
     step = _NEXT_STEPS.get(error.name)
     is_missing = error.name == "UNKNOWN_TOPIC_OR_PARTITION"
     text = str(error).removesuffix(".")

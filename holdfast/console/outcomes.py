@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and what a known failure says."""
+"""How a command ends: its exit code, and the failures that have a sentence of their own."""
 
 from enum import IntEnum
 from typing import IO, Any, Self
@@ -14,7 +14,7 @@ class Exit(IntEnum):
     meaning: str
 
     def __new__(cls, code: int, meaning: str) -> Self:
-        """Make a code that says what it means."""
+        """Create a code with its meaning."""
         member = int.__new__(cls, code)
         member._value_ = code
         member.meaning = meaning

@@ -255,7 +255,7 @@ class Node:
                 # One node runs the job. A node that stops because another took over ends its own.
                 job = Supervisor(settings, JobMetrics(self.registry))
                 job.start()
-                at_exit("snapshot job", job.stop, settings.compaction.stop_timeout_ms + step_ms)
+                at_exit("compaction", job.stop, settings.compaction.stop_timeout_ms + step_ms)
             yield
             _log.info("stopping")
 

@@ -39,7 +39,7 @@ class Checkpoint(NamedTuple):
     advertised_address: str = ""
     #: The newest reason given at or before this checkpoint; None where the log was never accepted.
     accepted_reason: str | None = None
-    #: All that is needed of the log stands at this offset or behind it; -1: nothing is said of it.
+    #: All that is needed of the log lies at this offset or above it; -1: it is not said.
     cut_offset: int = -1
 
 

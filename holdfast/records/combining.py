@@ -17,7 +17,7 @@ because snapshots must be equal byte by byte:
 
 A final batch is not looked at again, so two final batches may touch and be equal. Where no such pair exists, a list
 is *settled*. The time is quadratic in how many batches overlap at one offset. Batches of a broker hardly overlap; where
-somebody sends thousands that all do, the winners are the same and the shape is the smallest there is.
+a client sends thousands that all do, the winners are the same and the shape is the smallest there is.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ _LAST_OFFSET = itemgetter(1)
 def combine(current: Sequence[StateBatch], incoming: Sequence[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
     """Return the batches of a state after a write, ascending by offset and without overlaps.
 
+    The usual writes go short ways (`_append`, `_splice`); whatever else there is goes through `_settle`.
+
     A lone batch is returned as it is; among several, one with last < first covers no offset and vanishes. It takes
     the time of copying `current` and of sorting what `incoming` touches.
 
@@ -63,23 +65,37 @@ def combine(current: Sequence[StateBatch], incoming: Sequence[StateBatch], start
     if not incoming:
         return current if type(current) is SettledBatches else SettledBatches(current)
     if _is_settled(incoming):
-        first_offset, last_offset = incoming[0][0], incoming[-1][1]
-        # The usual write appends to the state and touches nothing but its last batch.
         if not current:
             return SettledBatches(incoming)
-        tail_offset, tail_end, state, count = current[-1]
-        if first_offset > tail_end:
-            _, end, next_state, next_count = incoming[0]
-            if first_offset > tail_end + 1 or next_state != state or next_count != count:
-                return SettledBatches((*current, *incoming))
-            joined = make_batch((tail_offset, end, state, count))
-            return SettledBatches((*current[:-1], joined, *incoming[1:]))
-    else:
-        if any(last < first for first, last, _, _ in incoming):
-            return _settle([*current, *incoming])
-        first_offset, last_offset = min(incoming)[0], max(map(_LAST_OFFSET, incoming))
-    # Batches of the state that the incoming ones neither overlap nor touch would be passed over, so they stay what
-    # they are.
+        if incoming[0][0] > current[-1][1]:
+            return _append(current, incoming)
+        return _splice(current, incoming, incoming[0][0], incoming[-1][1])
+    if any(last < first for first, last, _, _ in incoming):
+        return _settle([*current, *incoming])
+    return _splice(current, incoming, min(incoming)[0], max(map(_LAST_OFFSET, incoming)))
+
+
+def _append(current: Sequence[StateBatch], incoming: Sequence[StateBatch]) -> SettledBatches:
+    """Return settled batches followed by settled batches behind them: the usual write, which touches the last batch of a state at most.
+
+    current   ──── ────               what touches and is equal is joined: ──── ────────
+    incoming           ──── ────
+    """
+    tail_offset, tail_end, state, count = current[-1]
+    first_offset, end, next_state, next_count = incoming[0]
+    if first_offset > tail_end + 1 or next_state != state or next_count != count:
+        return SettledBatches((*current, *incoming))
+    return SettledBatches((*current[:-1], make_batch((tail_offset, end, state, count)), *incoming[1:]))
+
+
+def _splice(
+    current: Sequence[StateBatch], incoming: Sequence[StateBatch], first_offset: int, last_offset: int
+) -> tuple[StateBatch, ...]:
+    """Return settled batches with others that cover no more than these offsets, both inclusive.
+
+    current   ──── ──── ──── ────     what `incoming` neither overlaps nor touches stays what it is, for the algorithm
+    incoming          ───             would pass over it
+    """
     low = bisect_left(current, first_offset - 1, key=_LAST_OFFSET)
     high = bisect_right(current, last_offset + 1, low, key=_FIRST_OFFSET)
     middle = _settle([*current[low:high], *incoming])
@@ -110,7 +126,7 @@ def _cut_settled(batches: Sequence[StateBatch], start_offset: int) -> Sequence[S
 
 
 def _is_settled(batches: Sequence[StateBatch]) -> bool:
-    """Say whether `batches` are ascending, free of overlaps and joined where they can be."""
+    """Tell whether `batches` are ascending, free of overlaps and joined where they can be."""
     if len(batches) == 1:
         return batches[0][0] <= batches[0][1]
     end, end_state, end_count = None, -1, -1

@@ -1,7 +1,7 @@
 """What the state of a share partition says about deliveries, in a few numbers: what is finished, in flight, and how often tried.
 
 Records that were given out for the first time and not answered yet (acquired) are written down by no coordinator.
-To the state they are like records that nobody was given.
+To the state they are like records that were never given out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DELIVERY_COUNT_TOP: Final = 10
 
 
 class Deliveries(NamedTuple):
-    """Sum up the state batches of a share partition."""
+    """What the state batches of a share partition add up to."""
 
     #: Offsets from the start offset on that are acknowledged or archived.
     finished: int
@@ -80,7 +80,7 @@ def describe_state(key: SharePartitionKey, state: ShareState, log_partition: int
         key: the share partition.
         state: what is known of it.
         log_partition: where its records lie.
-        owner: who serves that, a node of ours or a broker; None: nobody is known.
+        owner: the node of ours or the broker that serves it; None: it is not known.
     """
     deliveries = sum_up_deliveries(state.start_offset, state.state_batches)
     return {

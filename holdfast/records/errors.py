@@ -8,11 +8,11 @@ from __future__ import annotations
 
 
 class RecordError(Exception):
-    """Say that a record of the log cannot be used as it stands."""
+    """A record of the log that cannot be used."""
 
 
 class UnknownRecordType(RecordError):
-    """Say that a record is of a kind this version does not know; the reader counts it, warns once and skips it."""
+    """A record of a kind that this version does not know; the reader counts it, warns once and skips it."""
 
     def __init__(self, record_type: int) -> None:
         super().__init__(f"The record type {record_type} is unknown; a newer version may have written it.")
@@ -21,7 +21,7 @@ class UnknownRecordType(RecordError):
 
 
 class Undecodable(RecordError):
-    """Say that bytes do not follow the format they claim; the load fails."""
+    """Bytes that do not follow the format they claim; the load fails."""
 
     def __init__(self, what: str, reason: str, data: bytes | None = None) -> None:
         super().__init__(f"The {what} cannot be decoded: {reason}.")
@@ -33,7 +33,7 @@ class Undecodable(RecordError):
 
 
 class UnknownVersion(Undecodable):
-    """Say that bytes name a value version or a schema fingerprint that this version does not know; the load fails."""
+    """Bytes that name a value version or a schema fingerprint which this version does not know; the load fails."""
 
     def __init__(self, what: str, version: str, data: bytes | None = None) -> None:
         super().__init__(what, f"{version} is unknown, upgrade Holdfast to read it", data)
@@ -42,7 +42,7 @@ class UnknownVersion(Undecodable):
 
 
 class InvalidKey(ValueError):
-    """Say that a text is not a coordinator key or not a topic id."""
+    """A text that is not a coordinator key or not a topic id."""
 
     def __init__(self, text: str, reason: str) -> None:
         super().__init__(f"The key {text!r} is not valid: {reason}.")

@@ -22,7 +22,7 @@ TOPIC_ID_SIZE = 16
 # The last of 22 characters carries two bits; what its other four bits say is ignored, as Java does.
 _TOPIC_ID = re.compile(r"([A-Za-z0-9_-]{22})(?:==)?")
 # Java reads digits by UTF-16 code unit, so decimal digits outside of the basic plane are not digits to it.
-# A number of 32 bits has ten digits; more of them, zeros in front, nobody writes.
+# A number of 32 bits has ten digits; more of them, with zeros in front, are never written.
 _PARTITION = re.compile(r"[+-]?(?:(?![\U00010000-\U0010FFFF])\d){1,10}")
 # What Java's String.trim removes.
 _TRIMMED = "".join(map(chr, range(0x21)))
@@ -88,7 +88,7 @@ def java_string_hash(text: str, before: int = 0) -> int:
 
     Args:
         text: what is hashed.
-        before: the hash of what stands before `text` in the same string.
+        before: the hash of the characters before `text` in the same string.
     """
     units = _code_units(text)
     value = before & 0xFFFFFFFF

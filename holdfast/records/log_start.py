@@ -1,7 +1,8 @@
 """Where a log is whole from: the rule of every reader for a log that does not start at offset 0.
 
 Brokers write the log start that DeleteRecords sets down only now and then. One that is lost in between may give back records
-below a cut. The log then starts in the middle of an epoch, where who counts cannot be told, and holds records without their bases.
+below a cut. The log then starts in the middle of an epoch, where it is not known which records count.
+It holds updates without their snapshots.
 
 Before an owner cuts the log at one of its refreshes, it refreshes once more and names that offset. The log is whole from a
 checkpoint on that a later one names, if both count and no other checkpoint that counts lies between them.
@@ -31,7 +32,7 @@ class Beginning:
     def step(
         self, position: Position, offset: int, owner_epoch: int, sequence: int, checkpoint: Checkpoint
     ) -> tuple[Position, bool]:
-        """Return the position after a checkpoint, and whether it counts, as `reader.step` does.
+        """Return the position after a checkpoint, and whether it counts, as `fencing.step` does.
 
         As long as the beginning is not found, what counts is an assumption, and is right from the beginning on.
 

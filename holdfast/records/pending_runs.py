@@ -31,7 +31,7 @@ class Unusable(Exception):
 class Run:
     """The records of one share partition that still matter: a snapshot, or what stands for one, and the updates after it."""
 
-    __slots__ = ("base_offset", "covered_offset", "entry", "key", "raw_keys", "records")
+    __slots__ = ("covered_offset", "entry", "key", "raw_keys", "records", "reset_offset")
 
     def __init__(self, key: SharePartitionKey, entry: bytes | None = None) -> None:
         self.key = key
@@ -42,7 +42,7 @@ class Run:
         #: (raw key, raw value, offset), offsets ascending.
         self.records: list[tuple[bytes, bytes, int]] = []
         #: Of the newest snapshot or tombstone that was filed; -1: none was, and what is known from before still matters.
-        self.base_offset = -1
+        self.reset_offset = -1
         #: Of the newest record that was filed.
         self.covered_offset = -1
 
@@ -87,7 +87,7 @@ class PendingRuns:
         if kind is not Kind.UPDATE:
             run.records.clear()
             run.entry = None
-            run.base_offset = offset
+            run.reset_offset = offset
         if raw_value is not None:
             run.records.append((raw_key, raw_value, offset))
         run.covered_offset = offset

@@ -1,4 +1,4 @@
-"""Which prefix of a log partition nobody needs any more.
+"""Which prefix of a log partition is not needed any more.
 
 Every live key's newest snapshot, and so every update it needs, lies at or above the smallest offset kept here. It is
 fed with committed records only, so it never goes back.
@@ -25,7 +25,7 @@ class RedundantOffsetTracker:
         return len(self._offsets)
 
     def begin_with(self, offsets: Iterable[tuple[SharePartitionKey, int]]) -> None:
-        """Begin with live keys and the offsets of their newest snapshots, ascending, as if all had been told to `update`."""
+        """Begin with live keys and the offsets of their newest snapshots, ascending, as if each had been given to `update`."""
         self._offsets = OrderedDict(offsets)
 
     def update(self, key: SharePartitionKey, offset: int, is_tombstone: bool) -> None:

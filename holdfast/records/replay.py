@@ -17,7 +17,7 @@ from holdfast.records.values import Snapshot, Update
 
 
 class ShareState(NamedTuple):
-    """Hold the state of one share partition: the fields of `Snapshot` in its order, and the count of updates."""
+    """The state of one share partition: the fields of `Snapshot` in its order, and the count of updates."""
 
     snapshot_epoch: int
     state_epoch: int
@@ -42,8 +42,8 @@ def replay(state: ShareState | None, value: Snapshot | Update | None, updates_pe
 
     A snapshot replaces everything but the fences, which are maxima of all that was seen. It sets the update count
     back only when that has reached `updates_per_snapshot`: a count below the limit survives any snapshot, as in
-    Apache Kafka. An update of an unknown share partition leaves it unknown (its base was cut off the log; see
-    `fold_without_base` for Kafka's answer).
+    Apache Kafka. An update of an unknown share partition leaves it unknown (its snapshot was pruned; see
+    `fold_without_snapshot` for Kafka's answer).
     """
     if type(value) is Update:
         if state is None:
@@ -99,8 +99,8 @@ def replay(state: ShareState | None, value: Snapshot | Update | None, updates_pe
     )
 
 
-def fold_without_base(value: Update) -> ShareState:
-    """Return Kafka's answer for an update whose base is unknown: state epoch and timestamps 0, no state fence (-1).
+def fold_without_snapshot(value: Update) -> ShareState:
+    """Return Kafka's answer for an update whose snapshot is unknown: state epoch and timestamps 0, no state fence (-1).
 
     Only for topics written by Apache Kafka, whose pruning may leave such updates behind, and for comparison with it.
     """

@@ -29,7 +29,7 @@ class Snapshot(NamedTuple):
     #: Offsets at or after the start offset whose delivery is finished; -1: unknown.
     delivery_complete_count: int
     create_timestamp_ms: int
-    #: Differs from the creation only in snapshots of keys that nobody writes to.
+    #: Differs from the creation only in Kafka's snapshots of share partitions that no call wrote to for long.
     write_timestamp_ms: int
     state_batches: tuple[StateBatch, ...]
     #: Highest leader epoch ever seen for the key, >= `leader_epoch` (Initialize sets the latter back to 0).

@@ -5,10 +5,10 @@ Read in this order:
 - `partition.states`: what a partition can be; `partition.lifecycle`: one log partition, and the object of its state that it holds
 - `partition.load`: from the first look at the log to our own checkpoint; `partition.serving`: decide, append, park, answer
 - `partition.reading`: what both know of the log; `partition.tenancy`: what a node keeps from load to load
-- `partition.ownership`: which records count, and who may take a partition; `partition.ends`: what a record that is not ours ends
+- `partition.ownership`: which records count, and who may take a partition; `partition.ends`: how a load or a serving ends
 - `partition.log_check`: whether the log is ours and whole; `partition.restore_point`: what a load may begin with
 - `partition.parking`: what waits for the log; `timeline`: state that can be undone
-- `machine`: what is asked of a state machine and of an operation; `log`: what is asked of the log; `host`: what is asked of the node
+- `machine`: what a state machine and an operation have to do; `log`: the log and its listener; `host`: the node around
 - `coordinator`: all partitions of a node, with their `deadlines` and the `read_index` of each; `effects`: what they want done
 - `settings`, `metrics`, `errors`; `build`: whether this is the compiled one
 - `kafka_log`: the log on Kafka, and the asyncio shell around the core

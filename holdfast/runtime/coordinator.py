@@ -108,16 +108,16 @@ class CoordinatorRuntime:
         """Take a log partition, or take it again under a newer generation."""
         if self.is_closed:
             return
-        partition = self._hold(index)
+        partition = self._find_or_add(index)
         self._handle(partition, "load", partition.load, generation)
 
     def hold(self, index: int, why: str | None) -> None:
-        """Hold a log partition that is not to be loaded yet, and say why; None: nothing stands against it any more."""
-        partition = self._hold(index)
+        """List a log partition that is not to be loaded yet, and say why; None: it may be loaded now."""
+        partition = self._find_or_add(index)
         if partition.state is State.INITIAL:
             partition.failure = why
 
-    def _hold(self, index: int) -> Partition:
+    def _find_or_add(self, index: int) -> Partition:
         partition = self.partitions.get(index)
         if partition is None:
             partition = Partition(index, self.config, self._ports, self._make_machine, self._outbox)
@@ -132,7 +132,7 @@ class CoordinatorRuntime:
             self._drain()
 
     def take(self, index: int) -> None:
-        """Take a log partition over from whoever won it."""
+        """Take a log partition over from its owner."""
         partition = self.partitions.get(index)
         if partition is not None and not self.is_closed:
             self._handle(partition, "take", partition.take)
@@ -167,7 +167,7 @@ class CoordinatorRuntime:
             try:
                 partition.write(operation, now_ms)
             except Exception as bug:  # a bug stays with its partition
-                self._stumble(partition, "write", bug)
+                self._fail_partition(partition, "write", bug)
                 if not operation.is_done:
                     text = "writing failed; whether its records count is unknown"
                     outbox.reply(operation, OutcomeUnknown(text))
@@ -195,7 +195,7 @@ class CoordinatorRuntime:
             try:
                 partition.new_metadata_image(image)
             except Exception as bug:  # a bug stays with its partition
-                self._stumble(partition, "new metadata image", bug)
+                self._fail_partition(partition, "new metadata image", bug)
         self._drain()
 
     def tick(self) -> None:
@@ -209,7 +209,7 @@ class CoordinatorRuntime:
             try:
                 partition.tick(now_ms)
             except Exception as bug:  # a bug stays with its partition
-                self._stumble(partition, "tick", bug)
+                self._fail_partition(partition, "tick", bug)
         self._read_indexes.tick()
         self._drain()
 
@@ -227,7 +227,7 @@ class CoordinatorRuntime:
         self._drain()
 
     def renew_log(self, topic_id: bytes) -> None:
-        """Expect a log of another topic from the next loads on, because it was made again under its name."""
+        """Expect a log of another topic from the next loads on, because it was recreated under its name."""
         self.config = replace(self.config, log=self.config.log._replace(topic_id=topic_id))
         for partition in self.partitions.values():
             partition.tenancy.config = self.config
@@ -271,7 +271,7 @@ class CoordinatorRuntime:
             index, instance, "owner answered", lambda load, now_ms: load.owner_answered(owner, is_serving)
         )
 
-    # ---- the log tells (LogListener) -------------------------------------------------------------------------------
+    # ---- the log reports (LogListener) -----------------------------------------------------------------------------
 
     def read_started(self, partition: int, instance: int, start_offset: int, end_offset: int) -> None:
         """See `LogListener.read_started`."""
@@ -284,18 +284,18 @@ class CoordinatorRuntime:
 
     def records_read(self, partition: int, instance: int, records: list[LogRecord]) -> None:
         """See `LogListener.records_read`."""
-        held = self.partitions[partition]
-        self._handle(held, "records read", held.records_read, instance, records)
+        found = self.partitions[partition]
+        self._handle(found, "records read", found.records_read, instance, records)
 
     def own_records_read(
         self, partition: int, instance: int, base_offset: int, count: int, first_header: bytes
     ) -> bool:
         """See `LogListener.own_records_read`."""
-        held = self.partitions[partition]
+        found = self.partitions[partition]
         try:
-            is_taken = held.own_records_read(instance, base_offset, count, first_header)
+            is_taken = found.own_records_read(instance, base_offset, count, first_header)
         except Exception as bug:  # a bug stays with its partition
-            self._stumble(held, "own records read", bug)
+            self._fail_partition(found, "own records read", bug)
             is_taken = True
         self._drain()
         return is_taken
@@ -311,13 +311,13 @@ class CoordinatorRuntime:
 
     def read_failed(self, partition: int, instance: int, error: ReadError) -> None:
         """See `LogListener.read_failed`."""
-        held = self.partitions[partition]
-        self._handle(held, "read failed", held.read_failed, instance, error)
+        found = self.partitions[partition]
+        self._handle(found, "read failed", found.read_failed, instance, error)
 
     def append_failed(self, partition: int, header: bytes | None, text: str) -> None:
         """See `LogListener.append_failed`."""
-        held = self.partitions[partition]
-        self._handle(held, "append failed", held.append_failed, header, text)
+        found = self.partitions[partition]
+        self._handle(found, "append failed", found.append_failed, header, text)
 
     def log_start_found(self, partition: int, instance: int, log_start_offset: int | None) -> None:
         """See `LogListener.log_start_found`."""
@@ -336,7 +336,7 @@ class CoordinatorRuntime:
             try:
                 partition.read_index_found(round_number, offset)
             except Exception as bug:
-                self._stumble(partition, "read index", bug)
+                self._fail_partition(partition, "read index", bug)
         self._drain()
 
     def records_deleted(self, partition: int, log_start_offset: int | None, why: str) -> None:
@@ -349,11 +349,11 @@ class CoordinatorRuntime:
     # ---- bugs stay with their partition ----------------------------------------------------------------------------
 
     def _handle(self, partition: Partition, event: str, handle: Callable[..., object], *arguments: object) -> None:
-        """Let a partition handle an event now, and carry out what it asks for; a bug stays with its partition."""
+        """Let a partition handle an event now, and carry out what it wants done; a bug stays with its partition."""
         try:
             handle(*arguments, self._clock_ms())
         except Exception as bug:
-            self._stumble(partition, event, bug)
+            self._fail_partition(partition, event, bug)
         self._drain()
 
     def _while_loading(self, index: int, instance: int, event: str, handle: Callable[[Load, int], Step | None]) -> None:
@@ -361,7 +361,7 @@ class CoordinatorRuntime:
         partition = self.partitions[index]
         self._handle(partition, event, partition.while_loading, instance, handle)
 
-    def _stumble(self, partition: Partition, event: str, bug: Exception) -> None:
+    def _fail_partition(self, partition: Partition, event: str, bug: Exception) -> None:
         origin = {"partition": partition.index, "owner_epoch": partition.ownership.epoch, "during": event}
         self._host.note("error", "event_handler_failed", {**origin, "error": repr(bug), "exc_info": bug})
         if partition.state in (State.LOADING, State.ACTIVE):
@@ -369,15 +369,12 @@ class CoordinatorRuntime:
 
     # ---- effects ---------------------------------------------------------------------------------------------------
 
-    def _request_read_indexes(self) -> None:
-        wanted = self._read_indexes.begin_round()
-        if not wanted:
-            return
+    def _request_read_indexes(self, partitions: list[int]) -> None:
         try:
-            self._log.ask_latest_offsets(self._read_indexes.round, wanted)
+            self._log.ask_latest_offsets(self._read_indexes.round, partitions)
         except Exception as bug:
             self._host.note("error", "read_index_request_failed", {"error": repr(bug), "exc_info": bug})
-            self.latest_offsets(self._read_indexes.round, dict.fromkeys(wanted))
+            self.latest_offsets(self._read_indexes.round, dict.fromkeys(partitions))
 
     def _drain(self) -> None:
         """Carry out effects and replies until none is left; called again from inside, it leaves them to the caller."""
@@ -389,8 +386,8 @@ class CoordinatorRuntime:
                 self._carry_out()
         finally:
             self._is_draining = False
-        if self._read_indexes.wanted and not self.is_closed:
-            self._request_read_indexes()
+        if self._read_indexes.wanted and not self.is_closed and (partitions := self._read_indexes.begin_round()):
+            self._request_read_indexes(partitions)
 
     def _carry_out(self) -> None:
         outbox = self._outbox
@@ -408,8 +405,8 @@ class CoordinatorRuntime:
             partition = self.partitions[effect.partition]
             try:
                 self._carry_out_one(effect, partition)
-            except Exception as bug:  # what others asked for is carried out all the same
-                self._stumble(partition, type(effect).__name__, bug)
+            except Exception as bug:  # the other effects are carried out all the same
+                self._fail_partition(partition, type(effect).__name__, bug)
 
     def _carry_out_one(self, effect: PartitionEffect, partition: Partition) -> None:
         match effect:

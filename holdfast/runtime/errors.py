@@ -14,7 +14,7 @@ class NotCoordinator(CoordinatorError):
 
 
 class LoadInProgress(CoordinatorError):
-    """The log partition is being loaded; ask again soon."""
+    """The log partition is being loaded; try again soon."""
 
 
 class NotAvailable(CoordinatorError):

@@ -1,4 +1,4 @@
-"""What the runtime asks of the node around it."""
+"""What the node around the runtime does for it."""
 
 from collections.abc import Callable
 from typing import Protocol

@@ -64,5 +64,5 @@ class Ports(NamedTuple):
     metrics: RuntimeMetrics
     #: Whether anything can find bases for loads.
     has_bases: bool
-    #: Whether owners can be asked if they still serve.
+    #: Whether owners can be queried if they still serve.
     asks_owners: bool

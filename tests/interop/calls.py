@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from holdfast.api import share_state
+from holdfast.api import share_state, state_requests, state_responses
 from holdfast.api.results import (
     DeletePartition,
     InitializePartition,
@@ -134,11 +134,11 @@ class Peer:
         if self._connection is None or not self._connection.is_open:
             self._connection = await open_connection(self._address, ClientSettings())
         topics = [(self._topic_ids[topic], list(partitions)) for topic, partitions in call.topics]
-        body = share_state.encode_request(call.api_key, call.version, StateRequest(group_id, topics))
+        body = state_requests.encode_request(call.api_key, call.version, StateRequest(group_id, topics))
         frame, offset = await self._connection.request(call.api_key, call.version, body)
         told = [
             (self._names[topic_id], partition, result)
-            for topic_id, results in share_state.decode_response(call.api_key, call.version, frame, offset)
+            for topic_id, results in state_responses.decode_response(call.api_key, call.version, frame, offset)
             for partition, result in results
         ]
         results = {(topic, partition): (result[0], *result[2:]) for topic, partition, result in told}

@@ -26,7 +26,7 @@ LONGEST_FIRST: Final = (
     "test_attacks",
     "test_examples",
     "test_freeze",
-    "test_snapshot_job",
+    "test_supervised_job",
     "test_node",
     "test_damaged_fold",
 )

@@ -1,7 +1,7 @@
-"""Up to where the history tells of each log partition, and where it has a gap.
+"""Up to which offset the history covers each log partition, and where it has a gap.
 
-The history says so itself, by a small file of each job beside its rows, and no committed offset can: a job commits also while
-it keeps no history, and Kafka forgets what a group committed. For each log partition the file names the offset below which every
+The history states this itself, by a small file of each job beside its rows. No committed offset can: a job commits also while it
+keeps no history, and Kafka forgets what a group committed. For each log partition the file names the offset below which every
 change is in the history, from its first row on and but for its gaps; of several files the highest offset holds.
 """
 
@@ -16,19 +16,19 @@ from holdfast.compaction.errors import DamagedFile
 
 #: Directory of the files, beside those of the days; readers of the Parquet files pass over it.
 DIRECTORY: Final = "_covered"
-#: Of the names of the files; what ends otherwise, or begins with an underscore or a dot, is none of them.
+#: Ending of the names of the files; a file with another, or whose name begins with an underscore or a dot, is none of them.
 ENDING: Final = ".json"
-#: How often a reader lists the files in which one listed is gone; a job removes one only when it has written the next one, some
-#: seconds after the last, so the second list is as good as always whole.
+#: How often a reader lists the files again because one of the list is gone. A job removes a file only when it has written the next
+#: one, some seconds after the last, so the second list is nearly always whole.
 LISTS_MAX: Final = 10
-#: For a file that is damaged.
+#: What to do about a damaged file.
 CURE: Final = (
     "remove it, and the job finds out by the rows what is covered, and reads the log again where it is not sure"
 )
 
 
 class Stretch(NamedTuple):
-    """Say which offsets of a log partition a batch read one after the other, none of them missing."""
+    """Offsets of a log partition that a batch read, with none missing between them."""
 
     first_offset: int
     end: int  #: exclusive
@@ -36,15 +36,15 @@ class Stretch(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """Name offsets of a log partition whose changes are in the history."""
+    """Offsets of a log partition whose changes are in the history."""
 
     log_partition: int
     first_offset: int
     last_offset: int  #: inclusive
 
 
-class Gap(NamedTuple):
-    """Say that changes of a log partition below an offset, behind those in the history, are lost."""
+class CoverageGap(NamedTuple):
+    """Lost changes of a log partition: those below an offset and behind the ones in the history."""
 
     log_partition: int
     end: int
@@ -52,21 +52,21 @@ class Gap(NamedTuple):
 
 
 class Coverage:
-    """Follow one history.
+    """What one history covers, batch by batch.
 
     Args:
-        covered: offset by log partition, exclusive, below which the history tells every change; no entry: it tells none.
-        told: changes at or above these offsets that are in the history all the same, left there by a batch that was not finished.
+        covered: offset by log partition, exclusive, below which every change is in the history; no entry: none is.
+        unfinished: changes at or above these offsets that are in the history all the same, from a batch that was not finished.
     """
 
-    def __init__(self, covered: Mapping[int, int], told: Iterable[Interval] = ()) -> None:
+    def __init__(self, covered: Mapping[int, int], unfinished: Iterable[Interval] = ()) -> None:
         self.covered = dict(covered)
-        self._told = list(told)
+        self._unfinished = list(unfinished)
 
     def begin_at(self, starts: Mapping[int, int]) -> dict[int, int]:
-        """Let log partitions of which the history says nothing begin where the log starts; returns those, with these offsets.
+        """Let log partitions that the history does not cover begin where the log starts; returns those, with these offsets.
 
-        Said before anything is read, it makes a gap of what is cut off behind it, also for another job that begins later.
+        Written down before anything is read, it makes a gap of what is pruned behind it, also for another job that begins later.
         """
         begins = {
             log_partition: offset for log_partition, offset in starts.items() if log_partition not in self.covered
@@ -74,22 +74,22 @@ class Coverage:
         self.covered |= begins
         return begins
 
-    def gaps(self, read: Mapping[int, Sequence[Stretch]]) -> list[Gap]:
-        """Return the gaps that a batch comes upon, which read these stretches, offsets ascending.
+    def gaps(self, read: Mapping[int, Sequence[Stretch]]) -> list[CoverageGap]:
+        """Return the gaps in front of what a batch read: stretches with ascending offsets.
 
-        A log partition of which nothing was said begins with the batch; that is no gap.
+        A log partition that was not covered so far begins with the batch; that is no gap.
         """
         found = []
         for log_partition, stretches in read.items():
             expected = self.covered.get(log_partition)
             for stretch in stretches:
                 if expected is not None and stretch.first_offset > expected:
-                    found.append(Gap(log_partition, stretch.first_offset, stretch.timestamp_ms))
+                    found.append(CoverageGap(log_partition, stretch.first_offset, stretch.timestamp_ms))
                 expected = max(stretch.end, expected or 0)
         return found
 
     def lags(self, folded: Mapping[int, int], starts: Mapping[int, int]) -> bool:
-        """Tell whether the log still holds something that a job has folded and the history does not tell.
+        """Tell whether the log still holds something that a job has folded and the history lacks.
 
         Args:
             folded: offset by log partition, exclusive, up to which the job has folded it.
@@ -101,31 +101,31 @@ class Coverage:
         )
 
     def known(self, read: Mapping[int, Sequence[Stretch]]) -> list[Interval]:
-        """Return what of a batch need not be written, for it is there."""
+        """Return what a batch need not write, because it is in the history already."""
         known = [
             Interval(log_partition, 0, self.covered[log_partition] - 1)
             for log_partition, stretches in read.items()
             if stretches[0].first_offset < self.covered.get(log_partition, 0)
         ]
         known += [
-            told
-            for told in self._told
-            if told.log_partition in read and read[told.log_partition][0].first_offset <= told.last_offset
+            interval
+            for interval in self._unfinished
+            if interval.log_partition in read and read[interval.log_partition][0].first_offset <= interval.last_offset
         ]
         return known
 
     def raise_to(self, covered: Mapping[int, int]) -> None:
-        """Take note of what another job covers."""
+        """Add what another job covers."""
         for log_partition, offset in covered.items():
             self.covered[log_partition] = max(offset, self.covered.get(log_partition, 0))
 
     def add(self, read: Mapping[int, Sequence[Stretch]]) -> None:
-        """Take note of a batch that is in the history."""
+        """Add a batch that is in the history by now."""
         self.raise_to({log_partition: stretches[-1].end for log_partition, stretches in read.items()})
 
 
 def find_stretches(offsets: Sequence[int], timestamps_ms: Sequence[int]) -> list[Stretch]:
-    """Return the stretches of offsets that ascend."""
+    """Return the stretches of ascending offsets."""
     if not offsets:
         return []
     starts = [0]
@@ -139,17 +139,17 @@ def find_stretches(offsets: Sequence[int], timestamps_ms: Sequence[int]) -> list
 
 
 def encode_covered(covered: Mapping[int, int]) -> str:
-    """Return the text of a file."""
+    """Return the text of a file about what is covered."""
     return json.dumps({str(log_partition): offset for log_partition, offset in sorted(covered.items())})
 
 
 def is_covered_file(name: str) -> bool:
-    """Tell by its name whether a file says what is covered; others are being written, or a file system's own."""
+    """Tell by its name whether a file is about what is covered; others are being written, or a file system's own."""
     return name.endswith(ENDING) and not name.startswith(("_", "."))
 
 
 def merge_covered(texts: Mapping[str, str]) -> dict[int, int]:
-    """Return what files say together.
+    """Return what several files cover together.
 
     Args:
         texts: of the files, by their paths.

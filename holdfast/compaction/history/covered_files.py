@@ -1,4 +1,4 @@
-"""The files in which the jobs of one history say what it covers: one of each job, and none that another one contains."""
+"""The files in which the jobs of one history write what it covers: one of each job, and none that another one includes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.compaction.history import coverage
 
 
 class SmallFiles(Protocol):
-    """What is asked of a directory; `files.Directory` does it."""
+    """The calls of a directory that are needed; `spark.files.Directory` has them."""
 
     path: str
 
@@ -36,10 +36,10 @@ class SmallFiles(Protocol):
 
 
 class CoveredFiles:
-    """Read and write these files.
+    """These files of one history.
 
-    A file is removed by whoever has read it and then written one that covers as much or more, so what the files say together never
-    falls, however many jobs write, and there are no more of them than jobs that run, but for what a dying job leaves to the next.
+    A job removes the files that it has read when it has written one that covers as much or more. So what the files cover together
+    never falls, however many jobs write, and there are no more of them than running jobs, but for those that a dying job leaves.
 
     Args:
         root: directory of the history of one state topic.
@@ -47,14 +47,14 @@ class CoveredFiles:
 
     def __init__(self, root: SmallFiles) -> None:
         self._root = root
-        #: Names of what was read.
+        #: Names of the files that were read last.
         self._read: list[str] = []
 
     def read(self) -> dict[int, int] | None:
-        """Return the offset by log partition, exclusive, below which the history tells every change; None: no file says so.
+        """Return the offset by log partition, exclusive, below which every change is in the history; None: there is no file.
 
         Raises:
-            DamagedFile: one cannot be understood.
+            DamagedFile: one cannot be parsed.
             OSError: they cannot be read.
         """
         for _ in range(coverage.LISTS_MAX):
@@ -73,11 +73,11 @@ class CoveredFiles:
             raise DamagedFile(f"{self._root.path}/{_path(name)}", error, coverage.CURE) from None
 
     def write(self, name: str, covered: Mapping[int, int]) -> None:
-        """Say what is covered, in place of all that was read.
+        """Write what is covered, and remove the files that were read.
 
         Args:
             name: of the file, without its ending; none has had it before.
-            covered: offset by log partition, none of them lower than it was read.
+            covered: offset by log partition, none lower than the one that was read.
 
         Raises:
             OSError: the file system refuses.

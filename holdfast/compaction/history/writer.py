@@ -1,4 +1,4 @@
-"""Writes the history, batch by batch; `history` says how it lies there."""
+"""The writer of the history, batch by batch, in the form that `schema` describes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from holdfast.compaction.errors import DamagedFile, cure_of_own
 from holdfast.compaction.history import coverage, schema
-from holdfast.compaction.history.coverage import Coverage, Gap, Interval, Stretch
+from holdfast.compaction.history.coverage import Coverage, CoverageGap, Interval, Stretch
 from holdfast.compaction.history.covered_files import CoveredFiles
 from holdfast.compaction.spark.files import Directory
 from holdfast.records.keys import format_topic_id
@@ -26,10 +26,10 @@ _INTERVAL_COLUMNS: Final = "known_partition int, first_offset bigint, last_offse
 
 
 class HistoryWriter:
-    """Write the history of one query.
+    """The writer of the history of one query.
 
-    What is there is never replaced, so a reader sees a batch's rows of a day as soon as they are there, and for ever. A batch that
-    is repeated leaves out what is in the history already, whoever wrote it.
+    Rows are never replaced, so a reader sees those of a batch and a day as soon as they are renamed, and for ever. A batch that is
+    repeated leaves out what is in the history already, whichever job wrote it.
 
     Args:
         own: directory of the query's own files, gone when its checkpoint is.
@@ -40,10 +40,10 @@ class HistoryWriter:
         self._root = Directory(spark, f"{history_dir.rstrip('/')}/state_topic_id={format_topic_id(state_topic_id)}")
         self._own = own
         former = self._former_name()
-        #: Names the query; the same after a restart from its checkpoint.
+        #: Name of the query, the same after a restart from its checkpoint.
         self._job = former or uuid4().hex
         self._is_named = former is not None
-        #: No other run of the job gives its batches the same names.
+        #: Part of the names of batches that no other run of the job uses.
         self._run = uuid4().hex[:8]
         self._covered_files = CoveredFiles(self._root)
         covered = self._covered_files.read()
@@ -51,10 +51,10 @@ class HistoryWriter:
         self._left = [name for name in beside if name.startswith(f"_{self._job}-")]
         if covered is None:
             covered = self._find_covered(beside)
-        self._coverage = Coverage(covered, self._find_told(beside, covered))
+        self._coverage = Coverage(covered, self._find_unfinished(beside, covered))
 
     def lags(self, folded: Mapping[int, int], starts: Mapping[int, int]) -> bool:
-        """Tell whether the log still holds something that the job has folded and the history does not tell.
+        """Tell whether the log still holds something that the job has folded and the history lacks.
 
         Args:
             folded: offset by log partition, exclusive, up to which the job has folded it.
@@ -63,7 +63,7 @@ class HistoryWriter:
         return self._coverage.lags(folded, starts)
 
     def begin(self, starts: Mapping[int, int]) -> None:
-        """Say of each log partition of which the history says nothing that it begins here.
+        """Write down for each log partition that the history does not cover that it begins where the log starts.
 
         Args:
             starts: where each log partition starts.
@@ -78,7 +78,7 @@ class HistoryWriter:
         """Write what the history does not have of a batch, and the gaps in front of it; returns how many gaps there are.
 
         Args:
-            changes: rows of `history.COLUMNS`.
+            changes: rows of `schema.COLUMNS`.
             batch_id: number of the batch.
             row_count: how many rows there are, roughly.
             read: offsets that the batch read, by log partition.
@@ -90,7 +90,7 @@ class HistoryWriter:
             self._own.write_text(_JOB_FILE, json.dumps({"job": self._job}))
             self._is_named = True
         name = f"{self._job}-{batch_id}-{self._run}"
-        # A job that runs beside this one may have read what this one did not, and need not be repeated.
+        # A job that runs beside this one may have written what this one has not read.
         self._coverage.raise_to(self._covered_files.read() or {})
         gaps = self._coverage.gaps(read)
         beside = f"_{name}"
@@ -105,7 +105,7 @@ class HistoryWriter:
                 self._root.move(f"{beside}/{day}", f"{day}/batch_id={name}")
         self._coverage.add(read)
         self._covered_files.write(name, self._coverage.covered)
-        # Until here the directory beside says which rows belong to a batch that is not covered.
+        # Until here the directory beside marks which rows belong to a batch that is not covered.
         for left in (*self._left, beside):
             self._root.remove(left)
         self._left = []
@@ -133,10 +133,10 @@ class HistoryWriter:
             raise DamagedFile(f"{self._own.path}/{_JOB_FILE}", error, cure_of_own(self._own.path)) from None
 
     def _find_covered(self, beside: Sequence[str]) -> dict[int, int]:
-        """Return what a history covers that does not say so, as one of an earlier version: what lies up to its newest row.
+        """Return what a history without such files covers, as one of an earlier version: all up to its newest row.
 
         Args:
-            beside: directories in which batches are written; of what they left in the history, nobody knows what is missing.
+            beside: directories in which batches are written; their rows in the history are left out, for some may be missing.
         """
         if not any(name.startswith(_DAY) for name in self._root.directories()):
             return {}
@@ -145,7 +145,7 @@ class HistoryWriter:
         newest = rows.groupBy("log_partition").agg(f.max("offset").alias("offset"))
         return {row.log_partition: row.offset + 1 for row in newest.collect()}
 
-    def _find_told(self, beside: Sequence[str], covered: Mapping[int, int]) -> list[Interval]:
+    def _find_unfinished(self, beside: Sequence[str], covered: Mapping[int, int]) -> list[Interval]:
         """Return the rows, above what is covered, of batches that died on their way into the history.
 
         Args:
@@ -174,5 +174,5 @@ class HistoryWriter:
         ]
 
 
-def _gap_row(gap: Gap) -> tuple[object, ...]:
+def _gap_row(gap: CoverageGap) -> tuple[object, ...]:
     return gap.log_partition, gap.end, gap.timestamp_ms, -1, -1, schema.GAP, None, None, -1, None, None

@@ -1,4 +1,4 @@
-"""What is held of the share partitions of one log partition, in buckets.
+"""The state of the share partitions of one log partition, in buckets.
 
 A call to Spark's state store costs a round trip from Python to the JVM, and a bucket makes one call of many.
 A share partition lies in the bucket that its hash names. Their number is a power of two, and doubles when they are full.
@@ -26,16 +26,16 @@ Bucket = dict[bytes, Held]
 
 
 class BucketState(Protocol):
-    """Keep bytes by the number of a bucket."""
+    """Bytes by the number of a bucket."""
 
     def read(self, number: int) -> bytes | None:
-        """Return what is kept, None if nothing is."""
+        """Return the bytes of a bucket, None where there are none."""
 
     def write(self, number: int, data: bytes) -> None:
-        """Keep something in place of what was kept."""
+        """Replace the bytes of a bucket."""
 
     def clear(self) -> None:
-        """Keep nothing any more."""
+        """Remove all buckets."""
 
 
 def encode_bucket(bucket: Bucket) -> bytes:
@@ -84,35 +84,35 @@ class BucketStore:
         self._changed: set[int] = set()
 
     def get(self, key: bytes) -> Held | None:
-        """Return what is held of a share partition, or None when nothing is."""
+        """Return the state of a share partition, None where there is none."""
         return self._bucket(self._number(key)).get(key)
 
     def put(self, key: bytes, held: Held) -> None:
-        """Hold something of a share partition."""
+        """Set the state of a share partition."""
         number = self._number(key)
         self._bucket(number)[key] = held
         self._changed.add(number)
 
     def remove(self, key: bytes) -> None:
-        """Hold nothing of a share partition that was held."""
+        """Remove the state of a share partition, which has one."""
         number = self._number(key)
         del self._bucket(number)[key]
         self._changed.add(number)
 
     def items(self) -> Iterator[tuple[bytes, Held]]:
-        """Yield all that is held."""
+        """Yield the states of all share partitions."""
         for number in range(self._bucket_count):
             yield from self._bucket(number).items()
 
     def clear(self) -> None:
-        """Hold nothing at all."""
+        """Remove all states."""
         self._state.clear()
         self._bucket_count = 1
         self._buckets = {0: {}}
         self._changed.clear()
 
     def flush(self, key_count: int) -> int:
-        """Write what has changed, `key_count` being the number of share partitions held; returns the number of buckets."""
+        """Write what has changed, `key_count` being the number of share partitions with state; returns the number of buckets."""
         if key_count > SIZE_MAX * self._bucket_count:
             self._grow(key_count)
         for number in self._changed:

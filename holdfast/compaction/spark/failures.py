@@ -1,4 +1,4 @@
-"""What Spark, its processes and its file systems fail with, as one line for people."""
+"""Failures of Spark, its processes and its file systems, as one line for people."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 
 from holdfast.compaction.errors import CompactionError
 
-#: What a call fails with when Java is gone, or does not do what it is asked to.
+#: What a call fails with when Java is gone, or refuses it.
 SPARK_ERRORS: Final = (PySparkException, Py4JError, OSError, EOFError)
 
 _LINE_CHARACTERS_MAX: Final = 500
-#: A process that closes its connections is about to end.
+#: How long a process may take to end that has closed its connections.
 _JAVA_END_TIMEOUT_S: Final = 5.0
 #: Spark's own words for workers of Python that are gone, or never came; and where it starts them and talks to them.
 _WORKER_ENDED: Final = re.compile(r"Python worker (exited unexpectedly|failed to connect back)")
@@ -26,7 +26,7 @@ _WORKER_LOST: Final = re.compile(r"at org\.apache\.spark\.api\.python\.PythonWor
 _JAVA_NEVER_CAME: Final = "JAVA_GATEWAY_EXITED"
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _CAUSE: Final = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
-#: The words of Kafka's consumer for a record batch that it cannot take apart; the fetched offset is not always told.
+#: The words of Kafka's consumer for a record batch that it cannot parse; they do not always name the offset.
 _DAMAGE: Final = (
     re.compile(
         r"Record batch for partition (?P<place>\S+) at offset (?P<offset>\d+) is invalid, cause: (?P<why>[^\n]*)"
@@ -40,18 +40,18 @@ _PACKAGE: Final = re.compile(r"^(?:[a-z]\w*\.)+(?=[A-Z])")
 
 
 class DamagedLog(NamedTuple):
-    """A record batch that Spark cannot take apart."""
+    """A record batch that Spark cannot parse."""
 
     log_partition: int
-    offset: int | None  #: of the batch; None: it was not told
+    offset: int | None  #: of the batch; None: not known
     why: str
 
 
 def find_damage(error: BaseException, topic: str) -> DamagedLog | None:
-    """Return which record batch of a topic an error tells to be damaged; None: it tells of something else."""
+    """Return the damaged record batch of a topic that an error names, None where its cause is another one."""
     try:
         text = str(error)
-    except SPARK_ERRORS:  # the text of an exception of Java's is asked of Java, which may be gone
+    except SPARK_ERRORS:  # the text of an exception of Java's comes from Java, which may be gone
         return None
     for pattern in _DAMAGE:
         found = pattern.search(text)
@@ -70,14 +70,14 @@ def explain(error: BaseException, java: Popen[bytes] | None) -> CompactionError:
 
     Args:
         error: one of `SPARK_ERRORS`.
-        java: Java's process; None: somebody else started it.
+        java: Java's process; None: this process did not start it, as under `spark-submit`.
     """
     try:
         if isinstance(error, (PySparkException, Py4JJavaError)):
             return CompactionError(_explain_spark(error))
-    except SPARK_ERRORS as none_answers:
-        # The text of an exception of Java's is asked of Java.
-        error = none_answers
+    except SPARK_ERRORS as no_answer:
+        # The text of an exception of Java's comes from Java.
+        error = no_answer
     code = _exit_code(java)
     if code is not None:
         return CompactionError(f"Java ended ({_end_text(code)}); see whether the machine has memory for it.")
@@ -103,7 +103,7 @@ def reason(error: BaseException) -> str:
 
 
 def silence_py4j() -> None:
-    """Keep the bridge to Java from writing a traceback for each call that fails; `explain` says what matters."""
+    """Keep the bridge to Java from writing a traceback for each call that fails; `explain` reports the failure."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     root = logging.getLogger()
     root.removeFilter(_is_not_of_py4j)
@@ -111,7 +111,7 @@ def silence_py4j() -> None:
 
 
 def silence_accumulators(spark: SparkSession) -> None:
-    """Keep the thread that takes in accumulators from writing a traceback when Java ends, which is told elsewhere."""
+    """Keep the thread that takes in accumulators from writing a traceback when Java ends, which `explain` reports."""
     context: Any = spark.sparkContext
     context._accumulatorServer.handle_error = lambda request, client_address: None
 

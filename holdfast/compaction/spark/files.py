@@ -24,11 +24,11 @@ class Directory:
         self._files: Any = self._path("").getFileSystem(java_context.hadoopConfiguration())
 
     def prepare(self) -> None:
-        """Make the directory where there is none, and see whether files can be written to it.
+        """Create the directory where there is none, and check that files can be written to it.
 
         Raises:
             OSError: they cannot.
-            Py4JJavaError: the file system says so itself.
+            Py4JJavaError: they cannot, as Hadoop reports it.
         """
         probe = f"_probe-{uuid4().hex}"
         self._files.mkdirs(self._path(""))
@@ -53,7 +53,7 @@ class Directory:
         self._files.delete(self._path(name), True)
 
     def move(self, source: str, target: str) -> None:
-        """Give a file or directory below this one another name; nothing has that name yet, so nobody sees anything go.
+        """Give a file or directory below this one another name; nothing has that name yet, so no reader loses anything.
 
         Raises:
             OSError: something has that name, or the file system refuses.

@@ -33,7 +33,7 @@ from holdfast.records.snapshot_store.folding import NEW, Folded, FoldStopped, Ma
 INPUT_COLUMNS: Final = ("log_partition", "offset", "timestamp_ms", "key", "value", "header")
 
 _SPARK_TYPES: Final = {"int": IntegerType(), "bigint": LongType(), "string": StringType(), "binary": BinaryType()}
-#: What it gives out: rows of the history, and of the other kinds, which use some of the same columns.
+#: What the processor gives out: rows of the history, and of the other kinds, which use some of the same columns.
 OUTPUT: Final = StructType([StructField(name, _SPARK_TYPES[kind]) for name, kind in schema.COLUMNS.items()])
 
 #: Kinds of rows beside those of the history: key and value to be written to the snapshot topic.
@@ -55,11 +55,11 @@ _HISTORY_KINDS: Final = {
 
 
 class Memory(NamedTuple):
-    """Hold what the job remembers of a log partition, beside the share partitions."""
+    """The state of the fold of a log partition, beside that of the share partitions."""
 
     mark: Mark
     bucket_count: int
-    #: Why the fold stands still in front of its mark, and the offset in its way; None: it does not.
+    #: Why the fold is stopped in front of its mark, and the offset of the record that stopped it; None: it is not.
     stopped_reason: str | None
     stopped_offset: int | None
 
@@ -68,7 +68,7 @@ _NEW_MEMORY: Final = Memory(NEW, 1, None, None)
 
 
 def encode_memory(memory: Memory) -> str:
-    """Return the JSON of what is remembered."""
+    """Return the state as JSON."""
     owner_epoch, attempt_id, next_sequence = memory.mark.position
     mark = memory.mark._asdict() | {
         "position": (owner_epoch, attempt_id and attempt_id.hex(), next_sequence),
@@ -78,7 +78,7 @@ def encode_memory(memory: Memory) -> str:
 
 
 def decode_memory(text: str) -> Memory:
-    """Return what `encode_memory` made the JSON of."""
+    """Return the state that `encode_memory` was given."""
     fields: dict[str, Any] = json.loads(text)
     mark = fields["mark"]
     owner_epoch, attempt_id, next_sequence = mark["position"]
@@ -88,10 +88,10 @@ def decode_memory(text: str) -> Memory:
 
 
 class FoldingProcessor(StatefulProcessor):
-    """Fold the records of one log partition after the other.
+    """The fold of one log partition after the other.
 
-    A log partition whose fold stops stays so: its records are passed over and its mark stays in front of them, until the
-    job is started again and begins anew.
+    A log partition whose fold has stopped stays so: its records are skipped and its mark stays in front of them, until the job is
+    started again and reads the log from its start.
     """
 
     def __init__(self, state_topic_id: bytes, partition_count: int, is_history_kept: bool) -> None:
@@ -116,7 +116,7 @@ class FoldingProcessor(StatefulProcessor):
         rows: Iterator[pd.DataFrame],
         timerValues: TimerValues,  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
-        """Fold one batch of a log partition's records, which come in any order, and give out what comes of it."""
+        """Fold one batch of a log partition's records, which arrive in any order, and yield the rows of `OUTPUT`."""
         log_partition = int(key[0])
         frame = pd.concat(list(rows), ignore_index=True)
         if not frame["offset"].is_monotonic_increasing:
@@ -165,7 +165,7 @@ class _Buckets:
 
 
 class _Output:
-    """Collect rows of `OUTPUT`."""
+    """Rows of `OUTPUT`, collected."""
 
     def __init__(self, log_partition: int) -> None:
         self._log_partition = log_partition

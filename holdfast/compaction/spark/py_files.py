@@ -1,4 +1,4 @@
-"""Our code as a zip for Spark's workers on other machines, which import it as they find it there (`--py-files`)."""
+"""Our code as a zip for Spark's workers on other machines, which import it from there (`--py-files`)."""
 
 import os
 import tempfile
@@ -8,9 +8,9 @@ from typing import Final
 
 import holdfast
 
-#: What is code or read by it; every package brings its own.
+#: Endings of code and of the files that it reads; third-party packages are installed on the workers.
 _ENDINGS: Final = (".py", ".avsc", ".xml", ".properties")
-#: The same code gives the same bytes.
+#: Of every file in the zip, so that the same code gives the same bytes.
 _TIMESTAMP: Final = (2020, 1, 1, 0, 0, 0)
 
 

@@ -1,4 +1,4 @@
-"""`holdfast compact`: the job that folds the log into snapshots and history."""
+"""`holdfast compact`: the compaction job, in this process."""
 
 import sys
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def compact(
     py_files: Path | None,
     supervised: bool,
 ) -> None:
-    """Run the Spark job that folds the log into the snapshot topic and the history.
+    """Run compaction: the Spark job that folds the log into the snapshot store and the history.
 
     The settings are those of the node; `compaction.checkpoint.dir` is needed.
     SIGTERM and Ctrl-C let the running batch finish; a second one ends it at once, which loses nothing.

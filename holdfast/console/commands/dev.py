@@ -1,4 +1,4 @@
-"""`holdfast dev`: a Kafka of one broker, a node and a topic, in the foreground, for who wants to try Holdfast out."""
+"""`holdfast dev`: a Kafka of one broker, a node and a topic, in the foreground, to try Holdfast out."""
 
 import shutil
 import tempfile
@@ -95,7 +95,7 @@ def dev(
 
 
 def _check(topics: Sequence[str], listen: str, kafka_port: int) -> None:
-    """Look before anything is started.
+    """Check names and addresses before anything is started.
 
     Raises:
         Failure: a name or an address is wrong, or an address is taken.
@@ -188,7 +188,7 @@ def _tell(kafka: EmbeddedKafka, node: NodeProcess, topics: Sequence[str], is_kep
 
 
 def _wait_for_an_end(kafka: EmbeddedKafka, node: NodeProcess) -> None:
-    """Wait until one of them is not there any more.
+    """Wait until one of them has ended.
 
     Raises:
         Failure: Kafka or the node ended by itself.
@@ -197,7 +197,7 @@ def _wait_for_an_end(kafka: EmbeddedKafka, node: NodeProcess) -> None:
     while True:
         if broker.pid() is None:
             raise Failure(
-                f"Kafka ended by itself ({broker.last_words()}), so the node is ended, too; see {broker.directory}."
+                f"Kafka ended by itself ({broker.failure_line()}), so the node is ended, too; see {broker.directory}."
             )
         if (end := node.end()) is not None:
             raise Failure(f"{end}\nSo Kafka is ended, too.")

@@ -14,8 +14,8 @@ from holdfast.console.interrupts import set_by
 from holdfast.console.options import INT64_MAX, OFFSET, PARTITION, json_option, kafka_options, kafka_properties
 from holdfast.console.show.output import batch_data, batch_text, print_json, print_table, say, time_text
 from holdfast.console.show.tables import Column
-from holdfast.console.sources.log_reader import LogEntry, LogReader, Wanted
-from holdfast.console.sources.topic_names import TopicNames
+from holdfast.console.sources.log_reader import LogEntry, LogReader, LogSelection
+from holdfast.console.sources.topic_names import TopicNameCache
 from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import format_topic_id
@@ -85,7 +85,7 @@ def dump(
 
     Example: holdfast dump __holdfast_share_state --bootstrap-server 127.0.0.1:9092 --kind update --limit 20
     """
-    wanted = Wanted(partitions, from_offset, from_time)
+    wanted = LogSelection(partitions, from_offset, from_time)
     with (
         set_by(*([SIGINT] if follow else [])) as is_interrupted,
         closing(LogReader(kafka_properties(bootstrap_server, properties), topic, is_interrupted)) as reader,
@@ -96,18 +96,18 @@ def dump(
             for entry in counted:
                 print_json(entry_data(entry), is_line=True)
         else:
-            print_entries(counted, TopicNames(reader.kafka), rows_measured=0 if follow else _ROWS_MEASURED)
+            print_entries(counted, TopicNameCache(reader.kafka), rows_measured=0 if follow else _ROWS_MEASURED)
         void = f", of which {counted.void} do not count" if counted.void else ""
         say(f"{counted.total} records{void}.")
 
 
-def print_entries(entries: Iterable[LogEntry], names: TopicNames, rows_measured: int = _ROWS_MEASURED) -> None:
+def print_entries(entries: Iterable[LogEntry], names: TopicNameCache, rows_measured: int = _ROWS_MEASURED) -> None:
     """Print records as a table, each as it comes.
 
     Args:
         entries: the records.
         names: of topics.
-        rows_measured: see `print_table`; 0 where nobody knows when the next one comes.
+        rows_measured: see `print_table`; 0 where the next record may take long.
     """
     print_table(_COLUMNS, (_row(entry, names) for entry in entries), rows_measured=rows_measured)
 
@@ -133,7 +133,7 @@ def entry_data(entry: LogEntry) -> dict[str, object]:
 
 
 def entry_text(entry: LogEntry) -> str:
-    """Return what a record says, for people."""
+    """Return the value of a record as text."""
     value = entry.value
     if isinstance(value, Checkpoint):
         reason = f", accepted: {value.reason}" if value.reason else ""
@@ -156,7 +156,7 @@ def entry_text(entry: LogEntry) -> str:
 
 
 class _Counted:
-    """Counts records on their way through."""
+    """Records, counted as they are yielded."""
 
     def __init__(self, entries: Iterable[LogEntry]) -> None:
         self.total = self.void = 0
@@ -169,14 +169,14 @@ class _Counted:
             yield entry
 
 
-def _entries(reader: LogReader, wanted: Wanted, until: Event | None) -> Iterator[LogEntry]:
-    """Yield what lies in the log, and then what comes, until an interrupt: it is how following ends."""
+def _entries(reader: LogReader, wanted: LogSelection, until: Event | None) -> Iterator[LogEntry]:
+    """Yield what is in the log, and then what is appended, until an interrupt ends the following."""
     yield from reader.read(wanted)
     while until is not None and not until.wait(_FOLLOW_EVERY_S):
         yield from reader.read(wanted)
 
 
-def _row(entry: LogEntry, names: TopicNames) -> tuple[object, ...]:
+def _row(entry: LogEntry, names: TopicNameCache) -> tuple[object, ...]:
     return (
         entry.partition,
         entry.offset,

@@ -1,4 +1,4 @@
-"""`holdfast groups` and `holdfast state list`: what is held, and how far each group is."""
+"""`holdfast groups` and `holdfast state list`: share partitions with state, and how far each group is."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
@@ -10,10 +10,10 @@ import click
 from holdfast.console.options import address_option, json_option, kafka_options, kafka_properties
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.group_lag import (
+    GroupFilter,
+    LagTotals,
     Row,
     Source,
-    Totals,
-    Wanted,
     list_with_lag,
     say_unknown,
     share_partition_text,
@@ -61,7 +61,7 @@ _only_topic_option = click.option(
 
 
 def _with_source(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say who is asked; the command gets `source` in their place."""
+    """Add the options that name a node or a log; the command gets `source` in their place."""
 
     @click.option(
         "--topic",
@@ -111,9 +111,9 @@ def list_groups(only_topic: str | None, as_json: bool, source: Source) -> None:
 
     Example: holdfast groups list --topic __share_group_state --bootstrap-server 127.0.0.1:9092
     """
-    by_group: dict[str, Totals] = {}
-    for row in chain.from_iterable(list_with_lag(source, Wanted(topic=only_topic))):
-        by_group.setdefault(row["group"], Totals()).add(row)
+    by_group: dict[str, LagTotals] = {}
+    for row in chain.from_iterable(list_with_lag(source, GroupFilter(topic=only_topic))):
+        by_group.setdefault(row["group"], LagTotals()).add(row)
     if as_json:
         print_json([{"group": group} | totals.data() for group, totals in sorted(by_group.items())])
     else:
@@ -133,8 +133,8 @@ def describe(group: str, only_topic: str | None, as_json: bool, source: Source) 
 
     Example: holdfast groups describe orders-workers
     """
-    totals = Totals()
-    rows = list(totals.adding(chain.from_iterable(list_with_lag(source, Wanted(group, only_topic)))))
+    totals = LagTotals()
+    rows = list(totals.adding(chain.from_iterable(list_with_lag(source, GroupFilter(group, only_topic)))))
     if as_json and rows:
         print_json({"group": group} | totals.data() | {"states": rows})
     elif rows:
@@ -166,8 +166,8 @@ def list_states(group: str | None, only_topic: str | None, as_json: bool, source
 
     Example: holdfast state list --group orders-workers
     """
-    totals = Totals()
-    rows = totals.adding(chain.from_iterable(list_with_lag(source, Wanted(group, only_topic))))
+    totals = LagTotals()
+    rows = totals.adding(chain.from_iterable(list_with_lag(source, GroupFilter(group, only_topic))))
     if as_json:
         for row in rows:
             print_json(row, is_line=True)
@@ -177,14 +177,14 @@ def list_states(group: str | None, only_topic: str | None, as_json: bool, source
     _say_rest([totals], source)
 
 
-def _say_rest(totals: Iterable[Totals], source: Source) -> None:
-    """Say what is unknown, and end with a failure where something is missing."""
-    say_unknown(sum((each.unknown for each in totals), start=Totals().unknown))
+def _say_rest(totals: Iterable[LagTotals], source: Source) -> None:
+    """Print what is unknown, and end with a failure where something is missing."""
+    say_unknown(sum((each.unknown for each in totals), start=LagTotals().unknown))
     if gaps := source.gaps():
         raise Failure(". ".join(gaps) + ".")
 
 
-def _group_row(group: str, totals: Totals) -> tuple[object, ...]:
+def _group_row(group: str, totals: LagTotals) -> tuple[object, ...]:
     return (
         group,
         len(totals.topics),

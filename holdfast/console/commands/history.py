@@ -1,7 +1,8 @@
-"""`holdfast history` and `holdfast diff`: the past of share partitions, from the history and the log behind it."""
+"""`holdfast history` and `holdfast diff`: share partitions as they were, from the history and the log behind it."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields
 from functools import wraps
 from itertools import chain
 from signal import SIGINT
@@ -33,9 +34,18 @@ from holdfast.console.show.output import (
     time_text,
 )
 from holdfast.console.show.tables import Column, cell_text
-from holdfast.console.sources.history_states import Change, Known, OffsetStory, StatesAt, Status, Step, Wanted, after
+from holdfast.console.sources.history_states import (
+    KeyFilter,
+    KnownState,
+    LogChange,
+    OffsetHistory,
+    StatesAt,
+    Status,
+    Step,
+    after,
+)
 from holdfast.console.sources.log_reader import LogReader
-from holdfast.console.sources.topic_names import TopicNames
+from holdfast.console.sources.topic_names import TopicNameCache
 from holdfast.distribution import how_to_install
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import SharePartitionKey, format_key, format_topic_id, parse_topic_id
@@ -74,14 +84,29 @@ _BATCHES_SHOWN: Final = 8
 _FOLLOW_EVERY_S: Final = 0.2
 
 
-class Past(NamedTuple):
-    """What a command reads, and of whom."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryOptions:
+    """The arguments and options by which a command names share partitions, the history and the log."""
+
+    group: str | None
+    topic: str | None
+    partition: int | None
+    history_dir: str
+    job_group: str
+    no_log: bool
+    bootstrap_server: str
+    properties: Sequence[str]
+    state_topic: str
+
+
+class OpenHistory(NamedTuple):
+    """A history that a command reads, and the log behind it."""
 
     log: "HistoryLog"
-    wanted: Wanted
+    wanted: KeyFilter
     begin_ms: int | None  #: time of the first change in the history
     has_tail: bool  #: whether the log is read as well
-    names: TopicNames
+    names: TopicNameCache
 
     def warn_before_begin(self, time_ms: int | None) -> None:
         """Say that a time lies before all that is known."""
@@ -91,8 +116,8 @@ class Past(NamedTuple):
             say(f"The history begins at {time_text(self.begin_ms)}; what was before is not known.")
 
 
-def _asking_the_past(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the arguments and options that name share partitions, history and log; the command gets `past` in their place."""
+def _history_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the arguments and options of `HistoryOptions`; the command gets them as `options`."""
 
     @click.argument("topic", required=False)
     @click.argument("partition", type=PARTITION, required=False)
@@ -122,47 +147,47 @@ def _asking_the_past(command: Callable[..., None]) -> Callable[..., None]:
     @kafka_options
     @state_topic_option
     @wraps(command)
-    def with_past(
-        group: str | None,
-        topic: str | None,
-        partition: int | None,
-        history_dir: str,
-        job_group: str,
-        no_log: bool,
-        bootstrap_server: str,
-        properties: Sequence[str],
-        state_topic: str,
-        **arguments: Any,  # noqa: ANN401
-    ) -> None:
-        try:
-            from holdfast.console.sources.history_files import HistoryDirectory, HistoryFiles
-            from holdfast.console.sources.history_log import HistoryLog
-        except ImportError:
-            raise Failure(
-                f"The history is read with pyarrow, not installed here; {how_to_install('history')}."
-            ) from None
-        directory = HistoryDirectory(history_dir)  # before Kafka is asked: what is wrong with it, Kafka does not know
-        with ExitStack() as stack:
-            log = None
-            if no_log:
-                # The default name looks like an id.
-                state_topic_id = None if state_topic == STATE_TOPIC_DEFAULT else _id_of(state_topic)
-                topic_id = _id_of(topic)
-            else:
-                log = LogReader(kafka_properties(bootstrap_server, properties), state_topic)
-                stack.callback(log.close)
-                topic_id = None if topic is None else log.kafka.find_topic_id(topic)
-                state_topic_id = log.kafka.topic_id(state_topic)
-            if topic is not None and topic_id is None:
-                raise Failure(
-                    f"{topic!r} is no topic id, and only Kafka knows names: leave --no-log out.", Exit.WRONG_USAGE
-                )
-            wanted = Wanted(group, topic_id, partition)
-            changes = HistoryLog(HistoryFiles(directory, state_topic_id), log, job_group, wanted)
-            names = TopicNames(None if log is None else log.kafka)
-            command(past=Past(changes, wanted, changes.begin_ms(), log is not None, names), **arguments)
+    def with_options(**arguments: Any) -> None:  # noqa: ANN401
+        own = {field.name: arguments.pop(field.name) for field in fields(HistoryOptions)}
+        command(options=HistoryOptions(**own), **arguments)
 
-    return with_past
+    return with_options
+
+
+@contextmanager
+def open_history(options: HistoryOptions) -> Iterator[OpenHistory]:
+    """Give the history that options name, and the log behind it; the log is closed with the block.
+
+    Raises:
+        Failure: the history cannot be read, or Kafka cannot be reached, or a topic is not known.
+    """
+    try:
+        from holdfast.console.sources.history_files import HistoryDirectory, HistoryFiles
+        from holdfast.console.sources.history_log import HistoryLog
+    except ImportError:
+        raise Failure(f"The history is read with pyarrow, not installed here; {how_to_install('history')}.") from None
+    directory = HistoryDirectory(
+        options.history_dir
+    )  # before Kafka is reached, which does not know what is wrong with it
+    with ExitStack() as stack:
+        log = None
+        if options.no_log:
+            # The default name looks like an id.
+            state_topic_id = None if options.state_topic == STATE_TOPIC_DEFAULT else _id_of(options.state_topic)
+            topic_id = _id_of(options.topic)
+        else:
+            log = LogReader(kafka_properties(options.bootstrap_server, options.properties), options.state_topic)
+            stack.callback(log.close)
+            topic_id = None if options.topic is None else log.kafka.find_topic_id(options.topic)
+            state_topic_id = log.kafka.topic_id(options.state_topic)
+        if options.topic is not None and topic_id is None:
+            raise Failure(
+                f"{options.topic!r} is no topic id, and only Kafka knows names: leave --no-log out.", Exit.WRONG_USAGE
+            )
+        wanted = KeyFilter(options.group, topic_id, options.partition)
+        changes = HistoryLog(HistoryFiles(directory, state_topic_id), log, options.job_group, wanted)
+        names = TopicNameCache(None if log is None else log.kafka)
+        yield OpenHistory(changes, wanted, changes.begin_ms(), log is not None, names)
 
 
 @click.command()
@@ -175,8 +200,8 @@ def _asking_the_past(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option("--follow", is_flag=True, help="Go on with what comes, until interrupted.")
 @json_option
-@_asking_the_past
-def history(at_ms: int | None, offset: int | None, follow: bool, as_json: bool, past: Past) -> None:
+@_history_options
+def history(at_ms: int | None, offset: int | None, follow: bool, as_json: bool, options: HistoryOptions) -> None:
     """Show the state of share partitions at an instant, or what happened to one offset of one of them.
 
     GROUP [TOPIC [PARTITION]] says of which; TOPIC is a name or an id.
@@ -186,20 +211,21 @@ def history(at_ms: int | None, offset: int | None, follow: bool, as_json: bool, 
 
     Example: holdfast history orders-workers orders 0 --at 2026-01-31T12:00:00Z --history-dir /var/lib/holdfast/history
     """
-    if follow and (at_ms is not None or not past.has_tail):
-        raise Failure("--follow goes with neither --at nor --no-log.", Exit.WRONG_USAGE)
-    if offset is not None and past.wanted.partition is None:
-        raise Failure("--offset is one of a topic partition; name GROUP, TOPIC and PARTITION.", Exit.WRONG_USAGE)
-    past.warn_before_begin(at_ms)
-    try:
-        if offset is not None:
-            _tell_story(past, OffsetStory(offset), at_ms, follow, as_json)
-        else:
-            _tell_states(past, at_ms, follow, as_json)
-    except KeyboardInterrupt:
-        # It is how following ends, and may come while the past is read.
-        if not follow:
-            raise
+    with open_history(options) as opened:
+        if follow and (at_ms is not None or not opened.has_tail):
+            raise Failure("--follow goes with neither --at nor --no-log.", Exit.WRONG_USAGE)
+        if offset is not None and options.partition is None:
+            raise Failure("--offset is one of a topic partition; name GROUP, TOPIC and PARTITION.", Exit.WRONG_USAGE)
+        opened.warn_before_begin(at_ms)
+        try:
+            if offset is not None:
+                _show_offset(opened, OffsetHistory(offset), at_ms, follow, as_json)
+            else:
+                _show_states(opened, at_ms, follow, as_json)
+        except KeyboardInterrupt:
+            # It is how following ends, and may come while the history is read.
+            if not follow:
+                raise
 
 
 @click.command()
@@ -207,19 +233,32 @@ def history(at_ms: int | None, offset: int | None, follow: bool, as_json: bool, 
 @click.option("--from", "from_ms", type=TimeType(), required=True, help="The earlier time (ISO 8601, or ms).")
 @click.option("--to", "to_ms", type=TimeType(), help="The later time; otherwise now.")
 @json_option
-@_asking_the_past
-def diff(from_ms: int, to_ms: int | None, as_json: bool, past: Past) -> None:
+@_history_options
+def diff(from_ms: int, to_ms: int | None, as_json: bool, options: HistoryOptions) -> None:
     """Show what changed between two times, by share partition; with GROUP [TOPIC [PARTITION]] only there.
 
     Example: holdfast diff orders-workers --from 2026-01-31T12:00:00Z --to 2026-01-31T13:00:00Z --history-dir /var/lib/holdfast/history
     """
     if to_ms is not None and to_ms < from_ms:
         raise Failure("--to lies before --from.", Exit.WRONG_USAGE)
-    past.warn_before_begin(from_ms)
+    with open_history(options) as opened:
+        opened.warn_before_begin(from_ms)
+        rows = _find_differences(opened, from_ms, to_ms)
+        if as_json:
+            print_json([row for _, row in rows])
+        else:
+            print_table(_DIFF_COLUMNS, [_diff_row(opened.names.shown(key), row) for key, row in rows])
+    say(f"{len(rows)} share partitions differ.")
+
+
+def _find_differences(
+    opened: OpenHistory, from_ms: int, to_ms: int | None
+) -> list[tuple[SharePartitionKey, dict[str, Any]]]:
+    """Return the share partitions that differ between two times, in order, with what differs."""
     earlier, later = StatesAt(from_ms), StatesAt(to_ms)
-    for change in past.log.changes(to_ms):
-        earlier.meet(change)
-        later.meet(change)
+    for change in opened.log.changes(to_ms):
+        earlier.take(change)
+        later.take(change)
     was_there = set(earlier.unknown())
     rows: list[tuple[SharePartitionKey, dict[str, Any]]] = []
     for key, known in sorted(later.known.items()):
@@ -234,49 +273,50 @@ def diff(from_ms: int, to_ms: int | None, as_json: bool, past: Past) -> None:
             "to": _known_data(known),
         }
         rows.append((key, row))
-    if as_json:
-        print_json([row for _, row in rows])
-    else:
-        print_table(_DIFF_COLUMNS, [_diff_row(past.names.shown(key), row) for key, row in rows])
-    say(f"{len(rows)} share partitions differ.")
+    return rows
 
 
 # ---- states ----------------------------------------------------------------------------------------------------------
 
 
-def _tell_states(past: Past, at_ms: int | None, follow: bool, as_json: bool) -> None:
+def _show_states(opened: OpenHistory, at_ms: int | None, follow: bool, as_json: bool) -> None:
     states = StatesAt(at_ms)
-    for change in past.log.changes(at_ms):
-        states.meet(change)
-    found: list[tuple[SharePartitionKey, Known | None]] = [*sorted(states.known.items())]
+    for change in opened.log.changes(at_ms):
+        states.take(change)
+    found: list[tuple[SharePartitionKey, KnownState | None]] = [*sorted(states.known.items())]
     found += [(key, None) for key in sorted(states.unknown())]
     if not found:
         raise Failure("Nothing is known of such a share partition at that time.", Exit.NOT_FOUND)
     if follow:
-        _print_states(past, chain(found, _changed(past, states.known)), as_json, len(found))
+        _print_states(opened, chain(found, _changed(opened, states.known)), as_json, len(found))
     elif as_json:
         print_json([_state_data(key, known) for key, known in found])
-    elif past.wanted.partition is not None:
+    elif opened.wanted.partition is not None:
         ((key, state),) = found
-        _print_state(past.names.shown(key), _known_data(state))
+        _print_state(opened.names.shown(key), _known_data(state))
     else:
-        _print_states(past, found, False, len(found))
+        _print_states(opened, found, False, len(found))
 
 
-def _changed(past: Past, known: dict[SharePartitionKey, Known]) -> Iterator[tuple[SharePartitionKey, Known]]:
-    for change in _coming(past):
+def _changed(
+    opened: OpenHistory, known: dict[SharePartitionKey, KnownState]
+) -> Iterator[tuple[SharePartitionKey, KnownState]]:
+    for change in _new_changes(opened):
         known[change.key] = after(known.get(change.key), change)
         yield change.key, known[change.key]
 
 
 def _print_states(
-    past: Past, states: Iterable[tuple[SharePartitionKey, Known | None]], as_lines: bool, rows_measured: int
+    opened: OpenHistory,
+    states: Iterable[tuple[SharePartitionKey, KnownState | None]],
+    as_lines: bool,
+    rows_measured: int,
 ) -> None:
     if as_lines:
         for key, known in states:
             print_json(_state_data(key, known), is_line=True)
     else:
-        rows = (_state_row(past.names.shown(key), _known_data(known)) for key, known in states)
+        rows = (_state_row(opened.names.shown(key), _known_data(known)) for key, known in states)
         print_table(_STATE_COLUMNS, rows, rows_measured=rows_measured)
 
 
@@ -286,26 +326,28 @@ def _print_state(share_partition: str, data: dict[str, Any]) -> None:
     print_facts({"share partition": share_partition, **facts, "changed": _time(data), **state})
 
 
-# ---- the story of an offset ------------------------------------------------------------------------------------------
+# ---- the history of an offset ----------------------------------------------------------------------------------------
 
 
-def _tell_story(past: Past, story: OffsetStory, at_ms: int | None, follow: bool, as_json: bool) -> None:
+def _show_offset(opened: OpenHistory, history: OffsetHistory, at_ms: int | None, follow: bool, as_json: bool) -> None:
     steps: list[Step] = []
     #: Later than the instant, until a change follows that is not: as with states, what was before that one counts.
     later: list[Step] = []
-    for change in past.log.changes(at_ms):
-        later += story.meet(change)
-        if at_ms is None or (isinstance(change, Change) and change.timestamp_ms <= at_ms):
+    for change in opened.log.changes(at_ms):
+        later += history.take(change)
+        if at_ms is None or (isinstance(change, LogChange) and change.timestamp_ms <= at_ms):
             steps += later
             later.clear()
-    told = chain(steps, (step for change in _coming(past) for step in story.meet(change))) if follow else steps
+    shown = (
+        chain(steps, (step for change in _new_changes(opened) for step in history.take(change))) if follow else steps
+    )
     if as_json and follow:
-        for step in told:
+        for step in shown:
             print_json(_step_data(step), is_line=True)
     elif as_json:
         print_json(list(map(_step_data, steps)))
     elif steps or follow:
-        print_table(_STEP_COLUMNS, map(_step_row, told), rows_measured=len(steps))
+        print_table(_STEP_COLUMNS, map(_step_row, shown), rows_measured=len(steps))
     if not (steps or follow):
         raise Failure("Nothing is known of such a share partition at that time.", Exit.NOT_FOUND)
 
@@ -328,11 +370,11 @@ def _step_row(step: Step) -> tuple[object, ...]:
 # ---- what both need --------------------------------------------------------------------------------------------------
 
 
-def _coming(past: Past) -> Iterator[Change]:
-    """Yield what comes, until an interrupt: it is how following ends."""
+def _new_changes(opened: OpenHistory) -> Iterator[LogChange]:
+    """Yield the changes that come, until an interrupt ends the following."""
     with set_by(SIGINT) as is_interrupted:
         while not is_interrupted.wait(_FOLLOW_EVERY_S):
-            yield from past.log.new_changes()
+            yield from opened.log.new_changes()
 
 
 def _id_of(text: str | None) -> bytes | None:
@@ -351,11 +393,11 @@ def _key_data(key: SharePartitionKey) -> dict[str, Any]:
     }
 
 
-def _state_data(key: SharePartitionKey, known: Known | None) -> dict[str, Any]:
+def _state_data(key: SharePartitionKey, known: KnownState | None) -> dict[str, Any]:
     return _key_data(key) | _known_data(known)
 
 
-def _known_data(known: Known | None) -> dict[str, Any]:
+def _known_data(known: KnownState | None) -> dict[str, Any]:
     if known is None:
         return dict.fromkeys(("log_partition", "log_offset", "timestamp_ms", "state")) | {
             "status": Status.UNKNOWN.value
@@ -385,7 +427,7 @@ def _state_row(share_partition: str, data: dict[str, Any]) -> tuple[object, ...]
     return share_partition, _time(data), data["log_offset"], data["status"], *fields
 
 
-def _what(before: Known | None, known: Known, was_there: bool) -> str:
+def _what(before: KnownState | None, known: KnownState, was_there: bool) -> str:
     if known.status is Status.UNCERTAIN:
         return "uncertain"
     if known.status is Status.DELETED:

@@ -1,4 +1,4 @@
-"""What a running node tells and takes: status, settings, metrics, its log partitions, and an admin's decisions."""
+"""Commands to a running node: status, settings, metrics, log partitions, readers, and an admin's decisions."""
 
 import re
 import time
@@ -87,15 +87,17 @@ def status(alive: bool, as_json: bool, address: str) -> None:
 
     Example: holdfast status --address 127.0.0.1:9492
     """
-    told = admin(address, "status")
+    answer = admin(address, "status")
     if as_json:
-        print_json(told)
+        print_json(answer)
     else:
-        winners = [f"node {by['node_id']} at {by['advertised_address'] or '?'}" for by in told.get("superseded_by", ())]
-        facts = told | {"superseded_by": ", ".join(winners) or None}
+        winners = [
+            f"node {by['node_id']} at {by['advertised_address'] or '?'}" for by in answer.get("superseded_by", ())
+        ]
+        facts = answer | {"superseded_by": ", ".join(winners) or None}
         print_facts({name.replace("_", " "): value for name, value in facts.items()})
-    if not (told["is_ready"] or alive):
-        raise Failure(f"The node is not ready: {told.get('why_not_ready') or 'it does not say why'}.")
+    if not (answer["is_ready"] or alive):
+        raise Failure(f"The node is not ready: {answer.get('why_not_ready') or 'it does not say why'}.")
 
 
 @click.command()
@@ -108,15 +110,15 @@ def settings(part: str, as_json: bool, address: str) -> None:
     Example: holdfast settings timeout
     """
     everything = admin(address, "settings")
-    told = {name: value for name, value in everything.items() if part in name}
-    if not told:
+    answer = {name: value for name, value in everything.items() if part in name}
+    if not answer:
         raise _no_name("setting", part, everything)
     if as_json:
-        print_json(told)
+        print_json(answer)
         return
-    texts = {name: _value_text(value) for name, value in told.items()}
-    width = max((len(texts[name]) for name, value in told.items() if _is_number(value)), default=0)
-    rows = [(name, f"{texts[name]:>{width}}" if _is_number(value) else texts[name]) for name, value in told.items()]
+    texts = {name: _value_text(value) for name, value in answer.items()}
+    width = max((len(texts[name]) for name, value in answer.items() if _is_number(value)), default=0)
+    rows = [(name, f"{texts[name]:>{width}}" if _is_number(value) else texts[name]) for name, value in answer.items()]
     print_table(("setting", Column("value", is_detail=True)), rows)
 
 
@@ -130,13 +132,13 @@ def metrics(part: str, as_json: bool, address: str) -> None:
     Example: holdfast metrics latency
     """
     everything = admin(address, "metrics")
-    told = {name: rounded(value) for name, value in sorted(everything.items()) if part in name}
-    if not told:
+    answer = {name: rounded(value) for name, value in sorted(everything.items()) if part in name}
+    if not answer:
         raise _no_name("metric", part, everything)
     if as_json:
-        print_json(told)
+        print_json(answer)
     else:
-        print_table(("metric", "value"), told.items(), numbers=("value",))
+        print_table(("metric", "value"), answer.items(), numbers=("value",))
 
 
 @click.group(invoke_without_command=True)
@@ -153,16 +155,16 @@ def partitions(context: click.Context, why_not_pruned: bool, as_json: bool, addr
     """
     if context.invoked_subcommand is not None:
         return
-    told = admin(address, "partitions")
+    answer = admin(address, "partitions")
     if why_not_pruned:
-        _print_why_not_pruned(told, as_json)
+        _print_why_not_pruned(answer, as_json)
         return
     if as_json:
-        print_json(told)
+        print_json(answer)
         return
-    print_rows(_PARTITION_COLUMNS, told)
-    same: dict[tuple[str, str], list[int]] = {}  # the log partitions of which one thing is to be said
-    for row in told:
+    print_rows(_PARTITION_COLUMNS, answer)
+    same: dict[tuple[str, str], list[int]] = {}  # log partitions by what is printed of them
+    for row in answer:
         if row["is_alarmed"]:
             way_out = f"`holdfast partitions accept {row['partition']} --reason …` ends the alarm"
             say(f"Partition {row['partition']} is {row['state']}: {row['failure']}; {way_out}.")
@@ -173,12 +175,12 @@ def partitions(context: click.Context, why_not_pruned: bool, as_json: bool, addr
         say(f"{which} {state}: {failure}.")
 
 
-def _print_why_not_pruned(told: Sequence[Mapping[str, Any]], as_json: bool) -> None:
+def _print_why_not_pruned(answer: Sequence[Mapping[str, Any]], as_json: bool) -> None:
     if as_json:
         names = (*_PRUNING_COLUMNS, "oldest_key", "oldest_snapshot_offset")
-        print_json([{name: row[name] for name in names} for row in told])
+        print_json([{name: row[name] for name in names} for row in answer])
     else:
-        print_rows(_PRUNING_COLUMNS, told)
+        print_rows(_PRUNING_COLUMNS, answer)
 
 
 @partitions.command()
@@ -243,13 +245,13 @@ def readers(context: click.Context, as_json: bool, address: str) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    told = admin(address, "readers")
+    answer = admin(address, "readers")
     if as_json:
-        print_json(told)
+        print_json(answer)
         return
     # The end of the log is no aim of one that has never begun.
-    print_rows(_READER_COLUMNS, [row | {"behind": None} if row["state"] == "not started" else row for row in told])
-    for row in told:
+    print_rows(_READER_COLUMNS, [row | {"behind": None} if row["state"] == "not started" else row for row in answer])
+    for row in answer:
         if row["state"] in _READER_NOTES:
             say(_READER_NOTES[row["state"]].format(group=row["group"]))
 
@@ -280,7 +282,7 @@ def _is_number(value: object) -> bool:
 
 
 def _no_name(kind: str, part: str, names: Iterable[str]) -> Failure:
-    """Return the failure that says that no setting or metric has such a name, and which are like it."""
+    """Return the failure for a name that no setting or metric has, with names like it."""
     words = {word for name in names for word in (name.partition("{")[0], *_WORD.findall(name))}
     like = get_close_matches(part, sorted(words), n=3)
     meant = f"; did you mean {' or '.join(like)}?" if like else f"; `holdfast {kind}s` shows all of them."
@@ -290,7 +292,7 @@ def _no_name(kind: str, part: str, names: Iterable[str]) -> Failure:
 def _decide(
     manner: Manner, plan: str, command: str, look: Callable[[Sequence[str]], Facts | None] | None, **arguments: object
 ) -> None:
-    """Show what a decision changes, ask where data goes, send it, and say what is there then.
+    """Show what a decision changes, ask for consent where data is lost, send it, and show the result.
 
     Args:
         manner: how.
@@ -299,8 +301,8 @@ def _decide(
         look: returns the fields named as they are; None where they change only later.
         arguments: of the command.
     """
-    told = admin(manner.address, "decision-preview", decision=command, **arguments)
-    before, after, lost = told["before"], told["after"], told["data_lost"]
+    answer = admin(manner.address, "decision-preview", decision=command, **arguments)
+    before, after, lost = answer["before"], answer["after"], answer["data_lost"]
     say(f"The node at {manner.address} will {plan}:")
     for name, value in after.items():
         if value != before[name]:
@@ -317,7 +319,7 @@ def _decide(
         now = "" if found is None else ", ".join(f"{name.replace('_', ' ')} {_text(found[name])}" for name in found)
         say(f"Done: {done}." + (f" Now: {now}." if now else ""))
         after = found or after
-    manner.tell(before, after, lost)
+    manner.report(before, after, lost)
 
 
 def _look_until_loaded(address: str, partition: int, wait_ms: int, fields: Sequence[str]) -> Facts | None:

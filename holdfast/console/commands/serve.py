@@ -30,7 +30,7 @@ _COLLECTOR_THRESHOLDS: Final = (50_000, 5, 400)
 
 
 def serve_until_stopped(config: Path | None, flags: Mapping[str, object]) -> NodeExit:
-    """Run a node until it is told to stop, and return how it ended.
+    """Run a node until a signal stops it, and return how it ended.
 
     Raises:
         Failure: a setting is wrong.

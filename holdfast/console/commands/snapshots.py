@@ -1,4 +1,4 @@
-"""`holdfast snapshots`: what the Spark job wrote into the snapshot topic, and whether it is what the log says."""
+"""`holdfast snapshots`: what is in the snapshot store, and whether it agrees with the log."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -47,14 +47,14 @@ _VERIFY_COLUMNS: Final = {
 _partitions_argument = click.argument("only", nargs=-1, type=PARTITION, metavar="[PARTITION]...")
 
 
-class Topics(NamedTuple):
-    """What a command reads."""
+class OpenTopics(NamedTuple):
+    """The topics that a command reads."""
 
     kafka: KafkaReader
     reader: SnapshotReader
 
     def each(self, only: Sequence[int]) -> Iterator[PartitionSnapshots]:
-        """Yield what there is about the log partitions named, or about all."""
+        """Yield the snapshots of the log partitions named, or of all."""
         if absent := sorted(each for each in only if each >= self.reader.partition_count):
             raise Failure(
                 f"The state topic has no partition {absent[0]}; it has 0 to {self.reader.partition_count - 1}.",
@@ -64,7 +64,7 @@ class Topics(NamedTuple):
             yield self.reader.read(index)
 
 
-def _reading(command: Callable[..., None]) -> Callable[..., None]:
+def _topic_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that name the topics; the command gets `topics` in their place."""
 
     @kafka_options
@@ -86,21 +86,21 @@ def _reading(command: Callable[..., None]) -> Callable[..., None]:
         snapshot_topic: str,
         **arguments: Any,  # noqa: ANN401
     ) -> None:
-        with _topics(kafka_properties(bootstrap_server, properties), state_topic, snapshot_topic) as topics:
+        with _open_topics(kafka_properties(bootstrap_server, properties), state_topic, snapshot_topic) as topics:
             command(topics=topics, **arguments)
 
     return with_topics
 
 
 @contextmanager
-def _topics(properties: dict[str, str], state_topic: str, snapshot_topic: str) -> Iterator[Topics]:
+def _open_topics(properties: dict[str, str], state_topic: str, snapshot_topic: str) -> Iterator[OpenTopics]:
     with KafkaReader(properties) as kafka:
-        yield Topics(kafka, SnapshotReader(kafka, state_topic, snapshot_topic))
+        yield OpenTopics(kafka, SnapshotReader(kafka, state_topic, snapshot_topic))
 
 
 @click.group()
 def snapshots() -> None:
-    """Look into the snapshot topic, which `holdfast compact` writes: nothing is changed.
+    """Look into the snapshot store, which `holdfast compact` writes: nothing is changed.
 
     Example: holdfast snapshots list --bootstrap-server 127.0.0.1:9092
     """
@@ -109,8 +109,8 @@ def snapshots() -> None:
 @snapshots.command("list")
 @_partitions_argument
 @json_option
-@_reading
-def list_snapshots(only: Sequence[int], as_json: bool, topics: Topics) -> None:
+@_topic_options
+def list_snapshots(only: Sequence[int], as_json: bool, topics: OpenTopics) -> None:
     """Show the newest manifest of each log partition, what belongs to it, and whether a load would begin with it.
 
     The lag is the number of offsets behind the manifest, up to the end of the log.
@@ -150,8 +150,8 @@ def list_snapshots(only: Sequence[int], as_json: bool, topics: Topics) -> None:
 @click.argument("keys", nargs=-1, required=True, metavar="GROUP:TOPIC:PARTITION...")
 @click.option("--at-offset", type=OFFSET, help="The newest entry at or before this offset of the log.")
 @json_option
-@_reading
-def show(keys: Sequence[str], at_offset: int | None, as_json: bool, topics: Topics) -> None:
+@_topic_options
+def show(keys: Sequence[str], at_offset: int | None, as_json: bool, topics: OpenTopics) -> None:
     """Show the newest entry of share partitions. TOPIC is a name or an id.
 
     Example: holdfast snapshots show orders-workers:orders:0 --at-offset 1200
@@ -164,7 +164,7 @@ def show(keys: Sequence[str], at_offset: int | None, as_json: bool, topics: Topi
             if index:
                 click.echo()
             facts = {name.replace("_", " "): value for name, value in data.items() if name != "state"}
-            # As it was asked for: with the name of its topic.
+            # As the user named it: with the name of its topic.
             print_facts(facts | {"share partition": text})
             if data["state"] is not None:
                 print_facts(state_facts(data["state"]))
@@ -175,8 +175,8 @@ def show(keys: Sequence[str], at_offset: int | None, as_json: bool, topics: Topi
 @snapshots.command()
 @_partitions_argument
 @json_option
-@_reading
-def verify(only: Sequence[int], as_json: bool, topics: Topics) -> None:
+@_topic_options
+def verify(only: Sequence[int], as_json: bool, topics: OpenTopics) -> None:
     """Recompute the newest manifest of each log partition and its entries from the log, and compare.
 
     Ends with exit code 7 if anything differs, and then prints both.

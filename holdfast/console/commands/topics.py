@@ -28,7 +28,7 @@ _ENDINGS: Final = {
 
 
 class Made(NamedTuple):
-    """A topic that is there now."""
+    """A topic that exists."""
 
     topic: StateTopic
     is_new: bool
@@ -126,7 +126,7 @@ def make_topic(clients: KafkaClients, name: str, partitions: int, replication_fa
 
 
 def _is_new(name: str, problem: BaseException | None) -> bool:
-    """Return what came of making a topic.
+    """Return the result of creating a topic.
 
     Raises:
         Failure: it was not made, and does not exist.

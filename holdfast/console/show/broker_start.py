@@ -25,14 +25,14 @@ def showing_start(brokers: int) -> Iterator[OnStep]:
         say(f"{title}, with {counted(brokers, 'broker')}.")
         yield lambda broker, step: say(f"Broker {broker} {step.value}, after {monotonic() - began_s:.1f} s.")
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[step]}"), TimeElapsedColumn())
     progress = Progress(*columns, console=console, transient=True)
-    task = progress.add_task(title, total=brokers * len(StartStep), said="")
+    task = progress.add_task(title, total=brokers * len(StartStep), step="")
 
     def show(broker: int, step: StartStep) -> None:
         # Not before the first step: until then Kafka may be fetched, which has a bar of its own.
         progress.start()
-        progress.update(task, advance=1, said=f"broker {broker} {step.value}")
+        progress.update(task, advance=1, step=f"broker {broker} {step.value}")
 
     try:
         yield show

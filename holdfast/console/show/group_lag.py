@@ -1,4 +1,4 @@
-"""Share partitions with their lag, from whoever knows their states, and their sums by group."""
+"""Share partitions with their lag, from a source of states, and their sums by group."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -12,13 +12,13 @@ Row = dict[str, Any]
 #: Topic id, as text, and partition.
 Place = tuple[str, int]
 
-#: Who is told nothing about a page for longer than this does not wait for the ends of the next one.
+#: If the ends of a page take longer than this and none is known then, those of the next pages are not requested.
 _SILENCE_S: Final = 2.0
-#: So many different reasons are told, for there may be as many as topics.
-_REASONS_TOLD: Final = 5
+#: How many different reasons are printed, for there may be as many as topics.
+_REASONS_PRINTED: Final = 5
 
 
-class Wanted(NamedTuple):
+class GroupFilter(NamedTuple):
     """Which share partitions to list."""
 
     group: str | None = None  #: None: of all groups
@@ -34,9 +34,9 @@ class TopicEnd(NamedTuple):
 
 
 class Source(Protocol):
-    """Who knows the states of share partitions."""
+    """A source of the states of share partitions: a node or a log."""
 
-    def pages(self, wanted: Wanted) -> Iterator[list[Row]]:
+    def pages(self, wanted: GroupFilter) -> Iterator[list[Row]]:
         """Yield share partitions in the order of group, topic id and partition."""
 
     def ends(self, places: Collection[Place]) -> Mapping[Place, TopicEnd]:
@@ -46,10 +46,10 @@ class Source(Protocol):
         """Return, when all pages were given, what keeps the list from being complete, in sentences."""
 
 
-def list_with_lag(source: Source, wanted: Wanted) -> Iterator[list[Row]]:
+def list_with_lag(source: Source, wanted: GroupFilter) -> Iterator[list[Row]]:
     """Yield pages of share partitions with the names of their topics, their lag, and why that is unknown where it is.
 
-    Ends are asked for after the states are known, page by page: then no state of a sound topic lies beyond them.
+    Ends are requested after the states are known, page by page: then no state of a sound topic lies beyond them.
     """
     silence = ""
     for page in source.pages(wanted):
@@ -93,7 +93,7 @@ def with_lag(row: Row, end: TopicEnd) -> Row:
     )
 
 
-class Totals:
+class LagTotals:
     """The sums over some share partitions."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Totals:
         self.unknown: Counter[str] = Counter()  #: share partitions whose lag is unknown, by the reason
 
     def add(self, row: Row) -> None:
-        """Take one more share partition in."""
+        """Add a share partition."""
         self.topics.add(row["topic_id"])
         self.share_partitions += 1
         self.in_flight += row["in_flight"]
@@ -116,7 +116,7 @@ class Totals:
             self.lag += row["lag"]
 
     def adding(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Take share partitions in on their way through."""
+        """Add share partitions, and yield each."""
         for row in rows:
             self.add(row)
             yield row
@@ -141,10 +141,10 @@ class Totals:
 
 
 def say_unknown(unknown: Counter[str]) -> None:
-    """Tell people why lags are unknown."""
-    for reason, count in unknown.most_common(_REASONS_TOLD):
+    """Print why lags are unknown."""
+    for reason, count in unknown.most_common(_REASONS_PRINTED):
         say(f"The lag of {counted(count, 'share partition')} is unknown: {reason}.")
-    if more := unknown.total() - sum(count for _, count in unknown.most_common(_REASONS_TOLD)):
+    if more := unknown.total() - sum(count for _, count in unknown.most_common(_REASONS_PRINTED)):
         say(f"The lag of {counted(more, 'more share partition')} is unknown; --json has each with its reason.")
 
 

@@ -1,4 +1,4 @@
-"""What a person sees of the snapshot job: a line for each batch, or a table that follows it."""
+"""What a person sees of the compaction job: a line for each batch, or a table that follows the run."""
 
 from typing import Final
 
@@ -6,14 +6,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.compaction.progress import Progress
+from holdfast.compaction.progress import RunProgress
 from holdfast.compaction.report import BatchReport
 
 #: Log partitions that are shown by name: those furthest behind.
 _LAGS_MAX: Final = 8
 
 
-def line_of(progress: Progress) -> str:
+def line_of(progress: RunProgress) -> str:
     """Return one line about the last batch, or about what the first one waits for."""
     report = progress.last
     if report is None:
@@ -26,7 +26,7 @@ def line_of(progress: Progress) -> str:
     )
 
 
-def view_of(progress: Progress, elapsed_s: float = 0.0) -> RenderableType:
+def view_of(progress: RunProgress, elapsed_s: float = 0.0) -> RenderableType:
     """Return the table of a run that began so many seconds ago."""
     report, totals = progress.last, progress.totals
     if report is None:
@@ -52,7 +52,10 @@ def view_of(progress: Progress, elapsed_s: float = 0.0) -> RenderableType:
     parts: list[RenderableType] = [facts]
     if progress.waiting_count:
         parts.append(
-            Text(f"{progress.waiting_count:,} share partitions wait for a snapshot, for the log was cut.", "yellow")
+            Text(
+                f"{progress.waiting_count:,} share partitions wait for a snapshot, for the log was pruned past them.",
+                "yellow",
+            )
         )
     parts += [
         Text(
@@ -73,10 +76,10 @@ def bytes_text(count: float) -> str:
     return f"{count:,.1f} TiB"
 
 
-def _waiting_text(progress: Progress) -> str:
+def _waiting_text(progress: RunProgress) -> str:
     to_fold = progress.offsets_to_fold
     if to_fold is None:
-        return "The job looks how far it is."
+        return "The job looks up how far it is."
     if to_fold == 0:
         return "Spark starts; the log has nothing new so far."
     return f"Spark starts; {to_fold:,} records wait up to the log's end."

@@ -27,7 +27,7 @@ _UNPRINTABLE: Final = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u20
 
 
 def say(text: str) -> None:
-    """Tell the person something that is not data."""
+    """Print a message, which is no data, to standard error."""
     click.echo(printable(text), err=True)
 
 

@@ -8,7 +8,7 @@ from holdfast.console.show.output import STATE_NAMES, batch_data
 from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, StateBatch
 from holdfast.records.replay import ShareState
 
-#: What the calls tell of a state beside its batches.
+#: Fields of a state in the calls, beside its batches.
 _FIELDS: Final = ("state_epoch", "leader_epoch", "start_offset", "delivery_complete_count")
 #: What -1 means, by field.
 _NONE: Final = {"start_offset": "not decided", "delivery_complete_count": "unknown"}
@@ -30,16 +30,16 @@ class RangeChange(NamedTuple):
     after: str
 
 
-def state_of(told: dict[str, Any] | None) -> ShareState | None:
-    """Return the state that a node told in JSON, None where there is none."""
-    if told is None:
+def state_of(given: dict[str, Any] | None) -> ShareState | None:
+    """Return the state that a node gave as JSON, None where there is none."""
+    if given is None:
         return None
-    batches = tuple(StateBatch(*batch) for batch in told["state_batches"])
-    return ShareState(**told | {"state_batches": batches})
+    batches = tuple(StateBatch(*batch) for batch in given["state_batches"])
+    return ShareState(**given | {"state_batches": batches})
 
 
 def state_data(state: ShareState | None) -> dict[str, Any] | None:
-    """Return what the calls tell of a state, for JSON."""
+    """Return the fields of a state that the calls have, for JSON."""
     if state is None:
         return None
     fields: dict[str, Any] = {name: getattr(state, name) for name in _FIELDS}
@@ -47,7 +47,7 @@ def state_data(state: ShareState | None) -> dict[str, Any] | None:
 
 
 def is_same(before: ShareState | None, after: ShareState | None) -> bool:
-    """Tell whether the calls tell the same of two states; what only the log knows, such as times, does not count."""
+    """Tell whether two states are the same in the calls; what only the log has, such as times, may differ."""
     return state_data(before) == state_data(after)
 
 
@@ -109,7 +109,7 @@ def losses(before: ShareState | None, after: ShareState | None, topic: Range | N
         return found
     if start == -1:
         found.append(
-            f"the start offset {before.start_offset} is forgotten, and where the group goes on is decided anew"
+            f"the start offset {before.start_offset} is forgotten, and where the group goes on is decided again"
         )
     elif start < before.start_offset:
         found.append(
@@ -117,13 +117,13 @@ def losses(before: ShareState | None, after: ShareState | None, topic: Range | N
         )
     elif passed := _unfinished(before, start, topic):
         found.append(
-            f"the start offset passes over {_ranges_text(passed)}, which nobody has finished and nobody will get any more"
+            f"the start offset passes over {_ranges_text(passed)}, which are not finished and will not be delivered any more"
         )
     return found
 
 
 def _unfinished(before: ShareState, start: int, topic: Range | None) -> list[Range]:
-    """Return the offsets from the old start offset to a new one that nobody has finished."""
+    """Return the offsets from the old start offset to a new one that are not finished."""
     offset, end = before.start_offset, start
     if topic is not None:
         offset, end = max(offset, topic[0]), min(end, topic[1])

@@ -84,7 +84,7 @@ def cell_text(value: object) -> str:
 
 
 def rounded(number: float) -> float:
-    """Return a measured number without digits that say nothing: to thousandths, or where it is below 1 to three digits."""
+    """Return a measured number without digits that mean nothing: to thousandths, or where it is below 1 to three digits."""
     if isinstance(number, int):
         return number
     found = round(number, 3) if abs(number) >= 1 else float(f"{number:.3g}")

@@ -1,1 +1,8 @@
-"""Where commands read from: a node, the log, the snapshot store, the history."""
+"""Where commands read from.
+
+- `node_states`: a running node;
+- `kafka_reader`: topics of a cluster; `log_reader`, `log_states`: a state topic, record by record and as states;
+- `snapshot_reader`: the snapshot store, compared with the log;
+- `history_files`, `history_log`, `history_states`: the history, the log behind it, and what both say of an instant or an offset;
+- `topic_names`: names for the ids in the log.
+"""

@@ -16,7 +16,7 @@ from holdfast.compaction.errors import DamagedFile
 from holdfast.compaction.history import coverage
 from holdfast.compaction.history.schema import GAP, TOMBSTONE
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.console.sources.history_states import DAY_MS, Change, Gap, Wanted
+from holdfast.console.sources.history_states import DAY_MS, HistoryGap, KeyFilter, LogChange
 from holdfast.records.codecs.codec import decode_value
 from holdfast.records.errors import RecordError
 from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
@@ -49,7 +49,7 @@ SCHEMES: Final = {
 }
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
 
-#: What `_COLUMNS` says.
+#: Indexes of `_COLUMNS`.
 _Row = tuple[Any, ...]
 
 _parse_topic_id = lru_cache(maxsize=10_000)(parse_topic_id)
@@ -59,7 +59,7 @@ class HistoryDirectory:
     """Where the job writes histories: a directory, or what lies under a URI of one of `SCHEMES`."""
 
     def __init__(self, uri: str) -> None:
-        """Look what is there.
+        """List the histories.
 
         Raises:
             Failure: there is no history, or it cannot be read.
@@ -122,10 +122,10 @@ class HistoryFiles:
                     return int(found)
         return None
 
-    def changes(self, wanted: Wanted, until_ms: int | None = None) -> Iterator[Change | Gap]:
+    def changes(self, wanted: KeyFilter, until_ms: int | None = None) -> Iterator[LogChange | HistoryGap]:
         """Yield what is wanted, the changes of one log partition in the order of their offsets and each of them once.
 
-        Gaps of all log partitions are among them, for nobody knows what they are about.
+        Gaps of all log partitions are among them, for what was lost in them may be about any share partition.
 
         Args:
             wanted: of which share partitions.
@@ -145,7 +145,7 @@ class HistoryFiles:
                 yield from self._next_gaps(open_ends, _day(until_ms), last_day)
 
     def covered(self) -> dict[int, int]:
-        """Return the offset by log partition, exclusive, below which the history tells every change; no entry: it does not say.
+        """Return the offset by log partition, exclusive, below which every change is in the history; no entry: not known.
 
         Raises:
             Failure: something cannot be read.
@@ -155,7 +155,7 @@ class HistoryFiles:
             for _ in range(coverage.LISTS_MAX):
                 listed = self._files.get_file_info(selector)
                 found = [info.path for info in listed if coverage.is_covered_file(info.base_name)]
-                # Where the job has put a newer file in the place of one, the next list has that one.
+                # Where the job has replaced a file, the next list has the newer one.
                 with suppress(FileNotFoundError):
                     return coverage.merge_covered({path: self._read_text(path) for path in found})
             raise FileNotFoundError(f"what is listed in {coverage.DIRECTORY} is not there")
@@ -218,7 +218,7 @@ class HistoryFiles:
             for day, fragments in days.items()
         }
 
-    def _table(self, day: str, wanted: Wanted) -> pa.Table:
+    def _table(self, day: str, wanted: KeyFilter) -> pa.Table:
         """Return the rows of a day in the order of the log."""
         condition = None
         topic = None if wanted.topic_id is None else format_topic_id(wanted.topic_id)
@@ -230,11 +230,11 @@ class HistoryFiles:
             condition = condition | (ds.field("kind") == GAP)
         return _in_order(self._days[day].to_table(columns=list(_COLUMNS), filter=condition))
 
-    def _change(self, row: _Row) -> Change | Gap:
+    def _change(self, row: _Row) -> LogChange | HistoryGap:
         log_partition, offset, timestamp_ms, kind, group_id, topic_id, partition, key, value = row
         if kind == GAP:
             return self._gap(log_partition, offset, timestamp_ms)
-        return Change(
+        return LogChange(
             log_partition,
             offset,
             timestamp_ms,
@@ -242,17 +242,17 @@ class HistoryFiles:
             None if kind == TOMBSTONE else decode_value(key, value)[0],
         )
 
-    def _gap(self, log_partition: int, end: int, end_ms: int) -> Gap:
+    def _gap(self, log_partition: int, end: int, end_ms: int) -> HistoryGap:
         newest = self.newest(log_partition, end, _day(end_ms + DAY_MS))
-        return Gap(log_partition, end, end_ms if newest is None else newest[1])
+        return HistoryGap(log_partition, end, end_ms if newest is None else newest[1])
 
-    def _next_gaps(self, log_partitions: set[int], after_day: str, read_day: str) -> Iterator[Gap]:
+    def _next_gaps(self, log_partitions: set[int], after_day: str, read_day: str) -> Iterator[HistoryGap]:
         """Yield the gap that comes next in each of some log partitions, if nothing else does behind a day.
 
         Args:
             log_partitions: which ones.
             after_day: the day.
-            read_day: the last one whose gaps were told already.
+            read_day: the last one whose gaps were yielded already.
         """
         left = set(log_partitions)
         for day in sorted(day for day in self._days if day > after_day):

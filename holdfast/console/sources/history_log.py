@@ -5,7 +5,7 @@ from collections.abc import Container, Iterator
 from holdfast.console.show.output import say
 from holdfast.console.sources import log_reader
 from holdfast.console.sources.history_files import HistoryFiles
-from holdfast.console.sources.history_states import Change, Gap, Wanted
+from holdfast.console.sources.history_states import HistoryGap, KeyFilter, LogChange
 from holdfast.console.sources.log_reader import LogReader
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.records.values import Snapshot, Update
@@ -16,18 +16,18 @@ _KINDS = ("snapshot", "update", "tombstone")
 class HistoryLog:
     """Changes, the past ones and those to come.
 
-    Each is told of once: below the start of a log partition the history is asked, and the log itself from there on.
+    Each is given once: from the history below the start of a log partition, and from the log itself from there on.
     """
 
-    def __init__(self, files: HistoryFiles, log: LogReader | None, group: str, wanted: Wanted) -> None:
-        """Ask where the log starts, and then how far the job is.
+    def __init__(self, files: HistoryFiles, log: LogReader | None, group: str, wanted: KeyFilter) -> None:
+        """Look up where the log starts, and then how far the job is.
 
         Args:
             files: the history, whose files were not listed so far.
-            log: the log; None: the history must do.
+            log: the log; None: only the history is read.
             group: consumer group of the job that writes the history, whose committed offsets say how far a history of an earlier
                 version goes.
-            wanted: of which share partitions to tell.
+            wanted: which share partitions.
 
         Raises:
             Failure: the log cannot be read.
@@ -35,10 +35,10 @@ class HistoryLog:
         self._files = files
         self._log = log
         self._wanted = wanted
-        # Asked before the files are listed: what was cut off by then is in them, unless the job never saw it.
+        # Looked up before the files are listed: what was pruned by then is in them, unless the job never saw it.
         self._starts = {} if log is None else log.begin(self._partitions(log))
-        # Asked before the files are listed too, so what is covered is in them. A history of an earlier version does not say what
-        # it covers, and there the job's progress has to do.
+        # Looked up before the files are listed too, so what is covered is in them. A history of an earlier version does not name
+        # what it covers; there the job's progress stands in for it.
         self._covered = {} if log is None else log.kafka.committed(group, log.topic) | files.covered()
 
     def begin_ms(self) -> int | None:
@@ -49,7 +49,7 @@ class HistoryLog:
         """
         return self._files.begin_ms()
 
-    def changes(self, until_ms: int | None = None) -> Iterator[Change | Gap]:
+    def changes(self, until_ms: int | None = None) -> Iterator[LogChange | HistoryGap]:
         """Yield what is wanted; the changes of one log partition come in the order of their offsets.
 
         Args:
@@ -58,14 +58,14 @@ class HistoryLog:
         Raises:
             Failure: history or log cannot be read.
         """
-        #: By log partition that something wanted was met in: where the last gap ends.
+        #: By log partition in which something wanted was found: where the last gap ends.
         gap_ends: dict[int, int] = {}
         for change in self._files.changes(self._wanted, until_ms):
             partition = change.log_partition
-            if isinstance(change, Gap):
+            if isinstance(change, HistoryGap):
                 if self._concerns(change, gap_ends):
                     gap_ends[partition] = change.end
-                    _tell(change, until_ms, f"the log was cut before the job had read what lay below {change.end}")
+                    _warn(change, until_ms, f"the log was cut before the job had read what lay below {change.end}")
                     yield change
             elif partition not in self._starts or change.offset < self._starts[partition]:
                 gap_ends.setdefault(partition, 0)
@@ -79,26 +79,26 @@ class HistoryLog:
             offset, since_ms = self._files.newest(partition, start) or (-1, 0)
             end = max(gap_end, self._covered.get(partition, offset + 1))
             if end < start:
-                gap = Gap(partition, start, since_ms)
-                _tell(gap, until_ms, f"the history ends before offset {end}, and the log starts at {start}")
+                gap = HistoryGap(partition, start, since_ms)
+                _warn(gap, until_ms, f"the history ends before offset {end}, and the log starts at {start}")
                 yield gap
         yield from self.new_changes()
 
-    def new_changes(self) -> Iterator[Change]:
+    def new_changes(self) -> Iterator[LogChange]:
         """Yield what the log has got since the last time.
 
         Raises:
             Failure: the log cannot be read.
         """
         assert self._log is not None, "only a log has something new"
-        for entry in self._log.read(log_reader.Wanted(tuple(self._starts))):
+        for entry in self._log.read(log_reader.LogSelection(tuple(self._starts))):
             if not entry.counts:
                 continue
             if entry.problem is not None:
                 say(f"Log partition {entry.partition}, offset {entry.offset}: {entry.problem}")
             if entry.kind in _KINDS and entry.key is not None and self._wanted.includes(entry.key):
                 value = entry.value if isinstance(entry.value, Snapshot | Update) else None
-                yield Change(entry.partition, entry.offset, entry.timestamp_ms, entry.key, value)
+                yield LogChange(entry.partition, entry.offset, entry.timestamp_ms, entry.key, value)
 
     def _partitions(self, log: LogReader) -> list[int]:
         """Return the log partitions that can hold what is wanted."""
@@ -108,14 +108,14 @@ class HistoryLog:
             return partitions
         return [log_partition(SharePartitionKey(group_id, topic_id, partition), len(partitions))]
 
-    def _concerns(self, gap: Gap, met: Container[int]) -> bool:
-        """Tell whether what is wanted may have changed in a gap of the history, and the log does not tell of it."""
+    def _concerns(self, gap: HistoryGap, found_in: Container[int]) -> bool:
+        """Tell whether what is wanted may have changed in a gap of the history, and the log does not hold the change."""
         if self._log is not None:
             return gap.end <= self._starts.get(gap.log_partition, -1)
-        return None in self._wanted or gap.log_partition in met
+        return None in self._wanted or gap.log_partition in found_in
 
 
-def _tell(gap: Gap, until_ms: int | None, text: str) -> None:
+def _warn(gap: HistoryGap, until_ms: int | None, text: str) -> None:
     if until_ms is None or gap.since_ms <= until_ms:
         say(
             f"Log partition {gap.log_partition}: {text}; "

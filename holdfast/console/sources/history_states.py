@@ -1,4 +1,4 @@
-"""Changes of share partitions, in the order of the log, turned into answers: the state at an instant, the story of an offset.
+"""Changes of share partitions, in the order of the log, turned into answers: the states at an instant, the history of an offset.
 
 An instant is a time; the state of a share partition at it is the one after the newest of its own changes that is no later, and
 all of its changes before that one, for the clock of a broker may be set back, though by no more than a day.
@@ -23,8 +23,8 @@ _UPDATES_MAX: Final = 1 << 31
 DAY_MS: Final = 86_400_000
 
 
-class Wanted(NamedTuple):
-    """Which share partitions to tell of; None means any."""
+class KeyFilter(NamedTuple):
+    """Which share partitions are wanted; None means any."""
 
     group_id: str | None = None
     topic_id: bytes | None = None
@@ -35,7 +35,7 @@ class Wanted(NamedTuple):
         return all(wanted in (None, given) for wanted, given in zip(self, key, strict=True))
 
 
-class Change(NamedTuple):
+class LogChange(NamedTuple):
     """One record of the log that counts and is about a share partition."""
 
     log_partition: int
@@ -45,8 +45,8 @@ class Change(NamedTuple):
     value: Value  #: None: a tombstone
 
 
-class Gap(NamedTuple):
-    """Say that changes of a log partition, between those before and those that follow, are known to nobody."""
+class HistoryGap(NamedTuple):
+    """A range of a log partition, between known changes before and behind it, whose changes are lost."""
 
     log_partition: int
     end: int  #: offset behind the last of them
@@ -58,13 +58,13 @@ class Status(Enum):
 
     LIVE = "live"
     DELETED = "deleted"
-    #: It was there, but no snapshot of it was met, or a gap lies between that and an update.
+    #: It was there, but no snapshot of it was read, or a gap lies between that and an update.
     UNKNOWN = "unknown"
     #: As it was before a gap; in it, whatever lived may have changed or be deleted, and whatever was deleted be created again.
     UNCERTAIN = "uncertain"
 
 
-class Known(NamedTuple):
+class KnownState(NamedTuple):
     """A share partition at an instant."""
 
     status: Status
@@ -77,12 +77,12 @@ class Known(NamedTuple):
 class _Ahead(NamedTuple):
     """A share partition behind changes that are later than an instant."""
 
-    known: Known
+    known: KnownState
     change_count: int  #: since the instant
 
 
 class StatesAt:
-    """Folds changes into the states of all share partitions at an instant."""
+    """The states of all share partitions at an instant, folded from changes."""
 
     def __init__(self, time_ms: int | None) -> None:
         """Begin with nothing.
@@ -90,7 +90,7 @@ class StatesAt:
         Args:
             time_ms: the instant, in milliseconds since 1970; None: the end of all changes.
         """
-        self.known: dict[SharePartitionKey, Known] = {}
+        self.known: dict[SharePartitionKey, KnownState] = {}
         #: How many changes made what is known.
         self.change_counts: Counter[SharePartitionKey] = Counter()
         self._time_ms = time_ms
@@ -99,9 +99,9 @@ class StatesAt:
         #: Whether a share partition whose first change is later than the instant was there before.
         self._was_there: dict[SharePartitionKey, bool] = {}
 
-    def meet(self, change: Change | Gap) -> None:
+    def take(self, change: LogChange | HistoryGap) -> None:
         """Take the next change; those of one log partition come in the order of their offsets."""
-        if isinstance(change, Gap):
+        if isinstance(change, HistoryGap):
             self._take_gap(change)
             return
         key = change.key
@@ -109,7 +109,7 @@ class StatesAt:
         base, change_count = (self.known.get(key), 0) if former is None else former
         ahead = _Ahead(after(base, change), change_count + 1)
         if not self._is_later(change.timestamp_ms):
-            self._settle(key, ahead)
+            self._set(key, ahead)
             return
         if key not in self.known:
             is_first = isinstance(change.value, Snapshot) and change.value.snapshot_epoch == 0
@@ -117,10 +117,10 @@ class StatesAt:
         self._ahead[key] = ahead
 
     def unknown(self) -> list[SharePartitionKey]:
-        """Return the share partitions that were there at the instant, as a later change shows, in a state that nobody knows."""
+        """Return the share partitions that existed at the instant, as a later change shows, in a state that is not known."""
         return [key for key, was_there in self._was_there.items() if was_there and key not in self.known]
 
-    def _take_gap(self, gap: Gap) -> None:
+    def _take_gap(self, gap: HistoryGap) -> None:
         states = {key: _Ahead(known, 0) for key, known in self.known.items()} | self._ahead
         for key, (known, change_count) in states.items():
             if known.log_partition != gap.log_partition:
@@ -129,9 +129,9 @@ class StatesAt:
             if self._is_later(gap.since_ms):
                 self._ahead[key] = uncertain
             else:
-                self._settle(key, uncertain)
+                self._set(key, uncertain)
 
-    def _settle(self, key: SharePartitionKey, ahead: _Ahead) -> None:
+    def _set(self, key: SharePartitionKey, ahead: _Ahead) -> None:
         self._ahead.pop(key, None)
         self.known[key] = ahead.known
         self.change_counts[key] += ahead.change_count
@@ -140,55 +140,55 @@ class StatesAt:
         return self._time_ms is not None and time_ms > self._time_ms
 
 
-def after(before: Known | None, change: Change) -> Known:
+def after(before: KnownState | None, change: LogChange) -> KnownState:
     """Return what is known of a share partition after its next change."""
     place = change.log_partition, change.offset, change.timestamp_ms
     if change.value is None:
-        return Known(Status.DELETED, None, *place)
+        return KnownState(Status.DELETED, None, *place)
     if isinstance(change.value, Snapshot):
-        # A snapshot behind a gap says all there is to know.
+        # A snapshot behind a gap is a whole state again.
         base = before.state if before is not None and before.status is Status.LIVE else None
-        return Known(Status.LIVE, replay(base, change.value, _UPDATES_MAX), *place)
+        return KnownState(Status.LIVE, replay(base, change.value, _UPDATES_MAX), *place)
     if before is None or before.state is None or before.status is Status.UNCERTAIN:
-        return Known(Status.UNKNOWN, None, *place)
-    return Known(before.status, replay(before.state, change.value, _UPDATES_MAX), *place)
+        return KnownState(Status.UNKNOWN, None, *place)
+    return KnownState(before.status, replay(before.state, change.value, _UPDATES_MAX), *place)
 
 
 class Step(NamedTuple):
-    """What became of one offset of the user's topic partition by a change."""
+    """What a change did to one offset of the user's topic partition."""
 
-    change: Change
-    text: str  #: acknowledged, archived, available, or what else there is to say
-    delivery_count: int | None  #: None: nobody got it yet, or that is not known
+    change: LogChange
+    text: str  #: acknowledged, archived, available, or a few words where no delivery state applies
+    delivery_count: int | None  #: None: not delivered yet, or not known
 
 
-class OffsetStory:
-    """Tells what happened to one offset of a share partition."""
+class OffsetHistory:
+    """The steps of one offset of a share partition."""
 
     def __init__(self, offset: int) -> None:
         self._offset = offset
-        self._known: Known | None = None
-        self._said: tuple[str, int | None] | None = None
+        self._known: KnownState | None = None
+        self._described: tuple[str, int | None] | None = None
 
-    def meet(self, change: Change | Gap) -> Iterator[Step]:
+    def take(self, change: LogChange | HistoryGap) -> Iterator[Step]:
         """Take the next change of the share partition; yields a step if it did something to the offset."""
-        if isinstance(change, Gap):
+        if isinstance(change, HistoryGap):
             if self._known is not None:
                 self._known = self._known._replace(status=Status.UNCERTAIN)
             return
         self._known = after(self._known, change)
-        said = self._say(self._known)
-        if said != self._said:
-            self._said = said
-            yield Step(change, *said)
+        described = self._describe(self._known)
+        if described != self._described:
+            self._described = described
+            yield Step(change, *described)
 
-    def _say(self, known: Known) -> tuple[str, int | None]:
+    def _describe(self, known: KnownState) -> tuple[str, int | None]:
         state = known.state
         if state is None:
             return ("share partition deleted" if known.status is Status.DELETED else "unknown"), None
         if self._offset < state.start_offset:
             # What it was last is known only from the steps before.
-            before = self._said or ("", None)
+            before = self._described or ("", None)
             if before[0].startswith("below the start offset"):
                 return before
             return f"below the start offset{f', {before[0]} before' if before[1] is not None else ''}", before[1]

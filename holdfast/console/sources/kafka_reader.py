@@ -28,21 +28,21 @@ from holdfast.records.keys import parse_topic_id
 #: How long a broker may be silent before reading is given up.
 READ_TIMEOUT_S: Final = 30.0
 
-#: What a consumer says of an offset that the log does not have any more, for it may not choose another one.
+#: What a consumer reports of an offset that the log does not have any more, for it may not choose another one.
 _CUT: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _POLL_S: Final = 0.1
 _MESSAGES_PER_POLL: Final = 1_000
 
 
-class Bounds(NamedTuple):
-    """What there is of a partition."""
+class OffsetRange(NamedTuple):
+    """The offsets that a partition holds."""
 
     start: int  #: offset of the first record
     end: int  #: offset behind the last record
 
 
 class KafkaReader:
-    """Reads topics of one cluster; a context manager that lets go of the brokers at its end."""
+    """A reader of topics of one cluster; a context manager that closes its connections at its end."""
 
     def __init__(self, properties: Mapping[str, Any], is_stopped: Event | None = None) -> None:
         """Connect lazily.
@@ -76,7 +76,7 @@ class KafkaReader:
         self.close()
 
     def close(self) -> None:
-        """Let go of the brokers."""
+        """Close the connections to the brokers."""
         self._consumer.close()
 
     def partitions(self, topic: str) -> list[int]:
@@ -97,7 +97,7 @@ class KafkaReader:
         return sorted(found.partitions)
 
     def topic_names(self) -> dict[bytes, str]:
-        """Return the names of all topics that Kafka tells us about, by their ids.
+        """Return the names of all topics that Kafka lists, by their ids.
 
         Raises:
             Failure: no broker answers.
@@ -170,14 +170,14 @@ class KafkaReader:
             raise _unreachable(error) from None
         return {index: partition.leader for index, partition in found.partitions.items()}
 
-    def bounds(self, topic: str, partition: int) -> Bounds:
+    def bounds(self, topic: str, partition: int) -> OffsetRange:
         """Return from where to where a partition goes.
 
         Raises:
             Failure: no broker answers.
         """
         try:
-            return Bounds(
+            return OffsetRange(
                 *self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=READ_TIMEOUT_S)
             )
         except KafkaException as error:
@@ -208,7 +208,7 @@ class KafkaReader:
             for message in messages:
                 problem, offset = message.error(), message.offset()
                 if problem is None:
-                    assert offset is not None, "a record met by a consumer has its place"
+                    assert offset is not None, "a record that a consumer returns has an offset"
                     if self._is_stopped.is_set():
                         return
                     missing = end - 1 - offset

@@ -2,7 +2,7 @@
 
 It reads what is there now and changes nothing: no consumer group is joined, no offset is committed.
 A log partition is read from its start, whatever part of it is wanted, because whether a record counts depends on all
-before it. Where the log start fell back behind a cut, nothing below the cut counts.
+before it. Where the log start fell back after pruning, nothing below the pruned offset counts.
 Where the first record has no `hf` header, the topic is a broker's own, and every record counts.
 """
 
@@ -42,7 +42,7 @@ class LogEntry(NamedTuple):
     problem: str | None  #: why it could not be decoded
 
 
-class Wanted(NamedTuple):
+class LogSelection(NamedTuple):
     """Which part of a state topic to read."""
 
     partitions: Collection[int] = ()  #: none means all
@@ -51,59 +51,49 @@ class Wanted(NamedTuple):
     entries_max: int | None = None
 
 
-class Reading:
-    """The rule of who counts, on its way through one log partition."""
+class _Header(NamedTuple):
+    """What the headers of a record, and its value if it is a checkpoint, say of whether it counts."""
+
+    counts: bool
+    owner_epoch: int | None = None
+    sequence: int | None = None
+    checkpoint: Checkpoint | None = None
+    problem: str | None = None  #: why it could not be decoded
+
+
+class PartitionReading:
+    """A place in one log partition, and what decides whether the record there counts."""
 
     def __init__(self) -> None:
         self.position: Position = START
         self.next_offset = OFFSET_BEGINNING
         self.is_foreign: bool | None = None  #: None before the first record
-        self.begins_at = 0  #: what lies below does not count, for the log was cut there
+        self.begins_at = 0  #: what lies below does not count, for the log was pruned up to there
 
-    def meet(self, message: Message, is_wanted: bool) -> LogEntry | None:
+    def take(self, message: Message, is_wanted: bool) -> LogEntry | None:
         """Take the next record; returns it where it is wanted."""
-        key_bytes, value_bytes, header = message.key(), message.value(), find_header(message.headers())
-        assert not isinstance(key_bytes, str)
-        assert not isinstance(value_bytes, str)
         if self.is_foreign is None:
-            self.is_foreign = header is None
-        owner_epoch = sequence = checkpoint = problem = None
-        counts = self.is_foreign
+            self.is_foreign = find_header(message.headers()) is None
+        header = self._judge(message)
+        return _make_entry(message, header) if is_wanted else None
+
+    def _judge(self, message: Message) -> _Header:
+        counts, found = bool(self.is_foreign), find_header(message.headers())
+        if found is None:
+            return _Header(counts)
+        owner_epoch = sequence = None
         try:
-            if header is not None:
-                owner_epoch, sequence = decode_header(header)
-                checkpoint = decode_checkpoint(value_bytes or b"") if is_checkpoint_key(key_bytes or b"") else None
-                if _known(message.offset()) >= self.begins_at:
-                    self.position, counts = step(self.position, owner_epoch, sequence, checkpoint)
+            owner_epoch, sequence = decode_header(found)
+            checkpoint = _find_checkpoint(message)
         except RecordError as error:
-            problem = str(error)
-        if not is_wanted:
-            return None
-        kind, key, value = "undecodable", None, None
-        if problem is None:
-            try:
-                kind, key, value = _decode(key_bytes, value_bytes, checkpoint)
-            except RecordError as error:
-                problem = str(error)
-        is_avro = any((part or b"").startswith(MARKER) for part in (key_bytes, value_bytes))
-        return LogEntry(
-            partition=_known(message.partition()),
-            offset=_known(message.offset()),
-            timestamp_ms=message.timestamp()[1],
-            kind=kind,
-            codec="" if problem or kind == "unknown" else "avro" if is_avro else "kafka",
-            counts=counts,
-            owner_epoch=owner_epoch,
-            sequence=sequence,
-            size_bytes=len(key_bytes or b"") + len(value_bytes or b""),
-            key=key,
-            value=value,
-            problem=problem,
-        )
+            return _Header(counts, owner_epoch, sequence, problem=str(error))
+        if _known(message.offset()) >= self.begins_at:
+            self.position, counts = step(self.position, owner_epoch, sequence, checkpoint)
+        return _Header(counts, owner_epoch, sequence, checkpoint)
 
 
 class LogReader:
-    """Reads a state topic, one partition after the other; `close` it in the end."""
+    """A reader of a state topic, one partition after the other; to be closed in the end."""
 
     def __init__(self, properties: Mapping[str, Any], topic: str, is_stopped: Event | None = None) -> None:
         """Connect lazily.
@@ -115,24 +105,24 @@ class LogReader:
         """
         self.topic = topic
         self.kafka = KafkaReader(properties, is_stopped)
-        self._readings: dict[int, Reading] = {}
+        self._readings: dict[int, PartitionReading] = {}
 
     def close(self) -> None:
-        """Let go of the brokers."""
+        """Close the connections to the brokers."""
         self.kafka.close()
 
     def begin(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Return where log partitions start; `read` begins there, and says so if that was cut off in between.
+        """Return where log partitions start; `read` begins there, and fails if that was pruned in between.
 
         Raises:
             Failure: no broker answers.
         """
         starts = {partition: self.kafka.bounds(self.topic, partition).start for partition in partitions}
         for partition, start in starts.items():
-            self._readings.setdefault(partition, Reading()).next_offset = start
+            self._readings.setdefault(partition, PartitionReading()).next_offset = start
         return starts
 
-    def read(self, wanted: Wanted = Wanted()) -> Iterator[LogEntry]:  # noqa: B008
+    def read(self, wanted: LogSelection = LogSelection()) -> Iterator[LogEntry]:  # noqa: B008
         """Yield what is wanted of the log as it is now, by partition and offset; a second call goes on where the first ended.
 
         Raises:
@@ -153,9 +143,9 @@ class LogReader:
                     left -= 1
                 yield entry
 
-    def _read_partition(self, partition: int, wanted: Wanted) -> Iterator[LogEntry]:
+    def _read_partition(self, partition: int, wanted: LogSelection) -> Iterator[LogEntry]:
         start, end = self.kafka.bounds(self.topic, partition)
-        reading = self._readings.setdefault(partition, Reading())
+        reading = self._readings.setdefault(partition, PartitionReading())
         if end <= max(start, reading.next_offset):
             return
         if reading.is_foreign is None:
@@ -165,7 +155,7 @@ class LogReader:
         for offset, message in self.kafka.read(self.topic, partition, end, reading.next_offset):
             is_wanted = offset >= wanted.from_offset and message.timestamp()[1] >= wanted.from_time_ms
             reading.next_offset = offset + 1
-            if (entry := reading.meet(message, is_wanted)) is not None:
+            if (entry := reading.take(message, is_wanted)) is not None:
                 yield entry
         reading.next_offset = end
 
@@ -174,35 +164,64 @@ def find_beginning(messages: Iterable[Message]) -> int:
     """Return the offset from which a log partition is whole, given its records from its start; 0: there is no telling."""
     position, beginning = START, None
     for message in messages:
-        key, value, header, offset = (
-            message.key(),
-            message.value(),
-            find_header(message.headers()),
-            _known(message.offset()),
-        )
-        assert not isinstance(key, str)
-        assert not isinstance(value, str)
+        header, offset = find_header(message.headers()), _known(message.offset())
         if beginning is None:
             if offset == 0 or header is None:
                 return 0
             beginning = Beginning(offset)
         try:
             owner_epoch, sequence = decode_header(header or b"")
-            if is_checkpoint_key(key or b""):
-                checkpoint = decode_checkpoint(value or b"")
-                position, _ = beginning.step(position, offset, owner_epoch, sequence, checkpoint)
-            else:
-                position, _ = step(position, owner_epoch, sequence, None)
+            checkpoint = _find_checkpoint(message)
         except RecordError:
-            continue  # it counts for nobody here, and whoever reads it says so
+            continue  # a record that cannot be decoded counts for no reader, and is shown with its problem
+        if checkpoint is None:
+            position, _ = step(position, owner_epoch, sequence, None)
+        else:
+            position, _ = beginning.step(position, offset, owner_epoch, sequence, checkpoint)
         if beginning.is_found:
             return beginning.offset
     return 0
 
 
+def _make_entry(message: Message, header: _Header) -> LogEntry:
+    """Return a record, decoded as far as possible."""
+    key_bytes, value_bytes = _key_and_value(message)
+    kind, key, value, problem = "undecodable", None, None, header.problem
+    if problem is None:
+        try:
+            kind, key, value = _decode(key_bytes, value_bytes, header.checkpoint)
+        except RecordError as error:
+            problem = str(error)
+    is_avro = any((part or b"").startswith(MARKER) for part in (key_bytes, value_bytes))
+    return LogEntry(
+        partition=_known(message.partition()),
+        offset=_known(message.offset()),
+        timestamp_ms=message.timestamp()[1],
+        kind=kind,
+        codec="" if problem or kind == "unknown" else "avro" if is_avro else "kafka",
+        counts=header.counts,
+        owner_epoch=header.owner_epoch,
+        sequence=header.sequence,
+        size_bytes=len(key_bytes or b"") + len(value_bytes or b""),
+        key=key,
+        value=value,
+        problem=problem,
+    )
+
+
 def _decode(
     key_bytes: bytes | None, value_bytes: bytes | None, checkpoint: Checkpoint | None
 ) -> tuple[str, SharePartitionKey | None, Snapshot | Update | Checkpoint | None]:
+    """Return kind, key and value of a record.
+
+    Args:
+        key_bytes: its key.
+        value_bytes: its value.
+        checkpoint: the value, where it was decoded as a checkpoint already.
+
+    Raises:
+        RecordError: it cannot be decoded.
+    """
     kind = peek_kind(key_bytes, value_bytes)
     if kind is Kind.CHECKPOINT:
         return kind.name.lower(), None, checkpoint or decode_checkpoint(value_bytes or b"")
@@ -212,6 +231,19 @@ def _decode(
     return kind.name.lower(), record.key, None if isinstance(record.value, Noop) else record.value
 
 
+def _find_checkpoint(message: Message) -> Checkpoint | None:
+    """Return the value of a checkpoint, None where a record is something else; raises RecordError."""
+    key, value = _key_and_value(message)
+    return decode_checkpoint(value or b"") if is_checkpoint_key(key or b"") else None
+
+
+def _key_and_value(message: Message) -> tuple[bytes | None, bytes | None]:
+    key, value = message.key(), message.value()
+    assert not isinstance(key, str)
+    assert not isinstance(value, str)
+    return key, value
+
+
 def _known(number: int | None) -> int:
-    assert number is not None, "a record met by a consumer has its place"
+    assert number is not None, "a record that a consumer returns has a partition and an offset"
     return number

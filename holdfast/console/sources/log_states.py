@@ -1,7 +1,7 @@
-"""What a state topic holds, read from it: that of a Holdfast whose node is down, or `__share_group_state` of Apache Kafka.
+"""The states in a state topic, read from it: of a Holdfast whose node is down, or in `__share_group_state` of Apache Kafka.
 
 Every record that counts is replayed, one log partition after the other, by the rule that a node replays by.
-In Kafka's own topic all records count, and an update whose snapshot was cut off is taken for what it says, as Kafka does.
+In Kafka's own topic all records count, and an update whose snapshot was pruned is applied to an empty state, as Kafka does.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Final
 
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.console.show.group_lag import Place, Row, TopicEnd, Wanted
+from holdfast.console.show.group_lag import GroupFilter, Place, Row, TopicEnd
 from holdfast.console.show.output import counted
 from holdfast.console.sources.log_reader import LogEntry, LogReader
 from holdfast.daemon.settings.models import MetadataSettings
@@ -22,7 +22,7 @@ from holdfast.kafka.topic_ends import TopicEndSource
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.deliveries import describe_state
 from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
-from holdfast.records.replay import ShareState, fold_without_base, replay
+from holdfast.records.replay import ShareState, fold_without_snapshot, replay
 from holdfast.records.values import Update
 
 _ROWS_PER_PAGE: Final = 1_000
@@ -44,7 +44,7 @@ class LogSource:
         self._topic = topic
         self._fold = Fold(topic)
 
-    def pages(self, wanted: Wanted) -> Iterator[list[Row]]:
+    def pages(self, wanted: GroupFilter) -> Iterator[list[Row]]:
         """Yield the share partitions of which the topic has state, some at a time, when all of it is read.
 
         Raises:
@@ -59,7 +59,7 @@ class LogSource:
             yield rows[start : start + _ROWS_PER_PAGE]
 
     def ends(self, places: Collection[Place]) -> Mapping[Place, TopicEnd]:
-        """Return where partitions of topics end, as their leaders tell.
+        """Return where partitions of topics end, as their leaders report.
 
         Raises:
             Failure: a property has no counterpart in connections of our own.
@@ -86,7 +86,7 @@ class LogSource:
 
 
 class Fold:
-    """Replays the records of a state topic to the states of its share partitions."""
+    """The replay of a state topic's records to the states of its share partitions."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
@@ -164,7 +164,7 @@ class Fold:
             if entry.owner_epoch is not None:
                 self._without_base.append(entry)
                 return
-            states[key] = fold_without_base(value)
+            states[key] = fold_without_snapshot(value)
             return
         after = replay(before, value, _UPDATES_PER_SNAPSHOT)
         if after is None:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from holdfast.console.options import admin, ask, find_topic_id
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.console.show.group_lag import Place, Row, TopicEnd, Wanted
+from holdfast.console.show.group_lag import GroupFilter, Place, Row, TopicEnd
 from holdfast.records.keys import format_topic_id
 
 #: Partitions that one question names; a node takes some thousands, and so many fit into the arguments of a command.
@@ -20,7 +20,7 @@ class NodeSource:
         #: By log partition, why its share partitions were missing from a page.
         self._not_listed: dict[int, str] = {}
 
-    def pages(self, wanted: Wanted) -> Iterator[list[Row]]:
+    def pages(self, wanted: GroupFilter) -> Iterator[list[Row]]:
         """Yield the share partitions that the node serves, as many at a time as it gives.
 
         Raises:
@@ -41,7 +41,7 @@ class NodeSource:
                 return
 
     def ends(self, places: Collection[Place]) -> Mapping[Place, TopicEnd]:
-        """Return where partitions of topics end, as their leaders tell the node.
+        """Return where partitions of topics end, as their leaders report to the node.
 
         Raises:
             Failure: the node does not answer.

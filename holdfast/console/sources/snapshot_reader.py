@@ -1,10 +1,10 @@
-"""The snapshot topic beside the log that it was folded from: what is in it, what a load would say to it, and whether it is true."""
+"""The snapshot store beside the log that it was folded from: what is in it, whether a load would use it, and whether it is right."""
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from holdfast.console.sources.kafka_reader import Bounds, KafkaReader
+from holdfast.console.sources.kafka_reader import KafkaReader, OffsetRange
 from holdfast.records.checkpoint import decode_checkpoint
 from holdfast.records.codecs import avro
 from holdfast.records.errors import RecordError
@@ -24,7 +24,7 @@ class PartitionSnapshots(NamedTuple):
     log_partition: int
     snapshots: SnapshotSet
     size_bytes: int  #: of the records there, also of those about another topic, nulls and what is not yet compacted
-    log: Bounds  #: of the log partition, asked after the snapshots were read
+    log: OffsetRange  #: of the log partition, asked after the snapshots were read
 
     def newest_manifest(self) -> int | None:
         """Return the covered offset of the newest manifest that the log still reaches; None: there is none."""
@@ -39,7 +39,7 @@ class Difference(NamedTuple):
     from_log: str
 
 
-class Verdict(NamedTuple):
+class Verification(NamedTuple):
     """What came of comparing the snapshot topic with the log, at the offset of a manifest."""
 
     covered_offset: int
@@ -105,7 +105,7 @@ class SnapshotReader:
             assert not isinstance(value, str)
             yield RawRecord(offset, key, value, find_header(message.headers()))
 
-    def verify(self, held: PartitionSnapshots, covered_offset: int) -> Verdict:
+    def verify(self, held: PartitionSnapshots, covered_offset: int) -> Verification:
         """Recompute everything at the offset of a manifest from the log, and compare."""
         records = self.log_records(held.log_partition, held.log.start, covered_offset + 1)
         return compare(
@@ -130,8 +130,8 @@ def compare(
     partition_count: int,
     covered_offset: int,
     records: Iterable[RawRecord],
-) -> Verdict:
-    """Compare what a snapshot topic says of a log partition at an offset with a fold of the log up to there.
+) -> Verification:
+    """Compare the snapshot store of a log partition at an offset with a fold of the log up to there.
 
     Args:
         snapshots: what the topic holds.
@@ -144,12 +144,12 @@ def compare(
     records = iter(records)
     first = next(records, None)
     if first is None:
-        return Verdict(covered_offset, 0, [], "the log does not hold its offset any more")
+        return Verification(covered_offset, 0, [], "the log does not hold its offset any more")
     store = _Store()
     try:
         folded = fold(state_topic_id, log_partition, partition_count, NEW, store, chain((first,), records))
     except FoldStopped as error:
-        return Verdict(covered_offset, 0, [], str(error))
+        return Verification(covered_offset, 0, [], str(error))
     waiting = {avro.decode_key(key) for key, held in store.items() if held.entry is None}
     from_log: dict[SharePartitionKey, RawEntry] = {}
     for key_bytes, value_bytes in folded.entries:
@@ -172,7 +172,7 @@ def compare(
         manifest = snapshots.manifest(covered_offset)
     except RecordError as error:
         differences.append(Difference("manifest", str(error), _manifest_text(recomputed, mark.covered_offset)))
-        return Verdict(covered_offset, len(subjects), differences, open_question)
+        return Verification(covered_offset, len(subjects), differences, open_question)
     if waiting:
         open_question = f"{len(waiting)} share partitions have updates whose base was cut off the log, as {format_key(min(waiting))}"
     elif cut := _cut_off(snapshots, covered_offset, first.offset):
@@ -185,7 +185,7 @@ def compare(
     if (manifest, covered_offset) != (recomputed, mark.covered_offset):
         texts = _manifest_text(manifest, covered_offset), _manifest_text(recomputed, mark.covered_offset)
         differences.append(Difference("manifest", *texts))
-    return Verdict(covered_offset, len(subjects), differences, open_question)
+    return Verification(covered_offset, len(subjects), differences, open_question)
 
 
 def _agree(in_topic: RawEntry | None, from_log: RawEntry | None) -> bool:
@@ -203,7 +203,7 @@ def _is_deleted(entry: RawEntry) -> bool:
 
 
 def _cut_off(snapshots: SnapshotSet, covered_offset: int, log_start: int) -> list[SharePartitionKey]:
-    """Return the share partitions that live, as far as the topic tells, by what lies before the log only."""
+    """Return the share partitions that are live as far as the topic shows, by what lies before the log only."""
     kept = snapshots.select(covered_offset, log_start)
     everything = snapshots.select(covered_offset, 0)
     return [key for key, entry in everything.items() if key not in kept and not _is_deleted(entry)]

@@ -13,7 +13,6 @@ from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server.admin import AdminError, NodeStarting, topic_id_of
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.daemon.share.decisions import ShareShard
-from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.deliveries import describe_state
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.partition.lifecycle import Partition

@@ -207,7 +207,7 @@ class Pruner:
                 self._progress_ms = now_ms
                 self._next_ms = now_ms + self._settings.pruning_check_interval_ms
             # Nothing is left to be written, and all of it has been met: this answer waited for every record before it.
-            elif isinstance(machine, ShareShard) and machine.has_snapshots_from(self._cut_offset):
+            elif isinstance(machine, ShareShard) and machine.is_prunable_to(self._cut_offset):
                 self._enter(Phase.CUTTING, now_ms)
                 self._name_cut()
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from holdfast.api import share_state
+from holdfast.api import share_state, state_requests
 from holdfast.api.admin import (
     ADMIN,
     ADMIN_VERSION,
@@ -22,7 +22,7 @@ from holdfast.api.admin import (
 from holdfast.daemon.server import api_versions, find_coordinator, metadata, share_calls
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.cluster_view import ClusterView
-from holdfast.daemon.server.requests import Api, Request, Respond, SMALL_FRAME_BYTES, Steps, WORK_PER_BYTE
+from holdfast.daemon.server.requests import SMALL_FRAME_BYTES, WORK_PER_BYTE, Api, Request, Respond, Steps
 from holdfast.daemon.server.share_calls import ShareCalls
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.kafka.protocol import api_keys
@@ -46,7 +46,7 @@ class ApiHandler:
         self._service = service
         self._cluster = cluster
         self._admin = admin
-        self._bounds = share_state.Bounds(
+        self._bounds = state_requests.Bounds(
             limits.share_partitions_per_request_max,
             limits.state_batches_per_write_max,
             limits.state_batches_per_request_max,

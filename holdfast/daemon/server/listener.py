@@ -11,8 +11,8 @@ from typing import Final, cast
 
 import structlog
 
-from holdfast.daemon.server.connections import Connections
-from holdfast.daemon.server.protocol import ClientProtocol, Handler
+from holdfast.daemon.server.connections import Connections, Handler
+from holdfast.daemon.server.protocol import ClientProtocol
 
 _log = structlog.get_logger(__name__)
 
@@ -42,7 +42,7 @@ class Server:
 
     def hand_over(self, handler: Handler) -> None:
         """Give requests to another handler from now on; those in flight are answered by the one before."""
-        self.peers.handler = handler
+        self.connections.handler = handler
 
     async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> None:
         """Listen, from now on until `drain`.

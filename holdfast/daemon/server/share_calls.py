@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, Protocol
 
-from holdfast.api import share_state
+from holdfast.api import share_state, state_requests, state_responses
 from holdfast.api.results import PartitionRequest, PartitionResult, StateRequest, StateResponse, WritePartition
 from holdfast.daemon.server.requests import SMALL_FRAME_BYTES, Body, Request, Respond, Steps
 from holdfast.records.keys import SharePartitionKey
@@ -45,7 +45,7 @@ class ShareCalls(Protocol):
         """
 
 
-def answer(service: ShareCalls, bounds: share_state.Bounds, request: Request, respond: Respond) -> Steps | None:
+def answer(service: ShareCalls, bounds: state_requests.Bounds, request: Request, respond: Respond) -> Steps | None:
     """Answer a share-state call; returns the steps that are left of it, None when it is begun.
 
     Raises:
@@ -54,7 +54,7 @@ def answer(service: ShareCalls, bounds: share_state.Bounds, request: Request, re
     if len(request.frame) > SMALL_FRAME_BYTES:
         return _answer_in_steps(service, bounds, request, respond)
     api_key, version = request.api_key, request.api_version
-    asked = share_state.decode_request(api_key, version, request.frame, request.body_offset, bounds, request)
+    asked = state_requests.decode_request(api_key, version, request.frame, request.body_offset, bounds, request)
     service.handle(api_key, asked, partial(_respond, request, respond), request.client_address)
     return None
 
@@ -66,9 +66,9 @@ def _respond(request: Request, respond: Respond, response: StateResponse) -> Non
         api_key, version = request.api_key, request.api_version
         try:
             if api_key == share_state.READ and _count_batches(response) > _BATCHES_AT_ONCE_MAX:
-                body = share_state.encode_in_steps(api_key, version, response)
+                body = state_responses.encode_in_steps(api_key, version, response)
             else:
-                body = share_state.encode_response(api_key, version, response)
+                body = state_responses.encode_response(api_key, version, response)
         except Exception as bug:  # the connection ends by it
             request.failure = bug
     respond(body)
@@ -82,10 +82,10 @@ def _count_batches(response: StateResponse) -> int:
     return count
 
 
-def _answer_in_steps(service: ShareCalls, bounds: share_state.Bounds, request: Request, respond: Respond) -> Steps:
+def _answer_in_steps(service: ShareCalls, bounds: state_requests.Bounds, request: Request, respond: Respond) -> Steps:
     api_key, version = request.api_key, request.api_version
     frame, request.frame = request.frame, b""
-    asked = yield from share_state.decode_in_steps(api_key, version, frame, request.body_offset, bounds, request)
+    asked = yield from state_requests.decode_in_steps(api_key, version, frame, request.body_offset, bounds, request)
     group_id, topics, _ = asked
     count = sum(len(partitions) for _, partitions in topics)
     if (
@@ -189,6 +189,6 @@ def _encode(api_key: int, version: int, parts: list[StateResponse | None]) -> It
                 if earlier is None or not earlier.error_code:
                     entries[partition] = result
         yield b""
-    yield from share_state.encode_in_steps(
+    yield from state_responses.encode_in_steps(
         api_key, version, [(topic_id, list(entries.items())) for topic_id, entries in merged.items()]
     )

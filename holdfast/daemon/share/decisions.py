@@ -23,7 +23,7 @@ from holdfast.api.results import (
     WriteResult,
 )
 from holdfast.daemon.share.config import ShardConfig
-from holdfast.daemon.share.load import ShareBase, ShareLoad
+from holdfast.daemon.share.load import RestoredRuns, ShareLoad
 from holdfast.daemon.share.state import ShardState
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.batches import StateBatch
@@ -51,7 +51,7 @@ _UNINITIALIZED = SummaryResult(start_offset=_NONE)
 
 
 class MetadataImage(Protocol):
-    """What a shard asks of the cluster's metadata."""
+    """What a shard needs of the cluster's metadata."""
 
     def partition_count(self, topic_id: bytes) -> int | None:
         """Return the number of partitions of the topic, or None when the id is unknown."""
@@ -60,7 +60,7 @@ class MetadataImage(Protocol):
 # The simulation watches it as a subclass, whichever build it runs on.
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ShareShard:
-    """The state machine behind one log partition, as `runtime.machine.StateMachine` asks for; it has a state, and decides about it."""
+    """The state machine behind one log partition, a `runtime.machine.StateMachine`; it has a state, and decides about it."""
 
     def __init__(self, config: ShardConfig) -> None:
         self.config = config
@@ -75,7 +75,7 @@ class ShareShard:
 
     # ---- the state machine -----------------------------------------------------------------------------------------
 
-    def load_base(self, content: ShareBase) -> None:
+    def load_base(self, content: RestoredRuns) -> None:
         """Begin to load with what a snapshot store holds up to an offset, which is this shard's own from now on."""
         self.load.begin_with(content)
 
@@ -91,7 +91,7 @@ class ShareShard:
         """Fold what was loaded; returns whether all is folded, or time was up before.
 
         Raises:
-            LoadFailed: a record cannot be decoded, or an update's base is not in the log; names offset and key.
+            LoadFailed: a record cannot be decoded, or an update's snapshot is not in the log; names offset and key.
         """
         for key, state in self.load.fold(is_time_up):
             self.state.put_loaded(key, state)
@@ -213,7 +213,7 @@ class ShareShard:
         return make_decision((((key, update),), _WRITTEN, False))
 
     def decide_read(self, key: SharePartitionKey, leader_epoch: int, now_ms: int) -> Decision:
-        """Decide what a new leader is told; a `leader_epoch` above the fence is written, so that it fences after a reload too."""
+        """Decide what a new leader is answered; a `leader_epoch` above the fence is written, so that it fences after a reload too."""
         state = self.state.timeline.current.get(key)
         if state is None:
             return _refuse_partition(ReadResult, key) if key.partition < 0 else _refuse_uninitialized(ReadResult, key)
@@ -232,7 +232,7 @@ class ShareShard:
         return Decision(((key, update),), response)
 
     def decide_summary(self, key: SharePartitionKey) -> Decision:
-        """Decide what the group coordinator is told; never writes and checks no epoch."""
+        """Decide what the group coordinator is answered; never writes and checks no epoch."""
         if key.partition < 0:
             return _refuse_partition(SummaryResult, key)
         if not self._is_known(key):
@@ -272,7 +272,7 @@ class ShareShard:
         exceed `bytes_max` (an estimate) waits for the next slice.
 
         Returns:
-            no records when nothing is left to be decided; what is on its way is in the log once `has_snapshots_from` says so.
+            no records when nothing is left to be decided; what is on its way is in the log once `is_prunable_to` says so.
         """
         records: list[tuple[SharePartitionKey, Snapshot]] = []
         size_bytes = 0
@@ -286,7 +286,7 @@ class ShareShard:
             records.append((key, Snapshot(state.snapshot_epoch + 1, *state[1:10])))
         return Decision(tuple(records), None)
 
-    def has_snapshots_from(self, offset: int) -> bool:
+    def is_prunable_to(self, offset: int) -> bool:
         """Tell whether every live share partition has a committed snapshot at or above `offset`."""
         oldest = self.state.offsets.oldest()
         return oldest is None or oldest[1] >= offset

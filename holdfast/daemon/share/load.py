@@ -24,7 +24,7 @@ from holdfast.runtime.errors import LoadFailed
 _log = structlog.get_logger(__name__)
 
 
-class ShareBase(NamedTuple):
+class RestoredRuns(NamedTuple):
     """What the entries of a snapshot store say about a log partition up to an offset."""
 
     offset: int
@@ -54,7 +54,7 @@ class ShareLoad:
         self.skipped_records = 0
         self._skipped_kinds: set[Kind] = set()
 
-    def begin_with(self, base: ShareBase) -> None:
+    def begin_with(self, base: RestoredRuns) -> None:
         """Begin with what a snapshot store holds up to an offset, which is this load's own from now on."""
         self._newest_offset = base.offset
         self._pending.begin_with(base.runs)
@@ -89,7 +89,7 @@ class ShareLoad:
         """Yield key and state of live share partitions until the time of this slice is up; at least one, while there are any.
 
         Raises:
-            LoadFailed: a record cannot be decoded, or an update's base is not in the log; names offset and key.
+            LoadFailed: a record cannot be decoded, or an update's snapshot is not in the log; names offset and key.
         """
         if self._unfolded is None:
             self._unfolded = deque(self._pending.take_all())

@@ -1,6 +1,6 @@
 """One operation per share partition of a request, and the request that waits for them all.
 
-An operation knows nothing but its share partition, what was asked and where its result belongs. `PendingRequest` answers once, when the
+An operation knows nothing but its share partition, its request and where its result belongs. `PendingRequest` answers once, when the
 last result is in; operations of one request are independent, so some may succeed while others fail.
 """
 
@@ -58,15 +58,15 @@ class Metrics(Protocol):
 
 
 class PendingRequest:
-    """A request under way; answers exactly once, when every share partition has its result.
+    """A request in flight; answers exactly once, when every share partition has its result.
 
     Args:
-        topics: what was asked.
+        topics: of the request.
         count: share partitions in it, 1 or more.
         respond: takes the answer.
         metrics: where writes are counted and timed.
         clock_ms: monotonic; given for a Write, whose time is taken, else None.
-        caller: asked how large the answer may be.
+        caller: says how large the answer may be.
     """
 
     __slots__ = ("_clock_ms", "_respond", "_started_ms", "_topics", "caller", "metrics", "results", "waiting")
@@ -87,7 +87,7 @@ class PendingRequest:
         self._clock_ms = clock_ms
         if clock_ms is not None:
             self._started_ms = clock_ms()
-        #: one per share partition asked, in the order of the request; None until it completes
+        #: one per share partition of the request, in the order of the request; None until it completes
         self.results: list[PartitionResult | None] = [None] * count
         #: results still missing
         self.waiting = count
@@ -99,7 +99,7 @@ class PendingRequest:
         self._finish()
 
     def complete(self, index: int, result: PartitionResult) -> None:
-        """Take the result of the share partition asked for as number `index`; the last one answers the request."""
+        """Take the result of the share partition that was number `index` of the request; the last one answers the request."""
         self.results[index] = result
         self.waiting -= 1
         if not self.waiting:
@@ -112,13 +112,13 @@ class PendingRequest:
             self._respond(merge(self._topics, self.results))
         except Exception:
             # Whatever the connection does with its answer, the shard that completed the last part goes on.
-            _log.exception("an answer could not be handed back")
+            _log.exception("share_answer_delivery_failed")
 
 
 def merge(topics: Topics, results: list[PartitionResult | None]) -> StateResponse:
-    """Return one entry per share partition asked; topics and partitions in the order they were first asked for.
+    """Return one entry per share partition of the request; topics and partitions in the order in which they are first named.
 
-    A share partition asked more than once is answered with the first error, or the last result when all succeeded.
+    A share partition that is named more than once is answered with the first error, or the last result when all succeeded.
     """
     if len(results) == 1 and len(topics) == 1:
         only = results[0]
@@ -192,7 +192,7 @@ class ReadOperation(ShareOperation):
     result_type = ReadResult
 
     def decide(self, machine: ShareShard, now_ms: int) -> Decision:
-        """Decide a Read; one that writes counts as a write, and one whose answer has no room left is to be asked again."""
+        """Decide a Read; one that writes counts as a write, and one whose answer has no room left is to be requested again."""
         request: ReadPartition = self.request
         decision = machine.decide_read(self.key, request.leader_epoch, now_ms)
         result = decision.response
@@ -279,7 +279,7 @@ class PreviewOperation(ShareOperation):
         return machine.decide_delete(self.key)
 
 
-#: Retriable, and each time those that were answered are not asked for again.
+#: Retriable, and each time those that were answered are not requested again.
 _ANSWER_FULL = "The answer is full; ask again for this share partition, with fewer beside it."
 
 

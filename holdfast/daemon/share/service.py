@@ -58,7 +58,7 @@ _NOT_ACTIVE = "this node does not serve share state now"
 
 
 class Runtime(Protocol):
-    """What the service asks of the coordinator runtime."""
+    """What the service needs of the coordinator runtime."""
 
     def write_many(self, operations: Iterable[tuple[int, Operation]], waited_ms: int = 0) -> None:
         """Run each operation on its log partition, in order; complete each exactly once, maybe at once.
@@ -105,14 +105,14 @@ class ShareService:
         if partition_count < 1:
             raise ValueError(f"partition_count is {partition_count}; the state topic has 1 or more.")
         if self.is_active:
-            _log.warning("the share service is started already", partition_count=self._partition_count)
+            _log.warning("share_service_start_repeated", partition_count=self._partition_count)
             return
         self._partition_count = partition_count
 
     def shut_down(self) -> None:
-        """Refuse all further calls; those under way are answered by the runtime. A second call only warns."""
+        """Refuse all further calls; those in flight are answered by the runtime. A second call only warns."""
         if not self.is_active:
-            _log.warning("the share service is shut down already")
+            _log.warning("share_service_shutdown_repeated")
             return
         self._partition_count = 0
         self._places.clear()
@@ -185,7 +185,7 @@ class ShareService:
         try:
             self._runtime.write_many(operations, waited_ms)
         except Exception as bug:
-            _log.exception("operations could not be run", operation=operation_type.name)
+            _log.exception("share_operations_run_failed", operation=operation_type.name)
             for index, result in enumerate(pending.results):
                 if result is None:
                     pending.complete(index, operation_type.failure(bug))

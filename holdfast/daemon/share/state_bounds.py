@@ -13,7 +13,7 @@ _UNBOUNDED = 2**62
 
 
 class StateBounds(NamedTuple):
-    """What may be held; each is the setting of its name."""
+    """How much state a node may hold; each is the setting of its name."""
 
     share_partitions_max: int = _UNBOUNDED
     share_partitions_per_group_max: int = _UNBOUNDED
@@ -23,17 +23,17 @@ class StateBounds(NamedTuple):
 
 
 class StateTotals:
-    """What is held."""
+    """How much state a node holds, and for whom."""
 
     def __init__(self, bounds: StateBounds) -> None:
         """Begin with nothing."""
         self.bounds = bounds
         self.share_partitions = 0
         self.state_bytes = 0
-        self.refusals = (
-            0  #: share partitions that were not initialized, and writes that were refused, because of a bound
-        )
-        self._groups: dict[str, int] = {}  #: share partitions by group id
+        #: Share partitions that were not initialized, and writes that were refused, because of a bound.
+        self.refusals = 0
+        #: Share partitions by group id.
+        self._groups: dict[str, int] = {}
 
     def add(self, keys: Iterable[SharePartitionKey], size_bytes: int) -> None:
         """Count share partitions that came, and the bytes of their state in all."""

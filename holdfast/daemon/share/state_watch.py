@@ -20,7 +20,8 @@ class StateWatch:
     def __init__(self, totals: StateTotals, metrics: ShareMetrics) -> None:
         self._totals = totals
         self._metrics = metrics
-        self._close: set[str] = set()  #: bounds that were warned of
+        #: Bounds that were warned of.
+        self._close: set[str] = set()
 
     def tick(self) -> None:
         """Look at the totals."""
@@ -32,7 +33,7 @@ class StateWatch:
             if share >= _CLOSE and name not in self._close:
                 self._close.add(name)
                 _log.warning(
-                    "the state of this node comes close to a bound; beyond it callers are refused",
+                    "state_bound_approached",
                     setting=name,
                     used=round(share, 3),
                     share_partitions=totals.share_partitions,

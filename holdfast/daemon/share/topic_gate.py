@@ -1,4 +1,4 @@
-"""Holds a request that names an unknown topic or partition until the cluster was asked about it; lets all others straight through."""
+"""Holds a request that names an unknown topic or partition until the cluster was queried for it; lets all others straight through."""
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
@@ -16,7 +16,7 @@ _NOT_FOUND_OUT = "It could not be found out in time whether the topic has this p
 
 
 class TopicLookup(Protocol):
-    """What the gate asks of the cluster's metadata."""
+    """What the gate needs of the cluster's metadata."""
 
     @property
     def image(self) -> MetadataImage | None:
@@ -25,11 +25,11 @@ class TopicLookup(Protocol):
     def look_up(
         self, topic_ids: Collection[bytes], caller: str, then: Callable[[Collection[bytes]], None], timeout_ms: int
     ) -> None:
-        """Call back when a broker was asked about all of the ids, or in `timeout_ms`; with those that none was asked about."""
+        """Call back when a broker was queried for all of the ids, or in `timeout_ms`; with those for which none was."""
 
 
 class Service(Protocol):
-    """What the gate asks of the share service."""
+    """What the gate needs of the share service."""
 
     @property
     def is_active(self) -> bool:
@@ -45,7 +45,7 @@ class Service(Protocol):
 class TopicGate:
     """Stands before the share service; a topic made or enlarged a moment ago is found before a call for it is refused.
 
-    Unknown means that a broker said so. Where none was asked in time, the answer is one that is tried again.
+    Unknown means that a broker said so. Where none was queried in time, the answer is a retriable one.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class TopicGate:
         """Prepare.
 
         Args:
-            service: stands behind.
+            service: carries out what passes.
             metadata: what is known of topics; a call is held only for what it can look up.
             write_timeout_ms: how long a call may take in all; half of it is left for the write itself.
             clock_ms: monotonic.
@@ -101,7 +101,7 @@ def _find_unknown(request: StateRequest, partition_counts: Mapping[bytes, int]) 
 
 
 def _respond_in_doubt(respond: Respond, not_asked: frozenset[bytes], response: StateResponse) -> None:
-    """Answer so that the caller tries again where a topic is unknown only because no broker was asked about it."""
+    """Answer so that the caller tries again where a topic is unknown only because no broker was queried for it."""
     respond(
         [
             (topic_id, [(index, _in_doubt(result)) for index, result in results] if topic_id in not_asked else results)

@@ -5,18 +5,17 @@ The topic is read as the log is, by a `Log` of its own, so a slow or silent brok
 those wait no longer than `read_timeout_ms`.
 """
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
 from holdfast.daemon.snapshots.restore import NoBase, Refusal, choose_base
-from holdfast.daemon.snapshots.verifier import SnapshotOwner, Tail
+from holdfast.daemon.snapshots.verifier import PartitionVerifier, SnapshotHost, SnapshotVerifier
 from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
 from holdfast.runtime.log import LogRecord, ReadError
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.restore_point import Base
 from holdfast.runtime.partition.states import State
-from holdfast.runtime.settings import LogIdentity
 
 _RETRY_MS: Final = 30_000
 #: Why no snapshot is used is told at this level where it is no reason to worry.
@@ -55,14 +54,14 @@ class _Question(NamedTuple):
 class _Followed:
     """One partition of the snapshot topic."""
 
-    __slots__ = ("entries", "instance", "is_at_end", "question", "tail")
+    __slots__ = ("entries", "instance", "is_at_end", "question", "verifier")
 
-    def __init__(self, entries: SnapshotSet, instance: int) -> None:
+    def __init__(self, entries: SnapshotSet, instance: int, verifier: PartitionVerifier) -> None:
         self.entries = entries
         self.instance = instance
         self.is_at_end = False  #: the end it had when reading began is reached
         self.question: _Question | None = None
-        self.tail = Tail()
+        self.verifier = verifier
 
 
 class SnapshotFollower:
@@ -72,39 +71,24 @@ class SnapshotFollower:
         self,
         topic: SnapshotTopic,
         bounds: Bounds,
+        host: SnapshotHost,
         metrics: SnapshotMetrics,
-        clock_ms: Callable[[], int],
-        continue_soon: Callable[[Callable[[], None]], None],
-        note: Callable[[str, str, dict[str, object]], None],
-        identity: Callable[[], LogIdentity],
-        answer: Callable[[int, int, Base | None], None],
-        partitions: Callable[[], Mapping[int, Partition]],
-        owner: SnapshotOwner,
+        verifier: SnapshotVerifier,
     ) -> None:
         """Prepare; nothing is read before the first load.
 
         Args:
             topic: the snapshot topic.
             bounds: of time and memory.
+            host: the node, whose loads are answered.
             metrics: what is counted.
-            clock_ms: any clock that never goes back.
-            continue_soon: runs a task after what already waits on the event loop.
-            note: writes a log line (level, event, fields).
-            identity: tells which log the loads are of; it changes when the state topic is made again.
-            answer: is told (log partition, instance, base or None), as `CoordinatorRuntime.base_found` is.
-            partitions: gives the log partitions that this node holds, in any state.
-            owner: does what is due where they serve.
+            verifier: does what is due where log partitions serve.
         """
         self._topic = topic
         self._bounds = bounds
+        self._host = host
         self._metrics = metrics
-        self._clock_ms = clock_ms
-        self._continue_soon = continue_soon
-        self._note = note
-        self._identity = identity
-        self._answer = answer
-        self._partitions = partitions
-        self._owner = owner
+        self._verifier = verifier
         self._followed: dict[int, _Followed] = {}
         self._too_large: set[int] = set()  #: not to be followed again
         self._retry_at_ms = 0  #: when partitions that serve and are not followed are looked for
@@ -114,14 +98,14 @@ class SnapshotFollower:
 
     def find_base(self, partition: int, instance: int, log_start: int) -> None:
         """See `BaseFinder.find_base`."""
-        question = _Question(instance, log_start, self._clock_ms() + self._bounds.read_timeout_ms)
+        question = _Question(instance, log_start, self._host.now_ms() + self._bounds.read_timeout_ms)
         followed = self._followed.get(partition)
-        if followed is not None and followed.entries.state_topic_id != self._identity().topic_id:
+        if followed is not None and followed.entries.state_topic_id != self._host.log_identity.topic_id:
             self.forget(partition)
             followed = None
         if followed is None:
             if not self._topic.has_partition(partition):
-                self._continue_soon(
+                self._host.continue_soon(
                     lambda: self._refuse(partition, question, Refusal.MISSING, "there is no such topic")
                 )
                 return
@@ -153,15 +137,15 @@ class SnapshotFollower:
         if now_ms >= self._retry_at_ms:
             self._retry_at_ms = now_ms + _RETRY_MS
             self._follow_what_serves()
-        held = self._partitions()
+        held = self._host.partitions
         at_end = [(index, each) for index, each in self._followed.items() if each.is_at_end and index in held]
         if at_end:
             first = now_ms % len(at_end)  # none of them is always the last
-            self._owner.tick((each.tail, each.entries, held[index]) for index, each in at_end[first:] + at_end[:first])
+            self._verifier.tick((each.verifier, held[index]) for index, each in at_end[first:] + at_end[:first])
 
     def _follow_what_serves(self) -> None:
         """Follow partitions whose topic could not be read when they were loaded."""
-        for index, partition in self._partitions().items():
+        for index, partition in self._host.partitions.items():
             if partition.state is State.ACTIVE and index not in self._followed and index not in self._too_large:
                 self._follow(index)
 
@@ -175,14 +159,14 @@ class SnapshotFollower:
         followed = self._told(partition, instance)
         if followed is None:
             return
-        entries, tail = followed.entries, followed.tail
+        entries, verifier = followed.entries, followed.verifier
         for _, key, value, _ in records:
             foreign_records = entries.foreign_records
             about = entries.add(key, value)
             if followed.is_at_end:
-                tail.met(about, value)
+                verifier.record_read(about, value)
             elif entries.foreign_records > foreign_records and key is not None and value is not None:
-                tail.foreign.append(key)
+                verifier.foreign_read(key)
         if sum(each.entries.size_bytes for each in self._followed.values()) > self._bounds.bytes_max:
             text = f"more than {self._bounds.bytes_max} bytes would have to be kept in memory"
             self._too_large.add(partition)
@@ -201,7 +185,8 @@ class SnapshotFollower:
         """See `LogListener.caught_up`."""
         followed = self._told(partition, instance)
         if followed is not None:
-            followed.is_at_end = followed.tail.is_due = True
+            followed.is_at_end = True
+            followed.verifier.end_reached()
             if followed.question is not None:
                 self._choose(partition, followed, followed.question)
 
@@ -227,8 +212,8 @@ class SnapshotFollower:
 
     def _follow(self, partition: int) -> _Followed:
         self._instances += 1
-        entries = SnapshotSet(self._identity().topic_id, partition)
-        followed = self._followed[partition] = _Followed(entries, self._instances)
+        entries = SnapshotSet(self._host.log_identity.topic_id, partition)
+        followed = self._followed[partition] = _Followed(entries, self._instances, self._verifier.open(entries))
         self._topic.start_reading(partition, self._instances)
         return followed
 
@@ -242,7 +227,7 @@ class SnapshotFollower:
             self._refuse(partition, followed.question, refusal, text)
 
     def _choose(self, partition: int, followed: _Followed, question: _Question) -> None:
-        choice = choose_base(followed.entries, question.log_start, self._identity())
+        choice = choose_base(followed.entries, question.log_start, self._host.log_identity)
 
         def go_on() -> None:
             if followed.question is not question:
@@ -254,20 +239,20 @@ class SnapshotFollower:
                 self._refuse(partition, question, none.refusal, str(none))
                 return
             if base is None:
-                self._continue_soon(go_on)
+                self._host.continue_soon(go_on)
                 return
             followed.question = None
-            self._answer(partition, question.instance, base)
+            self._host.base_found(partition, question.instance, base)
 
-        self._continue_soon(go_on)
+        self._host.continue_soon(go_on)
 
     def _run_slice(self, choice: Generator[None, None, Base]) -> Base | None:
         """Go on choosing until the time of this slice is up; returns the base if it is chosen."""
-        ends_ms = self._clock_ms() + self._bounds.slice_ms
+        ends_ms = self._host.now_ms() + self._bounds.slice_ms
         try:
             while True:
                 next(choice)
-                if self._clock_ms() >= ends_ms:
+                if self._host.now_ms() >= ends_ms:
                     return None
         except StopIteration as end:
             base: Base = end.value
@@ -276,5 +261,5 @@ class SnapshotFollower:
     def _refuse(self, partition: int, question: _Question, refusal: Refusal, text: str) -> None:
         self._metrics.refusals[refusal].value += 1
         fields: dict[str, object] = {"partition": partition, "reason": refusal.value, "why": text}
-        self._note(_LEVELS.get(refusal, "warning"), "load reads the whole log", fields)
-        self._answer(partition, question.instance, None)
+        self._host.note(_LEVELS.get(refusal, "warning"), "load reads the whole log", fields)
+        self._host.base_found(partition, question.instance, None)

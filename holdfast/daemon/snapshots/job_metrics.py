@@ -1,6 +1,6 @@
 """What a node counts of the Spark job that runs under it."""
 
-from holdfast.compaction.progress import Progress
+from holdfast.compaction.progress import RunProgress
 from holdfast.compaction.report import BatchReport
 from holdfast.metrics.registry import Registry
 
@@ -37,7 +37,7 @@ class JobMetrics:
         )
         self._registry = registry
 
-    def take(self, report: BatchReport, progress: Progress) -> None:
+    def take(self, report: BatchReport, progress: RunProgress) -> None:
         """Take in the report of a batch, and the run to which it belongs."""
         self._batch_time.record(report.duration_ms)
         self._records.value += report.records

@@ -1,4 +1,4 @@
-"""The Spark job as a child process of a node: started, listened to, started again when it ends, and stopped with the node.
+"""The compaction job as a child process of a node: started, read from, started again when it ends, and stopped with the node.
 
 The child's standard input carries the settings, one line, and stays open: when it ends, the node is gone, and so is the child.
 Its standard output carries a JSON object a line, a report of each batch; its standard error lines for people, ours and Spark's.
@@ -19,7 +19,7 @@ from typing import Final
 import structlog
 
 from holdfast.compaction.child_lines import ChildLines
-from holdfast.compaction.progress import Progress, from_json
+from holdfast.compaction.progress import RunProgress, from_json
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.settings.sources import to_flags
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
@@ -31,7 +31,8 @@ COMMAND: Final = (sys.executable, "-m", "holdfast", "compact", "--supervised")
 #: A report has some hundred bytes for each log partition; a longer line is cut.
 _LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 _CHUNK_BYTES: Final = 64 * 1024
-_LAST_WORDS: Final = 5
+#: Lines of standard error that are logged when the child ends.
+_STDERR_TAIL_LINES: Final = 5
 #: How long what the child started, Java above all, may keep its pipes open when it has ended itself.
 _PIPES_TIMEOUT_S: Final = 10.0
 #: How long a killed child may take to be gone.
@@ -40,7 +41,7 @@ _POLL_S: Final = 0.1
 
 
 class Supervisor:
-    """Runs the job for as long as it is started; which node does so is decided elsewhere."""
+    """The keeper of the job's process, from `start` to `stop`; which node runs one is decided elsewhere."""
 
     def __init__(self, settings: Settings, metrics: JobMetrics, command: Sequence[str] = COMMAND) -> None:
         self._settings = settings
@@ -54,7 +55,7 @@ class Supervisor:
         """Begin to run the job."""
         assert self._task is None
         self._is_stopping = False
-        self._task = asyncio.create_task(self._run(), name="holdfast-snapshot-job")
+        self._task = asyncio.create_task(self._run(), name="holdfast-compaction")
 
     async def stop(self) -> None:
         """Let the job finish its batch, and end it when that takes too long."""
@@ -67,7 +68,7 @@ class Supervisor:
             process.terminate()
             await asyncio.wait([task], timeout=self._settings.compaction.stop_timeout_ms / 1_000)
             if process.returncode is None:
-                _log.warning("the snapshot job did not stop in time and is killed; it will repeat its last batch")
+                _log.warning("compaction_killed", pid=process.pid)
         task.cancel()
         await asyncio.wait([task])
 
@@ -75,33 +76,35 @@ class Supervisor:
         compaction = self._settings.compaction
         backoff_ms = compaction.restart_backoff_ms
         while True:
-            progress, last_words = Progress(), deque[str](maxlen=_LAST_WORDS)
+            progress, stderr_tail = RunProgress(), deque[str](maxlen=_STDERR_TAIL_LINES)
             try:
-                code = await self._run_once(progress, last_words)
+                code = await self._run_once(progress, stderr_tail)
             except OSError as error:
                 code = None
-                last_words.append(str(error))
+                stderr_tail.append(str(error))
             except Exception:  # a bug of ours ends this job, and not the ones that follow
                 code = None
-                progress = Progress()  # whatever came before a bug that may come back
-                _log.exception("the snapshot job could not be looked after")
+                progress = (
+                    RunProgress()
+                )  # a bug may come back, so its restart is delayed like that of a job without progress
+                _log.exception("compaction_supervision_failed")
             if self._is_stopping:
                 return
             if progress.totals.batches:
                 backoff_ms = compaction.restart_backoff_ms
-            _log.error("the snapshot job ended", exit_code=code, last_words=list(last_words), again_in_ms=backoff_ms)
+            _log.error("compaction_ended", exit_code=code, stderr_tail=list(stderr_tail), again_in_ms=backoff_ms)
             await asyncio.sleep(backoff_ms / 1_000)
             backoff_ms = min(2 * backoff_ms, compaction.restart_backoff_max_ms)
             self._metrics.restarts.value += 1
 
-    async def _run_once(self, progress: Progress, last_words: deque[str]) -> int:
+    async def _run_once(self, progress: RunProgress, stderr_tail: deque[str]) -> int:
         # A session of its own: neither Ctrl-C at the node's terminal nor its end by a signal to the group reaches the job.
         loop = asyncio.get_running_loop()
         transport, protocol = await loop.subprocess_exec(
             lambda: SubprocessStreamProtocol(_CHUNK_BYTES, loop), *self._command, start_new_session=True
         )
         process = self._process = Process(transport, protocol, loop)
-        _log.info("the snapshot job starts", pid=process.pid, master=self._settings.compaction.master)
+        _log.info("compaction_started", pid=process.pid, master=self._settings.compaction.master)
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
@@ -111,12 +114,12 @@ class Supervisor:
             async with asyncio.TaskGroup() as group:
                 readers = [
                     group.create_task(self._take_reports(process.stdout, progress)),
-                    group.create_task(_forward(process.stderr, last_words)),
+                    group.create_task(_forward(process.stderr, stderr_tail)),
                 ]
                 code = await _exit_code(process)
                 _, unfinished = await asyncio.wait(readers, timeout=_PIPES_TIMEOUT_S)
                 if unfinished:
-                    _log.warning("what the snapshot job started has outlived it and is killed", pid=process.pid)
+                    _log.warning("compaction_children_killed", pid=process.pid)
                     await _kill(process)
                     await asyncio.wait(readers, timeout=_KILL_TIMEOUT_S)
                 for reader in readers:
@@ -129,21 +132,21 @@ class Supervisor:
             finally:
                 transport.close()  # what has left the child's group may hold its pipes for ever
 
-    async def _take_reports(self, stream: asyncio.StreamReader, progress: Progress) -> None:
+    async def _take_reports(self, stream: asyncio.StreamReader, progress: RunProgress) -> None:
         async for line in _lines(stream):
             try:
                 report = from_json(json.loads(line))
             except (ValueError, TypeError, KeyError, AttributeError) as error:
-                _log.warning("the snapshot job said what is no report", line=line[:300], why=repr(error))
+                _log.warning("compaction_report_rejected", line=line[:300], why=repr(error))
                 continue
             progress.take(report)
             self._metrics.take(report, progress)
 
 
-async def _forward(stream: asyncio.StreamReader, last_words: deque[str]) -> None:
-    forward = ChildLines(_log.bind(source="snapshot job"))
+async def _forward(stream: asyncio.StreamReader, stderr_tail: deque[str]) -> None:
+    forward = ChildLines(_log.bind(source="compaction"))
     async for line in _lines(stream):
-        last_words.append(line[:300])
+        stderr_tail.append(line[:300])
         forward(line)
 
 

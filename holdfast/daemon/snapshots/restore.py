@@ -10,7 +10,7 @@ from collections.abc import Generator
 from enum import Enum
 from typing import Final
 
-from holdfast.daemon.share.load import ShareBase
+from holdfast.daemon.share.load import RestoredRuns
 from holdfast.records.checkpoint import decode_checkpoint
 from holdfast.records.errors import RecordError
 from holdfast.records.keys import SharePartitionKey
@@ -89,7 +89,7 @@ def _make_base(entries: SnapshotSet, offset: int, log_start: int, identity: LogI
     return Base(offset, manifest.position, checkpoint, content, _record_size_bytes(live), manifest.checkpoint_offset)
 
 
-def _take_over(live: dict[SharePartitionKey, RawEntry], offset: int, where: str) -> Generator[None, None, ShareBase]:
+def _take_over(live: dict[SharePartitionKey, RawEntry], offset: int, where: str) -> Generator[None, None, RestoredRuns]:
     runs: dict[SharePartitionKey, Run] = {}
     snapshot_offsets = []
     try:
@@ -101,7 +101,7 @@ def _take_over(live: dict[SharePartitionKey, RawEntry], offset: int, where: str)
     except RecordError as error:
         raise NoBase(Refusal.UNDECODABLE, f"{where}: {error}") from error
     snapshot_offsets.sort(key=lambda pair: pair[1])
-    return ShareBase(offset, runs, snapshot_offsets)
+    return RestoredRuns(offset, runs, snapshot_offsets)
 
 
 def _record_size_bytes(live: dict[SharePartitionKey, RawEntry]) -> int:

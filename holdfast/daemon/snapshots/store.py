@@ -13,11 +13,12 @@ from holdfast.daemon.settings.logging import LibraryLines
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.snapshots.follower import Bounds, SnapshotFollower
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
-from holdfast.daemon.snapshots.verifier import Duties, RemovalRefused, SnapshotOwner
+from holdfast.daemon.snapshots.verifier import RemovalRefused, SnapshotVerifier
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
+from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.restore_point import Base
 from holdfast.runtime.partition.states import State
@@ -28,10 +29,6 @@ _log = structlog.get_logger(__name__)
 
 def _clock_ms() -> int:
     return time.monotonic_ns() // 1_000_000
-
-
-def _note(level: str, event: str, fields: dict[str, object]) -> None:
-    getattr(_log, level)(event, **fields)
 
 
 class RuntimeHolder(Protocol):
@@ -55,26 +52,16 @@ class Snapshots:
         """Prepare; `start` connects. Needs a running event loop."""
         snapshots = settings.snapshots
         self._held = partitions
-        self._log = KafkaLog(log_config, _clock_ms)
+        # Only the log of the state topic has metrics.
+        self._log = KafkaLog(log_config, _clock_ms, RuntimeMetrics(Registry(_clock_ms)))
         metrics = SnapshotMetrics(registry)
-        duties = Duties(self._remove, snapshots.removals_per_second_max, settings.load.slice_ms, _note)
+        verifier = SnapshotVerifier(self, metrics, snapshots.removals_per_second_max, settings.load.slice_ms)
         self._topic = snapshots.topic
         lines = LibraryLines(settings.logging.library_lines_per_minute_max, is_left_out=is_left_out)
         self._clients = KafkaClients(settings.kafka.properties, lines)
         self._producer: Producer | None = None  #: none before the first removal
         self._loop = asyncio.get_running_loop()
-        self.follower = SnapshotFollower(
-            self._log,
-            bounds,
-            metrics,
-            _clock_ms,
-            self._continue_soon,
-            _note,
-            self._identity,
-            self._answer,
-            self._partitions,
-            SnapshotOwner(duties, metrics, _clock_ms),
-        )
+        self.follower = SnapshotFollower(self._log, bounds, self, metrics, verifier)
 
     async def start(self) -> None:
         """Connect.
@@ -101,7 +88,36 @@ class Snapshots:
         if self._producer is not None:
             self._producer.poll(0)
 
-    def _remove(self, partition: int, key: bytes) -> bool:
+    # ---- for the follower and the verifier (SnapshotHost) ----------------------------------------------------------
+
+    @property
+    def log_identity(self) -> LogIdentity:
+        """See `SnapshotHost.log_identity`."""
+        return self._held.runtime.config.log
+
+    @property
+    def partitions(self) -> Mapping[int, Partition]:
+        """See `SnapshotHost.partitions`."""
+        return self._held.runtime.partitions
+
+    def now_ms(self) -> int:
+        """See `SnapshotHost.now_ms`."""
+        return _clock_ms()
+
+    def continue_soon(self, task: Callable[[], None]) -> None:
+        """See `SnapshotHost.continue_soon`."""
+        self._loop.call_soon(task)
+
+    def note(self, level: str, event: str, fields: dict[str, object]) -> None:
+        """See `SnapshotHost.note`."""
+        getattr(_log, level)(event, **fields)
+
+    def base_found(self, partition: int, instance: int, base: Base | None) -> None:
+        """See `SnapshotHost.base_found`."""
+        self._held.runtime.base_found(partition, instance, base)
+
+    def remove(self, partition: int, key: bytes) -> bool:
+        """See `SnapshotHost.remove`."""
         try:
             if self._producer is None:
                 self._producer = self._clients.producer({"linger.ms": 100})
@@ -111,15 +127,3 @@ class Snapshots:
         except KafkaException as error:
             raise RemovalRefused(str(error)) from error
         return True
-
-    def _partitions(self) -> Mapping[int, Partition]:
-        return self._held.runtime.partitions
-
-    def _continue_soon(self, task: Callable[[], None]) -> None:
-        self._loop.call_soon(task)
-
-    def _identity(self) -> LogIdentity:
-        return self._held.runtime.config.log
-
-    def _answer(self, partition: int, instance: int, base: Base | None) -> None:
-        self._held.runtime.base_found(partition, instance, base)

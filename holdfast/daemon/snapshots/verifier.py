@@ -7,8 +7,8 @@ Source: `removable` in tests/model/manifests.py.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Final, Protocol
 
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
@@ -17,7 +17,9 @@ from holdfast.records.keys import format_key
 from holdfast.records.snapshot_store.entries import EntryKey, ManifestKey, decode_entry
 from holdfast.records.snapshot_store.snapshot_set import Disagreement, SnapshotSet
 from holdfast.runtime.partition.lifecycle import Partition
+from holdfast.runtime.partition.restore_point import Base
 from holdfast.runtime.partition.states import State
+from holdfast.runtime.settings import LogIdentity
 
 #: Entries compared before the clock is looked at again.
 _STEP: Final = 50
@@ -26,91 +28,137 @@ _ARRIVED_MAX: Final = 10_000
 #: Keys that wait to be removed.
 _FOREIGN_MAX: Final = 10_000
 
-Note = Callable[[str, str, dict[str, object]], None]
-
 
 class RemovalRefused(Exception):
-    """Say why a message of the snapshot topic cannot be removed, also not a little later."""
+    """A message of the snapshot topic cannot be removed, also not a little later; the text says why."""
 
 
-class Duties(NamedTuple):
-    """What the owner of log partitions needs to do its work."""
+class SnapshotHost(Protocol):
+    """What follows and verifies the snapshot topic asks of the node around it."""
 
-    #: Removes a message of the snapshot topic: (partition, key); returns False if it cannot take more now, or raises
-    #: `RemovalRefused`.
-    remove: Callable[[int, bytes], bool]
-    removals_per_second_max: int
-    slice_ms: int  #: of each turn
-    note: Note
+    @property
+    def log_identity(self) -> LogIdentity:
+        """Which log the loads are of; it changes when the state topic is recreated."""
+
+    @property
+    def partitions(self) -> Mapping[int, Partition]:
+        """The log partitions of this node, in any state, by index."""
+
+    def now_ms(self) -> int:
+        """Return the time of any clock that never goes back."""
+
+    def continue_soon(self, task: Callable[[], None]) -> None:
+        """Run a task after what already waits on the event loop."""
+
+    def note(self, level: str, event: str, fields: dict[str, object]) -> None:
+        """Write a log line."""
+
+    def base_found(self, partition: int, instance: int, base: Base | None) -> None:
+        """Give a load what it restores from, or None; see `CoordinatorRuntime.base_found`."""
+
+    def remove(self, partition: int, key: bytes) -> bool:
+        """Remove a message of the snapshot topic; returns False if it cannot take more now.
+
+        Raises:
+            RemovalRefused: it cannot be removed, also not a little later.
+        """
 
 
-class Tail:
-    """What the owner of one log partition has still to do."""
+class RemovalRate:
+    """How many messages may be removed now; all partitions share it."""
 
-    __slots__ = ("arrived", "early", "foreign", "is_due", "verified", "work")
+    def __init__(self, per_second_max: int, now_ms: int) -> None:
+        """Begin with none; time begins at `now_ms`."""
+        self._per_second_max = per_second_max
+        self._room = 0.0
+        self._ticked_ms = now_ms
 
-    def __init__(self) -> None:
-        self.arrived: deque[EntryKey] = deque(maxlen=_ARRIVED_MAX)
+    def tick(self, now_ms: int) -> None:
+        """Make room for the time that has passed, for a second's worth at most."""
+        room = self._room + (now_ms - self._ticked_ms) * self._per_second_max / 1_000
+        self._room, self._ticked_ms = min(room, float(self._per_second_max)), now_ms
+
+    def has_room(self) -> bool:
+        """Tell whether one more may be removed."""
+        return self._room >= 1
+
+    def take(self) -> None:
+        """Count one that was removed."""
+        self._room -= 1
+
+
+class PartitionVerifier:
+    """What the owner of one log partition does with its partition of the snapshot topic."""
+
+    __slots__ = (
+        "_arrived",
+        "_early",
+        "_entries",
+        "_foreign",
+        "_host",
+        "_is_due",
+        "_metrics",
+        "_rate",
+        "_work",
+        "verified",
+    )
+
+    def __init__(self, entries: SnapshotSet, host: SnapshotHost, metrics: SnapshotMetrics, rate: RemovalRate) -> None:
+        """Begin with nothing verified; `entries` is filled by who reads the topic."""
+        self._entries = entries
+        self._host = host
+        self._metrics = metrics
+        self._rate = rate
+        self._arrived: deque[EntryKey] = deque(maxlen=_ARRIVED_MAX)
         #: Keys of messages about other state topics that were there before this one was loaded. What comes later may be about a
-        #: topic made again, of which this node has not learned yet.
-        self.foreign: deque[bytes] = deque(maxlen=_FOREIGN_MAX)
+        #: recreated topic, of which this node has not learned yet.
+        self._foreign: deque[bytes] = deque(maxlen=_FOREIGN_MAX)
         #: Covered offsets of the two newest manifests that agreed, newest first.
         self.verified: list[int] = []
-        self.is_due = False  #: a manifest came since the work under way began
+        #: A manifest came since the work in progress began.
+        self._is_due = False
         #: Covered offset of the first manifest that the owner had not read the log up to; there is work when it has.
-        self.early: int | None = None
+        self._early: int | None = None
         #: Verifies the newest manifest, then removes what is dead; yields False where a removal has to wait.
-        self.work: Generator[bool, None, None] | None = None
+        self._work: Generator[bool, None, None] | None = None
 
-    def met(self, about: EntryKey | ManifestKey | None, value: bytes | None) -> None:
-        """Learn of one record that came behind the end, and which the set has taken already."""
+    def record_read(self, about: EntryKey | ManifestKey | None, value: bytes | None) -> None:
+        """Learn of one record behind the end, which the set of entries has taken already."""
         if value is not None and about is not None:
-            # What was verified before is as good as its messages: one that came anew may say something else.
+            # What was verified before is as good as its messages: one that came again may say something else.
             if isinstance(about, EntryKey):
-                self.arrived.append(about)
+                self._arrived.append(about)
                 self.verified = [offset for offset in self.verified if offset < about.covered_offset]
             else:
-                self.is_due = True
+                self._is_due = True
                 self.verified = [offset for offset in self.verified if offset != about.covered_offset]
 
+    def foreign_read(self, key: bytes) -> None:
+        """Learn of a message about another state topic that was there before the end."""
+        self._foreign.append(key)
 
-class SnapshotOwner:
-    """Does this work for all log partitions that serve here."""
+    def end_reached(self) -> None:
+        """Learn that all was read that was there when reading began."""
+        self._is_due = True
 
-    def __init__(self, duties: Duties, metrics: SnapshotMetrics, clock_ms: Callable[[], int]) -> None:
-        self._duties = duties
-        self._metrics = metrics
-        self._clock_ms = clock_ms
-        self._room = 0.0  #: removals that may be sent now
-        self._ticked_ms = clock_ms()
-
-    def tick(self, tails: Iterable[tuple[Tail, SnapshotSet, Partition]]) -> None:
-        """Take a turn."""
-        duties, now_ms = self._duties, self._clock_ms()
-        room = self._room + (now_ms - self._ticked_ms) * duties.removals_per_second_max / 1_000
-        self._room, self._ticked_ms = min(room, float(duties.removals_per_second_max)), now_ms
-        ends_ms = now_ms + duties.slice_ms
-        for tail, entries, partition in tails:
-            shard = partition.machine
-            if partition.state is State.ACTIVE and isinstance(shard, ShareShard):
-                self._compare_arrived(tail, entries, partition, shard, ends_ms)
-                self._work(tail, entries, partition, ends_ms)
-                if self._clock_ms() >= ends_ms:
-                    return
+    def run(self, partition: Partition, ends_ms: int) -> None:
+        """Compare what has arrived, and verify and remove what is due, until the time is up."""
+        shard = partition.machine
+        if partition.state is State.ACTIVE and isinstance(shard, ShareShard):
+            self._compare_arrived(partition, shard, ends_ms)
+            self._continue_work(partition, ends_ms)
 
     # ---- entries ---------------------------------------------------------------------------------------------------
 
-    def _compare_arrived(
-        self, tail: Tail, entries: SnapshotSet, partition: Partition, shard: ShareShard, ends_ms: int
-    ) -> None:
-        arrived = tail.arrived
+    def _compare_arrived(self, partition: Partition, shard: ShareShard, ends_ms: int) -> None:
+        arrived = self._arrived
         for number in range(len(arrived)):
             about = arrived.popleft()
             if about.covered_offset >= partition.committed_offset:
                 arrived.append(about)  # the job is ahead of this node, or it is about a log that is not there
-            elif (entry := entries.entry(about)) is not None:
+            elif (entry := self._entries.entry(about)) is not None:
                 self._compare(about, entry, partition, shard)
-            if number % _STEP == _STEP - 1 and self._clock_ms() >= ends_ms:
+            if number % _STEP == _STEP - 1 and self._host.now_ms() >= ends_ms:
                 return
 
     def _compare(self, about: EntryKey, value: bytes, partition: Partition, shard: ShareShard) -> None:
@@ -138,29 +186,29 @@ class SnapshotOwner:
             "own_state": str(state),
             "own_snapshot_offset": snapshot_offset,
         }
-        self._duties.note("error", "a snapshot says something else than the state of its owner", fields)
+        self._host.note("error", "a snapshot says something else than the state of its owner", fields)
 
     # ---- manifests and removals ------------------------------------------------------------------------------------
 
-    def _work(self, tail: Tail, entries: SnapshotSet, partition: Partition, ends_ms: int) -> None:
-        if tail.early is not None and tail.early < partition.committed_offset:
-            tail.is_due, tail.early = True, None
-        if tail.work is None and tail.is_due:
-            tail.is_due = False
-            tail.work = self._verify_and_remove(tail, entries, partition)
-        while tail.work is not None and self._clock_ms() < ends_ms:
-            may_go_on = next(tail.work, None)
+    def _continue_work(self, partition: Partition, ends_ms: int) -> None:
+        if self._early is not None and self._early < partition.committed_offset:
+            self._is_due, self._early = True, None
+        if self._work is None and self._is_due:
+            self._is_due = False
+            self._work = self._verify_and_remove(partition)
+        while self._work is not None and self._host.now_ms() < ends_ms:
+            may_go_on = next(self._work, None)
             if may_go_on is None:
-                tail.work = None
+                self._work = None
             elif not may_go_on:
                 return
 
-    def _verify_and_remove(self, tail: Tail, entries: SnapshotSet, partition: Partition) -> Generator[bool, None, None]:
-        log_start = partition.log_start
+    def _verify_and_remove(self, partition: Partition) -> Generator[bool, None, None]:
+        entries, log_start = self._entries, partition.log_start
         end, manifests = partition.committed_offset, entries.manifest_offsets()
-        tail.early = min((offset for offset in manifests if offset >= end), default=None)
+        self._early = min((offset for offset in manifests if offset >= end), default=None)
         offsets = [offset for offset in manifests if log_start <= offset < end]
-        if offsets and offsets[0] not in tail.verified:
+        if offsets and offsets[0] not in self.verified:
             agreement = entries.agree(offsets[0], log_start)
             try:
                 for _ in agreement:
@@ -172,29 +220,28 @@ class SnapshotOwner:
                     "offset": offsets[0],
                     "why": str(disagreement),
                 }
-                self._duties.note("warning", "a manifest and its entries disagree", fields)
+                self._host.note("warning", "a manifest and its entries disagree", fields)
             else:
                 self._metrics.manifests_verified.value += 1
-                tail.verified = [offsets[0], *tail.verified][:2]
-        tail.verified = [offset for offset in tail.verified if offset >= log_start]
+                self.verified = [offsets[0], *self.verified][:2]
+        self.verified = [offset for offset in self.verified if offset >= log_start]
         try:
-            yield from self._remove_dead(tail, entries, partition.index, log_start)
+            yield from self._remove_dead(partition.index, log_start)
         except RemovalRefused as refused:  # what is still there then is dead at the next manifest too
-            self._duties.note(
+            self._host.note(
                 "warning",
                 "dead messages of the snapshot topic cannot be removed",
                 {"partition": partition.index, "why": str(refused)},
             )
 
-    def _remove_dead(
-        self, tail: Tail, entries: SnapshotSet, partition: int, log_start: int
-    ) -> Generator[bool, None, None]:
-        while tail.foreign:
-            key = tail.foreign[0]
+    def _remove_dead(self, partition: int, log_start: int) -> Generator[bool, None, None]:
+        entries = self._entries
+        while self._foreign:
+            key = self._foreign[0]
             while not self._remove(partition, key):
                 yield False
-            tail.foreign.popleft()
-        for dead in entries.removable(log_start, tail.verified):
+            self._foreign.popleft()
+        for dead in entries.removable(log_start, self.verified):
             if dead is None:
                 yield True
                 continue
@@ -203,8 +250,35 @@ class SnapshotOwner:
             entries.add(dead, None)
 
     def _remove(self, partition: int, key: bytes) -> bool:
-        if self._room < 1 or not self._duties.remove(partition, key):
+        if not self._rate.has_room() or not self._host.remove(partition, key):
             return False
-        self._room -= 1
+        self._rate.take()
         self._metrics.removals.value += 1
         return True
+
+
+class SnapshotVerifier:
+    """Gives the verifiers of all log partitions that serve here their turns."""
+
+    def __init__(
+        self, host: SnapshotHost, metrics: SnapshotMetrics, removals_per_second_max: int, slice_ms: int
+    ) -> None:
+        """Begin; a turn takes about `slice_ms`."""
+        self._host = host
+        self._metrics = metrics
+        self._slice_ms = slice_ms
+        self._rate = RemovalRate(removals_per_second_max, host.now_ms())
+
+    def open(self, entries: SnapshotSet) -> PartitionVerifier:
+        """Return the verifier of one partition of the topic, whose messages `entries` takes in."""
+        return PartitionVerifier(entries, self._host, self._metrics, self._rate)
+
+    def tick(self, verifiers: Iterable[tuple[PartitionVerifier, Partition]]) -> None:
+        """Take a turn."""
+        now_ms = self._host.now_ms()
+        self._rate.tick(now_ms)
+        ends_ms = now_ms + self._slice_ms
+        for verifier, partition in verifiers:
+            verifier.run(partition, ends_ms)
+            if self._host.now_ms() >= ends_ms:
+                return

@@ -8,14 +8,15 @@ from asyncio import to_thread
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from holdfast.daemon.settings.log_models import LogSettings
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.librdkafka_types import ConfigResource, NewTopic, ResourceType, TopicDescription, topic_id_bytes
+from holdfast.kafka.librdkafka_types import ConfigResource, NewTopic, ResourceType
 from holdfast.kafka.metadata import MetadataClient
+from holdfast.kafka.topic_description import find_topic
 
 #: What a state topic is made with, beside the settings of an admin.
 FIXED_CONFIG: Final = {
@@ -130,9 +131,9 @@ def describe_topic(admin: AdminClient, name: str, timeout_ms: int) -> tuple[Stat
     """
     timeout_s = timeout_ms / 1_000
     try:
-        described: TopicDescription = admin.describe_topics(TopicCollection([name]), request_timeout=timeout_s)[
-            name
-        ].result()
+        described = find_topic(admin, name, timeout_ms)
+        if described is None:
+            raise TopicMissing(f"There is no topic {name}.")
         resource = ConfigResource(ResourceType.TOPIC, name)
         entries = admin.describe_configs([resource], request_timeout=timeout_s)[resource].result()
     except KafkaException as error:
@@ -143,9 +144,9 @@ def describe_topic(admin: AdminClient, name: str, timeout_ms: int) -> tuple[Stat
     config = {key: entry.value for key, entry in entries.items()}
     topic = StateTopic(
         name=name,
-        topic_id=topic_id_bytes(described.topic_id),
-        partition_count=len(described.partitions),
-        replication_factor=min((len(partition.replicas) for partition in described.partitions), default=0),
+        topic_id=described.topic_id,
+        partition_count=described.partition_count,
+        replication_factor=described.replication_factor,
         max_message_bytes=int(config["max.message.bytes"]),
     )
     return topic, config

@@ -26,14 +26,14 @@ from holdfast.records.values import NOOP, Noop, Snapshot, Update, Value
 
 
 class Codec(Enum):
-    """Name the form in which records are written; both are always read."""
+    """The form in which records are written; both are always read."""
 
     AVRO = "avro"
     KAFKA = "kafka"
 
 
 class Kind(Enum):
-    """Name what a record is about."""
+    """What a record is about."""
 
     SNAPSHOT = auto()
     UPDATE = auto()
@@ -46,7 +46,7 @@ class Kind(Enum):
 
 
 class DecodedRecord(NamedTuple):
-    """Hold what a record about a share partition says."""
+    """What a record about a share partition says."""
 
     key: SharePartitionKey
     value: Value | Noop
@@ -76,7 +76,7 @@ def encode_value(codec: Codec, value: Snapshot | Update) -> bytes:
 
 
 def value_encoder(codec: Codec) -> Callable[[Snapshot | Update], bytes]:
-    """Return `encode_value` for one codec, which spares who encodes many a look at it each time."""
+    """Return `encode_value` for one codec, which spares a caller that encodes many a look at it each time."""
     return avro.encode_value if codec is Codec.AVRO else kafka.encode_value
 
 

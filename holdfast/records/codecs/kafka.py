@@ -11,11 +11,11 @@ and a value is its version, i16 (0 is the only one), then
     update:   snapshot epoch i32 | leader epoch i32 | start offset i64 | batches | tags
     batch:    first offset i64 | last offset i64 | delivery state i8 | delivery count i16 | tags
 
-with arrays and tags as compact.py describes. Tag 0 of both values is the delivery complete count, i32, absent when
+with arrays and tags as `kafka.protocol.primitives` describes. Tag 0 of both values is the delivery complete count, i32, absent when
 -1. Tag 26726 of a snapshot ("hf" in ASCII, far above what Kafka will ever reach) is ours: both fences, i32 each,
 absent when they equal the stored epochs; Kafka skips it.
 
-Bytes behind a key or a value are ignored, as Kafka does, and counted. Tags nobody knows are handed to the caller, who
+Bytes behind a key or a value are ignored, as Kafka does, and counted. Unknown tags are handed to the caller, who
 may give them back.
 
 Source: KIP-932 and KIP-1226, messages ShareSnapshotKey/Value and ShareUpdateKey/Value, version 0, of Apache Kafka

@@ -40,7 +40,7 @@ _UPDATES_MAX: Final = 1 << 31
 
 
 class RawRecord(NamedTuple):
-    """Hold one record of the log as it lies there."""
+    """One record of the log as it lies there."""
 
     offset: int
     key: bytes | None
@@ -50,7 +50,7 @@ class RawRecord(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Say how far a log partition is folded, and what its live share partitions add up to."""
+    """How far a log partition is folded, and what its live share partitions add up to."""
 
     #: Offset of the record to be folded next; None before the first.
     next_offset: int | None
@@ -65,7 +65,7 @@ class Mark(NamedTuple):
     live_count: int
     #: Of the entries of all live share partitions, modulo `DIGEST_MODULUS`.
     digest_sum: int
-    #: Share partitions whose updates were met without their base, which was cut off.
+    #: Share partitions of which updates were read and no snapshot, which was cut off.
     waiting_count: int
     #: Of the newest checkpoint; -1 before the first.
     checkpoint_offset: int = -1
@@ -78,16 +78,16 @@ NEW: Final = Mark(None, START, b"", -1, -1, 0, 0, 0)
 
 
 class Held(NamedTuple):
-    """Hold what is kept of one share partition between two batches."""
+    """What is kept of one share partition between two batches."""
 
     #: Of the last record about it.
     covered_offset: int
-    #: Value of its entry as it is written; None: it waits for its base.
+    #: Value of its entry as it is written; None: it waits for a snapshot.
     entry: bytes | None
 
 
 class Store(Protocol):
-    """Keep `Held` by the bytes of `avro.encode_key`, for one log partition."""
+    """What keeps `Held` by the bytes of `avro.encode_key`, for one log partition."""
 
     def get(self, key: bytes) -> Held | None:
         """Return what is held of a share partition, or None when it is not live."""
@@ -106,12 +106,12 @@ class Store(Protocol):
 
 
 class Folded(NamedTuple):
-    """Hold what one batch of records came to."""
+    """What one batch of records came to."""
 
     mark: Mark
     #: (key, value) of the entries of all share partitions that changed.
     entries: list[tuple[bytes, bytes]]
-    #: (key, value), to be written when the entries are; None: nothing counted, a share partition waits for its base, or it is
+    #: (key, value), to be written when the entries are; None: nothing counted, a share partition waits for a snapshot, or it is
     #: not found yet from where on the log is whole.
     manifest: tuple[bytes, bytes] | None
     #: Indexes, among the records given, of those that count and are about a share partition.
@@ -120,12 +120,12 @@ class Folded(NamedTuple):
     void_records: int
     #: Records of a type this version does not know, and null updates.
     skipped_records: int
-    #: Offset from which the fold began afresh, because the log was cut behind its mark; None: it went on.
+    #: Offset from which the fold began again, because the log was cut behind its mark; None: it went on.
     cut_at: int | None
 
 
 class FoldStopped(Exception):
-    """Say that a record stops the fold of its log partition; nothing of the batch was stored."""
+    """A record that stops the fold of its log partition; nothing of the batch was stored."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(f"Offset {offset} cannot be folded: {reason}")
@@ -286,7 +286,7 @@ class _Reading:
         if offset > self._unproven_start:
             self.begins_at = offset
             for run in self.pending.runs():
-                if 0 <= run.base_offset < offset:
+                if 0 <= run.reset_offset < offset:
                     self.pending.drop(run)
             self.changes = [(at, index) for at, index in self.changes if at >= offset]
             if self.finding is not None and self.finding.offset < offset:
@@ -335,7 +335,7 @@ class _Settlement:
         if not begins_at:
             return
         runs = {avro.encode_key(run.key): run for run in pending.runs()}
-        kept = {share_key for share_key, run in runs.items() if run.base_offset >= 0}
+        kept = {share_key for share_key, run in runs.items() if run.reset_offset >= 0}
         for share_key, held in self._store.items() if self._reading.cut_at is None else ():
             if held.entry is not None and decode_entry(held.entry).snapshot_offset >= begins_at:
                 kept.add(share_key)
@@ -351,18 +351,18 @@ class _Settlement:
                 pending.drop(run)
 
     def settle(self, run: Run) -> None:
-        """Turn a run into the share partition's entry, or let it wait for its base."""
+        """Turn a run into the share partition's entry, or let it wait for a snapshot."""
         share_key = avro.encode_key(run.key)
         held = self._store.get(share_key) if self._reading.cut_at is None else None
-        base = DELETED
+        before = DELETED
         if held is not None:
             if held.entry is None:
                 self.waiting_count -= held.covered_offset > self._accepted_offset
             else:
                 self._remove(share_key, held.covered_offset, held.entry)
-                base = decode_entry(held.entry)
+                before = decode_entry(held.entry)
         try:
-            entry = self._fold(run, base)
+            entry = self._fold(run, before)
         except Unusable as unusable:
             if unusable.error is None:
                 self.waiting_count += 1
@@ -390,12 +390,12 @@ class _Settlement:
             else:
                 self._store.put(share_key, held)
 
-    def _fold(self, run: Run, base: Entry) -> Entry:
+    def _fold(self, run: Run, before: Entry) -> Entry:
         state: ShareState | None = None
-        snapshot_offset = run.base_offset
-        if run.base_offset < 0 and base.snapshot is not None:
-            state = ShareState(*base.snapshot, base.update_count)
-            snapshot_offset = base.snapshot_offset
+        snapshot_offset = run.reset_offset
+        if run.reset_offset < 0 and before.snapshot is not None:
+            state = ShareState(*before.snapshot, before.update_count)
+            snapshot_offset = before.snapshot_offset
         state = self._reading.pending.fold(run, state)
         if state is None:
             return DELETED

@@ -1,7 +1,7 @@
 """Which entries of the snapshot topic make up a log partition at an offset; for the daemon's load, its tail and the CLI.
 
 A manifest is good for a log that starts at L if of each share partition the entry with the highest covered offset in [L, O],
-deleted ones left out, agree with its count and its sum. What lies below the log start is looked at by nobody: after a cut every
+deleted ones left out, agree with its count and its sum. What lies below the log start is not looked at: after a cut every
 live share partition has a snapshot in the log again, and until the job has seen it no manifest agrees, which costs time only.
 
 Source: `tests/model`, rules of the manifests.
@@ -124,7 +124,7 @@ class SnapshotSet:
             if number % _SLICE == _SLICE - 1:
                 yield None
             newest = max((offset for offset in entries if offset <= oldest), default=-1)
-            # Whoever asks may wait for long between two keys, and another owner may remove entries meanwhile.
+            # The caller may wait for long between two keys, and another owner may remove entries meanwhile.
             dead = [entry for offset, entry in sorted(entries.items()) if offset < log_start or offset < newest]
             for entry in dead:
                 yield entry.key_bytes
@@ -150,7 +150,7 @@ class SnapshotSet:
     def agree(self, covered_offset: int, log_start: int) -> Generator[None, None, dict[SharePartitionKey, RawEntry]]:
         """Return the entries of the live share partitions that a manifest stands for, undecoded.
 
-        Yields now and then, so that whoever serves others at the same time can do so.
+        Yields now and then, so that the caller can serve others meanwhile.
 
         Raises:
             Disagreement: count or sum differ, or something cannot be decoded; says which.

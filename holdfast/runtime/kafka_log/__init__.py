@@ -1,1 +1,11 @@
-"""A real Kafka topic as the log of the runtime: batching, sending, fetching, and the event loop around it."""
+"""A real Kafka topic as the log of the runtime: batching, sending, fetching, and the event loop around it.
+
+Out: `log` (the log as the runtime sees it) hands a record to `accumulator`, which keeps one queue for each partition and makes batches.
+`sender` sends them, one Produce for all partitions of a broker, as often as `linger` says.
+`sent_batches` keeps what was sent until it is read back.
+
+In: `fetcher` follows partitions and says what was read; `fetch_loop` fetches from one broker, in a session that `fetch_session` keeps;
+`record_batches` takes batches apart. `list_offsets` finds where logs begin and end.
+
+Around: `shell` gives the runtime its clock and its turns; `bugs` is where errors of ours go, so that they stop nothing else.
+"""

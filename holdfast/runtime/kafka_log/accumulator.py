@@ -1,18 +1,18 @@
-"""What each partition has to say to its log: records that gather, and the batches made of them.
+"""The record accumulator: for each partition a queue of records, and the batches made of them.
 
-Within a partition, one batch is under way at a time and the next one gathers meanwhile, so records land in order whatever is retried.
+Within a partition one batch is in flight at a time and the next records wait meanwhile, so they are appended in order whatever is retried.
 """
 
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from holdfast.kafka.aiokafka_parts import make_batch_builder
 from holdfast.records.header import HEADER_NAME
 from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.kafka_log.record_batches import BATCH_HEAD_BYTES
+from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from holdfast.runtime.metrics import RuntimeMetrics
 
 #: A batch's head, a record's own varints and its `hf` header: what the topic's limit has to hold beside key and value.
@@ -25,53 +25,54 @@ Record = tuple[bytes, bytes | None, bytes]  # key, value, `hf` header
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaneConfig:
-    """Bounds of what gathers."""
+class AccumulatorConfig:
+    """Bounds of what waits."""
 
-    batch_bytes_max: int  #: the topic's `max.message.bytes`
-    compression: int = 0  #: Kafka's number of a codec
-    records_max: int = 100_000  #: records handed over and not yet sent, in all partitions
-    bytes_max: int = 64 * 1_048_576  #: their keys and values, with what a record takes beside them
-
-
-class SentBatch(NamedTuple):
-    """A batch as it will be seen in the log, to be compared byte by byte."""
-
-    body: bytes  #: everything behind the batch's head
-    record_count: int
-    first_header: bytes
-    last_header: bytes
-    gathered_s: float | None  #: when its first record was handed over, by the loop's clock; None: nobody takes its time
+    #: The topic's `max.message.bytes`.
+    batch_bytes_max: int
+    #: Kafka's number of a codec.
+    compression: int = 0
+    #: Records handed over and not yet sent, in all partitions.
+    records_max: int = 100_000
+    #: Their keys and values, with what a record takes beside them.
+    bytes_max: int = 64 * 1_048_576
 
 
-class _Lane:
-    """One partition."""
+class _PartitionQueue:
+    """The records of one partition that are in no batch yet."""
 
-    __slots__ = ("bytes", "gathered", "gathered_s", "is_busy", "sent")
+    __slots__ = ("bytes", "first_record_s", "is_in_flight", "records")
 
     def __init__(self) -> None:
-        self.gathered: deque[Record] = deque()  #: not yet in a batch
-        self.bytes = 0  #: that they take
-        self.gathered_s = 0.0  #: when the first of them came, by the loop's clock
-        self.is_busy = False  #: a batch is under way
-        self.sent: deque[SentBatch] = deque()  #: batches that the tail has not met
+        self.records: deque[Record] = deque()
+        #: What they take.
+        self.bytes = 0
+        #: When the first of them came, by the loop's clock.
+        self.first_record_s = 0.0
+        #: A batch of this partition has no answer.
+        self.is_in_flight = False
 
 
-class Lanes:
+class RecordAccumulator:
     """The records of all partitions on their way into batches."""
 
-    def __init__(self, config: LaneConfig, clock_ms: Callable[[], int], metrics: RuntimeMetrics) -> None:
-        """Begin empty; `clock_ms` gives records their time."""
+    def __init__(
+        self, config: AccumulatorConfig, sent: SentBatches, clock_ms: Callable[[], int], metrics: RuntimeMetrics
+    ) -> None:
+        """Begin empty; `sent` keeps every batch that is made, and `clock_ms` gives records their time."""
         self._config = config
+        self._sent = sent
         self._clock_ms = clock_ms
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
-        self._lanes: defaultdict[int, _Lane] = defaultdict(_Lane)
-        self._records = self._bytes = 0  #: that gathered, in all partitions
-        self.waiting: set[int] = set()  #: partitions with gathered records and no batch under way
+        self._queues: defaultdict[int, _PartitionQueue] = defaultdict(_PartitionQueue)
+        # In all partitions together.
+        self._records = self._bytes = 0
+        #: Partitions with records and no batch in flight.
+        self.ready: set[int] = set()
 
     def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> bool:
-        """Take one record; returns whether it need not wait for a batch that is under way.
+        """Take one record; returns whether it need not wait for a batch that is in flight.
 
         Raises:
             AppendRefused: it is too large; or too many wait, and this partition has no less than its part of them.
@@ -82,27 +83,27 @@ class Lanes:
             raise AppendRefused(
                 f"it takes {size} bytes, and max.message.bytes is {config.batch_bytes_max}", is_too_large=True
             )
-        lane = self._lanes[partition]
+        queue = self._queues[partition]
         if self._records >= config.records_max or self._bytes >= config.bytes_max:
-            self._refuse_beyond_part(lane)
-        if not lane.gathered:
-            lane.gathered_s = self._loop.time()
-        lane.gathered.append((key, value, header))
-        lane.bytes += size
+            self._refuse_beyond_part(queue)
+        if not queue.records:
+            queue.first_record_s = self._loop.time()
+        queue.records.append((key, value, header))
+        queue.bytes += size
         self._bytes += size
         self._records += 1
-        if lane.is_busy:
+        if queue.is_in_flight:
             return False
-        self.waiting.add(partition)
+        self.ready.add(partition)
         return True
 
-    def _refuse_beyond_part(self, lane: _Lane) -> None:
-        """Refuse what a partition has to say beyond an equal part of a bound, so that a silent broker's partitions use up no other's.
+    def _refuse_beyond_part(self, queue: _PartitionQueue) -> None:
+        """Refuse records of a partition beyond an equal part of a bound, so that a silent broker's partitions use up no other's.
 
         All of them together may so hold twice the bound, and a record more each.
         """
-        config, partitions = self._config, len(self._lanes)
-        records, size = len(lane.gathered), lane.bytes
+        config, partitions = self._config, len(self._queues)
+        records, size = len(queue.records), queue.bytes
         if self._records >= config.records_max and records * partitions >= config.records_max:
             text = f"{self._records} records wait to be sent already, {records} of them in this partition"
             raise AppendRefused(text, is_too_large=False)
@@ -110,42 +111,38 @@ class Lanes:
             text = f"records of {self._bytes} bytes wait to be sent already, {size} of them in this partition"
             raise AppendRefused(text, is_too_large=False)
 
-    def sent(self, partition: int) -> deque[SentBatch]:
-        """Return the batches of a partition that the tail has not met, oldest first; the tail removes what it meets."""
-        return self._lanes[partition].sent
-
     def first_header(self, partition: int) -> bytes:
-        """Return the header of the record that gathered first; there must be one."""
-        return self._lanes[partition].gathered[0][2]
+        """Return the header of the record that waits longest; there must be one."""
+        return self._queues[partition].records[0][2]
 
     def forget(self, partition: int) -> None:
-        """Drop what was not sent yet, because its owner is gone; what is under way may still land."""
-        lane = self._lanes.get(partition)
-        if lane is not None:
-            self._records -= len(lane.gathered)
-            self._bytes -= lane.bytes
-            lane.bytes = 0
-            lane.gathered.clear()
-            lane.sent.clear()
-            self.waiting.discard(partition)
+        """Drop what was not sent yet, because its owner is gone; what is in flight may still be appended."""
+        self._sent.forget(partition)
+        queue = self._queues.get(partition)
+        if queue is not None:
+            self._records -= len(queue.records)
+            self._bytes -= queue.bytes
+            queue.bytes = 0
+            queue.records.clear()
+            self.ready.discard(partition)
 
     def make_batch(self, partition: int) -> tuple[bytes, SentBatch] | None:
-        """Put what gathered into a batch, as much as it holds, which is under way from now on; None: there is nothing.
+        """Put waiting records into a batch, as many as it holds, which is in flight from now on; None: there are none.
 
         Raises:
-            Exception: it cannot be built; what gathered is still there.
+            Exception: it cannot be built; the records are still there.
         """
-        self.waiting.discard(partition)
-        lane = self._lanes[partition]
-        if lane.is_busy or not lane.gathered:
+        self.ready.discard(partition)
+        queue = self._queues[partition]
+        if queue.is_in_flight or not queue.records:
             return None
         now_ms = self._clock_ms()
         limit = self._config.batch_bytes_max
         builder = make_batch_builder(self._config.compression, limit)
-        append, gathered = builder.append, lane.gathered
+        append, records = builder.append, queue.records
         count, size_sum, room = 0, 0, limit - BATCH_HEAD_BYTES
-        first_header = last_header = gathered[0][2]
-        for key, value, header in gathered:
+        first_header = last_header = records[0][2]
+        for key, value, header in records:
             size = len(key) + (len(value) if value is not None else 0) + RECORD_OVERHEAD_BYTES
             room -= size - BATCH_HEAD_BYTES
             if room < 0 and count:
@@ -156,30 +153,30 @@ class Lanes:
             count += 1
         data = bytes(builder.build())
         for _ in range(count):
-            gathered.popleft()
+            records.popleft()
         self._records -= count
         self._bytes -= size_sum
-        lane.bytes -= size_sum
-        gathered_s = self._count(lane, count)
-        sent = SentBatch(data[BATCH_HEAD_BYTES:], count, first_header, last_header, gathered_s)
-        lane.sent.append(sent)
-        lane.is_busy = True
-        return data, sent
+        queue.bytes -= size_sum
+        first_record_s = self._count(queue, count)
+        batch = SentBatch(data[BATCH_HEAD_BYTES:], count, first_header, last_header, first_record_s)
+        self._sent.add(partition, batch)
+        queue.is_in_flight = True
+        return data, batch
 
-    def make_ready(self, partition: int) -> None:
-        """Take note that the batch of a partition is under way no more, so that the next one may follow."""
-        lane = self._lanes[partition]
-        lane.is_busy = False
-        if lane.gathered:
-            self.waiting.add(partition)
+    def end_batch(self, partition: int) -> None:
+        """Take note that the batch of a partition is in flight no more, so that the next one may follow."""
+        queue = self._queues[partition]
+        queue.is_in_flight = False
+        if queue.records:
+            self.ready.add(partition)
 
-    def _count(self, lane: _Lane, records: int) -> float | None:
+    def _count(self, queue: _PartitionQueue, records: int) -> float | None:
         """Count a batch; returns when its first record came if it is one of those whose time is taken."""
         metrics = self._metrics
-        gathered_s: float | None = None
+        first_record_s: float | None = None
         if metrics.batch_flush.value % _BATCHES_PER_TIMING == 0:
-            gathered_s = lane.gathered_s
-            metrics.batch_linger_time.record((self._loop.time() - gathered_s) * 1_000)
+            first_record_s = queue.first_record_s
+            metrics.batch_linger_time.record((self._loop.time() - first_record_s) * 1_000)
         metrics.batch_flush.value += 1
         metrics.records_appended.value += records
-        return gathered_s
+        return first_record_s

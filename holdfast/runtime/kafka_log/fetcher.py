@@ -1,149 +1,153 @@
-"""Follows log partitions, with one incremental fetch session per broker (`fetch_session`), on the event loop.
+"""Follows log partitions on the event loop, by one loop of fetches for each broker (`fetch_loop`), and says what was read.
 
 Two of them work for a node: one for loads, which end where the log ended, and one for tails, which don't; so no load stands before a tail.
-A batch that equals, byte for byte, the oldest one we sent and have not met is told as ours without being taken apart.
+A batch that equals, byte for byte, the oldest one we sent and have not read back is reported as ours without being taken apart.
 A leader that says where a batch of ours lies, below the high watermark, says what lies there.
-Where the tail stands just there, the batch is met without a fetch; so while ours land, brokers are asked once in a while what others wrote.
-Everything else is decoded and told in slices of bounded size; between slices the rest of the node has its turn.
-What is wrong with one partition is told to that partition, and the others of the same answer go on.
+Where the tail has read just up to there, the batch counts as read back without a fetch; so while ours are acknowledged, brokers are asked
+once in a while what others wrote.
+Everything else is decoded and reported in slices of bounded size; between slices the rest of the node has its turn.
+What is wrong with one partition is reported to that partition, and the others of the same answer go on.
 
 Source: KIP-320 (truncation).
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.requests import Fetched
 from holdfast.kafka.throttle import Throttle
-from holdfast.metrics.registry import Counter
-from holdfast.runtime.kafka_log.accumulator import SentBatch
 from holdfast.runtime.kafka_log.bugs import BugReports
-from holdfast.runtime.kafka_log.fetch_session import FetchSession, Followed, FollowerConfig
+from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig, FetchLoop
+from holdfast.runtime.kafka_log.fetch_session import PartitionFetch
 from holdfast.runtime.kafka_log.record_batches import (
-    BATCH_HEAD,
     BATCH_HEAD_BYTES,
-    LENGTH_OFFSET,
     DamagedBatch,
+    FetchedBatch,
     decode,
+    iter_batches,
     take,
 )
-from holdfast.runtime.log import LogListener, LogRecord, ReadError
+from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
+from holdfast.runtime.log import LogListener, ReadError
+from holdfast.runtime.metrics import RuntimeMetrics
 
 
-class Follower:
+class Fetcher:
     """Follows partitions until their end, or until they are forgotten."""
 
     def __init__(
         self,
         purpose: str,
-        config: FollowerConfig,
+        config: FetcherConfig,
         brokers: Brokers,
         listener: Callable[[], LogListener],
-        sent: Callable[[int], deque[SentBatch]],
-        ended: Callable[[int, int, int, int], None],
-        met: Callable[[SentBatch], None] = lambda _: None,
-        heard: Callable[[int, float], None] | None = None,
-        throttled_ms: Counter | None = None,
-        internal_errors: Counter | None = None,
+        sent: SentBatches,
+        metrics: RuntimeMetrics,
+        on_end: Callable[[int, int, int, int], None],
+        on_read_back: Callable[[SentBatch], None] = lambda _: None,
+        on_heard: Callable[[int, float], None] | None = None,
     ) -> None:
-        """Prepare; a session starts with the first partition.
+        """Prepare; a loop of fetches starts with the first partition of its broker.
 
         Args:
             purpose: names the connections, which are not shared with another purpose.
             config: bounds.
             brokers: who leads what.
-            listener: who is told what was read.
-            sent: batches of a partition that this node sent and has not met, oldest first.
-            ended: told (partition, instance, next offset, leader epoch of the batch below it, -1 if not known) when a
+            listener: takes what was read.
+            sent: batches that this node sent and has not read back.
+            metrics: what is counted.
+            on_end: gets (partition, instance, next offset, leader epoch of the batch below it, -1 if not known) when a
                 partition was followed to its end.
-            met: told each sent batch that was met as it was sent.
-            heard: told (broker id, when the request left by the loop's clock) with every answer of a broker.
-            throttled_ms: counts the time for which brokers asked not to be asked.
-            internal_errors: counts bugs of ours.
+            on_read_back: gets each sent batch that was read back as it was sent.
+            on_heard: gets (broker id, when the request left by the loop's clock) with every answer of a broker.
         """
         self._purpose = purpose
-        self._ended = ended
-        self._met = met
-        self._heard = heard
+        self._on_end = on_end
+        self._on_read_back = on_read_back
+        self._on_heard = on_heard
         now_s = asyncio.get_running_loop().time
-        self._throttle = Throttle(config.throttle_max_ms, throttled_ms or Counter(), now_s)
-        self._bugs = BugReports(internal_errors or Counter())
+        self._throttle = Throttle(config.throttle_max_ms, metrics.throttle_time_ms, now_s)
+        self._bugs = BugReports(metrics.internal_errors)
         self._config = config
         self._brokers = brokers
         self._listener = listener
         self._sent = sent
-        self._followed: dict[int, Followed] = {}
-        self._sessions: dict[int, FetchSession] = {}
-        self.landings = 0  #: batches of ours that were met without a fetch
-        self._search: asyncio.Task[None] | None = None  #: for leaders of partitions that have none now
+        self._partitions: dict[int, PartitionFetch] = {}
+        self._loops: dict[int, FetchLoop] = {}
+        #: Batches of ours that were read back without a fetch.
+        self.acknowledged_batches = 0
+        #: For leaders of partitions that have none now.
+        self._search: asyncio.Task[None] | None = None
         brokers.on_change(self._share_out)
 
     def follow(
         self, partition: int, instance: int, offset: int, end_offset: int | None = None, last_epoch: int = -1
     ) -> None:
-        """Tell what lies at and behind an offset, and before an end if there is one, under an instance.
+        """Read what lies at and behind an offset, and before an end if there is one, for an instance.
 
-        With the leader epoch of the batch below the offset, the first fetch tells whether that batch was truncated meanwhile.
+        With the leader epoch of the batch below the offset, the first fetch shows whether that batch was truncated meanwhile.
         """
-        self._followed[partition] = Followed(instance, offset, end_offset, last_epoch)
+        self._partitions[partition] = PartitionFetch(instance, offset, end_offset, last_epoch)
         self._share_out()
 
     def forget(self, partition: int) -> None:
         """Follow a partition no more."""
-        if self._followed.pop(partition, None) is not None:
+        if self._partitions.pop(partition, None) is not None:
             self._share_out()
 
-    def landed(self, partition: int, batch: SentBatch, base_offset: int) -> None:
-        """Learn where a batch of ours lies, below the high watermark; it is met now if nothing lies between."""
-        followed, waiting = self._followed.get(partition), self._sent(partition)
-        if followed is None:
+    def is_following(self) -> bool:
+        """Tell whether any partition is followed."""
+        return bool(self._partitions)
+
+    def on_acknowledged(self, partition: int, batch: SentBatch, base_offset: int) -> None:
+        """Learn where a batch of ours lies, below the high watermark; it is read back now if nothing lies between."""
+        fetch = self._partitions.get(partition)
+        if fetch is None:
             return
         if (
-            waiting
-            and waiting[0] is batch
-            and followed.is_checked  # else the log may have lost what was told, and have grown to this offset again
-            and followed.leader_epoch in (-1, self._brokers.leaders.get(partition, (-1, -1))[1])
-            and base_offset == followed.offset
+            self._sent.oldest(partition) is batch
+            and fetch.is_checked  # else the log may have lost what was read, and have grown to this offset again
+            and fetch.leader_epoch in (-1, self._leader_epoch(partition))
+            and base_offset == fetch.offset
             and self._listener().own_records_read(
-                partition, followed.instance, base_offset, batch.record_count, batch.first_header
+                partition, fetch.instance, base_offset, batch.record_count, batch.first_header
             )
         ):
-            self._meet(batch, waiting)
-            followed.offset = followed.batch_end_offset = base_offset + batch.record_count
-            followed.last_epoch, followed.landed_header = -1, batch.last_header
-            self.landings += 1
-        elif not any(sent is batch for sent in waiting):
+            self._read_back(partition, batch)
+            fetch.offset = fetch.batch_end_offset = base_offset + batch.record_count
+            fetch.last_epoch, fetch.acknowledged_header = -1, batch.last_header
+            self.acknowledged_batches += 1
+        elif not self._sent.holds(partition, batch):
             return  # a fetch was faster
-        elif base_offset < followed.offset:
+        elif base_offset < fetch.offset:
             self.forget(partition)
-            text = f"what was written now lies at offset {base_offset}, below {followed.offset}: the log was truncated"
-            self._listener().read_failed(partition, followed.instance, ReadError(text, is_alarm=True))
+            text = f"what was written now lies at offset {base_offset}, below {fetch.offset}: the log was truncated"
+            self._listener().read_failed(partition, fetch.instance, ReadError(text, is_alarm=True))
         else:
             self._fetch_soon(partition)
 
-    def _meet(self, batch: SentBatch, waiting: deque[SentBatch]) -> None:
-        if waiting and waiting[0] is batch:  # else whoever was told gave the partition up
-            waiting.popleft()
-        self._met(batch)
+    def _read_back(self, partition: int, batch: SentBatch) -> None:
+        self._sent.remove(partition, batch)
+        self._on_read_back(batch)
 
     def reach(self, partition: int, offset: int) -> None:
-        """Fetch soon what lies below an offset, unless that is told with batches of ours which are on their way."""
-        followed = self._followed.get(partition)
-        if followed is not None and followed.offset < offset and not self._sent(partition):
+        """Fetch soon what lies below an offset, unless batches of ours that are on their way will show it."""
+        fetch = self._partitions.get(partition)
+        if fetch is not None and fetch.offset < offset and self._sent.oldest(partition) is None:
             self._fetch_soon(partition)
 
     def _fetch_soon(self, partition: int) -> None:
-        session = self._sessions.get(self._brokers.leaders.get(partition, (-1, -1))[0])
-        if session is not None:
-            session.changed.set()
+        led = self._brokers.leaders.get(partition)
+        loop = None if led is None else self._loops.get(led[0])
+        if loop is not None:
+            loop.changed.set()
 
     async def close(self) -> None:
-        """Stop every session."""
-        self._followed.clear()
-        tasks = [session.task for session in self._sessions.values()]
+        """Stop every loop."""
+        self._partitions.clear()
+        tasks = [loop.task for loop in self._loops.values()]
         if self._search is not None:
             tasks.append(self._search)
         for task in tasks:
@@ -151,170 +155,179 @@ class Follower:
         if tasks:
             await asyncio.wait(tasks)
 
+    # ---- which loop reads what -------------------------------------------------------------------------------------
+
     def _share_out(self) -> None:
-        """Give each partition to the session of its leader."""
-        by_broker: dict[int, dict[int, Followed]] = {}
-        for partition, followed in self._followed.items():
+        """Give each partition to the loop of its leader."""
+        by_broker: dict[int, dict[int, PartitionFetch]] = {}
+        for partition, fetch in self._partitions.items():
             leader = self._brokers.leaders.get(partition)
             if leader is not None:
-                by_broker.setdefault(leader[0], {})[partition] = followed
+                by_broker.setdefault(leader[0], {})[partition] = fetch
             elif self._search is None or self._search.done():
                 self._search = asyncio.get_running_loop().create_task(
                     self._search_leaders(), name=f"holdfast-{self._purpose}-search"
                 )
-        for broker_id in by_broker.keys() - self._sessions.keys():
-            self._sessions[broker_id] = FetchSession(
-                self, self._purpose, broker_id, self._config, self._brokers, self._throttle, self._heard
+        for broker_id in by_broker.keys() - self._loops.keys():
+            self._loops[broker_id] = FetchLoop(
+                self, self._purpose, broker_id, self._config, self._brokers, self._throttle, self._on_heard
             )
-        for broker_id, session in self._sessions.items():
-            session.wanted = by_broker.get(broker_id, {})
-            session.changed.set()
+        for broker_id, loop in self._loops.items():
+            loop.wanted = by_broker.get(broker_id, {})
+            loop.changed.set()
 
     async def _search_leaders(self) -> None:
-        while not self._followed.keys() <= self._brokers.leaders.keys():
-            await self.ask_leaders()
+        while not self._partitions.keys() <= self._brokers.leaders.keys():
+            await self.refresh_leaders()
 
-    async def ask_leaders(self) -> None:
-        """Ask anew who leads, after a pause; a failure leaves what was known."""
+    async def refresh_leaders(self) -> None:
+        """Look up again who leads, after a pause; a failure leaves what was known."""
         pause_s = self._config.retry_backoff_ms / 1_000
         await asyncio.sleep(pause_s)
         has_failed = False
         try:
             await self._brokers.refresh()
-        except Exception as failure:  # its session goes on, and asks again
-            self._bugs.explain(failure, "asking who leads failed")
+        except Exception as failure:  # its loop goes on, and asks again
+            self._bugs.explain(failure, "looking up leaders failed")
             has_failed = True
         if has_failed:
             await asyncio.sleep(pause_s)
 
-    def meet(self, partition: int, followed: Followed, fetched: Fetched) -> Iterator[None]:
-        """Tell what a fetch brought; yields where others may have a turn.
+    def _leader_epoch(self, partition: int) -> int:
+        led = self._brokers.leaders.get(partition)
+        return -1 if led is None else led[1]
+
+    # ---- what a fetch brought --------------------------------------------------------------------------------------
+
+    def deliver(self, partition: int, fetch: PartitionFetch, fetched: Fetched) -> Generator[None, None, None]:
+        """Report what a fetch brought; yields where others may have a turn.
 
         Raises:
-            DamagedBatch: the batch where the partition stands cannot be taken apart; what lies before it was told.
+            DamagedBatch: the batch at the partition's position cannot be taken apart; what lies before it was reported.
         """
-        listener = self._listener()
-        if self._followed.get(partition) is not followed:
+        if not self._is_current(partition, fetch):
             return
-        if fetched.error_code == ErrorCode.CORRUPT_MESSAGE:
-            raise DamagedBatch("the broker cannot read it")
         if fetched.error_code or fetched.is_diverging:
-            self._fail(partition, followed, _read_error(fetched, followed.offset))
+            if fetched.error_code == ErrorCode.CORRUPT_MESSAGE:
+                raise DamagedBatch("the broker cannot read it")
+            self._fail(partition, fetch, _read_error(fetched, fetch.offset))
             return
-        followed.is_checked |= followed.asked_offset == followed.offset
-        data, at, end, told, slice_max = fetched.records, 0, len(fetched.records), 0, self._config.slice_records_max
-        next_offset = followed.asked_offset
-        is_behind_batch = next_offset == followed.batch_end_offset  # else the first one may begin below
-        while at < end:
-            # Of the first batch a broker sends all or nothing; others may be cut short, and are fetched again.
-            head = BATCH_HEAD.unpack_from(data, at) if at + BATCH_HEAD_BYTES <= end else None
-            size = LENGTH_OFFSET + head[1] if head is not None else BATCH_HEAD_BYTES
-            stop = at + size
-            if head is None or stop > end:
-                if at == 0:
-                    raise DamagedBatch(f"its head says {size} bytes, and {end} came")
-                break
-            base_offset, last_offset = head[0], head[0] + head[6]
-            if size < BATCH_HEAD_BYTES or last_offset < next_offset or (is_behind_batch and base_offset < next_offset):
-                raise DamagedBatch(
-                    f"its head says {size} bytes and offsets {base_offset} to {last_offset}, behind offset {next_offset}"
-                )
-            next_offset, is_behind_batch = last_offset + 1, True
-            landed_header = followed.landed_header if followed.asked_offset < followed.offset else None
-            if landed_header is not None and next_offset >= followed.offset:
-                if next_offset > followed.offset or not _ends_with(data[at:stop], last_offset, landed_header):
-                    self._fail(partition, followed, _truncated(followed.offset))
-                    return
-                followed.is_checked, followed.last_epoch, followed.landed_header = True, head[2], None
-            if last_offset < followed.offset:  # met when it landed, while this fetch was under way or before it
-                at = stop
-                continue
-            followed.landed_header = None
-            sent = self._sent(partition)
-            own = sent[0] if sent else None
-            if (
-                own
-                and data[at + BATCH_HEAD_BYTES : stop] == own.body
-                and base_offset >= followed.offset
-                and head[6] + 1 == own.record_count
-                and listener.own_records_read(
-                    partition, followed.instance, base_offset, own.record_count, own.first_header
-                )
-            ):
-                self._meet(own, sent)
-                followed.offset, followed.last_epoch = last_offset + 1, head[2]
-                followed.batch_end_offset = followed.offset
-            else:
-                records = decode(data[at:stop], followed.offset)
-                # A batch may hold ten thousand records, so it is taken apart in slices too.
-                while few := take(records, slice_max, last_offset):
-                    if told >= slice_max:
-                        told = 0
-                        yield
-                        if self._followed.get(partition) is not followed:
-                            return
-                    # While others had their turn, the answer to our Produce may have told where it lies.
-                    if few[0].offset < followed.offset:
-                        few = [record for record in few if record.offset >= followed.offset]
-                        if not few:
-                            continue
-                    _drop_met(sent, few)
-                    followed.offset, followed.last_epoch = few[-1].offset + 1, head[2]
-                    listener.records_read(partition, followed.instance, few)
-                    told += len(few)
-                if followed.offset <= last_offset + 1:  # or it landed meanwhile, and more of ours behind it
-                    followed.offset, followed.last_epoch, followed.landed_header = last_offset + 1, head[2], None
-                followed.batch_end_offset = followed.offset
-                listener.position_reached(partition, followed.instance, followed.offset)
-            if self._followed.get(partition) is not followed:
+        fetch.is_checked |= fetch.requested_offset == fetch.offset
+        requested_offset, reported = fetch.requested_offset, 0
+        begins_there = requested_offset == fetch.batch_end_offset
+        for batch in iter_batches(fetched.records, requested_offset, begins_there=begins_there):
+            if not self._confirm_acknowledged(fetch, batch):
+                self._fail(partition, fetch, _truncated(fetch.offset))
                 return
-            at = stop
-        if followed.end_offset is not None and followed.offset >= followed.end_offset:
+            if batch.last_offset < fetch.offset:  # read back when it was acknowledged, before this answer came
+                continue
+            fetch.acknowledged_header = None
+            if not self._deliver_own(partition, fetch, batch):
+                reported = yield from self._deliver_records(partition, fetch, batch, reported)
+            if not self._is_current(partition, fetch):
+                return
+        if fetch.end_offset is not None and fetch.offset >= fetch.end_offset:
             self.forget(partition)
-            self._ended(partition, followed.instance, followed.offset, followed.last_epoch)
+            self._on_end(partition, fetch.instance, fetch.offset, fetch.last_epoch)
 
-    def note_damage(self, partition: int, followed: Followed, why: str) -> None:
-        """Take note of a damaged batch where a partition stands, which is fetched once more; the second time is an alarm."""
-        if self._followed.get(partition) is not followed:
-            return
-        if followed.damaged_offset != followed.offset:  # on its way, maybe, or in one broker's copy only
-            followed.damaged_offset = followed.offset
-            followed.asked_offset = -1
-            return
-        self._fail(partition, followed, _damage_error(followed.offset, why))
+    def _is_current(self, partition: int, fetch: PartitionFetch) -> bool:
+        """Tell whether a partition is still followed as it was; whatever is called meanwhile may end that."""
+        return self._partitions.get(partition) is fetch
 
-    def fail_alone(self, partition: int, followed: Followed, bug: Exception) -> None:
+    def _confirm_acknowledged(self, fetch: PartitionFetch, batch: FetchedBatch) -> bool:
+        """Compare a batch with what was acknowledged below our position, where no fetch has shown it; False: the log has lost it."""
+        header = fetch.acknowledged_header if fetch.requested_offset < fetch.offset else None
+        if header is None or batch.last_offset + 1 < fetch.offset:
+            return True
+        if batch.last_offset + 1 > fetch.offset or not _ends_with(batch, header):
+            return False
+        fetch.is_checked, fetch.last_epoch, fetch.acknowledged_header = True, batch.leader_epoch, None
+        return True
+
+    def _deliver_own(self, partition: int, fetch: PartitionFetch, batch: FetchedBatch) -> bool:
+        """Report a batch as ours if it is, byte for byte, the oldest one that was not read back; returns whether it was."""
+        own = self._sent.oldest(partition)
+        if (
+            own is None
+            or batch.data[BATCH_HEAD_BYTES:] != own.body
+            or batch.base_offset < fetch.offset
+            or batch.last_offset - batch.base_offset + 1 != own.record_count
+            or not self._listener().own_records_read(
+                partition, fetch.instance, batch.base_offset, own.record_count, own.first_header
+            )
+        ):
+            return False
+        self._read_back(partition, own)
+        fetch.offset, fetch.last_epoch = batch.last_offset + 1, batch.leader_epoch
+        fetch.batch_end_offset = fetch.offset
+        return True
+
+    def _deliver_records(
+        self, partition: int, fetch: PartitionFetch, batch: FetchedBatch, reported: int
+    ) -> Generator[None, None, int]:
+        """Report the records of a batch in slices; takes and returns how many were reported since others had their turn."""
+        listener, slice_max = self._listener(), self._config.slice_records_max
+        records = decode(batch.data, fetch.offset)
+        # A batch may hold ten thousand records, so it is taken apart in slices too.
+        while few := take(records, slice_max, batch.last_offset):
+            if reported >= slice_max:
+                reported = 0
+                yield
+                if not self._is_current(partition, fetch):
+                    return reported
+            # While others had their turn, the answer to our Produce may have said where it lies.
+            if few[0].offset < fetch.offset:
+                few = [record for record in few if record.offset >= fetch.offset]
+                if not few:
+                    continue
+            self._sent.remove_read(partition, few)
+            fetch.offset, fetch.last_epoch = few[-1].offset + 1, batch.leader_epoch
+            listener.records_read(partition, fetch.instance, few)
+            reported += len(few)
+        if fetch.offset <= batch.last_offset + 1:  # or it was acknowledged meanwhile, and more of ours behind it
+            fetch.offset, fetch.last_epoch, fetch.acknowledged_header = batch.last_offset + 1, batch.leader_epoch, None
+        fetch.batch_end_offset = fetch.offset
+        listener.position_reached(partition, fetch.instance, fetch.offset)
+        return reported
+
+    # ---- what went wrong -------------------------------------------------------------------------------------------
+
+    def note_damage(self, partition: int, fetch: PartitionFetch, why: str) -> None:
+        """Take note of a damaged batch at a partition's position, which is fetched once more; the second time is an alarm."""
+        if not self._is_current(partition, fetch):
+            return
+        if fetch.damaged_offset != fetch.offset:  # on its way, maybe, or in one broker's copy only
+            fetch.damaged_offset = fetch.offset
+            fetch.requested_offset = -1
+            return
+        self._fail(partition, fetch, _damage_error(fetch.offset, why))
+
+    def fail_alone(self, partition: int, fetch: PartitionFetch, bug: Exception) -> None:
         """End the reading of a partition over which something of ours failed; it loads again."""
         self._bugs.report(bug, f"reading partition {partition} failed")
-        self.fail(partition, followed, repr(bug))
+        self.fail(partition, fetch, repr(bug))
 
-    def fail(self, partition: int, followed: Followed, why: str) -> None:
+    def fail(self, partition: int, fetch: PartitionFetch, why: str) -> None:
         """End the reading of a partition, which loads again."""
-        if self._followed.get(partition) is followed:
-            self._fail(partition, followed, ReadError(why, is_alarm=False))
+        if self._is_current(partition, fetch):
+            self._fail(partition, fetch, ReadError(why, is_alarm=False))
 
-    def _fail(self, partition: int, followed: Followed, error: ReadError) -> None:
+    def _fail(self, partition: int, fetch: PartitionFetch, error: ReadError) -> None:
         self.forget(partition)
-        self._listener().read_failed(partition, followed.instance, error)
+        self._listener().read_failed(partition, fetch.instance, error)
 
 
-def _ends_with(batch: bytes, last_offset: int, header: bytes) -> bool:
+def _ends_with(batch: FetchedBatch, header: bytes) -> bool:
     """Tell whether the last record of a batch is ours of this header, which no two records of a log share."""
-    return [record.header for record in take(decode(batch, last_offset), 1, last_offset)] == [header]
-
-
-def _drop_met(sent: deque[SentBatch], records: list[LogRecord]) -> None:
-    """Forget sent batches that were met record by record, because the broker compressed them again."""
-    headers = {record.header for record in records} if sent else ()
-    while sent and sent[0].first_header in headers:
-        sent.popleft()
+    last = take(decode(batch.data, batch.last_offset), 1, batch.last_offset)
+    return [record.header for record in last] == [header]
 
 
 def _read_error(fetched: Fetched, offset: int) -> ReadError:
     if fetched.is_diverging:
         return _truncated(offset)
     if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-        # Cut or lost: the next load compares the log's bounds with what was committed, and knows.
+        # Pruned or lost: the next load compares the log's bounds with what was committed, and knows.
         return ReadError(f"offset {offset} is out of range", is_alarm=False)
     return ReadError(f"the broker answered error {fetched.error_code}", is_alarm=False)
 

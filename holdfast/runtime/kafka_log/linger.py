@@ -1,7 +1,7 @@
-"""How long records gather for a broker that has not answered yet.
+"""Adaptive linger: how long records wait for company while a broker has not answered yet.
 
 A request costs a broker, its followers and us as much as several records, so under load fewer of them carry more.
-As a rule one is under way: the next one leaves with its answer, or when that takes longer than answers usually do.
+As a rule one is in flight: the next one leaves with its answer, or when that takes longer than answers usually do.
 """
 
 from typing import Final
@@ -10,7 +10,7 @@ from typing import Final
 _WEIGHT: Final = 1 / 8
 
 
-class Gathering:
+class Linger:
     """The pace of requests to one broker; all times are in seconds of one clock that never goes back."""
 
     def __init__(self, min_s: float, max_s: float) -> None:
@@ -23,11 +23,11 @@ class Gathering:
         self._usual_s = 0.0
         self._sent_s = 0.0
 
-    def sent(self, now_s: float) -> None:
+    def on_sent(self, now_s: float) -> None:
         """Take note that a request left."""
         self._sent_s = now_s
 
-    def answered(self, took_s: float) -> None:
+    def on_answered(self, took_s: float) -> None:
         """Take note of how long an answer took."""
         self._usual_s += (took_s - self._usual_s) * _WEIGHT
 

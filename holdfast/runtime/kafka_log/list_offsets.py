@@ -1,9 +1,9 @@
-"""Offsets asked of the brokers.
+"""Where logs begin and end, queried from the brokers (ListOffsets).
 
-One question for latest offsets is under way to each broker, and what is wanted meanwhile goes with its next one.
-A broker that was frozen answers late and tells the past, so an answer counts only while the broker still leads.
+One query for latest offsets is in flight to each broker, and what is wanted meanwhile goes with its next one.
+A broker that was frozen answers late and with offsets of the past, so an answer is used only while the broker still leads.
 Frozen for longer than its session with the controllers, it may have lost its leadership and not know it yet.
-So of a broker that was silent for too long an answer counts only when another one, asked after the answer came, names it leader as well.
+So the answer of a broker that was silent for too long is used only when another one, queried after it came, names it leader as well.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from holdfast.kafka.throttle import Throttle
 from holdfast.runtime.kafka_log.bugs import BugReports
 from holdfast.runtime.metrics import RuntimeMetrics
 
-#: In place of (broker id, leader epoch) of a partition that nobody leads.
+#: In place of (broker id, leader epoch) of a partition of which no leader is known.
 _NO_LEADER = (-1, -1)
 
 
-class Offsets:
-    """What one node asks."""
+class OffsetQueries:
+    """The queries of one node."""
 
     def __init__(
         self,
         brokers: Brokers,
-        told_latest: Callable[[int, dict[int, int | None]], None],
+        on_latest: Callable[[int, dict[int, int | None]], None],
         metrics: RuntimeMetrics,
         silence_max_ms: int = 3_000,
         throttle_max_ms: int = 300_000,
@@ -38,46 +38,50 @@ class Offsets:
 
         Args:
             brokers: who leads what.
-            told_latest: told (round, latest offset by partition, None where it is not known); the round is the newest
-                that was wanted before the question left, so it answers that one and all before.
+            on_latest: gets (round, latest offset by partition, None where it is not known); the round is the newest
+                that was wanted before the query left, so it answers that one and all before.
             metrics: what is timed.
-            silence_max_ms: the longest time in which a broker may have done nothing without that its leaderships are
-                asked for again.
-            throttle_max_ms: the longest that a broker is not asked because it says so.
+            silence_max_ms: the longest time in which a broker may have done nothing before its leaderships must be
+                confirmed.
+            throttle_max_ms: the longest that a broker is left alone because it says so.
             confirm_timeout_ms: the longest that an answer waits for another broker that confirms its leader.
         """
         self._brokers = brokers
-        self._told_latest = told_latest
+        self._on_latest = on_latest
         self._metrics = metrics
         self._bugs = BugReports(metrics.internal_errors)
         self._loop = asyncio.get_running_loop()
-        self._round = 0  #: the newest that was wanted
-        self._wanted: defaultdict[int, set[int]] = defaultdict(set)  #: partitions by broker, of the next questions
-        #: by broker, of the question under way: (broker id, leader epoch) by partition
-        self._asked: dict[int, dict[int, tuple[int, int]]] = {}
+        #: The newest that was wanted.
+        self._round = 0
+        #: Partitions by broker, of the next queries.
+        self._wanted: defaultdict[int, set[int]] = defaultdict(set)
+        #: By broker, of the query in flight: (broker id, leader epoch) by partition.
+        self._in_flight: dict[int, dict[int, tuple[int, int]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._silence_max_s = silence_max_ms / 1_000
         self._confirm_timeout_s = confirm_timeout_ms / 1_000
-        self._alive_s: dict[int, float] = {}  #: since when each broker can have been silent
-        self._doubted_s: dict[int, float] = {}  #: when a broker was heard again after it had been silent for too long
+        #: Since when each broker can have been silent.
+        self._alive_s: dict[int, float] = {}
+        #: When a broker was heard again after it had been silent for too long.
+        self._doubted_s: dict[int, float] = {}
         self._throttle = Throttle(throttle_max_ms, metrics.throttle_time_ms, self._loop.time)
-        brokers.on_change(self._leaders_changed)
+        brokers.on_change(self._on_leaders_changed)
 
-    async def ask(self, partition: int, which: int) -> int | None:
-        """Return where a log starts (`EARLIEST`) or ends (`LATEST`); None: its leader did not say, and is known anew."""
+    async def query(self, partition: int, which: int) -> int | None:
+        """Return where a log starts (`EARLIEST`) or ends (`LATEST`); None: its leader did not say, and was looked up again."""
         asked = {partition: self._led_as(partition)}
-        found = await self._ask_broker(asked[partition][0], asked, which)
+        found = await self._query_broker(asked[partition][0], asked, which)
         if not found:
             await self._refresh()
         return found.get(partition)
 
     def want_latest(self, round_number: int, partitions: list[int]) -> None:
-        """Ask for the latest offsets of some partitions, each of which is told once."""
+        """Query the latest offsets of some partitions, each of which is reported once."""
         self._round = round_number
         for partition in partitions:
             self._want(partition)
 
-    def heard(self, broker_id: int, sent_s: float) -> None:
+    def on_heard(self, broker_id: int, sent_s: float) -> None:
         """Learn that a broker answered a request that left at a time of the loop's clock.
 
         It was alive at some moment behind that, and no more is known, so from there on the next silence is measured.
@@ -90,16 +94,16 @@ class Offsets:
         self._alive_s[broker_id] = sent_s if alive_s is None else max(alive_s, sent_s)
 
     def close(self) -> None:
-        """Wait for nothing more."""
+        """Give up all queries; nothing more is reported."""
         for task in self._tasks:
             task.cancel()
 
     def _want(self, partition: int) -> None:
         broker_id = self._led_as(partition)[0]
         self._wanted[broker_id].add(partition)
-        if broker_id not in self._asked:
-            self._asked[broker_id] = {}
-            self._run(self._ask_while_wanted(broker_id))
+        if broker_id not in self._in_flight:
+            self._in_flight[broker_id] = {}
+            self._run(self._query_while_wanted(broker_id))
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work, name="holdfast-offsets")
@@ -110,34 +114,34 @@ class Offsets:
         self._tasks.discard(task)
         self._bugs.watch(task)
 
-    async def _ask_while_wanted(self, broker_id: int) -> None:
+    async def _query_while_wanted(self, broker_id: int) -> None:
         try:
             while partitions := self._wanted.pop(broker_id, None):
-                asked = self._asked[broker_id] = {partition: self._led_as(partition) for partition in partitions}
-                await self._ask_latest(broker_id, asked)
+                asked = self._in_flight[broker_id] = {partition: self._led_as(partition) for partition in partitions}
+                await self._query_latest(broker_id, asked)
         finally:
-            del self._asked[broker_id]
+            del self._in_flight[broker_id]
 
-    async def _ask_latest(self, broker_id: int, asked: dict[int, tuple[int, int]]) -> None:
+    async def _query_latest(self, broker_id: int, asked: dict[int, tuple[int, int]]) -> None:
         round_number, began_s = self._round, self._loop.time()
-        found = await self._ask_broker(broker_id, asked, frames.LATEST)
+        found = await self._query_broker(broker_id, asked, frames.LATEST)
         self._metrics.read_index_time.record((self._loop.time() - began_s) * 1_000)
         for partition in found:
             del asked[partition]
         if found:
-            self._told_latest(round_number, {**found})
+            self._on_latest(round_number, {**found})
         if asked:
-            await self._refresh()  # also the pause before they are asked for again
-            self._told_latest(round_number, dict.fromkeys(asked))
+            await self._refresh()  # also the pause before they are queried again
+            self._on_latest(round_number, dict.fromkeys(asked))
 
-    def _leaders_changed(self) -> None:
-        """Give up waiting for brokers about what they lead no more."""
-        for asked in self._asked.values():
+    def _on_leaders_changed(self) -> None:
+        """Wait for no broker's answer about partitions that it leads no more."""
+        for asked in self._in_flight.values():
             moved = [partition for partition, led in asked.items() if self._led_as(partition) != led]
             for partition in moved:
                 del asked[partition]
             if moved:
-                self._loop.call_soon(self._told_latest, self._round, dict.fromkeys(moved))
+                self._loop.call_soon(self._on_latest, self._round, dict.fromkeys(moved))
         for broker_id, wanted in [*self._wanted.items()]:
             for partition in [*wanted]:
                 if self._led_as(partition)[0] != broker_id:
@@ -147,8 +151,8 @@ class Offsets:
     def _led_as(self, partition: int) -> tuple[int, int]:
         return self._brokers.leaders.get(partition, _NO_LEADER)
 
-    async def _ask_broker(self, broker_id: int, asked: dict[int, tuple[int, int]], which: int) -> dict[int, int]:
-        """Return the offsets of those partitions of which the broker told one, and which it still leads."""
+    async def _query_broker(self, broker_id: int, asked: dict[int, tuple[int, int]], which: int) -> dict[int, int]:
+        """Return the offsets of those partitions of which the broker named one, and which it still leads."""
         api, version = frames.LIST_OFFSETS
         targets = [(partition, leader_epoch, which) for partition, (_, leader_epoch) in asked.items()]
         wait_s = self._throttle.wait_s(broker_id)
@@ -161,12 +165,12 @@ class Offsets:
             data = await connection.exchange(api, version, body)
             answers, asked_ms = frames.read_answer(frames.decode_offsets, data)
         except Exception as failure:  # whatever it is, those who wait must learn that there is no answer
-            self._bugs.explain(failure, f"asking broker {broker_id} for offsets failed")
+            self._bugs.explain(failure, f"querying offsets from broker {broker_id} failed")
             return {}
         throttle_ms = self._throttle.told(broker_id, asked_ms)
         if throttle_ms:
-            connection.wait_longer(throttle_ms)  # for what was asked behind it already
-        self.heard(broker_id, sent_s)
+            connection.wait_longer(throttle_ms)  # for what was sent behind it already
+        self.on_heard(broker_id, sent_s)
         if self._is_doubted(broker_id):
             await self._confirm(broker_id)
             if self._is_doubted(broker_id):
@@ -182,7 +186,7 @@ class Offsets:
         return self._doubted_s.get(broker_id, -inf) > self._brokers.confirmed_s(broker_id)
 
     async def _confirm(self, broker_id: int) -> None:
-        """Ask who leads until another broker has named this one, for a while."""
+        """Look up the leaders until another broker has named this one, for a while."""
         ends_s = self._loop.time() + self._confirm_timeout_s
         while self._is_doubted(broker_id) and self._loop.time() < ends_s:
             await self._refresh()
@@ -190,5 +194,5 @@ class Offsets:
     async def _refresh(self) -> None:
         try:
             await self._brokers.refresh()
-        except Exception as failure:  # what needs a leader asks again, within its own deadline
-            self._bugs.explain(failure, "asking who leads failed")
+        except Exception as failure:  # whatever needs a leader looks it up again, within its own deadline
+            self._bugs.explain(failure, "looking up leaders failed")

@@ -1,6 +1,6 @@
 """A real Kafka topic as the log.
 
-Appends, loads and tails go through requests of our own on the event loop (`appender`, `follower`): one Produce and one Fetch serve all
+Appends, loads and tails go through requests of our own on the event loop (`sender`, `fetcher`): one Produce and one Fetch serve all
 partitions of a broker at once, where librdkafka sends one Produce for each; docs/architecture.md has the figures.
 """
 
@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests as frames
-from holdfast.metrics.registry import Registry
-from holdfast.runtime.kafka_log.accumulator import LaneConfig, SentBatch
+from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig
 from holdfast.runtime.kafka_log.bugs import BugReports
-from holdfast.runtime.kafka_log.fetch_session import FollowerConfig
-from holdfast.runtime.kafka_log.fetcher import Follower
-from holdfast.runtime.kafka_log.list_offsets import Offsets
-from holdfast.runtime.kafka_log.sender import NO_BROKER, Appender, AppenderConfig
+from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
+from holdfast.runtime.kafka_log.fetcher import Fetcher
+from holdfast.runtime.kafka_log.list_offsets import OffsetQueries
+from holdfast.runtime.kafka_log.sender import Sender, SenderConfig
+from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from holdfast.runtime.log import LogListener, ReadError
 from holdfast.runtime.metrics import RuntimeMetrics
 
@@ -28,47 +29,58 @@ class KafkaLogConfig:
     """How the log is reached, and its bounds."""
 
     topic: str
-    connection: ConnectionOptions  #: of our own requests
-    message_bytes_max: int = 1_048_576  #: the topic's `max.message.bytes`; larger records are refused here
-    message_timeout_ms: int = 30_000  #: after it an append has failed, though it may still land
-    compression: int = 0  #: of what we append, by Kafka's number
-    linger_ms: float = 0  #: how long a record waits for company; 0: for the end of this turn of the loop
-    append_gather_max_ms: float = 100  #: the longest wait for company while a broker has not answered
-    append_records_max: int = 100_000  #: records handed over and not yet sent
-    append_bytes_max: int = 64 * 1_048_576  #: the same in bytes
-    append_requests_in_flight_max: int = 4  #: for each broker
-    fetch_wait_ms: int = 100  #: how long a broker may hold an empty fetch
-    fetch_bytes_max: int = 4 * 1_048_576  #: of one fetch
+    #: Of our own requests.
+    connection: ConnectionOptions
+    #: The topic's `max.message.bytes`; larger records are refused here.
+    message_bytes_max: int = 1_048_576
+    #: After it an append has failed, though it may still be appended.
+    message_timeout_ms: int = 30_000
+    #: Of what we append, by Kafka's number.
+    compression: int = 0
+    #: How long a record waits for company; 0: for the end of this turn of the loop.
+    linger_ms: float = 0
+    #: The longest wait for company while a broker has not answered.
+    append_gather_max_ms: float = 100
+    #: Records handed over and not yet sent.
+    append_records_max: int = 100_000
+    #: The same in bytes.
+    append_bytes_max: int = 64 * 1_048_576
+    #: For each broker.
+    append_requests_in_flight_max: int = 4
+    #: How long a broker may hold an empty fetch.
+    fetch_wait_ms: int = 100
+    #: Of one fetch.
+    fetch_bytes_max: int = 4 * 1_048_576
     fetch_partition_bytes_max: int = 1_048_576
-    slice_records_max: int = 200  #: records of a load told before others have their turn
-    request_timeout_ms: int = 10_000  #: of any request to a broker
-    leader_silence_max_ms: int = (
-        3_000  #: after it, what a broker says of its log's end counts only if another confirms it
-    )
-    throttle_max_ms: int = 300_000  #: the longest that a broker is sent nothing because of a quota
+    #: Records of a load that are reported before others have their turn.
+    slice_records_max: int = 200
+    #: Of any request to a broker.
+    request_timeout_ms: int = 10_000
+    #: After it, what a broker says of its log's end is used only if another confirms it.
+    leader_silence_max_ms: int = 3_000
+    #: The longest that a broker is sent nothing because of a quota.
+    throttle_max_ms: int = 300_000
 
 
 class KafkaLog:
-    """The log of one node; all it finds is told to the listener on the event loop."""
+    """The log of one node; all it finds is reported to the listener on the event loop."""
 
-    def __init__(
-        self, config: KafkaLogConfig, clock_ms: Callable[[], int], metrics: RuntimeMetrics | None = None
-    ) -> None:
+    def __init__(self, config: KafkaLogConfig, clock_ms: Callable[[], int], metrics: RuntimeMetrics) -> None:
         self._config = config
-        self._metrics = metrics or RuntimeMetrics(Registry(clock_ms))
+        self._metrics = metrics
         self._bugs = BugReports(self._metrics.internal_errors)
         self._loop = asyncio.get_running_loop()
         self._listener: LogListener | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._reading: dict[
-            int, int
-        ] = {}  #: partition to the instance it is read for; what earlier ones began is dropped
+        #: Partition to the instance it is read for; what earlier ones began is dropped.
+        self._reading: dict[int, int] = {}
         # A Produce without an answer is sent again meanwhile: its broker may be silent and lead no more.
         timeout_ms = config.request_timeout_ms + config.fetch_wait_ms
         self._brokers = Brokers(config.connection, config.topic, timeout_ms)
-        self._appender = Appender(
-            AppenderConfig(
-                lanes=LaneConfig(
+        self._sent = SentBatches()
+        self._sender = Sender(
+            SenderConfig(
+                accumulator=AccumulatorConfig(
                     batch_bytes_max=config.message_bytes_max,
                     compression=config.compression,
                     records_max=config.append_records_max,
@@ -76,27 +88,28 @@ class KafkaLog:
                 ),
                 message_timeout_ms=config.message_timeout_ms,
                 linger_ms=config.linger_ms,
-                gather_max_ms=config.append_gather_max_ms,
+                adaptive_linger_max_ms=config.append_gather_max_ms,
                 requests_in_flight_max=config.append_requests_in_flight_max,
                 throttle_max_ms=config.throttle_max_ms,
             ),
             self._brokers,
-            self._landed,
-            self._append_failed,
+            self._sent,
+            self._on_acknowledged,
+            self._on_append_failed,
             clock_ms,
-            self._metrics,
+            metrics,
         )
-        self._offsets = Offsets(
+        self._offsets = OffsetQueries(
             self._brokers,
-            self._latest_told,
+            self._on_latest,
             self._metrics,
             config.leader_silence_max_ms,
             config.throttle_max_ms,
             config.request_timeout_ms,
         )
-        self._tail = self._make_follower("tail")
-        self._load = self._make_follower("load")
-        self.append = self._appender.append
+        self._tail = self._make_fetcher("tail")
+        self._load = self._make_fetcher("load")
+        self.append = self._sender.append
 
     async def start(self, listener: LogListener) -> None:
         """Find the brokers and begin to work for this listener.
@@ -109,7 +122,7 @@ class KafkaLog:
 
     async def close(self, timeout_s: float) -> bool:
         """Send what was appended, then stop everything; returns whether all of it was done in time."""
-        is_sent = await self._appender.close(timeout_s)
+        is_sent = await self._sender.close(timeout_s)
         for task in self._tasks:
             task.cancel()
         self._offsets.close()
@@ -135,11 +148,11 @@ class KafkaLog:
         self._reading.pop(partition, None)
         self._tail.forget(partition)
         self._load.forget(partition)
-        self._appender.lanes.forget(partition)
+        self._sender.accumulator.forget(partition)
 
     def ask_log_start(self, partition: int, instance: int) -> None:
         """See `Log.ask_log_start`."""
-        self._run(self._answer_log_start(partition, instance))
+        self._run(self._find_log_start(partition, instance))
 
     def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
         """See `Log.ask_latest_offsets`."""
@@ -155,8 +168,10 @@ class KafkaLog:
         body = frames.encode_delete_records(config.topic, config.request_timeout_ms, partition, before_offset)
         log_start_offset, problem = None, ""
         try:
-            leader = self._brokers.leaders.get(partition, (NO_BROKER, -1))[0]
-            connection = await self._brokers.connection(leader, "delete")
+            leader = self._brokers.leaders.get(partition)
+            if leader is None:
+                raise ConnectionFailed("no broker is known to lead it")
+            connection = await self._brokers.connection(leader[0], "delete")
             error_code, found = frames.read_answer(frames.decode_deleted, await connection.exchange(api, version, body))
         except Exception as failure:  # whatever it is, the pruner must learn what became of its request
             problem = self._bugs.explain(failure, f"deleting records of partition {partition} failed")
@@ -165,22 +180,24 @@ class KafkaLog:
                 problem = f"the broker answered error {error_code}"
             else:
                 log_start_offset = found
-        self._told().records_deleted(partition, log_start_offset, problem)
+        self._listening().records_deleted(partition, log_start_offset, problem)
 
     # ---- offsets ---------------------------------------------------------------------------------------------------
 
     async def _begin(self, partition: int, instance: int, from_offset: int) -> None:
         bounds = []
         for which in (frames.EARLIEST, frames.LATEST):  # in this order, so that the end is never below the start
-            found = await self._offsets.ask(partition, which)
+            found = await self._offsets.query(partition, which)
             if self._reading.get(partition) != instance:
                 return
             if found is None:
-                self._told().read_failed(partition, instance, ReadError("no broker told its bounds", is_alarm=False))
+                self._listening().read_failed(
+                    partition, instance, ReadError("no broker told its bounds", is_alarm=False)
+                )
                 return
             bounds.append(found)
         start, end = bounds
-        self._told().read_started(partition, instance, start, end)
+        self._listening().read_started(partition, instance, start, end)
         begin = max(start, from_offset)
         if self._reading.get(partition) != instance:
             return
@@ -189,12 +206,12 @@ class KafkaLog:
         else:
             self._load.follow(partition, instance, begin, end)
 
-    async def _answer_log_start(self, partition: int, instance: int) -> None:
-        found = await self._offsets.ask(partition, frames.EARLIEST)
-        self._told().log_start_found(partition, instance, found)
+    async def _find_log_start(self, partition: int, instance: int) -> None:
+        found = await self._offsets.query(partition, frames.EARLIEST)
+        self._listening().log_start_found(partition, instance, found)
 
-    def _latest_told(self, round_number: int, offsets: dict[int, int | None]) -> None:
-        self._told().latest_offsets(round_number, offsets)
+    def _on_latest(self, round_number: int, offsets: dict[int, int | None]) -> None:
+        self._listening().latest_offsets(round_number, offsets)
         for partition, offset in offsets.items():
             if offset is not None:
                 self._tail.reach(partition, offset)
@@ -205,43 +222,42 @@ class KafkaLog:
         if self._reading.get(partition) != instance:
             return
         self._tail.follow(partition, instance, next_offset, last_epoch=last_epoch)
-        self._told().caught_up(partition, instance, next_offset)
+        self._listening().caught_up(partition, instance, next_offset)
 
-    def _make_follower(self, purpose: str) -> Follower:
+    def _make_fetcher(self, purpose: str) -> Fetcher:
         config = self._config
-        bounds = FollowerConfig(
+        bounds = FetcherConfig(
             config.fetch_wait_ms,
             config.fetch_bytes_max,
             config.fetch_partition_bytes_max,
             config.slice_records_max,
             throttle_max_ms=config.throttle_max_ms,
         )
-        return Follower(
+        return Fetcher(
             purpose,
             bounds,
             self._brokers,
-            self._told,
-            self._appender.lanes.sent,
+            self._listening,
+            self._sent,
+            self._metrics,
             self._end_load,
-            self._met,
-            self._offsets.heard,
-            self._metrics.throttle_time_ms,
-            self._metrics.internal_errors,
+            self._on_read_back,
+            self._offsets.on_heard,
         )
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
-    def _met(self, sent: SentBatch) -> None:
-        if sent.gathered_s is not None:
-            self._metrics.event_purgatory_time.record((self._loop.time() - sent.gathered_s) * 1_000)
+    def _on_read_back(self, batch: SentBatch) -> None:
+        if batch.first_record_s is not None:
+            self._metrics.event_purgatory_time.record((self._loop.time() - batch.first_record_s) * 1_000)
 
-    def _landed(self, partition: int, batch: SentBatch, base_offset: int) -> None:
-        self._tail.landed(partition, batch, base_offset)
+    def _on_acknowledged(self, partition: int, batch: SentBatch, base_offset: int) -> None:
+        self._tail.on_acknowledged(partition, batch, base_offset)
 
-    def _append_failed(self, partition: int, header: bytes, text: str) -> None:
-        self._told().append_failed(partition, header, text)
+    def _on_append_failed(self, partition: int, header: bytes, text: str) -> None:
+        self._listening().append_failed(partition, header, text)
 
-    def _told(self) -> LogListener:
+    def _listening(self) -> LogListener:
         assert self._listener is not None
         return self._listener
 

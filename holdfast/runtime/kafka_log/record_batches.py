@@ -6,7 +6,7 @@ Source: Apache Kafka's record batch format, magic 2.
 from collections.abc import Iterator
 from itertools import islice
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from holdfast.kafka.aiokafka_parts import MAGIC, read_batch
 from holdfast.records.header import find_header
@@ -20,8 +20,47 @@ LENGTH_OFFSET: Final = 12
 CONTROL: Final = 0x20
 
 
+class FetchedBatch(NamedTuple):
+    """One whole record batch of a fetch."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    data: bytes
+
+
 class DamagedBatch(Exception):
     """A record batch cannot be taken apart; the text says why."""
+
+
+def iter_batches(data: bytes, from_offset: int, *, begins_there: bool) -> Iterator[FetchedBatch]:
+    """Give the whole batches that a fetch from an offset brought; one that is cut short ends them, and is fetched again.
+
+    Args:
+        data: what came.
+        from_offset: what was asked for.
+        begins_there: a batch begins at that offset; else the first one may begin below.
+
+    Raises:
+        DamagedBatch: a head says what cannot be, or not even the first batch is whole.
+    """
+    at, end, next_offset, is_behind_batch = 0, len(data), from_offset, begins_there
+    while at < end:
+        # Of the first batch a broker sends all or nothing.
+        head = BATCH_HEAD.unpack_from(data, at) if at + BATCH_HEAD_BYTES <= end else None
+        size = LENGTH_OFFSET + head[1] if head is not None else BATCH_HEAD_BYTES
+        stop = at + size
+        if head is None or stop > end:
+            if at == 0:
+                raise DamagedBatch(f"its head says {size} bytes, and {end} came")
+            return
+        base_offset, last_offset = head[0], head[0] + head[6]
+        if size < BATCH_HEAD_BYTES or last_offset < next_offset or (is_behind_batch and base_offset < next_offset):
+            raise DamagedBatch(
+                f"its head says {size} bytes and offsets {base_offset} to {last_offset}, behind offset {next_offset}"
+            )
+        yield FetchedBatch(base_offset, last_offset, head[2], data[at:stop])
+        at, next_offset, is_behind_batch = stop, last_offset + 1, True
 
 
 def decode(batch: bytes, from_offset: int) -> Iterator[LogRecord]:

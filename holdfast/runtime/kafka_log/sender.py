@@ -1,7 +1,7 @@
-"""Hands records to the brokers: one Produce request per broker and turn, for all partitions that have something to say.
+"""Sends records to the brokers: one Produce request per broker and turn, for all partitions that have records.
 
-What a partition has to say gathers in `runtime.kafka_log.accumulator`, which keeps its records in order.
-A batch may land twice when its answer is lost: the second copy has old sequences and is void for every reader.
+Records wait in `accumulator`, which keeps those of a partition in order.
+A batch may be appended twice when its answer is lost: the second copy has old sequences and is void for every reader.
 So a batch is sent again until its time is up; then it is ambiguous, and the partition's owner is told.
 """
 
@@ -17,35 +17,32 @@ from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests as frames
 from holdfast.kafka.protocol.error_codes import PRODUCE_RETRIABLE
 from holdfast.kafka.throttle import Throttle
-from holdfast.metrics.registry import Registry
-from holdfast.runtime.kafka_log.accumulator import LaneConfig, Lanes, SentBatch
+from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig, RecordAccumulator
+from holdfast.runtime.kafka_log.broker_slot import RETRY_CONNECTION, BrokerSlot
 from holdfast.runtime.kafka_log.bugs import BugReports
-from holdfast.runtime.kafka_log.linger import Gathering
+from holdfast.runtime.kafka_log.linger import Linger
+from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from holdfast.runtime.metrics import RuntimeMetrics
-
-#: In place of the id of a leader that is not known.
-NO_BROKER = -1
-
-#: In place of the number of a connection: the one for batches that are sent again, which are never kept waiting.
-_AGAIN = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppenderConfig:
-    """Bounds of the appender."""
+class SenderConfig:
+    """Bounds of the sender."""
 
-    lanes: LaneConfig
+    accumulator: AccumulatorConfig
     message_timeout_ms: int
-    linger_ms: float = 0  #: how long a record waits for company; 0: for the end of this turn of the loop
-    #: Bounds of how long a record waits for company while its broker has not answered; between them, as long as it usually takes.
-    gather_min_ms: float = 1
-    gather_max_ms: float = 100
-    requests_in_flight_max: int = (
-        4  #: for each broker, each on a connection of its own: a broker answers one after the other
-    )
-    request_bytes_max: int = 16 * 1_048_576  #: batches of one request, unless one batch alone is larger
+    #: How long a record waits for company; 0: for the end of this turn of the loop.
+    linger_ms: float = 0
+    # Bounds of how long a record waits for company while its broker has not answered; between them, as long as it usually takes.
+    adaptive_linger_min_ms: float = 1
+    adaptive_linger_max_ms: float = 100
+    #: For each broker, each on a connection of its own.
+    requests_in_flight_max: int = 4
+    #: Batches of one request, unless one batch alone is larger.
+    request_bytes_max: int = 16 * 1_048_576
     retry_backoff_ms: int = 50
-    throttle_max_ms: int = 300_000  #: the longest that a broker is sent nothing because it says so
+    #: The longest that a broker is sent nothing because it says so.
+    throttle_max_ms: int = 300_000
 
 
 @dataclass(slots=True, eq=False)
@@ -54,58 +51,72 @@ class _Batch:
     data: bytes
     sent: SentBatch
     expires_s: float
-    failure: str = ""  #: why it was not taken when it was sent last
-    end: asyncio.Handle | None = None  #: gives it up when its time is over; None while it was sent once only
-    is_over: bool = False  #: it landed or was given up; an answer that comes later says nothing
+    #: Why it was not appended when it was sent last.
+    failure: str = ""
+    #: Gives it up when its time is over; None while it was sent once only.
+    end: asyncio.Handle | None = None
+    #: It was acknowledged or given up; an answer that comes later says nothing.
+    is_over: bool = False
 
 
-class _Way(NamedTuple):
-    """How requests go to one broker."""
+class _Request(NamedTuple):
+    """Batches on their way to one broker."""
 
-    free: list[int]  #: connections without a request, the last one used on top
-    gathering: Gathering
+    #: None: no broker is known to lead them.
+    broker_id: int | None
+    #: Names the connection.
+    purpose: str
+    #: Gets the connection back; None: they are sent again, on a connection that all retries share.
+    slot: BrokerSlot | None
+    batches: list[_Batch]
 
 
-class Appender:
+class Sender:
     """The producer of one node."""
 
     def __init__(
         self,
-        config: AppenderConfig,
+        config: SenderConfig,
         brokers: Brokers,
-        landed: Callable[[int, SentBatch, int], None],
-        failed: Callable[[int, bytes, str], None],
+        sent: SentBatches,
+        on_acknowledged: Callable[[int, SentBatch, int], None],
+        on_failed: Callable[[int, bytes, str], None],
         clock_ms: Callable[[], int],
-        metrics: RuntimeMetrics | None = None,
+        metrics: RuntimeMetrics,
     ) -> None:
         """Prepare; a connection is opened with the first batch for its broker.
 
         Args:
             config: bounds.
             brokers: who leads what.
-            landed: told (partition, batch, base offset) when a leader says where a batch lies, below the high watermark.
-            failed: told (partition, first header, why) when a batch is given up; it may still land.
+            sent: keeps each batch until it is read back.
+            on_acknowledged: gets (partition, batch, base offset) when a leader says where a batch lies, below the high watermark.
+            on_failed: gets (partition, first header, why) when a batch is given up; it may still be appended.
             clock_ms: gives records their time.
             metrics: what is counted and timed.
         """
         self._config = config
         self._brokers = brokers
-        self._landed = landed
-        self._failed = failed
-        self._metrics = metrics or RuntimeMetrics(Registry(clock_ms))
-        self._bugs = BugReports(self._metrics.internal_errors)
+        self._on_acknowledged = on_acknowledged
+        self._on_failed = on_failed
+        self._metrics = metrics
+        self._bugs = BugReports(metrics.internal_errors)
         self._loop = asyncio.get_running_loop()
-        self.lanes = Lanes(config.lanes, clock_ms, self._metrics)
+        self.accumulator = RecordAccumulator(config.accumulator, sent, clock_ms, metrics)
         self._is_flush_due = False
         self._is_closed = False
-        self._under_way = 0  #: requests without an answer
-        self._progress = asyncio.Event()  #: something that was under way ended
+        #: Requests without an answer.
+        self._in_flight = 0
+        #: Something that was in flight ended.
+        self._progress = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._ways: dict[int, _Way] = {}  #: to each broker that was sent something
-        self._throttle = Throttle(config.throttle_max_ms, self._metrics.throttle_time_ms, self._loop.time)
-        self._gathering: asyncio.Handle | None = None  #: runs when the first broker has gathered long enough
-        self._gathering_end_s = 0.0
-        brokers.on_change(self._flush_waiting_soon)
+        #: Of each broker that was sent something, and of records that no broker is known to lead.
+        self._slots: dict[int | None, BrokerSlot] = {}
+        self._throttle = Throttle(config.throttle_max_ms, metrics.throttle_time_ms, self._loop.time)
+        #: Runs when records have waited long enough for the first of the brokers that have not answered.
+        self._linger_timer: asyncio.Handle | None = None
+        self._linger_end_s = 0.0
+        brokers.on_change(self._flush_ready_soon)
 
     def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:
         """Take one record.
@@ -113,25 +124,30 @@ class Appender:
         Raises:
             AppendRefused: it is too large, or too many wait.
         """
-        if self.lanes.append(partition, key, value, header) and not self._is_flush_due:
+        if self.accumulator.append(partition, key, value, header) and not self._is_flush_due:
             self._flush_soon()
 
     async def close(self, timeout_s: float) -> bool:
-        """Send what was gathered and wait for what is under way; returns whether all of it was answered in time."""
+        """Send what waits and await what is in flight; returns whether all of it was answered in time."""
         self._flush()
         try:
             async with asyncio.timeout(timeout_s):
-                while self._under_way or self._tasks or self.lanes.waiting:
+                while self._is_at_work():
                     self._progress.clear()
                     await self._progress.wait()
         except TimeoutError:
             pass
         self._is_closed = True
-        if self._gathering is not None:
-            self._gathering.cancel()
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
         for task in self._tasks:
             task.cancel()
-        return not (self._under_way or self._tasks or self.lanes.waiting)
+        return not self._is_at_work()
+
+    def _is_at_work(self) -> bool:
+        return bool(self._in_flight or self._tasks or self.accumulator.ready)
+
+    # ---- when what is sent -----------------------------------------------------------------------------------------
 
     def _flush_soon(self) -> None:
         self._is_flush_due = True
@@ -140,47 +156,50 @@ class Appender:
         else:
             self._loop.call_soon(self._flush)
 
+    def _flush_ready_soon(self) -> None:
+        if self.accumulator.ready and not self._is_flush_due:
+            self._flush_soon()
+
     def _flush(self) -> None:
+        """Send to each broker that may get a request now what waits for it, and come back for the others."""
         self._is_flush_due = False
         if self._is_closed:
             return
-        by_broker: dict[int, list[int]] = {}
+        by_broker: dict[int | None, list[int]] = {}
         leaders = self._brokers.leaders
-        for partition in self.lanes.waiting:
-            by_broker.setdefault(leaders.get(partition, (NO_BROKER, -1))[0], []).append(partition)
-        gather_until_s: float | None = None
+        for partition in self.accumulator.ready:
+            by_broker.setdefault(_leader_id(leaders, partition), []).append(partition)
+        next_s: float | None = None
         for broker_id, partitions in by_broker.items():
-            sendable_s = self._sendable_s(broker_id)
-            if sendable_s <= self._loop.time():
-                self._send_waiting(broker_id, partitions)
-            elif gather_until_s is None or sendable_s < gather_until_s:
-                gather_until_s = sendable_s
-        if gather_until_s is not None and (self._gathering is None or gather_until_s < self._gathering_end_s):
-            if self._gathering is not None:
-                self._gathering.cancel()
-            self._gathering = self._loop.call_at(gather_until_s, self._end_gathering)
-            self._gathering_end_s = gather_until_s
+            ready_s = self._ready_s(broker_id)
+            if ready_s <= self._loop.time():
+                self._send_ready(broker_id, partitions)
+            elif next_s is None or ready_s < next_s:
+                next_s = ready_s
+        if next_s is not None and (self._linger_timer is None or next_s < self._linger_end_s):
+            if self._linger_timer is not None:
+                self._linger_timer.cancel()
+            self._linger_timer = self._loop.call_at(next_s, self._end_linger)
+            self._linger_end_s = next_s
 
-    def _sendable_s(self, broker_id: int) -> float:
+    def _ready_s(self, broker_id: int | None) -> float:
         """Return from when on a broker may be sent a request."""
-        way = self._ways.get(broker_id)
-        throttled_s = self._throttle.until_s(broker_id)
-        if way is None or len(way.free) == self._config.requests_in_flight_max:
-            return throttled_s
-        return max(throttled_s, way.gathering.end_s)
+        slot = self._slots.get(broker_id)
+        throttled_s = 0.0 if broker_id is None else self._throttle.until_s(broker_id)
+        return throttled_s if slot is None else max(throttled_s, slot.ready_s)
 
-    def _end_gathering(self) -> None:
-        self._gathering = None
+    def _end_linger(self) -> None:
+        self._linger_timer = None
         self._flush()
 
-    def _send_waiting(self, broker_id: int, partitions: list[int]) -> None:
-        """Send what these partitions gathered, if the broker has a connection free; else it gathers on until one is."""
-        way = self._ways.get(broker_id)
-        if way is None:
+    def _send_ready(self, broker_id: int | None, partitions: list[int]) -> None:
+        """Send the records of these partitions if the broker has a connection free; else they wait until one is."""
+        slot = self._slots.get(broker_id)
+        if slot is None:
             config = self._config
-            gathering = Gathering(config.gather_min_ms / 1_000, config.gather_max_ms / 1_000)
-            way = self._ways[broker_id] = _Way(list(range(config.requests_in_flight_max)), gathering)
-        if not way.free:
+            linger = Linger(config.adaptive_linger_min_ms / 1_000, config.adaptive_linger_max_ms / 1_000)
+            slot = self._slots[broker_id] = BrokerSlot(config.requests_in_flight_max, linger)
+        if not slot.free:
             return
         expires_s = self._loop.time() + self._config.message_timeout_ms / 1_000
         batches, room = [], self._config.request_bytes_max
@@ -188,8 +207,8 @@ class Appender:
             if room <= 0:
                 break
             try:
-                made = self.lanes.make_batch(partition)
-            except Exception as bug:  # its owner fails alone; what the others gathered is sent
+                made = self.accumulator.make_batch(partition)
+            except Exception as bug:  # its owner fails alone; the records of the others are sent
                 self._drop_unbuilt(partition, bug)
                 continue
             if made is not None:
@@ -197,112 +216,123 @@ class Appender:
                 room -= len(data)
                 batches.append(_Batch(partition, data, sent, expires_s))
         if batches:
-            way.gathering.sent(self._loop.time())
-            self._send(broker_id, way.free.pop(), batches)
+            slot.linger.on_sent(self._loop.time())
+            self._send(_Request(broker_id, slot.free.pop(), slot, batches))
 
     def _drop_unbuilt(self, partition: int, bug: Exception) -> None:
-        """Drop what a partition gathered and no batch can be built of; its owner is told when all others are sent."""
-        header = self.lanes.first_header(partition)
-        self.lanes.forget(partition)
+        """Drop records of which no batch can be built; their owner is told when all others are sent."""
+        header = self.accumulator.first_header(partition)
+        self.accumulator.forget(partition)
         self._bugs.report(bug, f"building a batch of partition {partition} failed")
-        self._loop.call_soon(self._tell_owner, partition, header, f"no batch could be built: {bug!r}")
+        self._loop.call_soon(self._report_failed, partition, header, f"no batch could be built: {bug!r}")
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work, name="holdfast-produce")
-        self._tasks.add(task)
-        task.add_done_callback(self._end_task)
+    # ---- a request -------------------------------------------------------------------------------------------------
 
-    def _end_task(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        self._bugs.watch(task)
-        self._progress.set()
-
-    def _send(self, broker_id: int, number: int, batches: list[_Batch]) -> None:
-        """Send batches on one of the connections to a broker; it is free again when they are answered."""
-        connection = self._brokers.open_connection(broker_id, _purpose(number))
+    def _send(self, request: _Request) -> None:
+        """Send batches on a connection, which is free again when they are answered."""
+        connection = self._open_connection(request)
         if connection is None:
-            self._run(self._open_and_send(broker_id, number, batches))
+            self._run(self._open_and_send(request))
         else:
-            self._send_on(connection, broker_id, number, batches)
+            self._send_on(connection, request)
 
-    async def _open_and_send(self, broker_id: int, number: int, batches: list[_Batch]) -> None:
+    def _open_connection(self, request: _Request) -> BrokerConnection | None:
+        if request.broker_id is None:
+            return None
+        return self._brokers.open_connection(request.broker_id, request.purpose)
+
+    async def _open_and_send(self, request: _Request) -> None:
         try:
-            connection = await self._brokers.connection(broker_id, _purpose(number))
+            if request.broker_id is None:
+                raise ConnectionFailed("no broker is known to lead it")
+            connection = await self._brokers.connection(request.broker_id, request.purpose)
         except Exception as failure:
-            self._free(broker_id, number)
-            self._flush_waiting_soon()
-            self._retry(batches, self._bugs.explain(failure, f"connecting to broker {broker_id} to send to it failed"))
+            self._free(request)
+            self._flush_ready_soon()
+            why = self._bugs.explain(failure, f"connecting to broker {request.broker_id} to send to it failed")
+            self._retry(request.batches, why)
         else:
-            self._send_on(connection, broker_id, number, batches)
+            self._send_on(connection, request)
 
-    def _send_on(self, connection: BrokerConnection, broker_id: int, number: int, batches: list[_Batch]) -> None:
+    def _send_on(self, connection: BrokerConnection, request: _Request) -> None:
         api, version = frames.PRODUCE
         body = frames.encode_produce(
             self._brokers.topic,
             self._config.message_timeout_ms,
-            [(batch.partition, batch.data) for batch in batches],
+            [(batch.partition, batch.data) for batch in request.batches],
         )
-        self._under_way += 1
-        connection.send(api, version, body, partial(self._answered, broker_id, number, batches, self._loop.time()))
+        self._in_flight += 1
+        connection.send(api, version, body, partial(self._on_answered, request, self._loop.time()))
 
-    def _free(self, broker_id: int, number: int) -> None:
-        if number != _AGAIN:
-            self._ways[broker_id].free.append(number)
+    def _free(self, request: _Request) -> None:
+        if request.slot is not None:
+            request.slot.free.append(request.purpose)
 
-    def _answered(
-        self, broker_id: int, number: int, batches: list[_Batch], began_s: float, outcome: bytes | ConnectionFailed
-    ) -> None:
-        self._under_way -= 1
+    def _on_answered(self, request: _Request, began_s: float, outcome: bytes | ConnectionFailed) -> None:
+        """Take the answer to a request: free what waited for it, send what waits next, and only then report.
+
+        So the broker is at work again while those that wait for this answer get theirs.
+        """
+        self._in_flight -= 1
         self._progress.set()
         answer: list[frames.Produced] = []
         failure: str | None = None
-        throttle_ms = 0
         if isinstance(outcome, ConnectionFailed):
             failure = str(outcome)
         else:
             try:
-                answer, asked_ms = frames.read_answer(frames.decode_produced, outcome)
-                throttle_ms = self._throttle.told(broker_id, asked_ms)
+                answer = self._read_answer(request, outcome, self._loop.time() - began_s)
             except Exception as unread:  # as good as no answer: a second copy is void, so it may be sent again
-                failure = self._bugs.explain(unread, f"reading an answer of broker {broker_id} failed")
-        if failure is None:
-            took_s = self._loop.time() - began_s
-            self._metrics.batch_flush_time.record(took_s * 1_000)
-            if number != _AGAIN:
-                self._ways[broker_id].gathering.answered(took_s)
-        if throttle_ms and (connection := self._brokers.open_connection(broker_id, _purpose(number))) is not None:
-            connection.wait_longer(throttle_ms)  # for what was sent behind it already
-        by_partition = {batch.partition: batch for batch in batches if not batch.is_over}
-        landed = [
-            (by_partition.pop(partition), base_offset)
+                failure = self._bugs.explain(unread, f"reading an answer of broker {request.broker_id} failed")
+        open_batches = {batch.partition: batch for batch in request.batches if not batch.is_over}
+        acknowledged = [
+            (open_batches.pop(partition), base_offset)
             for partition, error_code, base_offset, _ in answer
-            if not error_code and partition in by_partition
+            if not error_code and partition in open_batches
         ]
-        for batch, _ in landed:
-            self.lanes.make_ready(batch.partition)
-        self._free(broker_id, number)
-        # What gathered leaves first, so that the broker is at work while those that wait for this answer are told.
+        for batch, _ in acknowledged:
+            self.accumulator.end_batch(batch.partition)
+        self._free(request)
         if self._config.linger_ms > 0:
-            self._flush_waiting_soon()
+            self._flush_ready_soon()
         else:
             self._flush()
-        for batch, base_offset in landed:
-            _end(batch)
-            try:
-                self._landed(batch.partition, batch.sent, base_offset)
-            except Exception as bug:  # its owner fails alone; the others of this answer are told, too
-                self._bugs.report(bug, _telling_failed(batch.partition))
-                self._tell_owner(batch.partition, batch.sent.first_header, f"telling where it lies failed: {bug!r}")
+        for batch, base_offset in acknowledged:
+            self._report_acknowledged(batch, base_offset)
         if failure is not None:
-            self._retry(batches, failure)
+            self._retry(request.batches, failure)
         else:
-            self._settle_refused(by_partition, answer)
+            self._settle_refused(open_batches, answer)
 
-    def _settle_refused(self, by_partition: dict[int, _Batch], answer: list[frames.Produced]) -> None:
-        """Tell which batches failed, and send again what may be."""
+    def _read_answer(self, request: _Request, body: bytes, took_s: float) -> list[frames.Produced]:
+        """Return what became of each batch; leaves the broker alone for as long as it says.
+
+        Raises:
+            UnreadableAnswer: it says nothing of that.
+        """
+        answer, throttle_ms = frames.read_answer(frames.decode_produced, body)
+        self._metrics.batch_flush_time.record(took_s * 1_000)
+        if request.slot is not None:
+            request.slot.linger.on_answered(took_s)
+        if request.broker_id is not None:
+            throttle_ms = self._throttle.told(request.broker_id, throttle_ms)
+            if throttle_ms and (connection := self._open_connection(request)) is not None:
+                connection.wait_longer(throttle_ms)  # for what was sent behind it already
+        return answer
+
+    def _report_acknowledged(self, batch: _Batch, base_offset: int) -> None:
+        _end(batch)
+        try:
+            self._on_acknowledged(batch.partition, batch.sent, base_offset)
+        except Exception as bug:  # its owner fails alone; the others of this answer get theirs, too
+            self._bugs.report(bug, _reporting_failed(batch.partition))
+            self._report_failed(batch.partition, batch.sent.first_header, f"reporting where it lies failed: {bug!r}")
+
+    def _settle_refused(self, open_batches: dict[int, _Batch], answer: list[frames.Produced]) -> None:
+        """Give up the batches that failed for good, and send the others again."""
         again: dict[int, list[_Batch]] = {}
         for partition, error_code, _, message in answer:
-            batch = by_partition.pop(partition, None)
+            batch = open_batches.pop(partition, None)
             if batch is None:
                 continue
             if error_code in PRODUCE_RETRIABLE:
@@ -311,34 +341,10 @@ class Appender:
                 self._give_up(batch, f"the broker answered error {error_code} {message}")
         for error_code, refused in again.items():
             self._retry(refused, f"the broker answered error {error_code}")
-        if by_partition:
-            self._retry(by_partition.values(), "the broker's answer leaves it out")
+        if open_batches:
+            self._retry(open_batches.values(), "the broker's answer leaves it out")
 
-    async def _send_again(self, batches: list[_Batch]) -> None:
-        """Send batches again where they are led now, after a pause."""
-        await asyncio.sleep(self._config.retry_backoff_ms / 1_000)
-        try:
-            await self._brokers.refresh()
-        except Exception as failure:
-            self._retry(batches, self._bugs.explain(failure, "asking who leads failed"))
-            return
-        by_broker: dict[int, list[_Batch]] = {}
-        for batch in batches:
-            if batch.is_over:
-                continue
-            by_broker.setdefault(self._brokers.leaders.get(batch.partition, (NO_BROKER, -1))[0], []).append(batch)
-        for broker_id, led in by_broker.items():
-            wait_s = self._throttle.wait_s(broker_id)
-            if wait_s > 0:
-                self._run(self._send_later(wait_s, broker_id, led))
-            else:
-                self._send(broker_id, _AGAIN, led)
-
-    async def _send_later(self, wait_s: float, broker_id: int, batches: list[_Batch]) -> None:
-        await asyncio.sleep(wait_s)
-        left = [batch for batch in batches if not batch.is_over]
-        if left:
-            self._send(broker_id, _AGAIN, left)
+    # ---- another try -----------------------------------------------------------------------------------------------
 
     def _retry(self, batches: Iterable[_Batch], why: str) -> None:
         """Send batches again, until the time of each is over: then it is given up, whatever it waits for."""
@@ -352,6 +358,33 @@ class Appender:
         if again:
             self._run(self._send_again(again))
 
+    async def _send_again(self, batches: list[_Batch]) -> None:
+        """Send batches again where they are led now, after a pause."""
+        await asyncio.sleep(self._config.retry_backoff_ms / 1_000)
+        try:
+            await self._brokers.refresh()
+        except Exception as failure:
+            self._retry(batches, self._bugs.explain(failure, "looking up leaders failed"))
+            return
+        by_broker: dict[int | None, list[_Batch]] = {}
+        for batch in batches:
+            if batch.is_over:
+                continue
+            by_broker.setdefault(_leader_id(self._brokers.leaders, batch.partition), []).append(batch)
+        for broker_id, led in by_broker.items():
+            wait_s = 0.0 if broker_id is None else self._throttle.wait_s(broker_id)
+            request = _Request(broker_id, RETRY_CONNECTION, None, led)
+            if wait_s > 0:
+                self._run(self._send_later(wait_s, request))
+            else:
+                self._send(request)
+
+    async def _send_later(self, wait_s: float, request: _Request) -> None:
+        await asyncio.sleep(wait_s)
+        left = [batch for batch in request.batches if not batch.is_over]
+        if left:
+            self._send(request._replace(batches=left))
+
     def _expire(self, batch: _Batch) -> None:
         if not self._is_closed:
             self._give_up(batch, f"{batch.failure}; tried for {self._config.message_timeout_ms} ms")
@@ -359,22 +392,35 @@ class Appender:
     def _give_up(self, batch: _Batch, why: str) -> None:
         _end(batch)
         self._metrics.appends_failed.value += batch.sent.record_count
-        self._tell_owner(batch.partition, batch.sent.first_header, why)
-        self._go_on(batch.partition)  # its owner has dropped what was gathered; what is left is of a later attempt
+        self._report_failed(batch.partition, batch.sent.first_header, why)
+        self._go_on(batch.partition)  # its owner has dropped what waited; what is left is of a later attempt
 
-    def _tell_owner(self, partition: int, header: bytes, why: str) -> None:
+    def _report_failed(self, partition: int, header: bytes, why: str) -> None:
         try:
-            self._failed(partition, header, why)
+            self._on_failed(partition, header, why)
         except Exception as bug:  # whatever one owner does of it, the queues of the others go on
-            self._bugs.report(bug, _telling_failed(partition))
+            self._bugs.report(bug, _reporting_failed(partition))
 
     def _go_on(self, partition: int) -> None:
-        self.lanes.make_ready(partition)
-        self._flush_waiting_soon()
+        self.accumulator.end_batch(partition)
+        self._flush_ready_soon()
 
-    def _flush_waiting_soon(self) -> None:
-        if self.lanes.waiting and not self._is_flush_due:
-            self._flush_soon()
+    # ---- tasks -----------------------------------------------------------------------------------------------------
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work, name="holdfast-produce")
+        self._tasks.add(task)
+        task.add_done_callback(self._end_task)
+
+    def _end_task(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        self._bugs.watch(task)
+        self._progress.set()
+
+
+def _leader_id(leaders: dict[int, tuple[int, int]], partition: int) -> int | None:
+    led = leaders.get(partition)
+    return None if led is None else led[0]
 
 
 def _end(batch: _Batch) -> None:
@@ -383,9 +429,5 @@ def _end(batch: _Batch) -> None:
         batch.end.cancel()
 
 
-def _purpose(number: int) -> str:
-    return "produce-again" if number == _AGAIN else f"produce-{number}"
-
-
-def _telling_failed(partition: int) -> str:
-    return f"telling partition {partition} what became of a batch failed"
+def _reporting_failed(partition: int) -> str:
+    return f"reporting to partition {partition} what became of a batch failed"

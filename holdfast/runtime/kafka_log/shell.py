@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
@@ -65,15 +64,14 @@ class CoordinatorShell:
         make_machine: Callable[[int], StateMachine],
         observer: Observer,
         *,
+        metrics: RuntimeMetrics,
         write_timeout_ms: int = 5_000,
         tick_ms: int = 50,
         slice_ms: int = 5,
-        metrics: RuntimeMetrics | None = None,
         bases: BaseFinder | None = None,
         owners: Owners | None = None,
     ) -> None:
         clock_ms = make_clock_ms()
-        metrics = metrics or RuntimeMetrics(Registry(clock_ms))
         self._log = KafkaLog(log_config, clock_ms, metrics)
         self._observer = observer
         self._tick_s = tick_ms / 1_000

@@ -1,6 +1,6 @@
 """How a load or a serving ends where the log says so, as values; and the rule for a record of the log that is not our next one."""
 
-from typing import NamedTuple
+from typing import final
 
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.errors import RecordError
@@ -12,19 +12,23 @@ from holdfast.runtime.partition.ownership import Verdict
 from holdfast.runtime.partition.reading import Reading
 
 
-class Fail(NamedTuple):
+@final
+class Fail:
     """Memory and log may disagree, or the load cannot go on: load again after a back-off."""
 
-    error: Exception
-    #: An operation and its outcome, answered after those that came before it.
-    unanswered: tuple[Operation, object] | None = None
+    def __init__(self, error: Exception, unanswered: tuple[Operation, object] | None = None) -> None:
+        self.error = error
+        #: An operation and its outcome, answered after those that came before it.
+        self.unanswered = unanswered
 
 
-class Lose(NamedTuple):
+@final
+class Lose:
     """Another attempt owns the partition, by a checkpoint at an offset."""
 
-    winner: Checkpoint
-    offset: int
+    def __init__(self, winner: Checkpoint, offset: int) -> None:
+        self.winner = winner
+        self.offset = offset
 
 
 End = Fail | Lose

@@ -134,7 +134,7 @@ class Partition:
     def fail(self, error: Exception, now_ms: int) -> None:
         """Enter FAILED: memory and log may disagree; load again from scratch after a back-off."""
         self.is_alarmed = isinstance(error, Alarm)
-        if error is not self._ports.trust.alarm:  # of which one line tells, and not one of each partition
+        if error is not self._ports.trust.alarm:  # which has one line of its own, for all partitions
             self._note("error", "log_partition_failed", error=str(error), is_alarm=self.is_alarmed)
         outcome = NotCoordinator(f"the log partition failed here: {error}")
         self._stop(State.FAILED, Failed(self._next_retry_ms(now_ms)), str(error), outcome)
@@ -328,7 +328,7 @@ class Partition:
 
     def _lose(self, winner: Checkpoint, offset: int, now_ms: int) -> None:
         tenancy, finding = self.tenancy, self.reading.check.finding
-        if finding is not None:  # the winner is of another log, or what stands before it is not whole
+        if finding is not None:  # the winner is of another log, or the log before it is not whole
             self.fail(finding, now_ms)
             return
         where = f" at {winner.advertised_address}" if winner.advertised_address else ""

@@ -45,7 +45,8 @@ class LeaveToOwner(NamedTuple):
     text: str
 
 
-class Loaded(NamedTuple):
+@final
+class Loaded:
     """Serve: our own checkpoint was read, and all before it is folded."""
 
 
@@ -74,7 +75,7 @@ class Load:
         self._is_reading = False
         self._is_folding = False
         self._progress_ms = now_ms
-        #: The attempt of an owner that does not serve, as far as it could be asked.
+        #: The attempt of an owner that does not serve, as far as it could be queried.
         self._silent_attempt_id: bytes | None = None
 
     # ---- where it begins -------------------------------------------------------------------------------------------
@@ -300,7 +301,7 @@ class Load:
         if is_serving:
             return LeaveToOwner(f"node {owner.node_id} at {owner.advertised_address} serves it")
         self._silent_attempt_id = owner.attempt_id
-        return self._claim()  # which asks again where another one has taken it meanwhile
+        return self._claim()  # which queries again where another node has taken it meanwhile
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
@@ -319,12 +320,12 @@ class Load:
         return Loaded()
 
     def tick(self, now_ms: int) -> Step | None:
-        """Fail a load that takes too long; a line tells of one that stalls."""
+        """Fail a load that takes too long; write a line about one that stalls."""
         reading, config = self._reading, self._tenancy.config
         where = f"at offset {reading.position} (log start {reading.log_start}, end was {self._end_offset})"
         if now_ms - reading.load_began_ms >= config.load_timeout_ms:
             limit_ms = config.load_timeout_ms
-            return Fail(LoadFailed(f"the load did not end within {limit_ms} ms; it stood {where}"))
+            return Fail(LoadFailed(f"the load did not end within {limit_ms} ms; it was {where}"))
         if now_ms - self._progress_ms < config.load_stall_ms or self._is_folding:
             return None
         self._progress_ms = now_ms

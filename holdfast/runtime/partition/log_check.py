@@ -32,7 +32,7 @@ class LogCheck:
         self.found(
             Alarm(
                 f"the log ended at {lost_from} but was committed to {committed_offset}, so its end was lost or it was "
-                f"made again; {self._way_out()}"
+                f"recreated; {self._way_out()}"
             )
         )
 
@@ -40,7 +40,9 @@ class LogCheck:
         """Judge a log that does not begin with a checkpoint: it was never cut, or it is not whole."""
         if log_start > 0:
             self.found(
-                Alarm(f"the log starts at {log_start} without a checkpoint: somebody else cut it; {self._way_out()}")
+                Alarm(
+                    f"the log starts at {log_start} without a checkpoint: another program deleted records; {self._way_out()}"
+                )
             )
 
     def judge_before_checkpoint(self, record: LogRecord, log_start: int) -> None:
@@ -48,7 +50,7 @@ class LogCheck:
         if record.header is None:
             self.found(
                 Alarm(
-                    f"offset {record.offset} has no `hf` header and no checkpoint stands before it: another program writes "
+                    f"offset {record.offset} has no `hf` header and no checkpoint before it: another program writes "
                     f"this topic; {self._way_out()}"
                 )
             )
@@ -66,7 +68,7 @@ class LogCheck:
             return True
         for field, mine, other in zip(LogIdentity._fields, self._identity, identity_of(checkpoint), strict=True):
             if mine != other:
-                # With another number of partitions, state would be looked for in the wrong ones, whoever accepts it.
+                # With another number of partitions, state would be looked for in the wrong ones, even if an admin accepts it.
                 is_count = field == "partition_count"
                 way_out = "copy the log to a topic with that number" if is_count else self._way_out()
                 self.found(

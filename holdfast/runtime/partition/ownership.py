@@ -1,7 +1,7 @@
 """Who counts, and who owns: one partition's log as seen by one owner attempt.
 
 Every record is put to the one rule of every reader (`records.fencing.step`), and the verdict says what it means to *this* node.
-The log alone decides who has a partition; the generation only decides who should try.
+The log alone decides who has a partition; the generation only decides which node should try.
 
 Source: docs/architecture.md, "Owning a partition"; checked in tests/model.
 """

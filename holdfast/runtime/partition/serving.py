@@ -1,7 +1,7 @@
 """One log partition while this node serves it: decide, append, park, answer when the record is read back.
 
 How it comes to serve is in `runtime.partition.load`, how it stops in `runtime.partition.lifecycle`.
-The one thing asked of the world at once is `append`: the log may refuse a record, and then that operation alone is undone.
+The one call of the world is `append`: the log may refuse a record, and then that operation alone is undone.
 
 The rules (docs/architecture.md): a write is answered when the tail has read back that very record and it counted.
 An answer without records waits for every earlier write and for a read index that was requested after the operation came.
@@ -205,7 +205,7 @@ class Serving:
         limit_ms = self._tenancy.config.append_stall_ms
         if self.parking.stalled_ms(now_ms) < limit_ms:
             return None
-        return Fail(OutcomeUnknown(f"an append was neither met in the log nor reported for {limit_ms} ms"))
+        return Fail(OutcomeUnknown(f"an append was neither read back nor reported for {limit_ms} ms"))
 
     def validate(self) -> None:
         """Check the invariants; cheap enough to run after each step of a test."""

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
-from holdfast.api import results, share_state
+from holdfast.api import results, share_state, state_requests, state_responses
 from holdfast.api.results import StateRequest, StateResponse
-from holdfast.api.share_state import MalformedBody
+from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.records.batches import StateBatch
 
 MODULES = {
@@ -130,9 +130,9 @@ def plain(partition: Any, names: tuple[str, ...], version: int) -> dict[str, Any
 @given(data=st.data())
 def test_kio_reads_the_requests_we_write_and_we_read_them_again(api_key: int, version: int, data: Any) -> None:
     request = data.draw(requests(api_key, version))
-    encoded = share_state.encode_request(api_key, version, request)
-    assert share_state.decode_request(api_key, version, encoded) == request
-    assert share_state.decode_request(api_key, version, memoryview(b"head" + encoded), 4) == request
+    encoded = state_requests.encode_request(api_key, version, request)
+    assert state_requests.decode_request(api_key, version, encoded) == request
+    assert state_requests.decode_request(api_key, version, memoryview(b"head" + encoded), 4) == request
 
     entity = kio_decode(kio_schema(api_key, version, "request"), encoded)
     assert entity.group_id == request.group_id
@@ -148,9 +148,9 @@ def test_kio_reads_the_requests_we_write_and_we_read_them_again(api_key: int, ve
 @given(data=st.data())
 def test_kio_reads_the_responses_we_write_and_we_read_them_again(api_key: int, version: int, data: Any) -> None:
     response = data.draw(responses(api_key, version))
-    encoded = share_state.encode_response(api_key, version, response)
-    assert share_state.decode_response(api_key, version, encoded) == response
-    assert share_state.decode_response(api_key, version, b"head" + encoded, 4) == response
+    encoded = state_responses.encode_response(api_key, version, response)
+    assert state_responses.decode_response(api_key, version, encoded) == response
+    assert state_responses.decode_response(api_key, version, b"head" + encoded, 4) == response
 
     entity = kio_decode(kio_schema(api_key, version, "response"), encoded)
     assert [plain_topic_id(topic.topic_id) for topic in entity.results] == [topic_id for topic_id, _ in response]
@@ -174,26 +174,26 @@ def test_the_bodies_recorded_from_kafka() -> None:
     batch = StateBatch(110, 119, 2, 1)
     partition = results.WritePartition(7, 2, 5, 110, 4, (batch,))
     request = StateRequest("g1", [(TOPIC_ID, [partition])])
-    assert share_state.decode_request(share_state.WRITE, 1, WRITE_1) == request
-    assert share_state.encode_request(share_state.WRITE, 1, request) == WRITE_1
+    assert state_requests.decode_request(share_state.WRITE, 1, WRITE_1) == request
+    assert state_requests.encode_request(share_state.WRITE, 1, request) == WRITE_1
     without_count = StateRequest("g1", [(TOPIC_ID, [partition._replace(delivery_complete_count=-1)])])
-    assert share_state.decode_request(share_state.WRITE, 0, WRITE_0) == without_count
-    assert share_state.encode_request(share_state.WRITE, 0, request) == WRITE_0
+    assert state_requests.decode_request(share_state.WRITE, 0, WRITE_0) == without_count
+    assert state_requests.encode_request(share_state.WRITE, 0, request) == WRITE_0
     response = bytes.fromhex("02000102030405060708090a0b0c0d0e0f0200000007000000000000")
-    assert share_state.encode_response(share_state.WRITE, 1, [(TOPIC_ID, [(7, results.WriteResult())])]) == response
-    assert share_state.encode_response(share_state.READ, 0, []) == bytes.fromhex("0100")
+    assert state_responses.encode_response(share_state.WRITE, 1, [(TOPIC_ID, [(7, results.WriteResult())])]) == response
+    assert state_responses.encode_response(share_state.READ, 0, []) == bytes.fromhex("0100")
 
 
 TAGS = bytes.fromhex("020003616263800100")  # tag 0 with three bytes, tag 128 with none
 
 
 def test_tagged_fields_are_skipped_wherever_they_stand() -> None:
-    request = share_state.decode_request(share_state.WRITE, 1, WRITE_1)
+    request = state_requests.decode_request(share_state.WRITE, 1, WRITE_1)
     batch, partition, topic = len(WRITE_1) - 4, len(WRITE_1) - 3, len(WRITE_1) - 2
     for position in (batch, partition, topic, len(WRITE_1) - 1):
         assert WRITE_1[position] == 0
         assert (
-            share_state.decode_request(share_state.WRITE, 1, WRITE_1[:position] + TAGS + WRITE_1[position + 1 :])
+            state_requests.decode_request(share_state.WRITE, 1, WRITE_1[:position] + TAGS + WRITE_1[position + 1 :])
             == request
         )
 
@@ -216,7 +216,7 @@ def test_tagged_fields_are_skipped_wherever_they_stand() -> None:
 )
 def test_a_malformed_request_is_named_by_its_field(body: str, field: str) -> None:
     with pytest.raises(MalformedBody) as caught:
-        share_state.decode_request(share_state.READ, 0, bytes.fromhex(body))
+        state_requests.decode_request(share_state.READ, 0, bytes.fromhex(body))
     assert caught.value.field == field
     assert str(caught.value).startswith(f"The field {field} at byte {caught.value.offset} is malformed: ")
 
@@ -226,16 +226,18 @@ def test_announced_batches_are_not_believed() -> None:
     with pytest.raises(
         MalformedBody, match=r"StateBatches at byte 45 .* 2147483646 elements are announced and 0 bytes"
     ):
-        share_state.decode_request(share_state.WRITE, 1, head + bytes.fromhex("ffffffff07"))
+        state_requests.decode_request(share_state.WRITE, 1, head + bytes.fromhex("ffffffff07"))
 
 
 def test_a_number_that_does_not_fit_is_a_clear_error() -> None:
     with pytest.raises(ValueError, match="A number does not fit its field"):
-        share_state.encode_request(
+        state_requests.encode_request(
             share_state.DELETE, 0, StateRequest("g", [(TOPIC_ID, [results.DeletePartition(1 << 31)])])
         )
     with pytest.raises(ValueError, match="A topic id has 16 bytes, not 3"):
-        share_state.encode_request(share_state.DELETE, 0, StateRequest("g", [(b"abc", [results.DeletePartition(1)])]))
+        state_requests.encode_request(
+            share_state.DELETE, 0, StateRequest("g", [(b"abc", [results.DeletePartition(1)])])
+        )
 
 
 def sample_bodies(api_key: int, version: int) -> tuple[bytes, bytes]:
@@ -250,7 +252,7 @@ def sample_bodies(api_key: int, version: int) -> tuple[bytes, bytes]:
     ids = (TOPIC_ID, bytes(16))
     request = StateRequest("group", [(topic_id, [partition, partition]) for topic_id in ids])
     response: StateResponse = [(topic_id, [(1, result), (2, result)]) for topic_id in ids]
-    return share_state.encode_request(api_key, version, request), share_state.encode_response(
+    return state_requests.encode_request(api_key, version, request), state_responses.encode_response(
         api_key, version, response
     )
 
@@ -274,7 +276,10 @@ def mutations(sample: bytes, source: random.Random, count: int) -> Iterator[byte
         yield bytes(data)
 
 
-DECODERS: tuple[Callable[[int, int, bytes], object], ...] = (share_state.decode_request, share_state.decode_response)
+DECODERS: tuple[Callable[[int, int, bytes], object], ...] = (
+    state_requests.decode_request,
+    state_responses.decode_response,
+)
 
 
 @pytest.mark.parametrize(("api_key", "version"), CALLS)

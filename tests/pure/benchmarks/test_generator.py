@@ -8,7 +8,9 @@ from benchmarks.history import History
 from benchmarks.report import mark_table, request_table
 from benchmarks.share_state import LEADER_EPOCH, STATE_EPOCH, ConnectionKeys, WrittenState
 from holdfast.api.results import ReadResult, WritePartition, WriteResult
-from holdfast.api.share_state import READ, WRITE, decode_request, encode_response
+from holdfast.api.share_state import READ, WRITE
+from holdfast.api.state_requests import decode_request
+from holdfast.api.state_responses import encode_response
 from holdfast.records.batches import StateBatch
 from holdfast.records.combining import combine
 from holdfast.records.replay import replay

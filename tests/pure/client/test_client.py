@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.api import share_state
+from holdfast.api import share_state, state_responses
 from holdfast.api.results import (
     DeletePartition,
     DeleteResult,
@@ -620,7 +620,7 @@ async def test_a_share_partition_that_the_answer_leaves_out_is_an_error() -> Non
         node = b"\x00\x00\x00\x01" + host + address.port.to_bytes(4, "big") + b"\x00\x00\x01\x00"
         return frames.encode_response(2, b"\x00\x00\x00\x00\x02" + key + node + b"\x00", has_tags=True)
 
-    nothing = frames.encode_response(3, share_state.encode_response(share_state.WRITE, 1, []), has_tags=True)
+    nothing = frames.encode_response(3, state_responses.encode_response(share_state.WRITE, 1, []), has_tags=True)
     async with scripted(API_VERSIONS, look_up, nothing) as address, connect(str(address)) as client:
         with pytest.raises(ShareStateError, match=r"UNKNOWN_SERVER_ERROR \(-1\): The server at .* left it out"):
             await client.write("g", TOPIC_ID, 1, 1, 1, -1, [])

@@ -19,9 +19,9 @@ def said(*lines: str) -> list[dict[str, Any]]:
 
 
 def test_our_lines_keep_level_and_fields() -> None:
-    (line,) = said('{"event": "a log partition stands still", "level": "error", "partition": 3, "timestamp": "now"}')
+    (line,) = said('{"event": "fold_stopped", "level": "error", "partition": 3, "timestamp": "now"}')
     assert line == {
-        "event": "a log partition stands still",
+        "event": "fold_stopped",
         "log_level": "error",
         "partition": 3,
     }

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from holdfast.compaction.progress import Progress, from_json, to_json
+from holdfast.compaction.progress import RunProgress, from_json, to_json
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
 from holdfast.metrics.registry import Registry
 from tests.pure.compaction.reports import batch, partition
@@ -24,7 +24,7 @@ def test_a_report_of_another_version_is_refused(change: dict[str, object]) -> No
 
 
 def test_a_run_is_the_sum_of_its_batches_and_the_last_of_each_partition() -> None:
-    progress = Progress()
+    progress = RunProgress()
     assert (progress.records_per_second, progress.compaction_ratio, progress.keys) == (0, 0, 0)
     progress.take(batch(partition(0, live_count=5), partition(1, live_count=7, waiting_count=2)))
     progress.take(batch(partition(1, live_count=6, waiting_count=1), bytes_out=0, records=50))
@@ -40,7 +40,7 @@ def test_a_run_is_the_sum_of_its_batches_and_the_last_of_each_partition() -> Non
 
 
 def test_a_topic_made_again_has_none_of_the_keys_of_the_former() -> None:
-    progress = Progress()
+    progress = RunProgress()
     progress.take(batch(partition(0, live_count=5)))
     progress.take(batch(partition(1, live_count=7), state_topic_id="another"))
     assert progress.keys == 7
@@ -48,7 +48,7 @@ def test_a_topic_made_again_has_none_of_the_keys_of_the_former() -> None:
 
 def test_metrics_follow_the_reports_and_survive_a_partition_that_is_given_up() -> None:
     registry = Registry(lambda: 0)
-    metrics, progress = JobMetrics(registry), Progress()
+    metrics, progress = JobMetrics(registry), RunProgress()
     for report in (
         batch(partition(0, cut_at=4), lag={0: 5, 1: 6}),
         batch(partition(1, stopped_reason="version 9", stopped_offset=3), lag={1: 2}),

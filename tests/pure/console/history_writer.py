@@ -13,7 +13,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from holdfast.compaction.history import coverage, schema
-from holdfast.console.sources.history_states import Change
+from holdfast.console.sources.history_states import LogChange
 from holdfast.records.batches import AVAILABLE, StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.codecs.codec import Codec, Kind, decode_key, decode_value, encode_record, peek_kind
@@ -111,10 +111,10 @@ def stamp(log: LogWriter, random: Random) -> list[Stamped]:
     return stamped
 
 
-def changes_of(rows: Iterable[dict[str, Any]]) -> list[Change]:
+def changes_of(rows: Iterable[dict[str, Any]]) -> list[LogChange]:
     """Return the changes that rows tell of."""
     return [
-        Change(
+        LogChange(
             row["log_partition"],
             row["offset"],
             row["timestamp_ms"],

@@ -17,7 +17,7 @@ import yaml  # type: ignore[import-untyped] # it ships no types
 from packaging.requirements import Requirement
 from structlog.testing import capture_logs
 
-from holdfast.compaction.progress import Progress
+from holdfast.compaction.progress import RunProgress
 from holdfast.daemon.brokers.silence import BrokerSilence, watch_broker
 from holdfast.daemon.node import Exit as NodeExit
 from holdfast.daemon.server.connections import Connections
@@ -57,7 +57,7 @@ def full_registry() -> Registry:
     """Return a registry with all that a node counts."""
     registry = Registry(lambda: 0)
     RuntimeMetrics(registry)
-    progress, report = Progress(), batch()
+    progress, report = RunProgress(), batch()
     progress.take(report)
     JobMetrics(registry).take(report, progress)
     ShareMetrics(registry).watch_partition("topic", 0, lambda: 0, lambda: 0, lambda: (0, 0))

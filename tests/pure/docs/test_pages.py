@@ -25,8 +25,9 @@ OTHER_NAMES = {
     "compression.type",
     "isolation.level",
     "again_in_ms",
-    "last_words",
+    "exit_code",
     "left_out",
+    "stderr_tail",
     "end_offset",
     "not_listed",
     "share_partitions",
@@ -96,6 +97,12 @@ def test_verbs_of_make_exist(page: Path) -> None:
     for words in commands(page.read_text(), "make"):
         for verb in words:
             assert "=" in verb or verb in verbs, f"{name_of(page)} names `make {verb}`, which does not exist"
+
+
+def log_events() -> set[str]:
+    """Return the names of the log events of the code."""
+    calls = r'_log\.[a-z]+\(\s*"([a-z_]+)"'
+    return {name for path in (ROOT / "holdfast").rglob("*.py") for name in re.findall(calls, path.read_text())}
 
 
 @every_guide

@@ -32,7 +32,7 @@ def test_the_exit_codes_are_those_of_the_tool() -> None:
     assert codes == {0, Exit.FAILED, Exit.WRONG_USAGE, Exit.REFUSED_TO_START, Exit.UNREACHABLE, Exit.NOT_FOUND}
 
 
-def test_the_lines_are_those_that_the_job_says() -> None:
+def test_the_log_events_are_those_of_the_job() -> None:
     package = ROOT / "holdfast"
     places = (package / "compaction", package / "daemon" / "snapshots", package / "console")
     said = {site.event for site in sites() if any(site.path.is_relative_to(place) for place in places)}

@@ -72,7 +72,7 @@ def test_the_runs_keep_the_order_in_which_they_began() -> None:
         file(pending, key, SNAPSHOT, offset)
     pending.drop(pending.runs()[1])
     file(pending, KEYS[0], SNAPSHOT, 4)
-    assert [(run.key, run.base_offset, run.covered_offset) for run in pending.runs()] == [
+    assert [(run.key, run.reset_offset, run.covered_offset) for run in pending.runs()] == [
         (KEYS[2], 2, 2),
         (KEYS[1], 3, 3),
         (KEYS[0], 4, 4),
@@ -85,10 +85,10 @@ def test_a_run_goes_on_from_what_is_known_unless_a_snapshot_replaces_it() -> Non
     run = Run(KEY, b"an entry")
     pending.begin_with({KEY: run})
     assert file(pending, KEY, UPDATE, 3) is run
-    assert (run.entry, run.base_offset, run.covered_offset) == (b"an entry", -1, 3)
+    assert (run.entry, run.reset_offset, run.covered_offset) == (b"an entry", -1, 3)
     assert pending.fold(run, known) == replay(known, UPDATE, 500)
     file(pending, KEY, SNAPSHOT, 4)
-    assert (run.entry, run.base_offset, run.covered_offset, len(run.records)) == (None, 4, 4, 1)
+    assert (run.entry, run.reset_offset, run.covered_offset, len(run.records)) == (None, 4, 4, 1)
 
 
 @pytest.mark.parametrize(("accepted_offset", "is_usable"), [(2, False), (3, True)])

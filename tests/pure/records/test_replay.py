@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.records.batches import StateBatch
 from holdfast.records.combining import combine
-from holdfast.records.replay import ShareState, fold_without_base, replay
+from holdfast.records.replay import ShareState, fold_without_snapshot, replay
 from holdfast.records.values import Snapshot, Update, Value
 from tests.pure.records.strategies import batch_lists
 
@@ -86,7 +86,7 @@ def test_an_update_of_an_unknown_share_partition_leaves_it_unknown() -> None:
 
 
 def test_without_its_base_an_update_can_be_folded_as_kafka_does() -> None:
-    assert fold_without_base(UPDATE) == ShareState(3, 0, 6, 105, 4, 0, 0, UPDATE.state_batches, 6, -1, 1)
+    assert fold_without_snapshot(UPDATE) == ShareState(3, 0, 6, 105, 4, 0, 0, UPDATE.state_batches, 6, -1, 1)
 
 
 def test_a_tombstone_forgets_everything() -> None:

@@ -246,7 +246,7 @@ def test_the_log_may_be_cut_up_to_a_batch_only_when_spark_will_not_repeat_it(
     assert logs.committed() == folded
     logs.fold()
     with monkeypatch.context() as patch:
-        patch.setattr(Sink, "settle", lambda *_: None)
+        patch.setattr(Sink, "commit", lambda *_: None)
         logs.grow(30)
         logs.fold()
     assert logs.committed() != [len(log.records) for log in logs.logs]

@@ -1,4 +1,4 @@
-"""A bit that flips on a broker's disk, as the Spark job finds it: one log partition stands still, and the others are folded."""
+"""A bit that flips on a broker's disk, as the Spark job finds it: the fold of one log partition stops, and the others are folded."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from tests.pure.records.snapshot_store.test_folding import load
 from tests.real.job.folded_logs import QUICK, FoldedLogs
 from tests.real.job.job_process import JobProcess, job_process
 from tests.real.job.test_compaction import assert_as_loaded, assert_history_holds_each_change_once
-from tests.real.job.test_snapshot_job import processes_of
+from tests.real.job.test_supervised_job import processes_of
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import SPARK_PATIENCE_S, wait_until
 

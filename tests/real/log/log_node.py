@@ -5,10 +5,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.kafka.connection import ConnectionOptions
+from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.kafka_log.shell import CoordinatorShell
+from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity, PartitionConfig
@@ -42,7 +44,13 @@ class LogNode:
             alarm_backoff_ms=200,
         )
         self.shell = CoordinatorShell(
-            partition_config, config, self._make, self, write_timeout_ms=write_timeout_ms, tick_ms=10
+            partition_config,
+            config,
+            self._make,
+            self,
+            metrics=RuntimeMetrics(Registry(lambda: 0)),
+            write_timeout_ms=write_timeout_ms,
+            tick_ms=10,
         )
         self.runtime = self.shell.runtime
 

@@ -10,7 +10,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from holdfast.broker import FAST_START, EmbeddedKafka
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.console.sources.log_reader import LogReader, Wanted
+from holdfast.console.sources.log_reader import LogReader, LogSelection
 from holdfast.daemon.settings.models import Settings
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.runtime.partition.states import State
@@ -48,7 +48,7 @@ def assert_dump_ends_at(servers: str, topic: str, partition: int, offset: int) -
     reader = LogReader({"bootstrap.servers": servers}, topic)
     shown: list[int] = []
     with closing(reader), pytest.raises(Failure) as refused:
-        shown.extend(entry.offset for entry in reader.read(Wanted((partition,))))
+        shown.extend(entry.offset for entry in reader.read(LogSelection((partition,))))
     assert refused.value.exit_code is Exit.FAILED
     assert f"{topic} partition {partition} cannot be read on: the record batch at offset {offset} is damaged" in (
         refused.value.message

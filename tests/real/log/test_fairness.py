@@ -20,7 +20,7 @@ from holdfast.daemon.topics.state_topic import FIXED_CONFIG
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import SharePartitionKey, log_partition
-from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from tests.real.log.long_log import LogPartitionWriter
 from tests.real.nodes import topic_id_of

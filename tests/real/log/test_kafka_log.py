@@ -10,10 +10,12 @@ from confluent_kafka.cimpl import NewTopic
 
 from holdfast.broker import FAST_START, EmbeddedKafka
 from holdfast.kafka.errors import ConnectionFailed
+from holdfast.metrics.registry import Registry
 from holdfast.records.header import encode_header
 from holdfast.runtime.errors import LoadInProgress, NotAvailable, NotCoordinator, RecordTooLarge
 from holdfast.runtime.kafka_log.log import KafkaLog
 from holdfast.runtime.log import LogRecord, ReadError
+from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.states import State
 from tests.real.container_kafka import needs_processes
 from tests.real.log.log_node import LogNode, bits_of, is_failure, log_config, log_node
@@ -344,7 +346,7 @@ async def recorder() -> Recorder:
 
 
 async def start_log(kafka: str, topic: str, recorder: Recorder) -> KafkaLog:
-    log = KafkaLog(log_config(kafka, topic), lambda: 0)
+    log = KafkaLog(log_config(kafka, topic), lambda: 0, RuntimeMetrics(Registry(lambda: 0)))
     await log.start(recorder)  # type: ignore[arg-type]
     return log
 

@@ -16,7 +16,8 @@ from benchmarks.attacks.caller import Caller, share_body, write_one
 from benchmarks.client import Address
 from benchmarks.machine import memory_mib
 from holdfast.api.results import InitializePartition
-from holdfast.api.share_state import INITIALIZE, WRITE, decode_response
+from holdfast.api.share_state import INITIALIZE, WRITE
+from holdfast.api.state_responses import decode_response
 from tests.real.nodes import NodeProcess, node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S

@@ -12,37 +12,38 @@ class Backlog(NamedTuple):
     """What a log holds of one partition on its way out."""
 
     gathered: int  #: records that are in no batch
-    sent: int  #: records in batches that the tail has not met
+    sent: int  #: records in batches that were not read back
     is_busy: bool  #: a batch has no answer
 
 
 def backlogs(log: KafkaLog) -> dict[int, Backlog]:
     """Return what is on its way out, by log partition."""
+    sent = log._sent.record_counts()
+    queues = log._sender.accumulator._queues
     return {
-        index: Backlog(len(lane.gathered), sum(batch.record_count for batch in lane.sent), lane.is_busy)
-        for index, lane in log._appender.lanes._lanes.items()
+        index: Backlog(len(queue.records), sent.get(index, 0), queue.is_in_flight) for index, queue in queues.items()
     }
 
 
 def has_batch(log: KafkaLog, index: int) -> bool:
     """Tell whether a batch of a log partition was made and is not answered."""
-    lane = log._appender.lanes._lanes.get(index)
-    return lane is not None and lane.is_busy
+    queue = log._sender.accumulator._queues.get(index)
+    return queue is not None and queue.is_in_flight
 
 
 def unfinished(log: KafkaLog) -> dict[str, Any]:
     """Return what a log has begun and not ended, by name, where there is any."""
-    lanes, appender, offsets = log._appender.lanes, log._appender, log._offsets
+    sender, accumulator, offsets = log._sender, log._sender.accumulator, log._offsets
     found = {
         "gathered or sent": {index: each for index, each in backlogs(log).items() if any(each)},
-        "records counted": lanes._records,
-        "partitions that wait": set(lanes.waiting),
-        "requests without an answer": appender._under_way,
-        "batches to be sent again": len(appender._tasks),
+        "records counted": accumulator._records,
+        "partitions that wait": set(accumulator.ready),
+        "requests without an answer": sender._in_flight,
+        "batches to be sent again": len(sender._tasks),
         "offsets wanted": {broker: wanted for broker, wanted in offsets._wanted.items() if wanted},
-        "offsets asked": dict(offsets._asked),
-        "read for nobody": set(log._tail._followed) - set(log._reading),
-        "loads": dict(log._load._followed),
+        "offsets asked": dict(offsets._in_flight),
+        "read for nobody": set(log._tail._partitions) - set(log._reading),
+        "loads": dict(log._load._partitions),
     }
     return {name: value for name, value in found.items() if value}
 

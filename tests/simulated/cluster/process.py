@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
+from holdfast.metrics.registry import Registry
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
 from holdfast.runtime.log import LogListener, LogRecord
+from holdfast.runtime.metrics import RuntimeMetrics
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.cluster.watch import Watch
 from tests.simulated.memory_log import Append, MemoryLog, MemoryPartition
@@ -153,7 +155,7 @@ class ProcessLog(MemoryLog):
         )
         self.bounds = bounds
         with process.running():
-            self.kafka = KafkaLog(config, clock_ms)
+            self.kafka = KafkaLog(config, clock_ms, RuntimeMetrics(Registry(clock_ms)))
         self._read_from: dict[int, MemoryPartition] = {}
         self._numbers: dict[int, int] = {}
 

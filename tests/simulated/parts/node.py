@@ -13,7 +13,7 @@ from holdfast.daemon.pruning.pruner import Phase, Pruner
 from holdfast.daemon.share.service import ShareService
 from holdfast.daemon.snapshots.follower import Bounds, SnapshotFollower
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
-from holdfast.daemon.snapshots.verifier import Duties, SnapshotOwner
+from holdfast.daemon.snapshots.verifier import SnapshotVerifier
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint
 from holdfast.records.header import decode_header
@@ -35,6 +35,7 @@ from tests.simulated.parts.stand_ins import (
     PRUNING,
     CountingOwnership,
     EagerPruner,
+    FollowerHost,
     NoMetrics,
     WatchedBases,
     WatchedLog,
@@ -122,20 +123,13 @@ class Node:
     def _make_follower(self, log: MemoryLog) -> SnapshotFollower:
         snapshots = self.world.snapshots
         assert snapshots is not None
-        duties = Duties(
-            lambda partition, key: snapshots.remove(partition, key, log.read_offset(partition)), 1_000, 1, self.note
-        )
+        host = FollowerHost(self, lambda partition, key: snapshots.remove(partition, key, log.read_offset(partition)))
         follower = SnapshotFollower(
             WatchedSnapshotTopic(log, snapshots),
             Bounds(read_timeout_ms=2_000, bytes_max=1 << 24, slice_ms=self.world.slice_ms),
+            host,
             self.snapshot_metrics,
-            self.world.clock_ms,
-            self.continue_soon,
-            self.note,
-            lambda: self.runtime.config.log,
-            lambda partition, instance, base: self.runtime.base_found(partition, instance, base),
-            lambda: self.runtime.partitions,
-            SnapshotOwner(duties, self.snapshot_metrics, self.world.clock_ms),
+            SnapshotVerifier(host, self.snapshot_metrics, 1_000, 1),
         )
         log.start(follower)
         return follower

@@ -11,10 +11,14 @@ from holdfast.daemon.settings.models import PruningSettings
 from holdfast.daemon.snapshots.follower import SnapshotFollower
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.partition.ownership import Ownership, Verdict
+from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.partition.serving import Partition
+from holdfast.runtime.settings import LogIdentity
 from tests.simulated.memory_log import Append, MemoryLog
 
 if TYPE_CHECKING:
-    from tests.simulated.parts.snapshots import Snapshots
+from tests.simulated.node import Node
+from tests.simulated.parts.snapshots import Snapshots
 
 PRUNING = PruningSettings(
     pruning_dead_share=0.05,
@@ -71,6 +75,31 @@ class WatchedSnapshotTopic:
     def has_partition(self, partition: int) -> bool:
         """Tell whether the topic is known."""
         return not self._snapshots.is_missing
+
+
+class FollowerHost:
+    """The node as its follower of the snapshot topic sees it (`SnapshotHost`)."""
+
+    def __init__(self, node: Node, remove: Callable[[int, bytes], bool]) -> None:
+        self._node = node
+        self.remove = remove
+        self.now_ms = node.world.clock_ms
+        self.continue_soon = node.continue_soon
+        self.note = node.note
+
+    @property
+    def log_identity(self) -> LogIdentity:
+        """Return which log it is."""
+        return self._node.runtime.config.log
+
+    @property
+    def partitions(self) -> dict[int, Partition]:
+        """Return the log partitions of the node."""
+        return self._node.runtime.partitions
+
+    def base_found(self, partition: int, instance: int, base: Base | None) -> None:
+        """Give a load what it restores from."""
+        self._node.runtime.base_found(partition, instance, base)
 
 
 class WatchedBases:

@@ -91,7 +91,7 @@ def summary(group: str, topic: str, partition: int, as_json: bool, address: str)
     async def summarize(client: Client, topic_id: bytes) -> SummaryResult:
         found = await client.read_summary(group, topic_id, partition)
         if found == _NO_STATE:
-            # Kafka's answer for a share partition that is not there, so a call is made that such a one refuses.
+            # Kafka answers so for a share partition without state, too, so a call is made that is refused for such a one.
             await client.read(group, topic_id, partition, -1)
         return found
 
@@ -142,7 +142,7 @@ def find(keys: Sequence[str], as_json: bool, address: str) -> None:
     if as_json:
         print_json(rows)
     else:
-        # As they were asked for: with the names of their topics.
+        # As the user named them: with the names of their topics.
         print_table(
             (
                 "share partition",
@@ -162,7 +162,7 @@ async def _parse_key(client: Client, text: str) -> SharePartitionKey:
 
 
 def _ask(address: str, named: Named, call: Callable[[Client, bytes], Awaitable[T]]) -> T:
-    """Ask something about a share partition.
+    """Make a call about a share partition, and return its answer.
 
     Raises:
         Failure: it has no state, or whatever else went wrong.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 
 from holdfast.client import Client
-from holdfast.console.commands.state.changing import Change, Named, change
+from holdfast.console.commands.state.changing import Named, StateChange, change
 from holdfast.console.confirmation import Manner, change_options
 from holdfast.console.options import (
     EPOCH_OR_NONE,
@@ -52,7 +52,7 @@ def init(
         return await client.initialize(group, key.topic_id, partition, state_epoch, start_offset)
 
     fields = {"state_epoch": state_epoch, "start_offset": start_offset}
-    wanted = Change("initialize", fields, make, start_offset)
+    wanted = StateChange("initialize", fields, make, start_offset)
     change(Named(group, topic, partition), manner, wanted, may_pass_end=beyond_the_end)
 
 
@@ -114,7 +114,7 @@ def write(
         "state_batches": [list(batch) for batch in batches],
     }
     behind_offset = max(start_offset, *(batch.last_offset + 1 for batch in batches), 0)
-    wanted = Change("write", fields, make, behind_offset)
+    wanted = StateChange("write", fields, make, behind_offset)
     change(Named(group, topic, partition), manner, wanted, may_pass_end=beyond_the_end)
 
 
@@ -130,7 +130,7 @@ def delete(group: str, topic: str, partition: int, manner: Manner) -> None:
     async def make(client: Client, key: SharePartitionKey, seen: ShareState | None) -> object:
         return await client.delete(group, key.topic_id, partition)
 
-    change(Named(group, topic, partition), manner, Change("delete", {}, make))
+    change(Named(group, topic, partition), manner, StateChange("delete", {}, make))
 
 
 def raise_leader_epoch(named: Named, leader_epoch: int, address: str, *, is_dry_run: bool) -> None:
@@ -140,4 +140,4 @@ def raise_leader_epoch(named: Named, leader_epoch: int, address: str, *, is_dry_
         return await client.read(key.group_id, key.topic_id, key.partition, leader_epoch)
 
     manner = Manner(address, is_dry_run, is_forced=False, is_json=False)
-    change(named, manner, Change("read", {"leader_epoch": leader_epoch}, make))
+    change(named, manner, StateChange("read", {"leader_epoch": leader_epoch}, make))

@@ -1,4 +1,4 @@
-"""The way of every change of a share partition's state: look, say before → after, ask where data goes, change, and look again."""
+"""The steps of every change of a share partition's state: read, print before → after, ask where data is lost, change, read again."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -18,7 +18,7 @@ _CURRENT: Final = {"state_epoch": "state_epoch_fence", "leader_epoch": "leader_e
 
 
 class Named(NamedTuple):
-    """The share partition as it was named."""
+    """A share partition as the command line names it."""
 
     group: str
     topic: str  #: name or id
@@ -28,7 +28,7 @@ class Named(NamedTuple):
         return f"{self.group}:{self.topic}:{self.partition}"
 
 
-class Change(NamedTuple):
+class StateChange(NamedTuple):
     """One call that changes a state."""
 
     call: str  #: as the admin command `state-preview` names it
@@ -38,7 +38,7 @@ class Change(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """What was seen before the change."""
+    """What a command reads before it makes a change."""
 
     key: SharePartitionKey
     before: ShareState | None
@@ -47,11 +47,11 @@ class _Look(NamedTuple):
     problem: str  #: why the topic's end is not known; empty when it is, or was not asked for
 
 
-def change(named: Named, manner: Manner, wanted: Change, *, may_pass_end: bool = False) -> None:
-    """Make a change of a share partition's state, and say what it does before and what it did afterwards.
+def change(named: Named, manner: Manner, wanted: StateChange, *, may_pass_end: bool = False) -> None:
+    """Change a share partition's state, and print what the change does before it and what it did after it.
 
     Raises:
-        Failure: it was refused, or there is no such share partition, or data would go and nobody agreed.
+        Failure: it was refused, or there is no such share partition, or data would be lost and the user did not consent.
     """
     try:
         look = ask(manner.address, lambda client: _look(client, named, wanted, may_pass_end))
@@ -82,8 +82,8 @@ def change(named: Named, manner: Manner, wanted: Change, *, may_pass_end: bool =
 
     async def make(client: Client) -> ShareState | None:
         await wanted.make(client, look.key, look.before)
-        told = await _preview(client, look.key, "read", {"leader_epoch": -1})
-        return state_of(told["before"])
+        answer = await _preview(client, look.key, "read", {"leader_epoch": -1})
+        return state_of(answer["before"])
 
     found = ask(manner.address, make)
     if is_same(found, look.after):
@@ -96,7 +96,7 @@ def change(named: Named, manner: Manner, wanted: Change, *, may_pass_end: bool =
 
 
 def missing(named: Named) -> Failure:
-    """Return what to tell a person about a share partition that has no state."""
+    """Return the failure for a share partition that has no state."""
     return Failure(
         f"The share partition {named} has no state: see whether group, topic and partition are right; "
         "`holdfast state init` makes a state.",
@@ -104,15 +104,15 @@ def missing(named: Named) -> Failure:
     )
 
 
-async def _look(client: Client, named: Named, wanted: Change, may_pass_end: bool) -> _Look:
+async def _look(client: Client, named: Named, wanted: StateChange, may_pass_end: bool) -> _Look:
     topic_id = await find_topic_id(client, named.topic)
     key = SharePartitionKey(named.group, topic_id, named.partition)
-    told = await _preview(client, key, wanted.call, wanted.fields)
-    before, after = state_of(told["before"]), state_of(told["after"])
-    if wanted.call in ("write", "read") and before is None and not _is_about_topic(told["error"]):
+    answer = await _preview(client, key, wanted.call, wanted.fields)
+    before, after = state_of(answer["before"]), state_of(answer["after"])
+    if wanted.call in ("write", "read") and before is None and not _is_about_topic(answer["error"]):
         raise missing(named)
-    if told["error"] is not None:
-        raise ShareStateError(told["error"]["code"], told["error"]["message"])
+    if answer["error"] is not None:
+        raise ShareStateError(answer["error"]["code"], answer["error"]["message"])
     if wanted.call == "write" and before is not None:
         _check_epochs(wanted.fields, before)
     topic, problem = None, ""
@@ -126,7 +126,7 @@ def _is_about_topic(error: Mapping[str, Any] | None) -> bool:
 
 
 async def _preview(client: Client, key: SharePartitionKey, call: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = await client.admin_of(
+    answer: dict[str, Any] = await client.admin_of(
         key,
         "state-preview",
         call=call,
@@ -135,13 +135,13 @@ async def _preview(client: Client, key: SharePartitionKey, call: str, fields: Ma
         partition=key.partition,
         **fields,
     )
-    return told
+    return answer
 
 
 async def _find_ends(client: Client, key: SharePartitionKey) -> tuple[Range | None, str]:
     topic_id = format_topic_id(key.topic_id)
-    told = await client.admin("topic-ends", topics={topic_id: [key.partition]})
-    ends = told[topic_id]["partitions"][str(key.partition)]
+    answer = await client.admin("topic-ends", topics={topic_id: [key.partition]})
+    ends = answer[topic_id]["partitions"][str(key.partition)]
     if ends["problem"]:
         return None, ends["problem"]
     return (ends["first_offset"], ends["end_offset"]), ""
@@ -158,7 +158,7 @@ def _check_epochs(fields: Mapping[str, Any], before: ShareState) -> None:
             )
 
 
-def _check_end(look: _Look, named: Named, wanted: Change) -> None:
+def _check_end(look: _Look, named: Named, wanted: StateChange) -> None:
     if wanted.behind_offset <= 0:
         return
     if look.topic is None:
@@ -176,4 +176,4 @@ def _check_end(look: _Look, named: Named, wanted: Change) -> None:
 
 
 def _tell(manner: Manner, before: ShareState | None, after: ShareState | None, lost: Sequence[str]) -> None:
-    manner.tell(state_data(before), state_data(after), lost)
+    manner.report(state_data(before), state_data(after), lost)

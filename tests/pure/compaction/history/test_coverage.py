@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from holdfast.compaction.errors import DamagedFile
 from holdfast.compaction.history.coverage import (
     Coverage,
-    Gap,
+    CoverageGap,
     Interval,
     Stretch,
     encode_covered,
@@ -46,8 +46,8 @@ def test_a_history_that_begins_later_than_the_log_has_no_gap_in_front_of_it() ->
 
 def test_every_hole_of_a_batch_is_a_gap_and_so_is_the_one_in_front_of_it() -> None:
     read = {0: [Stretch(12, 14, 120), Stretch(20, 21, 200), Stretch(21, 22, 210)], 1: [Stretch(3, 9, 30)]}
-    assert Coverage({0: 10, 1: 3}).gaps(read) == [Gap(0, 12, 120), Gap(0, 20, 200)]
-    assert Coverage({0: 12, 1: 4}).gaps(read) == [Gap(0, 20, 200)]
+    assert Coverage({0: 10, 1: 3}).gaps(read) == [CoverageGap(0, 12, 120), CoverageGap(0, 20, 200)]
+    assert Coverage({0: 12, 1: 4}).gaps(read) == [CoverageGap(0, 20, 200)]
 
 
 def test_only_what_the_history_has_is_left_out() -> None:
@@ -361,4 +361,4 @@ def test_a_file_that_is_being_written_or_was_left_half_written_is_no_file_yet() 
 def test_a_log_cut_past_a_job_that_has_also_lost_its_checkpoint_leaves_a_gap() -> None:
     coverage = Coverage(merge_covered({"a.json": encode_covered({0: 525, 1: 480})}))
     read = {0: [Stretch(793, 900, 7)], 1: [Stretch(480, 500, 8)]}
-    assert coverage.gaps(read) == [Gap(0, 793, 7)]
+    assert coverage.gaps(read) == [CoverageGap(0, 793, 7)]

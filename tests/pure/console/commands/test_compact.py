@@ -22,7 +22,7 @@ from rich.console import Console
 from holdfast.cli import main
 from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.errors import CompactionError
-from holdfast.compaction.progress import Progress, from_json
+from holdfast.compaction.progress import RunProgress, from_json
 from holdfast.compaction.report import BatchReport
 from holdfast.compaction.topics import Topics
 from holdfast.console import job_output, job_process
@@ -312,7 +312,7 @@ def test_a_zip_that_cannot_be_written_is_named() -> None:
 # ---- the table -------------------------------------------------------------------------------------------------------
 
 
-def shown(progress: Progress) -> str:
+def shown(progress: RunProgress) -> str:
     console = Console(file=io.StringIO(), width=120)
     console.print(view_of(progress))
     assert isinstance(console.file, io.StringIO)
@@ -320,8 +320,8 @@ def shown(progress: Progress) -> str:
 
 
 def test_the_table_follows_the_run() -> None:
-    progress = Progress()
-    assert "The job looks how far it is. 0 s so far." in shown(progress)
+    progress = RunProgress()
+    assert "The job looks up how far it is. 0 s so far." in shown(progress)
     progress.offsets_to_fold = 0
     assert "Spark starts; the log has nothing new so far." in shown(progress)
     progress.offsets_to_fold = 1_000

@@ -12,7 +12,7 @@ from hypothesis import given
 
 from holdfast.console.commands.groups import list_groups
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.console.show.group_lag import Place, Row, TopicEnd, Wanted, list_with_lag, with_lag
+from holdfast.console.show.group_lag import GroupFilter, Place, Row, TopicEnd, list_with_lag, with_lag
 from holdfast.console.sources.log_reader import LogEntry
 from holdfast.console.sources.log_states import Fold
 from holdfast.daemon.server.admin import AdminError
@@ -81,7 +81,7 @@ class Pages:
         self.told: list[str] = []
         self._end = end
 
-    def pages(self, wanted: Wanted) -> Iterator[list[Row]]:
+    def pages(self, wanted: GroupFilter) -> Iterator[list[Row]]:
         for _ in range(2):
             self.told.append("states")
             yield [row()]
@@ -96,7 +96,7 @@ class Pages:
 
 def test_ends_are_asked_for_when_the_states_are_known() -> None:
     source = Pages(TopicEnd("orders", 30))
-    assert [[each["lag"] for each in page] for page in list_with_lag(source, Wanted())] == [[10], [10]]
+    assert [[each["lag"] for each in page] for page in list_with_lag(source, GroupFilter())] == [[10], [10]]
     assert source.told == ["states", "ends"] * 2
 
 
@@ -106,7 +106,7 @@ def test_who_waited_long_for_nothing_does_not_wait_again(
 ) -> None:
     monkeypatch.setattr("holdfast.console.show.group_lag._SILENCE_S", silence_s)
     source = Pages(TopicEnd(None, None, "no broker answered"))
-    unknown = [each["lag_unknown"] for page in list_with_lag(source, Wanted()) for each in page]
+    unknown = [each["lag_unknown"] for page in list_with_lag(source, GroupFilter()) for each in page]
     assert unknown == ["no broker answered"] * 2
     assert source.told.count("ends") == asked
 

@@ -21,7 +21,16 @@ from holdfast.cli import main
 from holdfast.console.outcomes import Exit
 from holdfast.console.sources.history_files import HistoryDirectory, HistoryFiles
 from holdfast.console.sources.history_log import HistoryLog
-from holdfast.console.sources.history_states import DAY_MS, Change, Gap, Known, OffsetStory, StatesAt, Status, Wanted
+from holdfast.console.sources.history_states import (
+    DAY_MS,
+    HistoryGap,
+    KeyFilter,
+    KnownState,
+    LogChange,
+    OffsetHistory,
+    StatesAt,
+    Status,
+)
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey, format_key, format_topic_id, parse_topic_id
 from holdfast.records.replay import ShareState, replay
@@ -44,7 +53,7 @@ from tests.pure.records.logs import KEYS, STATE_TOPIC_ID, LogWriter, logs
 # ---- states ----------------------------------------------------------------------------------------------------------
 
 
-def replay_all(changes: Sequence[Change]) -> dict[SharePartitionKey, ShareState]:
+def replay_all(changes: Sequence[LogChange]) -> dict[SharePartitionKey, ShareState]:
     states: dict[SharePartitionKey, ShareState] = {}
     for change in changes:
         state = replay(states.pop(change.key, None), change.value, 1 << 31)
@@ -53,7 +62,7 @@ def replay_all(changes: Sequence[Change]) -> dict[SharePartitionKey, ShareState]
     return states
 
 
-def live(known: dict[SharePartitionKey, Known]) -> dict[SharePartitionKey, ShareState | None]:
+def live(known: dict[SharePartitionKey, KnownState]) -> dict[SharePartitionKey, ShareState | None]:
     return {key: each.state for key, each in known.items() if each.status is Status.LIVE}
 
 
@@ -66,7 +75,7 @@ def test_the_state_at_an_instant_is_that_after_the_newest_of_its_own_changes_tha
     for instant_ms in (None, time_ms):
         states = StatesAt(instant_ms)
         for change in changes:
-            states.meet(change)
+            states.take(change)
         expected = []
         for key in KEYS:
             own = [change for change in changes if change.key == key]
@@ -109,18 +118,18 @@ def test_the_answer_about_a_share_partition_is_the_same_whatever_else_is_asked_f
                 rows[random.randint(0, lost) : lost] = [gap]
             write_batch(Path(directory), STATE_TOPIC_ID, f"a-{number}", rows)
 
-        def answer(wanted: Wanted) -> tuple[dict[SharePartitionKey, Known], set[SharePartitionKey]]:
+        def answer(wanted: KeyFilter) -> tuple[dict[SharePartitionKey, KnownState], set[SharePartitionKey]]:
             states = StatesAt(time_ms)
             if keys:
                 log = HistoryLog(HistoryFiles(HistoryDirectory(directory), STATE_TOPIC_ID), None, "job", wanted)
                 with redirect_stderr(StringIO()):
                     for each in log.changes(time_ms):
-                        states.meet(each)
+                        states.take(each)
             return states.known, set(states.unknown())
 
-        known, unknown = answer(Wanted())
+        known, unknown = answer(KeyFilter())
         for key in keys:
-            for wanted in (Wanted(key.group_id), Wanted(key.group_id, key.topic_id), Wanted(*key)):
+            for wanted in (KeyFilter(key.group_id), KeyFilter(key.group_id, key.topic_id), KeyFilter(*key)):
                 found = answer(wanted)
                 assert (found[0].get(key), key in found[1]) == (known.get(key), key in unknown)
 
@@ -129,36 +138,36 @@ KEY = KEYS[0]
 UPDATE = Update(0, -1, 105, 0, (StateBatch(105, 106, ACKNOWLEDGED, 2),))
 
 
-def change(offset: int, value: Value, key: SharePartitionKey = KEY, time_ms: int = 0) -> Change:
-    return Change(LOG_PARTITION, offset, time_ms or BEGIN_MS + offset, key, value)
+def change(offset: int, value: Value, key: SharePartitionKey = KEY, time_ms: int = 0) -> LogChange:
+    return LogChange(LOG_PARTITION, offset, time_ms or BEGIN_MS + offset, key, value)
 
 
 def test_what_was_before_the_history_is_unknown_until_a_snapshot() -> None:
     states = StatesAt(None)
-    states.meet(change(1, UPDATE))
-    assert states.known[KEY] == Known(Status.UNKNOWN, None, LOG_PARTITION, 1, BEGIN_MS + 1)
-    states.meet(change(2, SNAPSHOT))
+    states.take(change(1, UPDATE))
+    assert states.known[KEY] == KnownState(Status.UNKNOWN, None, LOG_PARTITION, 1, BEGIN_MS + 1)
+    states.take(change(2, SNAPSHOT))
     assert states.known[KEY].status is Status.LIVE
 
     earlier = StatesAt(BEGIN_MS)
     for index, value in enumerate((SNAPSHOT, SNAPSHOT._replace(snapshot_epoch=1), UPDATE, None)):
-        earlier.meet(change(index + 1, value, KEYS[index], BEGIN_MS + DAY_MS + index + 1))
+        earlier.take(change(index + 1, value, KEYS[index], BEGIN_MS + DAY_MS + index + 1))
     assert (earlier.known, earlier.unknown()) == ({}, list(KEYS[1:]))
 
 
 def test_behind_a_gap_only_what_is_met_again_is_certain() -> None:
     states = StatesAt(None)
     for index, key in enumerate(KEYS[:3]):
-        states.meet(change(index, SNAPSHOT, key))
-    states.meet(change(3, None, KEYS[2]))
-    states.meet(Gap(LOG_PARTITION + 1, 8, BEGIN_MS + 3))
+        states.take(change(index, SNAPSHOT, key))
+    states.take(change(3, None, KEYS[2]))
+    states.take(HistoryGap(LOG_PARTITION + 1, 8, BEGIN_MS + 3))
     assert {known.status for known in states.known.values()} == {Status.LIVE, Status.DELETED}
-    states.meet(Gap(LOG_PARTITION, 8, BEGIN_MS + 3))
+    states.take(HistoryGap(LOG_PARTITION, 8, BEGIN_MS + 3))
     assert [states.known[key].status for key in KEYS[:3]] == [Status.UNCERTAIN] * 3
-    states.meet(change(8, SNAPSHOT, KEYS[1]))
-    states.meet(change(9, UPDATE, KEYS[0]))
+    states.take(change(8, SNAPSHOT, KEYS[1]))
+    states.take(change(9, UPDATE, KEYS[0]))
     assert [states.known[key].status for key in KEYS[:3]] == [Status.UNKNOWN, Status.LIVE, Status.UNCERTAIN]
-    states.meet(change(10, None, KEYS[2]))
+    states.take(change(10, None, KEYS[2]))
     assert states.known[KEYS[2]].status is Status.DELETED
 
 
@@ -167,45 +176,50 @@ def test_what_was_deleted_before_a_gap_is_uncertain_in_it_for_it_may_have_been_c
     """Whether it is there behind the gap or not."""
     for after_ms, status in ((1, Status.DELETED), (2, Status.UNCERTAIN), (7, Status.UNCERTAIN)):
         states = StatesAt(BEGIN_MS + after_ms)
-        for each in (change(0, SNAPSHOT), change(1, None), Gap(LOG_PARTITION, 8, BEGIN_MS + 2), change(8, behind)):
-            states.meet(each)
+        for each in (
+            change(0, SNAPSHOT),
+            change(1, None),
+            HistoryGap(LOG_PARTITION, 8, BEGIN_MS + 2),
+            change(8, behind),
+        ):
+            states.take(each)
         assert (states.known[KEY].status, states.known[KEY].state) == (status, None)
     for after_ms, status in ((2, Status.LIVE), (3, Status.UNCERTAIN), (8, Status.UNCERTAIN), (9, Status.UNKNOWN)):
         instant = StatesAt(BEGIN_MS + after_ms)
-        instant.meet(change(0, SNAPSHOT))
-        instant.meet(Gap(LOG_PARTITION, 8, BEGIN_MS + 3))
-        instant.meet(change(9, UPDATE))
+        instant.take(change(0, SNAPSHOT))
+        instant.take(HistoryGap(LOG_PARTITION, 8, BEGIN_MS + 3))
+        instant.take(change(9, UPDATE))
         assert instant.known[KEY].status is status
 
 
 def test_a_gap_that_is_later_than_the_instant_changes_nothing_until_something_follows_that_is_not() -> None:
     """The clock was set back by a minute behind the gap."""
     states = StatesAt(BEGIN_MS + 5)
-    states.meet(change(0, SNAPSHOT))
-    states.meet(change(1, UPDATE, KEY, BEGIN_MS + 60_000))
-    states.meet(Gap(LOG_PARTITION, 8, BEGIN_MS + 60_000))
-    assert states.known[KEY] == Known(Status.LIVE, replay(None, SNAPSHOT, 1 << 31), LOG_PARTITION, 0, BEGIN_MS)
-    states.meet(change(9, UPDATE, KEY, BEGIN_MS + 4))
+    states.take(change(0, SNAPSHOT))
+    states.take(change(1, UPDATE, KEY, BEGIN_MS + 60_000))
+    states.take(HistoryGap(LOG_PARTITION, 8, BEGIN_MS + 60_000))
+    assert states.known[KEY] == KnownState(Status.LIVE, replay(None, SNAPSHOT, 1 << 31), LOG_PARTITION, 0, BEGIN_MS)
+    states.take(change(9, UPDATE, KEY, BEGIN_MS + 4))
     assert states.known[KEY].status is Status.UNKNOWN
     assert states.change_counts[KEY] == 3
 
 
 def test_the_story_of_an_offset_does_not_go_on_with_what_was_before_a_gap() -> None:
-    told = OffsetStory(105)
-    met: tuple[Change | Gap, ...] = (
+    told = OffsetHistory(105)
+    met: tuple[LogChange | HistoryGap, ...] = (
         change(0, SNAPSHOT),
-        Gap(LOG_PARTITION, 8, BEGIN_MS),
+        HistoryGap(LOG_PARTITION, 8, BEGIN_MS),
         change(8, UPDATE),
         change(9, SNAPSHOT._replace(snapshot_epoch=1)),
     )
-    steps = [(step.change.offset, step.text) for each in met for step in told.meet(each)]
+    steps = [(step.change.offset, step.text) for each in met for step in told.take(each)]
     assert steps == [(0, "available"), (8, "unknown"), (9, "available")]
 
 
 def story(offset: int, *values: Value) -> Iterator[tuple[int, str, int | None]]:
-    told = OffsetStory(offset)
+    told = OffsetHistory(offset)
     for index, value in enumerate(values):
-        for step in told.meet(change(index, value)):
+        for step in told.take(change(index, value)):
             yield step.change.offset, step.text, step.delivery_count
 
 

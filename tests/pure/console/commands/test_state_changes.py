@@ -209,7 +209,7 @@ FORGOTTEN = "Data goes: what became of offsets 100-119 is forgotten."
         (("delete",), FORGOTTEN),
         (
             ("write", "--start-offset", "115"),
-            "Data goes: the start offset passes over offsets 110-114, which nobody has finished and nobody will get any more.",
+            "Data goes: the start offset passes over offsets 110-114, which are not finished and will not be delivered any more.",
         ),
         (
             ("write", "--start-offset", "90"),

@@ -79,7 +79,7 @@ def test_what_is_lost_is_what_single_offsets_lose(
     }
     assert any("what became of" in loss for loss in told) == bool(forgotten)
     begun = -1 if before is None else before.start_offset
-    assert any("is decided anew" in loss for loss in told) == (begun != -1 and start == -1)
+    assert any("is decided again" in loss for loss in told) == (begun != -1 and start == -1)
     assert any("goes back" in loss for loss in told) == (begun > start >= 0)
     finished = {ACKNOWLEDGED, ARCHIVED}
     passed = {
@@ -99,10 +99,10 @@ def test_numbers_are_told_as_ranges_and_none_as_what_it_means() -> None:
     ]
     assert losses(before, state(-1)) == [
         "what became of 3 offsets (5 to 9) is forgotten",
-        "the start offset 5 is forgotten, and where the group goes on is decided anew",
+        "the start offset 5 is forgotten, and where the group goes on is decided again",
     ]
     assert losses(before, state(12)) == [
-        "the start offset passes over offsets 7-11, which nobody has finished and nobody will get any more"
+        "the start offset passes over offsets 7-11, which are not finished and will not be delivered any more"
     ]
 
 

@@ -19,7 +19,7 @@ from holdfast.compaction.history.coverage import encode_covered
 from holdfast.console.outcomes import Failure
 from holdfast.console.sources import history_files
 from holdfast.console.sources.history_files import SCHEMES, HistoryDirectory, HistoryFiles
-from holdfast.console.sources.history_states import DAY_MS, Gap, Wanted
+from holdfast.console.sources.history_states import DAY_MS, HistoryGap, KeyFilter
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from tests.pure.console.history_writer import (
     BEGIN_MS,
@@ -58,7 +58,7 @@ def test_each_change_is_told_once_and_in_order_however_the_files_were_written(
     with TemporaryDirectory() as directory:
         write_history(Path(directory), rows, random)
         if rows:
-            wanted = Wanted() if key is None else Wanted(*key)
+            wanted = KeyFilter() if key is None else KeyFilter(*key)
             found = list(HistoryFiles(HistoryDirectory(directory), STATE_TOPIC_ID).changes(wanted))
             assert found == [change for change in changes_of(rows) if wanted.includes(change.key)]
 
@@ -75,7 +75,7 @@ def test_a_repeated_batch_replaces_itself_and_what_is_being_written_is_not_seen(
     (root / "_a-1" / "day=2026-02-01").mkdir(parents=True)
     (root / "_a-1" / "day=2026-02-01" / "part-0.parquet").write_bytes(b"half a file")
     files = HistoryFiles(HistoryDirectory(str(tmp_path)), None)
-    assert list(files.changes(Wanted())) == changes_of(rows)
+    assert list(files.changes(KeyFilter())) == changes_of(rows)
     assert files.begin_ms() == min(row["timestamp_ms"] for row in rows)
 
 
@@ -91,9 +91,9 @@ def test_days_that_are_much_later_are_not_read(tmp_path: Path) -> None:
     later.mkdir(parents=True)
     (later / "part-0.parquet").write_bytes(b"no file that can be read")
     files = HistoryFiles(HistoryDirectory(str(tmp_path)), STATE_TOPIC_ID)
-    assert list(files.changes(Wanted(), rows[-1]["timestamp_ms"])) == changes_of(rows)
+    assert list(files.changes(KeyFilter(), rows[-1]["timestamp_ms"])) == changes_of(rows)
     with pytest.raises(Failure, match="cannot be read"):
-        list(files.changes(Wanted()))
+        list(files.changes(KeyFilter()))
 
 
 DAY_BEGIN_MS = BEGIN_MS + 60_000
@@ -108,19 +108,19 @@ def day_rows(day: int, *offsets: int, key: SharePartitionKey = KEYS[0]) -> list[
     ]
 
 
-def told_of(directory: Path, wanted: Wanted, until_ms: int | None = None) -> list[int | Gap]:
+def told_of(directory: Path, wanted: KeyFilter, until_ms: int | None = None) -> list[int | HistoryGap]:
     """Return the offsets of changes, and gaps."""
     changes = HistoryFiles(HistoryDirectory(str(directory)), STATE_TOPIC_ID).changes(wanted, until_ms)
-    return [each if isinstance(each, Gap) else each.offset for each in changes]
+    return [each if isinstance(each, HistoryGap) else each.offset for each in changes]
 
 
-@pytest.mark.parametrize("wanted", [Wanted(), Wanted(*KEYS[0])])
-def test_a_gap_is_told_once_and_before_what_follows_it(tmp_path: Path, wanted: Wanted) -> None:
+@pytest.mark.parametrize("wanted", [KeyFilter(), KeyFilter(*KEYS[0])])
+def test_a_gap_is_told_once_and_before_what_follows_it(tmp_path: Path, wanted: KeyFilter) -> None:
     """Two jobs noted it, and a third one had read the record there as one that counts."""
     gap = gap_row(0, 20, DAY_BEGIN_MS + 3 * DAY_MS)
     write_batch(tmp_path, STATE_TOPIC_ID, "a-0", [*day_rows(0, 1, 2), *day_rows(3, 20, 21), gap])
     write_batch(tmp_path, STATE_TOPIC_ID, "b-0", [gap, *day_rows(3, 20, 22)])
-    told = Gap(0, 20, DAY_BEGIN_MS + 3_600_000)
+    told = HistoryGap(0, 20, DAY_BEGIN_MS + 3_600_000)
     assert told_of(tmp_path, wanted) == [1, 2, told, 20, 21, 22]
 
 
@@ -128,16 +128,16 @@ def test_the_time_of_a_gap_is_that_of_the_newest_change_of_its_log_partition(tmp
     """Of whatever share partition."""
     rows = [*day_rows(0, 1), *day_rows(1, 2, 3, key=KEYS[1]), gap_row(0, 9, DAY_BEGIN_MS + 2 * DAY_MS)]
     write_batch(tmp_path, STATE_TOPIC_ID, "a-0", [*rows, gap_row(1, 9, DAY_BEGIN_MS)])
-    told = told_of(tmp_path, Wanted(*KEYS[0]))
-    assert told == [1, Gap(1, 9, DAY_BEGIN_MS), Gap(0, 9, DAY_BEGIN_MS + DAY_MS + 3_600_000)]
+    told = told_of(tmp_path, KeyFilter(*KEYS[0]))
+    assert told == [1, HistoryGap(1, 9, DAY_BEGIN_MS), HistoryGap(0, 9, DAY_BEGIN_MS + DAY_MS + 3_600_000)]
 
 
 def test_a_gap_is_told_however_long_it_is(tmp_path: Path) -> None:
     write_batch(tmp_path, STATE_TOPIC_ID, "a-0", [*day_rows(0, 1), gap_row(0, 9, DAY_BEGIN_MS + 30 * DAY_MS)])
-    gap = Gap(0, 9, DAY_BEGIN_MS)
-    assert told_of(tmp_path, Wanted(), DAY_BEGIN_MS + 7 * DAY_MS) == [1, gap]
+    gap = HistoryGap(0, 9, DAY_BEGIN_MS)
+    assert told_of(tmp_path, KeyFilter(), DAY_BEGIN_MS + 7 * DAY_MS) == [1, gap]
     write_batch(tmp_path, STATE_TOPIC_ID, "a-1", day_rows(9, 2, key=KEYS[1]))
-    assert told_of(tmp_path, Wanted(*KEYS[0]), DAY_BEGIN_MS + 7 * DAY_MS) == [1]
+    assert told_of(tmp_path, KeyFilter(*KEYS[0]), DAY_BEGIN_MS + 7 * DAY_MS) == [1]
 
 
 def test_a_history_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_the_history_is_read_from_where_the_job_is_told_to_write_it(
         SimpleNamespace(FileSystem=SimpleNamespace(from_uri=from_uri), FileSelector=fs.FileSelector),
     )
     files = HistoryFiles(HistoryDirectory(uri), STATE_TOPIC_ID)
-    assert len(list(files.changes(Wanted()))) == 2
+    assert len(list(files.changes(KeyFilter()))) == 2
     assert files.covered() == {}
 
 
@@ -201,7 +201,7 @@ def test_a_local_history_is_named_by_a_path_or_a_uri(
     write_batch(directory, STATE_TOPIC_ID, "a-0", day_rows(0, 1, 2))
     monkeypatch.chdir(tmp_path)
     for place in (str(directory), f"file://{directory}", f"file:{directory}", f"./{name}"):
-        assert len(list(HistoryFiles(HistoryDirectory(place), STATE_TOPIC_ID).changes(Wanted()))) == 2
+        assert len(list(HistoryFiles(HistoryDirectory(place), STATE_TOPIC_ID).changes(KeyFilter()))) == 2
 
 
 def test_what_says_how_far_the_history_goes_and_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -244,4 +244,4 @@ def test_the_time_of_a_gap_is_that_of_the_newest_offset_where_the_clock_was_set_
 ) -> None:
     rows = [*day_rows(1, 3, 4), *day_rows(0, 5, 6), gap_row(0, 9, DAY_BEGIN_MS + 3 * DAY_MS)]
     write_batch(tmp_path, STATE_TOPIC_ID, "a-0", rows)
-    assert told_of(tmp_path, Wanted())[-1] == Gap(0, 9, DAY_BEGIN_MS + 3_600_000)
+    assert told_of(tmp_path, KeyFilter())[-1] == HistoryGap(0, 9, DAY_BEGIN_MS + 3_600_000)

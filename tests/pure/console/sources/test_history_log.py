@@ -15,7 +15,7 @@ from confluent_kafka import Message
 from holdfast.cli import main
 from holdfast.console.outcomes import Exit
 from holdfast.console.sources import log_reader
-from holdfast.console.sources.log_reader import LogEntry, Reading
+from holdfast.console.sources.log_reader import LogEntry, PartitionReading
 from holdfast.records.header import HEADER_NAME
 from holdfast.records.keys import SharePartitionKey, format_key, parse_topic_id
 from holdfast.records.snapshot_store.folding import RawRecord
@@ -62,14 +62,14 @@ class FakeLog:
         self._told = self.start
         return dict.fromkeys(partitions, self._told)
 
-    def read(self, wanted: log_reader.Wanted) -> Iterator[LogEntry]:
+    def read(self, wanted: log_reader.LogSelection) -> Iterator[LogEntry]:
         assert list(wanted.partitions) == [0]
-        reading = Reading()
+        reading = PartitionReading()
         for offset, key, value, header in self.records[self._told :]:
             message = Message(
                 self.topic, 0, offset, key, value, [(HEADER_NAME, header)], timestamp=(1, BEGIN_MS + offset)
             )
-            entry = reading.meet(message, is_wanted=True)
+            entry = reading.take(message, is_wanted=True)
             assert entry is not None
             yield entry
 

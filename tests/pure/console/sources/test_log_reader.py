@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Message
 
 from holdfast.console.commands.dump import entry_data, entry_text
-from holdfast.console.sources.log_reader import LogEntry, Reading
+from holdfast.console.sources.log_reader import LogEntry, PartitionReading
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.codecs.codec import Codec, encode_record
@@ -25,12 +25,12 @@ class Log:
 
     def __init__(self) -> None:
         self.entries: list[LogEntry] = []
-        self._reading = Reading()
+        self._reading = PartitionReading()
 
     def put(self, key: bytes | None, value: bytes | None, header: bytes | None = None) -> LogEntry:
         headers: list[tuple[str, str | bytes | None]] = [] if header is None else [(HEADER_NAME, header)]
         message = Message("t", 4, len(self.entries), key, value, headers, timestamp=(1, 1_000))
-        entry = self._reading.meet(message, is_wanted=True)
+        entry = self._reading.take(message, is_wanted=True)
         assert entry is not None
         self.entries.append(entry)
         return entry

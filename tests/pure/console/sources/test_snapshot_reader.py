@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.console.sources.snapshot_reader import Verdict, compare
+from holdfast.console.sources.snapshot_reader import Verification, compare
 from holdfast.records.codecs import avro
 from holdfast.records.keys import format_key
 from holdfast.records.snapshot_store.entries import (
@@ -50,7 +50,7 @@ def fold_all(log: LogWriter, random: Random) -> dict[bytes, bytes]:
     return topic
 
 
-def verify(topic: dict[bytes, bytes], log: LogWriter, covered_offset: int | None = None) -> Verdict:
+def verify(topic: dict[bytes, bytes], log: LogWriter, covered_offset: int | None = None) -> Verification:
     """Compare at an offset, or at that of the newest manifest."""
     snapshots = SnapshotSet(STATE_TOPIC_ID, LOG_PARTITION)
     for key, value in topic.items():

@@ -59,7 +59,7 @@ def test_a_cut_log_begins_with_our_checkpoint_and_holds_a_snapshot_of_every_live
     tick_a_round(node)
     log = node.topic.partitions[0]
     assert log.records[node.log_start].key == CHECKPOINT_KEY
-    assert node.shard.has_snapshots_from(node.log_start)
+    assert node.shard.is_prunable_to(node.log_start)
     live = [key_of(number) for number in range(10) if number != 7]
     assert sorted(node.states()) == live
     newest = {key: node.shard.state.offsets.newest_snapshot_offset(key) for key in live}
@@ -448,7 +448,7 @@ def test_a_foreign_cut_above_the_named_one_is_still_an_alarm(node: PrunedNode) -
     node.topic.partitions[0].log_start_offset = node.partition.committed_offset - 2
     successor = PrunedNode(node.topic, generation=2)
     assert successor.partition.is_alarmed
-    assert "without a checkpoint: somebody else cut it" in (successor.partition.failure or "")
+    assert "without a checkpoint: another program deleted records" in (successor.partition.failure or "")
 
 
 def test_a_cut_that_nothing_at_its_offset_bears_out_is_an_alarm(node: PrunedNode) -> None:

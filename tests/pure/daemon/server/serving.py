@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from holdfast.api import share_state
+from holdfast.api import share_state, state_requests
 from holdfast.api.results import (
     DeleteResult,
     InitializeResult,
@@ -187,7 +187,7 @@ def clients_of(connections: Connections) -> list[ClientProtocol]:
 
 def write_body(partition: int = 0, batches: int = 1) -> bytes:
     asked = WritePartition(partition, 1, 1, -1, -1, tuple(StateBatch(n, n, 0, 1) for n in range(batches)))
-    return share_state.encode_request(share_state.WRITE, 1, StateRequest("group", [(TOPIC_ID, [asked])]))
+    return state_requests.encode_request(share_state.WRITE, 1, StateRequest("group", [(TOPIC_ID, [asked])]))
 
 
 def write_frame(correlation_id: int, partition: int = 0) -> bytes:

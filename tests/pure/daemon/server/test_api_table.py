@@ -11,7 +11,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
 
-from holdfast.api import share_state
+from holdfast.api import state_requests, state_responses
 from holdfast.api.admin import ADMIN, AdminRequest, encode_admin_request
 from holdfast.api.results import ReadPartition, ReadResult, StateRequest
 from holdfast.daemon.server.api_table import APIS
@@ -83,18 +83,18 @@ def test_a_share_call_reaches_the_service_and_its_answer_comes_back() -> None:
     world = ApiWorld()
     request = StateRequest("g", [(TOPIC_ID, [ReadPartition(3, 4)])])
     world.service.answer = lambda api_key, key, asked: ReadResult(0, None, 7, 8, ())
-    answer = world.ask_raw(84, 0, share_state.encode_request(84, 0, request))
+    answer = world.ask_raw(84, 0, state_requests.encode_request(84, 0, request))
     assert world.service.requests == [(84, request)]
-    assert share_state.decode_response(84, 0, answer) == [(TOPIC_ID, [(3, ReadResult(0, None, 7, 8, ()))])]
+    assert state_responses.decode_response(84, 0, answer) == [(TOPIC_ID, [(3, ReadResult(0, None, 7, 8, ()))])]
 
 
 def test_a_share_call_names_a_bounded_number_of_share_partitions() -> None:
     world = ApiWorld()
     topics: list[Any] = [(TOPIC_ID, [ReadPartition(n, 4) for n in range(count)]) for count in (30, 20)]
-    assert world.ask_raw(84, 0, share_state.encode_request(84, 0, StateRequest("g", list(topics))))
+    assert world.ask_raw(84, 0, state_requests.encode_request(84, 0, StateRequest("g", list(topics))))
     topics.append((TOPIC_ID, [ReadPartition(1, 4)]))
     with pytest.raises(MalformedBody, match="one request may name at most 50 share partitions"):
-        world.ask_raw(84, 0, share_state.encode_request(84, 0, StateRequest("g", list(topics))))
+        world.ask_raw(84, 0, state_requests.encode_request(84, 0, StateRequest("g", list(topics))))
     assert len(world.service.requests) == 1
 
 
@@ -114,7 +114,7 @@ def samples() -> list[tuple[int, int, bytes]]:
         types = {"key_type": 2} if version >= 1 else {}
         request = schema("find_coordinator", version, "request", "FindCoordinatorRequest")(**types, **keys)
         bodies.append((10, version, kio_bytes(request)))
-    bodies.append((84, 0, share_state.encode_request(84, 0, StateRequest("g", [(TOPIC_ID, [ReadPartition(3, 4)])]))))
+    bodies.append((84, 0, state_requests.encode_request(84, 0, StateRequest("g", [(TOPIC_ID, [ReadPartition(3, 4)])]))))
     bodies.append((ADMIN, 0, encode_admin_request(AdminRequest("echo", {"a": 1}))))
     return bodies
 

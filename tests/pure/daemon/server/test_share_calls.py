@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from holdfast.api import share_state
+from holdfast.api import share_state, state_requests, state_responses
 from holdfast.api.results import (
     DeletePartition,
     InitializePartition,
@@ -52,12 +52,12 @@ class Call:
         api_key: int,
         topics: Topics,
         group_id: str = "g",
-        bounds: share_state.Bounds = share_state.UNBOUNDED,
+        bounds: state_requests.Bounds = state_requests.UNBOUNDED,
         answer_bytes_max: int = 1 << 30,
     ) -> None:
         self.version = {share_state.WRITE: 1, share_state.SUMMARY: 1}.get(api_key, 0)
-        body = share_state.encode_request(api_key, self.version, StateRequest(group_id, topics))
         self.memory = RequestMemory(answer_bytes_max=answer_bytes_max)
+        body = state_requests.encode_request(api_key, self.version, StateRequest(group_id, topics))
         self.bodies: list[Body] = []
         self.request = Request(api_key, self.version, 1, b"", body, 0, "client", self.memory, 0)
         self.woken = 0
@@ -80,7 +80,7 @@ class Call:
     def answer(self) -> StateResponse:
         (body,) = self.bodies
         encoded = body if isinstance(body, bytes) else b"".join(body)
-        return share_state.decode_response(self.request.api_key, self.version, encoded)
+        return state_responses.decode_response(self.request.api_key, self.version, encoded)
 
 
 def parts_of(service: FakeService) -> list[int]:
@@ -255,7 +255,9 @@ def test_a_large_answer_is_encoded_in_steps_and_is_the_same() -> None:
     assert isinstance(body, Iterator)
     pieces = list(body)
     assert max(map(len, pieces)) <= 2_000 * share_state.BATCH_SIZE + 100
-    assert b"".join(pieces) == share_state.encode_response(share_state.READ, 0, house.call(share_state.READ, topics[0]))
+    assert b"".join(pieces) == state_responses.encode_response(
+        share_state.READ, 0, house.call(share_state.READ, topics[0])
+    )
 
 
 def test_an_answer_that_cannot_be_encoded_is_told_to_the_connection() -> None:
@@ -269,13 +271,13 @@ def test_an_answer_that_cannot_be_encoded_is_told_to_the_connection() -> None:
 @pytest.mark.parametrize(
     ("bounds", "counts", "text"),
     [
-        (share_state.Bounds(10, 100, 100), [1] * 11, "at most 10 share partitions"),
-        (share_state.Bounds(1_000, 100, 1_000), [101], "one share partition has 101 state batches, at most 100"),
-        (share_state.Bounds(1_000, 300, 1_000), [300, 300, 300, 101], "at most 1000 state batches"),
+        (state_requests.Bounds(10, 100, 100), [1] * 11, "at most 10 share partitions"),
+        (state_requests.Bounds(1_000, 100, 1_000), [101], "one share partition has 101 state batches, at most 100"),
+        (state_requests.Bounds(1_000, 300, 1_000), [300, 300, 300, 101], "at most 1000 state batches"),
     ],
 )
 def test_more_than_a_request_may_hold_is_refused_while_it_is_decoded(
-    bounds: share_state.Bounds, counts: list[int], text: str
+    bounds: state_requests.Bounds, counts: list[int], text: str
 ) -> None:
     service = FakeService()
     asked: list[PartitionRequest] = [
@@ -295,9 +297,9 @@ def test_more_than_a_request_may_hold_is_refused_while_it_is_decoded(
 def test_steps_decode_what_one_step_decodes(api_key: int) -> None:
     version = 1 if api_key in (85, 87) else 0
     asked: Topics = [(n.to_bytes(16), [ask(api_key, p) for p in range(n)]) for n in (1, 300, 0, 450)]
-    body = share_state.encode_request(api_key, version, StateRequest("g", asked))
-    expected = share_state.decode_request(api_key, version, body)
-    steps = share_state.decode_in_steps(api_key, version, body, 0, share_state.UNBOUNDED, expected.caller)
+    body = state_requests.encode_request(api_key, version, StateRequest("g", asked))
+    expected = state_requests.decode_request(api_key, version, body)
+    steps = state_requests.decode_in_steps(api_key, version, body, 0, state_requests.UNBOUNDED, expected.caller)
     count = 0
     decoded: StateRequest | None = None
     while decoded is None:
@@ -311,12 +313,13 @@ def test_steps_decode_what_one_step_decodes(api_key: int) -> None:
 
 
 def test_topics_that_name_no_partition_are_decoded_in_steps_and_counted() -> None:
-    body = share_state.encode_request(
+    body = state_requests.encode_request(
         share_state.READ, 0, StateRequest("g", [(n.to_bytes(16), []) for n in range(2_000)])
     )
-    caller = share_state.decode_request(share_state.READ, 0, body).caller
+    caller = state_requests.decode_request(share_state.READ, 0, body).caller
     assert (
-        sum(1 for _ in share_state.decode_in_steps(share_state.READ, 0, body, 0, share_state.UNBOUNDED, caller)) >= 10
+        sum(1 for _ in state_requests.decode_in_steps(share_state.READ, 0, body, 0, state_requests.UNBOUNDED, caller))
+        >= 10
     )
     with pytest.raises(MalformedBody, match="at most 1999 share partitions"):
-        list(share_state.decode_in_steps(share_state.READ, 0, body, 0, share_state.Bounds(1_999), caller))
+        list(state_requests.decode_in_steps(share_state.READ, 0, body, 0, state_requests.Bounds(1_999), caller))

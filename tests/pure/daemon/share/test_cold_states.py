@@ -47,12 +47,12 @@ def test_pruning_writes_the_oldest_first_and_ends_when_none_is_left() -> None:
     below = world.log_end
     slices = []
     while (decision := world.shard.decide_pruning_slice(below, records_max=2, bytes_max=1_000_000)).records:
-        assert not world.shard.has_snapshots_from(below)
+        assert not world.shard.is_prunable_to(below)
         slices.append(keys_of(decision))
         world.run(decision)
     assert slices == [[KEYS[0], KEYS[2]], [KEYS[3], KEYS[4]], [KEYS[1]]]
-    assert world.shard.has_snapshots_from(below)
-    assert not world.shard.has_snapshots_from(below + 1)
+    assert world.shard.is_prunable_to(below)
+    assert not world.shard.is_prunable_to(below + 1)
 
 
 def test_a_pruning_snapshot_is_the_state_with_its_timestamps_and_fences_under_the_next_epoch() -> None:
@@ -96,7 +96,7 @@ def test_a_key_whose_tombstone_is_on_its_way_is_passed_over() -> None:
     for key, value in world.shard.decide_delete(KEYS[0]).records:
         world.shard.replay(key, value, world.position + 1)
     assert keys_of(world.shard.decide_pruning_slice(below, 10, 1_000_000)) == KEYS[1:]
-    assert not world.shard.has_snapshots_from(below)
+    assert not world.shard.is_prunable_to(below)
 
 
 def test_a_slice_keeps_to_its_bytes_but_always_holds_a_record() -> None:

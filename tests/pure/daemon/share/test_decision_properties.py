@@ -228,7 +228,7 @@ def test_a_pruned_log_gives_the_live_state(limit: int, script: list[Step]) -> No
         world.run(decision)
     world.log, world.log_start = world.log[below - LOG_START :], below
     assert without_counts(world.loaded().states()) == without_counts(world.states())
-    assert world.shard.has_snapshots_from(below)
+    assert world.shard.is_prunable_to(below)
 
 
 @given(limits, steps)

@@ -177,7 +177,7 @@ def test_pruning_goes_on_until_a_log_can_be_cut_and_loads_to_the_same_state() ->
         node.settle()
     assert counts == [2, 2, 0]
     assert isinstance(partition.machine, ShareShard)
-    assert partition.machine.has_snapshots_from(below)
+    assert partition.machine.is_prunable_to(below)
     before = [read(node, index) for index in range(5)]
     node.runtime.delete_records(0, below)
     node.settle()

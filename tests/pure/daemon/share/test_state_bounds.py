@@ -155,7 +155,7 @@ async def test_a_bound_that_comes_close_is_one_line_before_anybody_is_refused() 
         with capture_logs() as lines:
             initialize(world, *(key(number) for number in range(count)))
             world.tick(3)
-        return [dict(line) for line in lines if "comes close to a bound" in line["event"]]
+        return [dict(line) for line in lines if line["event"] == "state_bound_approached"]
 
     assert warnings(7) == []
     (warning,) = warnings(8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from random import Random
+from typing import cast
 
 import pytest
 
@@ -13,7 +14,7 @@ from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.snapshots.follower import Bounds, SnapshotFollower
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
 from holdfast.daemon.snapshots.restore import Refusal
-from holdfast.daemon.snapshots.verifier import Duties, RemovalRefused, SnapshotOwner
+from holdfast.daemon.snapshots.verifier import RemovalRefused, SnapshotHost, SnapshotVerifier
 from holdfast.metrics.registry import Registry
 from holdfast.records.codecs import avro
 from holdfast.records.snapshot_store.entries import (
@@ -58,7 +59,7 @@ class World:
     def __init__(self, bytes_max: int = 1 << 30, removals_per_second_max: int = 1_000_000) -> None:
         self.topic = MemoryTopic(PARTITION_COUNT)
         self.log = self.topic.open_log()
-        self.now_ms = 0
+        self.time_ms = 0
         self.tasks: deque[Callable[[], None]] = deque()
         self.lines: list[tuple[str, str, dict[str, object]]] = []
         self.answers: list[tuple[int, int, Base | None]] = []
@@ -66,20 +67,15 @@ class World:
         self.is_known = True
         self.refuses = False
         self.partitions: dict[int, Owned] = {}
-        self.identity = LogIdentity("cluster", STATE_TOPIC_ID, PARTITION_COUNT)
-        self.metrics = SnapshotMetrics(Registry(lambda: self.now_ms))
-        duties = Duties(self._remove, removals_per_second_max, 1, self._note)
+        self.log_identity = LogIdentity("cluster", STATE_TOPIC_ID, PARTITION_COUNT)
+        self.metrics = SnapshotMetrics(Registry(lambda: self.time_ms))
+        host = cast("SnapshotHost", self)  # its partitions are as much of a partition as is looked at
         self.follower = SnapshotFollower(
             self,
             Bounds(READ_TIMEOUT_MS, bytes_max, 0),
+            host,
             self.metrics,
-            lambda: self.now_ms,
-            self.tasks.append,
-            self._note,
-            lambda: self.identity,
-            lambda *answer: self.answers.append(answer),
-            lambda: self.partitions,  # type: ignore[arg-type, return-value] # as much of a partition as is looked at
-            SnapshotOwner(duties, self.metrics, lambda: self.now_ms),
+            SnapshotVerifier(host, self.metrics, removals_per_second_max, 1),
         )
         self.log.start(self.follower)
         self.start_reading = self.log.start_reading
@@ -88,10 +84,19 @@ class World:
     def has_partition(self, partition: int) -> bool:
         return self.is_known
 
-    def _note(self, level: str, event: str, fields: dict[str, object]) -> None:
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def continue_soon(self, task: Callable[[], None]) -> None:
+        self.tasks.append(task)
+
+    def base_found(self, partition: int, instance: int, base: Base | None) -> None:
+        self.answers.append((partition, instance, base))
+
+    def note(self, level: str, event: str, fields: dict[str, object]) -> None:
         self.lines.append((level, event, fields))
 
-    def _remove(self, partition: int, key: bytes) -> bool:
+    def remove(self, partition: int, key: bytes) -> bool:
         assert partition == LOG_PARTITION
         if self.refuses:
             raise RemovalRefused("no such partition")
@@ -112,8 +117,8 @@ class World:
                 self.tasks.popleft()()
 
     def pass_time(self, time_ms: int) -> None:
-        self.now_ms += time_ms
-        self.follower.tick(self.now_ms)
+        self.time_ms += time_ms
+        self.follower.tick(self.time_ms)
         self.settle()
 
     def refused(self) -> dict[Refusal, int]:
@@ -176,11 +181,11 @@ def test_a_second_load_is_answered_from_what_is_followed_already() -> None:
 def test_a_topic_that_hangs_holds_a_load_up_no_longer_than_the_setting_says() -> None:
     world = World()
     world.ask()
-    world.now_ms += READ_TIMEOUT_MS - 1
-    world.follower.tick(world.now_ms)
+    world.time_ms += READ_TIMEOUT_MS - 1
+    world.follower.tick(world.time_ms)
     assert world.answers == []
-    world.now_ms += 1
-    world.follower.tick(world.now_ms)
+    world.time_ms += 1
+    world.follower.tick(world.time_ms)
     assert world.answers == [(LOG_PARTITION, 7, None)]
     world.settle()
     assert len(world.answers) == 1
@@ -255,7 +260,7 @@ def test_a_topic_made_again_is_read_anew() -> None:
     Job(world, log).run()
     world.ask()
     world.settle()
-    world.identity = world.identity._replace(topic_id=b"n" * 16)
+    world.log_identity = world.log_identity._replace(topic_id=b"n" * 16)
     world.ask()
     world.settle()
     assert world.answers[-1][2] is None

@@ -43,9 +43,9 @@ async def test_a_producer_that_is_full_is_asked_again_and_one_that_refuses_says_
     for _ in ("made", "asked"):
         failures.append(KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION)))
         with pytest.raises(RemovalRefused, match="_UNKNOWN_PARTITION"):
-            subject._remove(3, b"key")
+            subject.remove(3, b"key")
         if subject._producer is None:
-            assert subject._remove(3, b"key") is True
+            assert subject.remove(3, b"key") is True
     failures.append(BufferError("full"))
-    assert subject._remove(3, b"key") is False
+    assert subject.remove(3, b"key") is False
     assert removed == [("snaps", None, b"key", 3)]

@@ -1,12 +1,19 @@
 """What an owner keeps in mind of the manifests that it has verified."""
 
+from typing import Any, cast
+
 import pytest
 
-from holdfast.daemon.snapshots.verifier import Tail
+from holdfast.daemon.snapshots.verifier import PartitionVerifier
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.snapshot_store.entries import EntryKey, ManifestKey
 
 LOG, KEY = b"l" * 16, SharePartitionKey("workers", b"t" * 16, 0)
+
+
+def verifier_of_nothing() -> PartitionVerifier:
+    unused = cast("Any", None)
+    return PartitionVerifier(unused, unused, unused, unused)
 
 
 @pytest.mark.parametrize(
@@ -24,14 +31,14 @@ LOG, KEY = b"l" * 16, SharePartitionKey("workers", b"t" * 16, 0)
 def test_a_manifest_is_verified_as_long_as_nothing_came_anew_that_it_rests_on(
     about: EntryKey | ManifestKey, still_verified: list[int]
 ) -> None:
-    tail = Tail()
-    tail.verified = [9, 4]
-    tail.met(about, b"whatever it says")
-    assert tail.verified == still_verified
+    verifier = verifier_of_nothing()
+    verifier.verified = [9, 4]
+    verifier.record_read(about, b"whatever it says")
+    assert verifier.verified == still_verified
 
 
 def test_a_removal_leaves_what_is_verified() -> None:
-    tail = Tail()
-    tail.verified = [9, 4]
-    tail.met(EntryKey(LOG, KEY, 3), None)
-    assert tail.verified == [9, 4]
+    verifier = verifier_of_nothing()
+    verifier.verified = [9, 4]
+    verifier.record_read(EntryKey(LOG, KEY, 3), None)
+    assert verifier.verified == [9, 4]

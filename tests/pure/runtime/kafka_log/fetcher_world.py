@@ -3,7 +3,10 @@
 from collections.abc import Callable
 
 from holdfast.kafka.protocol.requests import Fetched
+from holdfast.metrics.registry import Registry
+from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from holdfast.runtime.log import LogRecord, ReadError
+from holdfast.runtime.metrics import RuntimeMetrics
 from tests.pure.kafka.fake_brokers import FakeBrokers
 
 
@@ -36,6 +39,34 @@ class Told:
 
     def read_failed(self, partition: int, instance: int, error: ReadError) -> None:
         self.lines.append(f"{partition} instance {instance}: {'alarm' if error.is_alarm else 'failed'}, {error.text}")
+
+
+class Sent:
+    """The batches that were sent to partition 0 and not read back."""
+
+    def __init__(self, *batches: SentBatch) -> None:
+        self.batches = SentBatches()
+        for batch in batches:
+            self.append(batch)
+
+    def append(self, batch: SentBatch) -> None:
+        self.batches.add(0, batch)
+
+    @property
+    def oldest(self) -> SentBatch:
+        oldest = self.batches.oldest(0)
+        assert oldest is not None
+        return oldest
+
+    def __bool__(self) -> bool:
+        return self.batches.oldest(0) is not None
+
+    def clear(self) -> None:
+        self.batches.forget(0)
+
+
+def make_metrics() -> RuntimeMetrics:
+    return RuntimeMetrics(Registry(lambda: 0))
 
 
 def found(records: bytes, partition: int = 0, *, error_code: int = 0, is_diverging: bool = False) -> Fetched:

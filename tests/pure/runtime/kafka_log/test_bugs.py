@@ -1,18 +1,18 @@
 """A bug of ours on the way to a broker: it is counted and logged, and what waits for an answer is told that there is none."""
 
 import asyncio
-from collections import deque
 
 import pytest
 
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.metrics.registry import Counter, Registry
-from holdfast.runtime.kafka_log.accumulator import LaneConfig
+from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig
 from holdfast.runtime.kafka_log.bugs import BugReports
-from holdfast.runtime.kafka_log.fetch_session import FollowerConfig
-from holdfast.runtime.kafka_log.fetcher import Follower
-from holdfast.runtime.kafka_log.list_offsets import Offsets
-from holdfast.runtime.kafka_log.sender import Appender, AppenderConfig
+from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
+from holdfast.runtime.kafka_log.fetcher import Fetcher
+from holdfast.runtime.kafka_log.list_offsets import OffsetQueries
+from holdfast.runtime.kafka_log.sender import Sender, SenderConfig
+from holdfast.runtime.kafka_log.sent_batches import SentBatches
 from holdfast.runtime.metrics import RuntimeMetrics
 from tests.pure.kafka.fake_brokers import FakeBrokers, fetched, produced
 from tests.pure.runtime.kafka_log.fetcher_world import Told
@@ -46,14 +46,14 @@ async def test_in_a_fetch(brokers: FakeBrokers, metrics: RuntimeMetrics, logged:
     told = Told()
     brokers.always = lambda _: fetched([])
     brokers.answers.append(stumble)
-    tail = Follower(
+    tail = Fetcher(
         "tail",
-        FollowerConfig(wait_ms=10, bytes_max=10_000, partition_bytes_max=1_000, slice_records_max=2),
+        FetcherConfig(wait_ms=10, bytes_max=10_000, partition_bytes_max=1_000, slice_records_max=2),
         brokers,  # type: ignore[arg-type]
         lambda: told,  # type: ignore[arg-type,return-value]
-        lambda _: deque(),
+        SentBatches(),
+        metrics,
         told.ended,
-        internal_errors=metrics.internal_errors,
     )
     tail.follow(0, 3, 5)
     tail.follow(1, 4, 5)
@@ -69,11 +69,11 @@ async def test_in_a_question_for_offsets(
 ) -> None:
     told: list[tuple[int, dict[int, int | None]]] = []
     brokers.answers.append(stumble)
-    offsets = Offsets(brokers, lambda number, found: told.append((number, found)), metrics)  # type: ignore[arg-type]
+    offsets = OffsetQueries(brokers, lambda number, found: told.append((number, found)), metrics)  # type: ignore[arg-type]
     offsets.want_latest(1, [0])
     await wait_until(lambda: bool(told))
     assert told == [(1, {0: None})]
-    assert logged == [("asking broker 1 for offsets failed", "TypeError('a bug')")]
+    assert logged == [("querying offsets from broker 1 failed", "TypeError('a bug')")]
     assert metrics.internal_errors.value == 1
     offsets.close()
 
@@ -85,10 +85,13 @@ async def test_before_a_batch_is_sent_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     landed: list[int] = []
-    config = AppenderConfig(lanes=LaneConfig(batch_bytes_max=1_000), message_timeout_ms=PATIENCE_MS, retry_backoff_ms=1)
-    appender = Appender(
+    config = SenderConfig(
+        accumulator=AccumulatorConfig(batch_bytes_max=1_000), message_timeout_ms=PATIENCE_MS, retry_backoff_ms=1
+    )
+    sender = Sender(
         config,
         brokers,  # type: ignore[arg-type]
+        SentBatches(),
         lambda partition, *_: landed.append(partition),
         lambda *_: None,
         lambda: 1_000,
@@ -102,11 +105,11 @@ async def test_before_a_batch_is_sent_again(
 
     monkeypatch.setattr(brokers, "refresh", stumble_once)
     brokers.answers.append(lambda body: produced(body, 6))
-    appender.append(0, b"k", b"1", b"h")
+    sender.append(0, b"k", b"1", b"h")
     await wait_until(lambda: landed == [0])
-    assert logged == [("asking who leads failed", "TypeError('a bug')")]
+    assert logged == [("looking up leaders failed", "TypeError('a bug')")]
     assert metrics.internal_errors.value == 1
-    assert await appender.close(5)
+    assert await sender.close(5)
 
 
 async def test_in_a_task_that_nobody_awaits(logged: list[tuple[str, str]]) -> None:

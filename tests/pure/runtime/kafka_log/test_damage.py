@@ -1,26 +1,23 @@
 """Record batches that cannot be taken apart, and listeners that fail: one partition suffers, the others of its broker go on."""
 
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from holdfast.kafka.protocol.requests import Fetched
-from holdfast.runtime.kafka_log.accumulator import SentBatch
-from holdfast.runtime.kafka_log.fetch_session import FollowerConfig
-from holdfast.runtime.kafka_log.fetcher import Follower
+from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
+from holdfast.runtime.kafka_log.fetcher import Fetcher
+from holdfast.runtime.kafka_log.sent_batches import SentBatch
 from tests.pure.kafka.fake_brokers import FakeBrokers, batch, fetched, sealed, targets_of
-from tests.pure.runtime.kafka_log.fetcher_world import Told, answer, found
+from tests.pure.runtime.kafka_log.fetcher_world import Sent, Told, answer, found, make_metrics
 from tests.waiting import wait_until
 
 GOOD = batch(5, [b"a", b"b"])
-CONFIG = FollowerConfig(
-    wait_ms=10, bytes_max=10_000, partition_bytes_max=1_000, slice_records_max=2, retry_backoff_ms=1
-)
+CONFIG = FetcherConfig(wait_ms=10, bytes_max=10_000, partition_bytes_max=1_000, slice_records_max=2, retry_backoff_ms=1)
 
 
-def make_follower(brokers: FakeBrokers, told: Told, sent: deque[SentBatch] | None = None) -> Follower:
-    return Follower("tail", CONFIG, brokers, lambda: told, lambda _: sent or deque(), told.ended)  # type: ignore[arg-type,return-value]
+def make_fetcher(brokers: FakeBrokers, told: Told, sent: Sent | None = None) -> Fetcher:
+    return Fetcher("tail", CONFIG, brokers, lambda: told, (sent or Sent()).batches, make_metrics(), told.ended)  # type: ignore[arg-type,return-value]
 
 
 @pytest.fixture
@@ -34,10 +31,10 @@ def told() -> Told:
 
 
 @pytest.fixture
-async def follower(brokers: FakeBrokers, told: Told) -> AsyncIterator[Follower]:
-    follower = make_follower(brokers, told)
-    yield follower
-    await follower.close()
+async def fetcher(brokers: FakeBrokers, told: Told) -> AsyncIterator[Fetcher]:
+    fetcher = make_fetcher(brokers, told)
+    yield fetcher
+    await fetcher.close()
 
 
 class Disk:
@@ -92,11 +89,11 @@ BROKEN: dict[str, bytes] = {
 @pytest.mark.parametrize("damage", BROKEN.values(), ids=BROKEN.keys())
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (1, 2, 0)], ids=["first", "second", "last"])
 async def test_a_damaged_batch_is_an_alarm_of_its_partition_alone(
-    follower: Follower, brokers: FakeBrokers, told: Told, damage: bytes, order: tuple[int, ...]
+    fetcher: Fetcher, brokers: FakeBrokers, told: Told, damage: bytes, order: tuple[int, ...]
 ) -> None:
     brokers.always = Disk(p0=[(7, damage)], p1=[(7, GOOD)], p2=[(7, GOOD)]).answer
     for partition in order:
-        follower.follow(partition, 3, 5, 7)
+        fetcher.follow(partition, 3, 5, 7)
     await wait_until(lambda: len([line for line in told.lines if "ended" in line or "alarm" in line]) == 3)
     for partition in (1, 2):
         assert f"{partition} instance 3: 5 a, 6 b" in told.lines
@@ -108,10 +105,10 @@ async def test_a_damaged_batch_is_an_alarm_of_its_partition_alone(
 
 
 async def test_a_damaged_batch_behind_others_is_named_with_its_own_offset(
-    follower: Follower, brokers: FakeBrokers, told: Told
+    fetcher: Fetcher, brokers: FakeBrokers, told: Told
 ) -> None:
     brokers.always = Disk(p0=[(7, GOOD), (8, changed(batch(7, [b"c"]), 40, b"x"))]).answer
-    follower.follow(0, 3, 5)
+    fetcher.follow(0, 3, 5)
     await wait_until(lambda: len(told.lines) == 3)
     assert told.lines == [
         "0 instance 3: 5 a, 6 b",
@@ -122,31 +119,31 @@ async def test_a_damaged_batch_behind_others_is_named_with_its_own_offset(
 
 @pytest.mark.parametrize("base_offset", [4, 6])
 async def test_a_batch_that_begins_before_the_end_of_the_one_before_is_damaged(
-    follower: Follower, brokers: FakeBrokers, told: Told, base_offset: int
+    fetcher: Fetcher, brokers: FakeBrokers, told: Told, base_offset: int
 ) -> None:
     """The base offset is in no checksum, and a record that is told under another offset than its own counts for nobody."""
     brokers.always = Disk(p0=[(7, GOOD), (9, batch(base_offset, [b"x", b"y", b"z"]))]).answer
-    follower.follow(0, 3, 5)
+    fetcher.follow(0, 3, 5)
     await wait_until(lambda: len(told.lines) >= 3)
     assert told.lines[2].startswith("0 instance 3: alarm, the record batch at offset 7 is damaged: its head says ")
 
 
 async def test_a_batch_that_a_broker_cannot_read_is_damaged_as_well(
-    follower: Follower, brokers: FakeBrokers, told: Told
+    fetcher: Fetcher, brokers: FakeBrokers, told: Told
 ) -> None:
     brokers.always = lambda _: fetched([found(b"", error_code=2)])
-    follower.follow(0, 3, 5)
+    fetcher.follow(0, 3, 5)
     await wait_until(lambda: bool(told.lines))
     assert told.lines == ["0 instance 3: alarm, the record batch at offset 5 is damaged: the broker cannot read it"]
     assert len(brokers.requests) == 2
 
 
 async def test_a_batch_that_was_damaged_on_its_way_is_fetched_again_and_told(
-    follower: Follower, brokers: FakeBrokers, told: Told
+    fetcher: Fetcher, brokers: FakeBrokers, told: Told
 ) -> None:
     brokers.hold()
     brokers.always = lambda _: fetched([])
-    follower.follow(0, 3, 5)
+    fetcher.follow(0, 3, 5)
     await answer(
         brokers,
         fetched([found(BROKEN["one bit of a record"])]),
@@ -163,23 +160,23 @@ async def test_a_batch_that_was_damaged_on_its_way_is_fetched_again_and_told(
 
 
 async def test_a_batch_that_is_whole_at_another_leader_is_told(
-    follower: Follower, brokers: FakeBrokers, told: Told
+    fetcher: Fetcher, brokers: FakeBrokers, told: Told
 ) -> None:
     brokers.answers.extend([lambda _: fetched([found(BROKEN["one bit of a record"])])])
     brokers.always = Disk(p0=[(7, GOOD)]).answer
     brokers.elected[1] = {0: (2, 1)}
-    follower.follow(0, 3, 5, 7)
+    fetcher.follow(0, 3, 5, 7)
     await wait_until(lambda: len(told.lines) == 3)
     assert told.lines == ["0 instance 3: 5 a, 6 b", "0 instance 3: stands at 7", "0 instance 3: ended at 7"]
     assert [broker_id for broker_id, _, _ in brokers.requests][:2] == [1, 2]
 
 
 async def test_a_damaged_batch_that_is_read_for_a_later_instance_is_fetched_twice_again(
-    follower: Follower, brokers: FakeBrokers, told: Told
+    fetcher: Fetcher, brokers: FakeBrokers, told: Told
 ) -> None:
     brokers.always = lambda _: fetched([found(BROKEN["magic 1"])])
     for instance in (3, 4):
-        follower.follow(0, instance, 5)
+        fetcher.follow(0, instance, 5)
         await wait_until(lambda: len(told.lines) == instance - 2)  # noqa: B023 - waited for within the turn
     assert told.lines == [
         f"{0} instance {instance}: alarm, the record batch at offset 5 is damaged: its magic is 1"
@@ -200,19 +197,19 @@ async def test_a_bug_over_one_partition_ends_its_reading_alone(
         return tell(partition, *arguments)
 
     monkeypatch.setattr(told, method, fail)
-    sent = deque([SentBatch(GOOD[61:], 2, b"h0", b"h1", None)]) if method == "own_records_read" else None
-    follower = make_follower(brokers, told, sent)
+    sent = Sent(SentBatch(GOOD[61:], 2, b"h0", b"h1", None)) if method == "own_records_read" else None
+    fetcher = make_fetcher(brokers, told, sent)
     brokers.always = Disk(p0=[(7, GOOD)], p1=[(7, GOOD)]).answer
     for partition in (0, 1):
-        follower.follow(partition, 3, 5, 7)
+        fetcher.follow(partition, 3, 5, 7)
     await wait_until(lambda: any("ended" in line for line in told.lines))
     assert [line for line in told.lines if "failed" in line] == ["0 instance 3: failed, ValueError('a bug')"]
     assert "1 instance 3: ended at 7" in told.lines
-    await follower.close()
+    await fetcher.close()
 
 
 async def test_whoever_was_fed_last_is_asked_for_last_where_a_broker_keeps_no_session(
-    follower: Follower, brokers: FakeBrokers, told: Told
+    fetcher: Fetcher, brokers: FakeBrokers, told: Told
 ) -> None:
     """A broker without room for a session serves in the order of the request, until the answer is full."""
     asked: list[list[int]] = []
@@ -225,7 +222,7 @@ async def test_whoever_was_fed_last_is_asked_for_last_where_a_broker_keeps_no_se
 
     brokers.always = serve_one
     for partition in range(4):
-        follower.follow(partition, 3, 5)
+        fetcher.follow(partition, 3, 5)
     await wait_until(lambda: len(asked) >= 8)
     assert sorted(each[0] for each in asked[:4]) == [0, 1, 2, 3]
     assert [each[0] for each in asked[4:8]] == [each[0] for each in asked[:4]]
@@ -234,14 +231,14 @@ async def test_whoever_was_fed_last_is_asked_for_last_where_a_broker_keeps_no_se
 async def test_no_slice_of_a_batch_is_told_again_when_the_batch_landed_meanwhile(brokers: FakeBrokers) -> None:
     told = Told()
     own = SentBatch(b"as it was before the broker compressed it", 7, b"o0", b"o6", None)
-    sent = deque([own])
-    follower = Follower("tail", CONFIG, FakeBrokers({}), lambda: told, lambda _: sent, told.ended)  # type: ignore[arg-type,return-value]
-    follower.follow(0, 1, 0)
+    sent = Sent(own)
+    fetcher = Fetcher("tail", CONFIG, FakeBrokers({}), lambda: told, sent.batches, make_metrics(), told.ended)  # type: ignore[arg-type,return-value]
+    fetcher.follow(0, 1, 0)
     values = [b"%d" % number for number in range(7)]
     answer = batch(0, [b"x", b"y"]) + batch(2, values, header=b"o") + batch(9, [b"next"])
-    telling = follower.meet(0, follower._followed[0], Fetched(0, 0, 99, 0, False, answer))
+    telling = fetcher.deliver(0, fetcher._partitions[0], Fetched(0, 0, 99, 0, False, answer))
     next(telling)  # others have their turn before the third record is told
-    follower.landed(0, own, 2)
+    fetcher.on_acknowledged(0, own, 2)
     for _ in telling:
         pass
     assert told.lines == [
@@ -252,23 +249,23 @@ async def test_no_slice_of_a_batch_is_told_again_when_the_batch_landed_meanwhile
         "0 instance 1: 9 next",
         "0 instance 1: stands at 10",
     ]
-    await follower.close()
+    await fetcher.close()
 
 
 async def test_a_place_that_a_landing_moved_is_not_given_the_leader_epoch_of_an_older_batch() -> None:
     """With the epoch of an older leader the next fetch would be taken for one of a log that was truncated."""
     told = Told()
     own, next_own = (SentBatch(b"%d" % number, 3, b"o%d" % number, b"", None) for number in range(2))
-    sent = deque([own, next_own])
-    follower = Follower("tail", CONFIG, FakeBrokers({}), lambda: told, lambda _: sent, told.ended)  # type: ignore[arg-type,return-value]
-    follower.follow(0, 1, 0)
-    followed = follower._followed[0]
+    sent = Sent(own, next_own)
+    fetcher = Fetcher("tail", CONFIG, FakeBrokers({}), lambda: told, sent.batches, make_metrics(), told.ended)  # type: ignore[arg-type,return-value]
+    fetcher.follow(0, 1, 0)
+    followed = fetcher._partitions[0]
     whole = batch(0, [b"x", b"y"]) + batch(2, [b"a", b"b", b"c"])
-    telling = follower.meet(0, followed, Fetched(0, 0, 99, 0, False, whole))
+    telling = fetcher.deliver(0, followed, Fetched(0, 0, 99, 0, False, whole))
     next(telling)
-    follower.landed(0, own, 2)
-    follower.landed(0, next_own, 5)
+    fetcher.on_acknowledged(0, own, 2)
+    fetcher.on_acknowledged(0, next_own, 5)
     for _ in telling:
         pass
     assert (followed.offset, followed.last_epoch) == (8, -1)
-    await follower.close()
+    await fetcher.close()

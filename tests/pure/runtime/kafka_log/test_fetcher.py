@@ -1,7 +1,6 @@
 """The tail against brokers that answer as they please: what is told, under which instance, and what is asked next."""
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
 
 import pytest
@@ -9,18 +8,16 @@ from kio.schema.fetch.v12.request import FetchRequest
 from kio.serial import entity_reader
 
 from holdfast.kafka.protocol.requests import Fetched
-from holdfast.runtime.kafka_log.accumulator import SentBatch
-from holdfast.runtime.kafka_log.fetch_session import FollowerConfig
-from holdfast.runtime.kafka_log.fetcher import Follower
+from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
+from holdfast.runtime.kafka_log.fetcher import Fetcher
 from holdfast.runtime.kafka_log.record_batches import BATCH_HEAD_BYTES
+from holdfast.runtime.kafka_log.sent_batches import SentBatch
 from holdfast.runtime.log import LogRecord
 from tests.pure.kafka.fake_brokers import FakeBrokers, batch, fetched, last_epochs_of, targets_of, wait_ms_of
-from tests.pure.runtime.kafka_log.fetcher_world import Told, answer, found
+from tests.pure.runtime.kafka_log.fetcher_world import Sent, Told, answer, found, make_metrics
 from tests.waiting import wait_until
 
-CONFIG = FollowerConfig(
-    wait_ms=10, bytes_max=10_000, partition_bytes_max=1_000, slice_records_max=2, retry_backoff_ms=1
-)
+CONFIG = FetcherConfig(wait_ms=10, bytes_max=10_000, partition_bytes_max=1_000, slice_records_max=2, retry_backoff_ms=1)
 
 
 @pytest.fixture
@@ -37,19 +34,19 @@ def told() -> Told:
 
 
 @pytest.fixture
-def sent() -> deque[SentBatch]:
-    return deque()
+def sent() -> Sent:
+    return Sent()
 
 
 @pytest.fixture
-async def tail(brokers: FakeBrokers, told: Told, sent: deque[SentBatch]) -> AsyncIterator[Follower]:
-    tail = Follower("tail", CONFIG, brokers, lambda: told, lambda _: sent, told.ended)  # type: ignore[arg-type,return-value]
+async def tail(brokers: FakeBrokers, told: Told, sent: Sent) -> AsyncIterator[Fetcher]:
+    tail = Fetcher("tail", CONFIG, brokers, lambda: told, sent.batches, make_metrics(), told.ended)  # type: ignore[arg-type,return-value]
     yield tail
     await tail.close()
 
 
 async def test_record_by_record_and_the_next_fetch_goes_on_behind(
-    tail: Follower, brokers: FakeBrokers, told: Told
+    tail: Fetcher, brokers: FakeBrokers, told: Told
 ) -> None:
     tail.follow(0, 3, 5)
     await answer(brokers, fetched([found(batch(5, [b"a", b"b"]) + batch(9, [b"c"]))]))
@@ -63,7 +60,7 @@ async def test_record_by_record_and_the_next_fetch_goes_on_behind(
 
 
 async def test_our_own_batch_is_told_without_being_taken_apart(
-    tail: Follower, brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
+    tail: Fetcher, brokers: FakeBrokers, told: Told, sent: Sent
 ) -> None:
     ours = batch(5, [b"a", b"b"])
     sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 2, b"h0", b"h1", None))
@@ -78,7 +75,7 @@ async def test_our_own_batch_is_told_without_being_taken_apart(
 
 
 async def test_our_own_batch_that_is_not_taken_is_told_record_by_record(
-    tail: Follower, brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
+    tail: Fetcher, brokers: FakeBrokers, told: Told, sent: Sent
 ) -> None:
     ours = batch(5, [b"a", b"b"])
     sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 2, b"h0", b"h1", None))
@@ -90,14 +87,15 @@ async def test_our_own_batch_that_is_not_taken_is_told_record_by_record(
 
 
 async def test_batch_that_landed_where_the_tail_stands_is_met_without_a_fetch(
-    tail: Follower, brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
+    tail: Fetcher, brokers: FakeBrokers, told: Told, sent: Sent
 ) -> None:
     ours = batch(5, [b"a", b"b"])
-    sent += [SentBatch(ours[BATCH_HEAD_BYTES:], 2, b"h0", b"h1", None), SentBatch(b"next", 1, b"h2", b"h2", None)]
+    sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 2, b"h0", b"h1", None))
+    sent.append(SentBatch(b"next", 1, b"h2", b"h2", None))
     tail.follow(0, 3, 5)
     await brokers.wait_requests(1)
-    tail.landed(0, sent[0], 5)
-    tail.landed(0, sent[0], 7)
+    tail.on_acknowledged(0, sent.oldest, 5)
+    tail.on_acknowledged(0, sent.oldest, 7)
     assert told.lines == ["0 instance 3: 2 own from 5", "0 instance 3: 1 own from 7"]
     assert not sent
     await answer(brokers, fetched([found(ours)]))
@@ -107,7 +105,7 @@ async def test_batch_that_landed_where_the_tail_stands_is_met_without_a_fetch(
 
 @pytest.mark.parametrize("is_fetched", [False, True])
 async def test_partition_may_be_given_up_over_a_batch_of_ours(
-    tail: Follower, brokers: FakeBrokers, told: Told, sent: deque[SentBatch], is_fetched: bool
+    tail: Fetcher, brokers: FakeBrokers, told: Told, sent: Sent, is_fetched: bool
 ) -> None:
     def give_up() -> None:
         tail.forget(0)
@@ -120,46 +118,46 @@ async def test_partition_may_be_given_up_over_a_batch_of_ours(
     tail.follow(1, 4, 0)
     await brokers.wait_requests(1)
     if not is_fetched:
-        tail.landed(0, sent[0], 5)
+        tail.on_acknowledged(0, sent.oldest, 5)
     await answer(brokers, fetched([found(ours + batch(6, [b"b"]))]))
     assert told.lines == ["0 instance 3: 1 own from 5"]
     assert targets_of(brokers.requests[1][2])[2] == [0]
 
 
 async def test_batch_that_landed_further_on_waits_for_what_lies_between(
-    tail: Follower, brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
+    tail: Fetcher, brokers: FakeBrokers, told: Told, sent: Sent
 ) -> None:
     """What lies between may be the checkpoint of a newer owner."""
     ours = batch(6, [b"a"])
     sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 1, b"h0", b"h0", None))
     tail.follow(0, 3, 5)
     await brokers.wait_requests(1)
-    tail.landed(0, sent[0], 6)
+    tail.on_acknowledged(0, sent.oldest, 6)
     assert told.lines == []
     await answer(brokers, fetched([found(batch(5, [b"rival"], header=b"rival ") + ours)]))
     assert told.lines == ["0 instance 3: 5 rival", "0 instance 3: stands at 6", "0 instance 3: 1 own from 6"]
 
 
 async def test_batch_that_landed_and_is_not_taken_is_told_record_by_record(
-    tail: Follower, brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
+    tail: Fetcher, brokers: FakeBrokers, told: Told, sent: Sent
 ) -> None:
     ours = batch(5, [b"a"])
     sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 1, b"h0", b"h0", None))
     told.takes_own = False
     tail.follow(0, 3, 5)
     await brokers.wait_requests(1)
-    tail.landed(0, sent[0], 5)
+    tail.on_acknowledged(0, sent.oldest, 5)
     await answer(brokers, fetched([found(ours)]))
     assert told.lines == ["0 instance 3: 5 a", "0 instance 3: stands at 6"]
 
 
-async def land_and_move(tail: Follower, brokers: FakeBrokers, sent: deque[SentBatch]) -> bytes:
+async def land_and_move(tail: Fetcher, brokers: FakeBrokers, sent: Sent) -> bytes:
     """Let a batch of offsets 5 and 6 land, and then another broker be elected; returns the batch as the log holds it."""
     ours = batch(5, [b"a", b"b"])
     sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 2, b"h0", b"h1", None))
     tail.follow(0, 3, 5)
     await brokers.wait_requests(1)
-    tail.landed(0, sent[0], 5)
+    tail.on_acknowledged(0, sent.oldest, 5)
     brokers.elected[1] = {0: (2, 4)}
     await brokers.refresh()
     await brokers.wait_requests(2)
@@ -167,12 +165,12 @@ async def land_and_move(tail: Follower, brokers: FakeBrokers, sent: deque[SentBa
 
 
 async def test_what_landed_is_looked_at_when_another_leader_was_elected_and_then_its_leader_epoch_is_known(
-    tail: Follower, brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
+    tail: Fetcher, brokers: FakeBrokers, told: Told, sent: Sent
 ) -> None:
     ours = await land_and_move(tail, brokers, sent)
     assert (targets_of(brokers.requests[1][2])[1], last_epochs_of(brokers.requests[1][2])) == ({0: 6}, {0: -1})
     sent.append(SentBatch(b"next", 1, b"h2", b"h2", None))
-    tail.landed(0, sent[0], 7)
+    tail.on_acknowledged(0, sent.oldest, 7)
     assert told.lines == ["0 instance 3: 2 own from 5"], "the log may have lost the batch before"
     brokers.answers += [lambda _: fetched([]), lambda _: fetched([found(ours)])]
     brokers.answer_one()
@@ -180,7 +178,7 @@ async def test_what_landed_is_looked_at_when_another_leader_was_elected_and_then
     await brokers.wait_requests(3)
     assert (targets_of(brokers.requests[2][2])[1], last_epochs_of(brokers.requests[2][2])) == ({0: 7}, {0: 3})
     assert told.lines == ["0 instance 3: 2 own from 5"]
-    tail.landed(0, sent[0], 7)
+    tail.on_acknowledged(0, sent.oldest, 7)
     assert told.lines[1:] == ["0 instance 3: 1 own from 7"]
 
 
@@ -188,7 +186,7 @@ async def test_what_landed_is_looked_at_when_another_leader_was_elected_and_then
     "grown", [batch(5, [b"a", b"b"], header=b"other"), batch(6, [b"c", b"d"]), batch(7, [b"c"]), batch(6, [b"c"])]
 )
 async def test_a_log_that_lost_what_landed_and_grew_again_is_an_alarm(
-    tail: Follower, brokers: FakeBrokers, told: Told, sent: deque[SentBatch], grown: bytes
+    tail: Fetcher, brokers: FakeBrokers, told: Told, sent: Sent, grown: bytes
 ) -> None:
     await land_and_move(tail, brokers, sent)
     brokers.answers += [lambda _: fetched([]), lambda _: fetched([found(grown)])]
@@ -199,33 +197,33 @@ async def test_a_log_that_lost_what_landed_and_grew_again_is_an_alarm(
 
 
 async def test_batch_that_a_fetch_met_first_or_that_was_forgotten_lands_unheard(
-    tail: Follower, brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
+    tail: Fetcher, brokers: FakeBrokers, told: Told, sent: Sent
 ) -> None:
     ours = batch(5, [b"a"])
     met = SentBatch(ours[BATCH_HEAD_BYTES:], 1, b"h0", b"h0", None)
     sent.append(met)
     tail.follow(0, 3, 5)
     await answer(brokers, fetched([found(ours)]))
-    tail.landed(0, met, 5)
-    tail.landed(1, met, 5)
+    tail.on_acknowledged(0, met, 5)
+    tail.on_acknowledged(1, met, 5)
     assert told.lines == ["0 instance 3: 1 own from 5"]
 
 
 async def test_batch_that_landed_below_what_was_read_tells_of_a_truncated_log(
-    tail: Follower, brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
+    tail: Fetcher, brokers: FakeBrokers, told: Told, sent: Sent
 ) -> None:
     sent.append(SentBatch(b"ours", 1, b"h0", b"h0", None))
     tail.follow(0, 3, 5)
     tail.follow(1, 4, 0)
     await brokers.wait_requests(1)
-    tail.landed(0, sent[0], 4)
+    tail.on_acknowledged(0, sent.oldest, 4)
     assert told.lines == ["0 instance 3: alarm, what was written now lies at offset 4, below 5: the log was truncated"]
     await answer(brokers, fetched([]))
     assert targets_of(brokers.requests[1][2])[2] == [0]
 
 
 async def test_while_batches_land_a_fetch_waits_for_its_time_and_no_broker_holds_it(
-    tail: Follower, brokers: FakeBrokers, sent: deque[SentBatch]
+    tail: Fetcher, brokers: FakeBrokers, sent: Sent
 ) -> None:
     tail.follow(0, 3, 5)
     await brokers.wait_requests(1)
@@ -236,10 +234,10 @@ async def test_while_batches_land_a_fetch_waits_for_its_time_and_no_broker_holds
 
 
 async def test_while_batches_land_what_an_answer_rests_on_is_fetched_at_once(
-    brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
+    brokers: FakeBrokers, told: Told, sent: Sent
 ) -> None:
-    config = FollowerConfig(wait_ms=60_000, bytes_max=10_000, partition_bytes_max=1_000, slice_records_max=2)
-    tail = Follower("tail", config, brokers, lambda: told, lambda _: sent, told.ended)  # type: ignore[arg-type,return-value]
+    config = FetcherConfig(wait_ms=60_000, bytes_max=10_000, partition_bytes_max=1_000, slice_records_max=2)
+    tail = Fetcher("tail", config, brokers, lambda: told, sent.batches, make_metrics(), told.ended)  # type: ignore[arg-type,return-value]
     tail.follow(0, 3, 5)
     await brokers.wait_requests(1)
     land(tail, sent, 5)
@@ -257,26 +255,26 @@ async def test_while_batches_land_what_an_answer_rests_on_is_fetched_at_once(
     await tail.close()
 
 
-def land(tail: Follower, sent: deque[SentBatch], offset: int) -> None:
+def land(tail: Fetcher, sent: Sent, offset: int) -> None:
     sent.append(SentBatch(b"ours", 1, b"h", b"h", None))
-    tail.landed(0, sent[0], offset)
+    tail.on_acknowledged(0, sent.oldest, offset)
 
 
-async def test_control_batch_only_moves_the_place(tail: Follower, brokers: FakeBrokers, told: Told) -> None:
+async def test_control_batch_only_moves_the_place(tail: Fetcher, brokers: FakeBrokers, told: Told) -> None:
     tail.follow(0, 3, 5)
     await answer(brokers, fetched([found(batch(5, [b"marker"], attributes=0x20))]))
     assert told.lines == ["0 instance 3: stands at 6"]
 
 
 async def test_batch_that_begins_below_the_asked_offset_is_told_from_there(
-    tail: Follower, brokers: FakeBrokers, told: Told
+    tail: Fetcher, brokers: FakeBrokers, told: Told
 ) -> None:
     tail.follow(0, 3, 6)
     await answer(brokers, fetched([found(batch(5, [b"a", b"b"]))]))
     assert told.lines == ["0 instance 3: 6 b", "0 instance 3: stands at 7"]
 
 
-async def test_batch_cut_short_is_fetched_again(tail: Follower, brokers: FakeBrokers, told: Told) -> None:
+async def test_batch_cut_short_is_fetched_again(tail: Fetcher, brokers: FakeBrokers, told: Told) -> None:
     tail.follow(0, 3, 5)
     await answer(brokers, fetched([found(batch(5, [b"a"]) + batch(6, [b"b"])[:-1])]))
     assert told.lines == ["0 instance 3: 5 a", "0 instance 3: stands at 6"]
@@ -284,7 +282,7 @@ async def test_batch_cut_short_is_fetched_again(tail: Follower, brokers: FakeBro
 
 
 async def test_answer_for_an_earlier_instance_is_not_told_to_the_next_one(
-    tail: Follower, brokers: FakeBrokers, told: Told
+    tail: Fetcher, brokers: FakeBrokers, told: Told
 ) -> None:
     """The old fetch began at 50; were it taken for the new instance, 40 to 49 would be skipped."""
     tail.follow(0, 3, 50)
@@ -297,7 +295,7 @@ async def test_answer_for_an_earlier_instance_is_not_told_to_the_next_one(
 
 
 async def test_forgotten_partition_is_left_out_and_told_no_more(
-    tail: Follower, brokers: FakeBrokers, told: Told
+    tail: Fetcher, brokers: FakeBrokers, told: Told
 ) -> None:
     tail.follow(0, 3, 5)
     tail.follow(1, 4, 0)
@@ -309,9 +307,7 @@ async def test_forgotten_partition_is_left_out_and_told_no_more(
 
 
 @pytest.mark.parametrize("error_code", [6, 74, 75])
-async def test_stale_leader_is_asked_for_anew(
-    tail: Follower, brokers: FakeBrokers, told: Told, error_code: int
-) -> None:
+async def test_stale_leader_is_asked_for_anew(tail: Fetcher, brokers: FakeBrokers, told: Told, error_code: int) -> None:
     tail.follow(0, 3, 5)
     await brokers.wait_requests(1)
     brokers.leaders[0] = (2, 1)
@@ -324,7 +320,7 @@ async def test_stale_leader_is_asked_for_anew(
 
 @pytest.mark.parametrize("late", [found(batch(5, [b"a"])), found(b"", error_code=1), found(b"", is_diverging=True)])
 async def test_a_leader_of_the_past_that_answers_late_is_not_listened_to(
-    tail: Follower, brokers: FakeBrokers, told: Told, late: Fetched
+    tail: Fetcher, brokers: FakeBrokers, told: Told, late: Fetched
 ) -> None:
     tail.follow(0, 3, 5)
     await brokers.wait_requests(1)
@@ -339,7 +335,7 @@ async def test_a_leader_of_the_past_that_answers_late_is_not_listened_to(
 
 
 async def test_a_new_leader_goes_on_where_the_slices_of_the_old_one_end(
-    tail: Follower, brokers: FakeBrokers, told: Told
+    tail: Fetcher, brokers: FakeBrokers, told: Told
 ) -> None:
     tail.follow(0, 3, 5)
     await brokers.wait_requests(1)
@@ -364,11 +360,11 @@ async def test_a_new_leader_goes_on_where_the_slices_of_the_old_one_end(
 
 
 async def test_a_batch_of_ours_that_is_met_in_slices_may_land_meanwhile(
-    tail: Follower, brokers: FakeBrokers, told: Told, sent: deque[SentBatch]
+    tail: Fetcher, brokers: FakeBrokers, told: Told, sent: Sent
 ) -> None:
     own = SentBatch(b"as it was before the broker wrote it anew", 3, b"h0", b"h2", None)
     sent.append(own)
-    told.at_records = lambda: tail.landed(0, own, 5)
+    told.at_records = lambda: tail.on_acknowledged(0, own, 5)
     tail.follow(0, 3, 5)
     await answer(brokers, fetched([found(batch(5, [b"a", b"b", b"c"]))]))
     assert told.lines == ["0 instance 3: 5 a, 6 b", "0 instance 3: 7 c", "0 instance 3: stands at 8"]
@@ -387,7 +383,7 @@ async def test_a_batch_of_ours_that_is_met_in_slices_may_land_meanwhile(
     ],
 )
 async def test_reading_ends_with_an_error(
-    tail: Follower, brokers: FakeBrokers, told: Told, bad: Fetched, line: str
+    tail: Fetcher, brokers: FakeBrokers, told: Told, bad: Fetched, line: str
 ) -> None:
     tail.follow(0, 3, 5)
     tail.follow(1, 4, 0)
@@ -398,7 +394,7 @@ async def test_reading_ends_with_an_error(
 
 @pytest.mark.parametrize("error_code", [70, 71])
 async def test_session_that_the_broker_lost_begins_anew(
-    tail: Follower, brokers: FakeBrokers, told: Told, error_code: int
+    tail: Fetcher, brokers: FakeBrokers, told: Told, error_code: int
 ) -> None:
     tail.follow(0, 3, 5)
     await answer(brokers, fetched([]), fetched([], error_code=error_code))
@@ -409,7 +405,7 @@ async def test_session_that_the_broker_lost_begins_anew(
     ]
 
 
-async def test_broken_batch_is_fetched_again(tail: Follower, brokers: FakeBrokers, told: Told) -> None:
+async def test_broken_batch_is_fetched_again(tail: Fetcher, brokers: FakeBrokers, told: Told) -> None:
     broken = bytearray(batch(5, [b"a"]))
     broken[-1] ^= 1
     tail.follow(0, 3, 5)
@@ -418,7 +414,7 @@ async def test_broken_batch_is_fetched_again(tail: Follower, brokers: FakeBroker
 
 
 async def test_answer_that_cannot_be_read_ends_the_reading_of_its_partitions(
-    tail: Follower, brokers: FakeBrokers, told: Told
+    tail: Fetcher, brokers: FakeBrokers, told: Told
 ) -> None:
     tail.follow(0, 3, 5)
     await brokers.wait_requests(1)
@@ -430,7 +426,7 @@ async def test_answer_that_cannot_be_read_ends_the_reading_of_its_partitions(
     await brokers.wait_requests(2)
 
 
-async def test_close_ends_every_session(tail: Follower, brokers: FakeBrokers) -> None:
+async def test_close_ends_every_session(tail: Fetcher, brokers: FakeBrokers) -> None:
     tail.follow(0, 3, 5)
     await brokers.wait_requests(1)
     await tail.close()
@@ -438,7 +434,7 @@ async def test_close_ends_every_session(tail: Follower, brokers: FakeBrokers) ->
 
 
 async def test_partition_without_a_leader_is_looked_for_until_it_has_one(
-    tail: Follower, brokers: FakeBrokers, told: Told
+    tail: Fetcher, brokers: FakeBrokers, told: Told
 ) -> None:
     del brokers.leaders[0]
     brokers.elected[3] = {0: (2, 0)}
@@ -449,7 +445,7 @@ async def test_partition_without_a_leader_is_looked_for_until_it_has_one(
 
 
 async def test_a_search_for_leaders_that_fails_is_no_context_of_what_fails_elsewhere(
-    tail: Follower, brokers: FakeBrokers, told: Told
+    tail: Fetcher, brokers: FakeBrokers, told: Told
 ) -> None:
     del brokers.leaders[0]
     brokers.failures_left = 5
@@ -466,7 +462,7 @@ async def test_a_search_for_leaders_that_fails_is_no_context_of_what_fails_elsew
 
 
 async def test_a_load_is_told_in_slices_and_ends_where_the_log_ended(
-    tail: Follower, brokers: FakeBrokers, told: Told
+    tail: Fetcher, brokers: FakeBrokers, told: Told
 ) -> None:
     tail.follow(0, 3, 5, 11)
     tail.follow(1, 3, 0)
@@ -482,7 +478,7 @@ async def test_a_load_is_told_in_slices_and_ends_where_the_log_ended(
     ]
 
 
-async def test_between_slices_a_load_can_be_forgotten(tail: Follower, brokers: FakeBrokers, told: Told) -> None:
+async def test_between_slices_a_load_can_be_forgotten(tail: Fetcher, brokers: FakeBrokers, told: Told) -> None:
     read = told.records_read
 
     def read_and_forget(partition: int, instance: int, records: list[LogRecord]) -> None:
@@ -497,7 +493,7 @@ async def test_between_slices_a_load_can_be_forgotten(tail: Follower, brokers: F
 
 
 async def test_partition_forgotten_between_slices_is_told_no_more(
-    tail: Follower, brokers: FakeBrokers, told: Told
+    tail: Fetcher, brokers: FakeBrokers, told: Told
 ) -> None:
     def follow_anew() -> None:
         tail.forget(0)
@@ -511,7 +507,7 @@ async def test_partition_forgotten_between_slices_is_told_no_more(
 
 
 async def test_out_of_range_without_bounds_is_told_without_them(
-    tail: Follower, brokers: FakeBrokers, told: Told
+    tail: Fetcher, brokers: FakeBrokers, told: Told
 ) -> None:
     tail.follow(0, 3, 5)
     tail.follow(1, 4, 0)
@@ -521,14 +517,15 @@ async def test_out_of_range_without_bounds_is_told_without_them(
 
 async def test_each_answer_tells_when_its_request_left(brokers: FakeBrokers, told: Told) -> None:
     heard: list[tuple[int, float]] = []
-    tail = Follower(
+    tail = Fetcher(
         "tail",
         CONFIG,
         brokers,  # type: ignore[arg-type]
         lambda: told,  # type: ignore[arg-type,return-value]
-        lambda _: deque(),
+        Sent().batches,
+        make_metrics(),
         told.ended,
-        heard=lambda broker_id, sent_s: heard.append((broker_id, sent_s)),
+        on_heard=lambda broker_id, sent_s: heard.append((broker_id, sent_s)),
     )
     loop = asyncio.get_running_loop()
     began_s = loop.time()
@@ -543,7 +540,7 @@ async def test_each_answer_tells_when_its_request_left(brokers: FakeBrokers, tol
 
 
 async def test_a_broker_that_asks_for_a_pause_is_fetched_from_when_it_is_over(
-    tail: Follower, brokers: FakeBrokers
+    tail: Fetcher, brokers: FakeBrokers
 ) -> None:
     loop = asyncio.get_running_loop()
     tail.follow(0, 3, 5)
@@ -556,7 +553,7 @@ async def test_a_broker_that_asks_for_a_pause_is_fetched_from_when_it_is_over(
 
 
 async def test_while_a_broker_wants_a_pause_it_is_asked_nothing_and_the_rest_of_the_node_goes_on(
-    tail: Follower, brokers: FakeBrokers, told: Told
+    tail: Fetcher, brokers: FakeBrokers, told: Told
 ) -> None:
     brokers.always = lambda _: (60_000).to_bytes(4, "big") + fetched([])[4:]
     tail.follow(0, 3, 5)

@@ -10,7 +10,7 @@ from kio.serial import entity_reader
 
 from holdfast.kafka.protocol import requests as frames
 from holdfast.metrics.registry import Registry
-from holdfast.runtime.kafka_log.list_offsets import Offsets
+from holdfast.runtime.kafka_log.list_offsets import OffsetQueries
 from holdfast.runtime.metrics import RuntimeMetrics
 from tests.pure.kafka.fake_brokers import FakeBrokers
 from tests.waiting import wait_until
@@ -50,15 +50,15 @@ def told() -> Told:
 
 
 @pytest.fixture
-async def offsets(brokers: FakeBrokers, told: Told) -> AsyncIterator[Offsets]:
+async def offsets(brokers: FakeBrokers, told: Told) -> AsyncIterator[OffsetQueries]:
     metrics = RuntimeMetrics(Registry(lambda: 0))
-    offsets = Offsets(brokers, lambda number, found: told.append((number, found)), metrics)  # type: ignore[arg-type]
+    offsets = OffsetQueries(brokers, lambda number, found: told.append((number, found)), metrics)  # type: ignore[arg-type]
     yield offsets
     offsets.close()
 
 
 async def test_one_question_at_a_time_for_each_broker_and_what_is_wanted_meanwhile_goes_with_the_next(
-    offsets: Offsets, brokers: FakeBrokers, told: Told
+    offsets: OffsetQueries, brokers: FakeBrokers, told: Told
 ) -> None:
     offsets.want_latest(1, [1])
     await brokers.wait_requests(1)
@@ -76,7 +76,9 @@ async def test_one_question_at_a_time_for_each_broker_and_what_is_wanted_meanwhi
     assert told == [(1, {1: 5}), (3, {0: 4}), (3, {2: 6})]
 
 
-async def test_what_is_wanted_in_one_turn_is_one_question(offsets: Offsets, brokers: FakeBrokers, told: Told) -> None:
+async def test_what_is_wanted_in_one_turn_is_one_question(
+    offsets: OffsetQueries, brokers: FakeBrokers, told: Told
+) -> None:
     brokers.answers.append(lambda _: answer({1: 5, 2: 6}))
     brokers.let_go()
     offsets.want_latest(1, [1])
@@ -86,7 +88,9 @@ async def test_what_is_wanted_in_one_turn_is_one_question(offsets: Offsets, brok
     assert len(brokers.requests) == 1
 
 
-async def test_a_silent_broker_holds_up_only_what_it_leads(offsets: Offsets, brokers: FakeBrokers, told: Told) -> None:
+async def test_a_silent_broker_holds_up_only_what_it_leads(
+    offsets: OffsetQueries, brokers: FakeBrokers, told: Told
+) -> None:
     offsets.want_latest(1, [0, 1, 2])
     await brokers.wait_requests(2)
     silent = brokers._waiting.popleft()
@@ -101,7 +105,7 @@ async def test_a_silent_broker_holds_up_only_what_it_leads(offsets: Offsets, bro
 
 
 async def test_a_broker_that_leads_no_more_is_not_waited_for(
-    offsets: Offsets, brokers: FakeBrokers, told: Told
+    offsets: OffsetQueries, brokers: FakeBrokers, told: Told
 ) -> None:
     offsets.want_latest(1, [1, 2])
     await brokers.wait_requests(1)
@@ -120,7 +124,7 @@ async def test_a_broker_that_leads_no_more_is_not_waited_for(
 
 
 async def test_a_partition_without_an_answer_does_not_hold_up_those_with_one(
-    offsets: Offsets, brokers: FakeBrokers, told: Told
+    offsets: OffsetQueries, brokers: FakeBrokers, told: Told
 ) -> None:
     brokers.answers.append(lambda _: answer({1: 5}))
     brokers.let_go()
@@ -132,7 +136,7 @@ async def test_a_partition_without_an_answer_does_not_hold_up_those_with_one(
 
 @pytest.mark.parametrize("refreshes_fail", [False, True])
 async def test_whoever_asks_is_told_of_any_failure_after_the_leaders_were_asked_for_anew(
-    offsets: Offsets, brokers: FakeBrokers, told: Told, refreshes_fail: bool
+    offsets: OffsetQueries, brokers: FakeBrokers, told: Told, refreshes_fail: bool
 ) -> None:
     def fail(_: bytes) -> bytes:
         raise ValueError("a bug")
@@ -148,11 +152,11 @@ async def test_whoever_asks_is_told_of_any_failure_after_the_leaders_were_asked_
     assert (brokers.refreshes, brokers.failures_left) == ((0, 0) if refreshes_fail else (3, 0))
 
 
-async def test_a_start_or_an_end_is_asked_for_by_itself(offsets: Offsets, brokers: FakeBrokers) -> None:
+async def test_a_start_or_an_end_is_asked_for_by_itself(offsets: OffsetQueries, brokers: FakeBrokers) -> None:
     brokers.answers.extend([lambda _: answer({2: 3}), lambda _: answer({2: 9}, error_code=75)])
     brokers.let_go()
-    assert await offsets.ask(2, frames.EARLIEST) == 3
-    assert await offsets.ask(2, frames.LATEST) is None
+    assert await offsets.query(2, frames.EARLIEST) == 3
+    assert await offsets.query(2, frames.LATEST) is None
     assert brokers.refreshes == 1
     assert asked_of(brokers) == [(2, {2: 7})] * 2
 
@@ -167,10 +171,10 @@ SILENCE_MS = 30
 
 
 @pytest.fixture
-async def doubting(brokers: FakeBrokers, told: Told) -> AsyncIterator[Offsets]:
+async def doubting(brokers: FakeBrokers, told: Told) -> AsyncIterator[OffsetQueries]:
     """Give one that has heard the first broker, which was confirmed then and not since."""
     metrics = RuntimeMetrics(Registry(lambda: 0))
-    offsets = Offsets(
+    offsets = OffsetQueries(
         brokers,  # type: ignore[arg-type]
         lambda number, found: told.append((number, found)),
         metrics,
@@ -179,13 +183,13 @@ async def doubting(brokers: FakeBrokers, told: Told) -> AsyncIterator[Offsets]:
     )
     now_s = asyncio.get_running_loop().time()
     brokers.confirmed_at_s[1] = now_s
-    offsets.heard(1, now_s)
+    offsets.on_heard(1, now_s)
     yield offsets
     offsets.close()
 
 
 async def test_a_leader_that_was_silent_for_too_long_counts_only_when_another_broker_names_it(
-    doubting: Offsets, brokers: FakeBrokers, told: Told
+    doubting: OffsetQueries, brokers: FakeBrokers, told: Told
 ) -> None:
     """It may have been frozen for longer than its session: another broker leads, and it does not know yet."""
     doubting.want_latest(1, [0])
@@ -213,12 +217,12 @@ async def test_a_leader_that_was_silent_for_too_long_counts_only_when_another_br
 
 
 async def test_a_silence_shows_in_what_any_request_to_the_broker_tells(
-    doubting: Offsets, brokers: FakeBrokers, told: Told
+    doubting: OffsetQueries, brokers: FakeBrokers, told: Told
 ) -> None:
     """Nothing was asked of it while it was frozen, but its tail was."""
     before_s = asyncio.get_running_loop().time()
     await until_silent(before_s)
-    doubting.heard(1, asyncio.get_running_loop().time())
+    doubting.on_heard(1, asyncio.get_running_loop().time())
     doubting.want_latest(1, [0])
     brokers.answers.append(lambda _: answer({0: 4}))
     brokers.let_go()
@@ -227,7 +231,7 @@ async def test_a_silence_shows_in_what_any_request_to_the_broker_tells(
 
 
 async def test_the_leader_that_another_broker_names_after_a_silence_is_the_one_that_counts(
-    doubting: Offsets, brokers: FakeBrokers, told: Told
+    doubting: OffsetQueries, brokers: FakeBrokers, told: Told
 ) -> None:
     doubting.want_latest(1, [0])
     await brokers.wait_requests(1)
@@ -241,7 +245,7 @@ async def test_the_leader_that_another_broker_names_after_a_silence_is_the_one_t
 
 
 async def test_a_confirmation_that_was_asked_for_before_the_answer_came_is_none(
-    doubting: Offsets, brokers: FakeBrokers
+    doubting: OffsetQueries, brokers: FakeBrokers
 ) -> None:
     began_s = asyncio.get_running_loop().time()
     await until_silent(began_s)
@@ -249,15 +253,15 @@ async def test_a_confirmation_that_was_asked_for_before_the_answer_came_is_none(
     await until_silent(asyncio.get_running_loop().time())
     brokers.answers.append(lambda _: answer({0: 4}))
     brokers.let_go()
-    assert await doubting.ask(0, frames.LATEST) is None
+    assert await doubting.query(0, frames.LATEST) is None
     brokers.witnessed.add(1)
     brokers.answers.append(lambda _: answer({0: 4}))
-    assert await doubting.ask(0, frames.LATEST) == 4
+    assert await doubting.query(0, frames.LATEST) == 4
 
 
 async def test_a_broker_that_is_heard_all_the_time_is_asked_once(brokers: FakeBrokers, told: Told) -> None:
     metrics = RuntimeMetrics(Registry(lambda: 0))
-    offsets = Offsets(brokers, lambda number, found: told.append((number, found)), metrics, 60_000)  # type: ignore[arg-type]
+    offsets = OffsetQueries(brokers, lambda number, found: told.append((number, found)), metrics, 60_000)  # type: ignore[arg-type]
     brokers.confirmed_at_s[1] = -1.0
     brokers.witnessed.add(1)
     brokers.always = lambda _: answer({0: 4})
@@ -277,21 +281,21 @@ async def test_of_a_silence_it_counts_when_the_last_answered_request_left_and_no
     brokers: FakeBrokers,
 ) -> None:
     """The broker may have answered at once, and this node may have been busy elsewhere."""
-    offsets = Offsets(brokers, lambda *_: None, RuntimeMetrics(Registry(lambda: 0)), 1_000)  # type: ignore[arg-type]
+    offsets = OffsetQueries(brokers, lambda *_: None, RuntimeMetrics(Registry(lambda: 0)), 1_000)  # type: ignore[arg-type]
     now_s = asyncio.get_running_loop().time()
-    offsets.heard(1, now_s - 0.9)
+    offsets.on_heard(1, now_s - 0.9)
     brokers.confirmed_at_s[1] = now_s
     offsets._doubted_s.clear()
-    offsets.heard(1, now_s - 1.5)
+    offsets.on_heard(1, now_s - 1.5)
     assert not offsets._doubted_s
     offsets._alive_s[1] = now_s - 1.5
-    offsets.heard(1, now_s)
+    offsets.on_heard(1, now_s)
     assert list(offsets._doubted_s) == [1]
     offsets.close()
 
 
 async def test_a_broker_that_asks_for_a_pause_is_asked_when_it_is_over(
-    offsets: Offsets, brokers: FakeBrokers, told: Told
+    offsets: OffsetQueries, brokers: FakeBrokers, told: Told
 ) -> None:
     began_s = asyncio.get_running_loop().time()
     brokers.answers.append(lambda _: (100).to_bytes(4, "big") + answer({0: 4})[4:])

@@ -10,7 +10,7 @@ from holdfast.kafka.protocol.api_keys import FETCH, LIST_OFFSETS, METADATA, PROD
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
 from tests.pure.kafka.fake_brokers import batch
 from tests.pure.runtime.kafka_log.fake_cluster import FakeCluster
-from tests.pure.runtime.kafka_log.fetcher_world import Told
+from tests.pure.runtime.kafka_log.fetcher_world import Told, make_metrics
 from tests.waiting import wait_until
 
 
@@ -58,7 +58,7 @@ def make_log(cluster: FakeCluster, **settings: Any) -> KafkaLog:
         fetch_wait_ms=10,
         **settings,
     )
-    return KafkaLog(config, lambda: 1_000)
+    return KafkaLog(config, lambda: 1_000, make_metrics())
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ async def test_what_a_dropped_owner_had_to_say_is_never_sent(
     await cluster.wait_asked(1, PRODUCE, 2)
     await turns()
     assert cluster.produced == [(1, 0, [b"under way"]), (1, 0, [b"checkpoint"])]
-    assert [sent.first_header for sent in log._appender.lanes.sent(0)] in ([b"h3"], [])
+    assert [sent.first_header for sent in log._sent._by_partition[0]] in ([b"h3"], [])
 
 
 async def test_what_a_stopped_partition_sent_is_compared_with_nothing_any_more(
@@ -109,14 +109,14 @@ async def test_what_a_stopped_partition_sent_is_compared_with_nothing_any_more(
     log.append(0, b"k", b"old", b"h1")
     await cluster.wait_asked(1, PRODUCE)
     await turns()
-    assert len(log._appender.lanes.sent(0)) == 1
+    assert len(log._sent._by_partition[0]) == 1
     log.stop_reading(0)
     log.start_reading(0, 2)
     await wait_until(lambda: "0 instance 2: caught up at 0" in told.lines)
     cluster.base_offset = 0
     log.append(0, b"k", b"checkpoint", b"h2")
     await wait_until(lambda: "0 instance 2: 1 own from 0" in told.lines)
-    assert not log._appender.lanes.sent(0)
+    assert not log._sent._by_partition[0]
 
 
 async def test_what_was_gathered_for_a_stopped_partition_is_not_sent_by_a_close(
@@ -275,7 +275,7 @@ async def test_a_load_that_is_stopped_over_its_last_record_is_followed_by_no_tai
     await wait_until(lambda: len(told.lines) >= 2)
     await turns()
     assert "0 instance 1: caught up at 1" not in told.lines
-    assert not log._tail._followed
+    assert not log._tail._partitions
 
 
 async def test_a_partition_is_there_while_somebody_leads_it(log: KafkaLog, cluster: FakeCluster) -> None:

@@ -1,4 +1,4 @@
-"""The appender against brokers that answer, refuse, hang up and fall silent: what lands, in which order, and who is told."""
+"""The sender against brokers that answer, refuse, hang up and fall silent: what lands, in which order, and who is told."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -12,13 +12,15 @@ from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol import requests as frames
 from holdfast.runtime.errors import AppendRefused
-from holdfast.runtime.kafka_log.accumulator import LaneConfig, SentBatch
-from holdfast.runtime.kafka_log.sender import Appender, AppenderConfig
+from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig
+from holdfast.runtime.kafka_log.sender import Sender, SenderConfig
+from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from tests.pure.kafka.fake_brokers import FakeBrokers, produced
+from tests.pure.runtime.kafka_log.fetcher_world import make_metrics
 from tests.waiting import PATIENCE_MS, wait_until
 
-CONFIG = AppenderConfig(
-    lanes=LaneConfig(batch_bytes_max=1_000, records_max=20),
+CONFIG = SenderConfig(
+    accumulator=AccumulatorConfig(batch_bytes_max=1_000, records_max=20),
     message_timeout_ms=PATIENCE_MS,
     requests_in_flight_max=2,
     retry_backoff_ms=1,
@@ -28,10 +30,15 @@ Failures = list[tuple[int, bytes]]
 Landings = list[tuple[int, bytes, int]]
 
 
-def make_appender(brokers: FakeBrokers, **settings: Any) -> Appender:
-    """Return an appender that tells nobody."""
+def make_sender(brokers: FakeBrokers, **settings: Any) -> Sender:
+    """Return a sender that tells nobody."""
     config = replace(CONFIG, **settings)
-    return Appender(config, brokers, lambda *_: None, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
+    return Sender(config, brokers, SentBatches(), lambda *_: None, lambda *_: None, lambda: 1_000, make_metrics())  # type: ignore[arg-type]
+
+
+def sent_of(sender: Sender, partition: int) -> list[SentBatch]:
+    """Return the batches that were not read back, oldest first."""
+    return list(sender.accumulator._sent._by_partition[partition])
 
 
 @pytest.fixture
@@ -55,9 +62,9 @@ def message_timeout_ms() -> int:
 
 
 @pytest.fixture
-async def appender(
+async def sender(
     brokers: FakeBrokers, landings: Landings, failures: Failures, message_timeout_ms: int
-) -> AsyncIterator[Appender]:
+) -> AsyncIterator[Sender]:
     def landed(partition: int, batch: SentBatch, base_offset: int) -> None:
         landings.append((partition, batch.first_header, base_offset))
 
@@ -65,9 +72,9 @@ async def appender(
         failures.append((partition, header))
 
     config = replace(CONFIG, message_timeout_ms=message_timeout_ms)
-    appender = Appender(config, brokers, landed, failed, lambda: 1_000)  # type: ignore[arg-type]
-    yield appender
-    await appender.close(1)
+    sender = Sender(config, brokers, SentBatches(), landed, failed, lambda: 1_000, make_metrics())  # type: ignore[arg-type]
+    yield sender
+    await sender.close(1)
 
 
 def batches_of(body: bytes) -> dict[int, list[bytes]]:
@@ -84,118 +91,118 @@ def batches_of(body: bytes) -> dict[int, list[bytes]]:
     return found
 
 
-async def test_one_request_for_all_that_a_turn_appends(appender: Appender, brokers: FakeBrokers) -> None:
+async def test_one_request_for_all_that_a_turn_appends(sender: Sender, brokers: FakeBrokers) -> None:
     for partition in (0, 1, 2, 0):
-        appender.append(partition, b"k", b"%d" % partition, b"h")
+        sender.append(partition, b"k", b"%d" % partition, b"h")
     await brokers.wait_requests(2)
     by_broker = {broker_id: batches_of(body) for broker_id, _, body in brokers.requests}
     assert by_broker == {1: {0: [b"0", b"0"], 1: [b"1"]}, 2: {2: [b"2"]}}
 
 
-async def test_next_batch_gathers_while_one_is_under_way(appender: Appender, brokers: FakeBrokers) -> None:
+async def test_next_batch_gathers_while_one_is_under_way(sender: Sender, brokers: FakeBrokers) -> None:
     brokers.hold()
-    appender.append(0, b"k", b"1", b"h1")
+    sender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(1)
-    appender.append(0, b"k", b"2", b"h2")
-    appender.append(0, b"k", b"3", b"h3")
-    appender.append(1, b"k", b"other", b"h1")
+    sender.append(0, b"k", b"2", b"h2")
+    sender.append(0, b"k", b"3", b"h3")
+    sender.append(1, b"k", b"other", b"h1")
     await brokers.wait_requests(2)
     assert batches_of(brokers.requests[1][2]) == {1: [b"other"]}
     brokers.let_go()
     await brokers.wait_requests(3)
     assert batches_of(brokers.requests[2][2]) == {0: [b"2", b"3"]}
-    assert [(sent.record_count, sent.first_header, sent.last_header) for sent in appender.lanes.sent(0)] == [
+    assert [(sent.record_count, sent.first_header, sent.last_header) for sent in sent_of(sender, 0)] == [
         (1, b"h1", b"h1"),
         (2, b"h2", b"h3"),
     ]
 
 
-async def test_batches_stay_within_the_topics_limit(appender: Appender, brokers: FakeBrokers) -> None:
+async def test_batches_stay_within_the_topics_limit(sender: Sender, brokers: FakeBrokers) -> None:
     for number in range(10):
-        appender.append(0, b"k", bytes([number]) * 200, b"h" * 13)
-    await wait_until(lambda: sum(sent.record_count for sent in appender.lanes.sent(0)) == 10)
-    await brokers.wait_requests(len(appender.lanes.sent(0)))
+        sender.append(0, b"k", bytes([number]) * 200, b"h" * 13)
+    await wait_until(lambda: sum(sent.record_count for sent in sent_of(sender, 0)) == 10)
+    await brokers.wait_requests(len(sent_of(sender, 0)))
     values = [value for _, _, body in brokers.requests for value in batches_of(body)[0]]
     assert values == [bytes([number]) * 200 for number in range(10)]
-    assert all(len(sent.body) + 61 <= CONFIG.lanes.batch_bytes_max for sent in appender.lanes.sent(0))
+    assert all(len(sent.body) + 61 <= CONFIG.accumulator.batch_bytes_max for sent in sent_of(sender, 0))
 
 
-@pytest.mark.parametrize("size", [CONFIG.lanes.batch_bytes_max - 103, CONFIG.lanes.batch_bytes_max - 102])
-async def test_largest_record_that_is_taken_fits(appender: Appender, brokers: FakeBrokers, size: int) -> None:
-    is_too_large = size > CONFIG.lanes.batch_bytes_max - 103
+@pytest.mark.parametrize("size", [CONFIG.accumulator.batch_bytes_max - 103, CONFIG.accumulator.batch_bytes_max - 102])
+async def test_largest_record_that_is_taken_fits(sender: Sender, brokers: FakeBrokers, size: int) -> None:
+    is_too_large = size > CONFIG.accumulator.batch_bytes_max - 103
     if is_too_large:
         with pytest.raises(AppendRefused, match=r"max\.message\.bytes is 1000") as refused:
-            appender.append(0, b"", bytes(size), b"h" * 13)
+            sender.append(0, b"", bytes(size), b"h" * 13)
         assert refused.value.is_too_large
         return
-    appender.append(0, b"", bytes(size), b"h" * 13)
+    sender.append(0, b"", bytes(size), b"h" * 13)
     await brokers.wait_requests(1)
-    assert len(appender.lanes.sent(0)[0].body) + 61 <= CONFIG.lanes.batch_bytes_max
+    assert len(sent_of(sender, 0)[0].body) + 61 <= CONFIG.accumulator.batch_bytes_max
 
 
-async def test_too_many_records_are_refused_until_some_were_sent(appender: Appender, brokers: FakeBrokers) -> None:
-    for _ in range(CONFIG.lanes.records_max):
-        appender.append(0, b"k", b"v", b"h")
+async def test_too_many_records_are_refused_until_some_were_sent(sender: Sender, brokers: FakeBrokers) -> None:
+    for _ in range(CONFIG.accumulator.records_max):
+        sender.append(0, b"k", b"v", b"h")
     with pytest.raises(AppendRefused, match="20 records wait to be sent already, 20 of them in this") as refused:
-        appender.append(0, b"k", b"v", b"h")
+        sender.append(0, b"k", b"v", b"h")
     assert not refused.value.is_too_large
     await brokers.wait_requests(1)
-    appender.append(0, b"k", b"v", b"h")
+    sender.append(0, b"k", b"v", b"h")
 
 
 async def test_what_a_silent_broker_does_not_take_uses_up_nobody_elses_part_of_the_queue() -> None:
     brokers = FakeBrokers({0: 1, 1: 1, 2: 2, 3: 2})
-    appender = make_appender(brokers, lanes=LaneConfig(batch_bytes_max=1_000, records_max=40))
+    sender = make_sender(brokers, accumulator=AccumulatorConfig(batch_bytes_max=1_000, records_max=40))
     for partition in range(4):
-        appender.lanes.sent(partition)
+        sender.accumulator._queues[partition]  # it is known
     brokers.hold()
     for _ in range(2):  # one batch of each is under way, and the rest gathers
         for partition in (0, 1):
             for _ in range(20):
-                appender.append(partition, b"k", b"v", b"h")
+                sender.append(partition, b"k", b"v", b"h")
         await brokers.wait_requests(1)
         await asyncio.sleep(0)
     for partition in (0, 1):
         with pytest.raises(AppendRefused, match="40 records wait to be sent already"):
-            appender.append(partition, b"k", b"v", b"h")
+            sender.append(partition, b"k", b"v", b"h")
     for partition in (2, 3):
         for _ in range(10):
-            appender.append(partition, b"k", b"v", b"h")
+            sender.append(partition, b"k", b"v", b"h")
         with pytest.raises(AppendRefused, match="10 of them in this partition"):
-            appender.append(partition, b"k", b"v", b"h")
-    appender.lanes.forget(0)
-    appender.append(0, b"k", b"checkpoint", b"h")
+            sender.append(partition, b"k", b"v", b"h")
+    sender.accumulator.forget(0)
+    sender.append(0, b"k", b"checkpoint", b"h")
     brokers.let_go()
-    assert await appender.close(5)
+    assert await sender.close(5)
 
 
 async def test_what_waits_to_be_sent_is_bounded_in_bytes_as_well() -> None:
     brokers = FakeBrokers({0: 1, 1: 1})
-    appender = make_appender(brokers, lanes=LaneConfig(batch_bytes_max=1_000, bytes_max=2_000))
-    appender.lanes.sent(1)
+    sender = make_sender(brokers, accumulator=AccumulatorConfig(batch_bytes_max=1_000, bytes_max=2_000))
+    sender.accumulator._queues[1]  # it is known
     brokers.hold()
-    appender.append(0, b"k", bytes(100), b"h")
+    sender.append(0, b"k", bytes(100), b"h")
     await brokers.wait_requests(1)
     for _ in range(3):
-        appender.append(0, b"", bytes(800), b"h")
+        sender.append(0, b"", bytes(800), b"h")
     with pytest.raises(AppendRefused, match=r"records of 2709 bytes wait to be sent already, 2709 of them") as refused:
-        appender.append(0, b"", b"", b"h")
+        sender.append(0, b"", b"", b"h")
     assert not refused.value.is_too_large
-    appender.append(1, b"", bytes(800), b"h")
+    sender.append(1, b"", bytes(800), b"h")
     brokers.let_go()
-    await wait_until(lambda: not appender.lanes.waiting and not appender._under_way)
-    appender.append(0, b"", bytes(800), b"h")
-    assert await appender.close(5)
-    assert (appender.lanes._records, appender.lanes._bytes) == (0, 0)
+    await wait_until(lambda: not sender.accumulator.ready and not sender._in_flight)
+    sender.append(0, b"", bytes(800), b"h")
+    assert await sender.close(5)
+    assert (sender.accumulator._records, sender.accumulator._bytes) == (0, 0)
 
 
 async def test_what_gathered_is_sent_before_it_is_told_where_the_last_batch_landed(brokers: FakeBrokers) -> None:
     sent_when_told: list[list[bytes]] = []
 
     def landed(partition: int, batch: SentBatch, base_offset: int) -> None:
-        sent_when_told.append([sent.first_header for sent in own.lanes.sent(partition)])
+        sent_when_told.append([sent.first_header for sent in sent_of(own, partition)])
 
-    own = Appender(CONFIG, brokers, landed, lambda *_: None, lambda: 1_000)  # type: ignore[arg-type]
+    own = Sender(CONFIG, brokers, SentBatches(), landed, lambda *_: None, lambda: 1_000, make_metrics())  # type: ignore[arg-type]
     brokers.hold()
     own.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(1)
@@ -207,24 +214,24 @@ async def test_what_gathered_is_sent_before_it_is_told_where_the_last_batch_land
 
 
 async def test_where_a_batch_landed_is_told_once_it_is_known(
-    appender: Appender, brokers: FakeBrokers, landings: Landings
+    sender: Sender, brokers: FakeBrokers, landings: Landings
 ) -> None:
     brokers.answers.append(lambda body: produced(body, 7, 5))
     brokers.always = lambda body: produced(body, 0, 6)
-    appender.append(0, b"k", b"1", b"h1")
-    appender.append(0, b"k", b"2", b"h2")
+    sender.append(0, b"k", b"1", b"h1")
+    sender.append(0, b"k", b"2", b"h2")
     await wait_until(lambda: bool(landings))
     assert landings == [(0, b"h1", 6)]
 
 
 async def test_batch_that_an_answer_leaves_out_is_sent_again(
-    appender: Appender, brokers: FakeBrokers, landings: Landings
+    sender: Sender, brokers: FakeBrokers, landings: Landings
 ) -> None:
     def leave_out(body: bytes) -> bytes:
         return produced(body).replace(b"\x00\x05topic\x00\x00\x00\x01", b"\x00\x05topic\x00\x00\x00\x00")
 
     brokers.answers.append(leave_out)
-    appender.append(0, b"k", b"1", b"h1")
+    sender.append(0, b"k", b"1", b"h1")
     await wait_until(lambda: bool(landings))
     assert brokers.requests[0] == brokers.requests[1]
     assert landings == [(0, b"h1", 0)]
@@ -232,41 +239,39 @@ async def test_batch_that_an_answer_leaves_out_is_sent_again(
 
 @pytest.mark.parametrize("error_code", [6, 7, 19, 20])
 async def test_retriable_error_sends_the_same_batch_again(
-    appender: Appender, brokers: FakeBrokers, failures: Failures, error_code: int
+    sender: Sender, brokers: FakeBrokers, failures: Failures, error_code: int
 ) -> None:
     brokers.answers.append(lambda body: produced(body, error_code))
-    appender.append(0, b"k", b"1", b"h1")
+    sender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(2)
     assert brokers.requests[0][2] == brokers.requests[1][2]
-    await wait_until(lambda: not appender.lanes._lanes[0].is_busy)
+    await wait_until(lambda: not sender.accumulator._queues[0].is_in_flight)
     assert failures == []
 
 
 async def test_connection_that_breaks_is_tried_again_where_the_partition_is_led_now(
-    appender: Appender, brokers: FakeBrokers, landings: Landings, failures: Failures
+    sender: Sender, brokers: FakeBrokers, landings: Landings, failures: Failures
 ) -> None:
     def hang_up(_: bytes) -> bytes:
         brokers.leaders[0] = (2, 1)
         raise ConnectionFailed("gone")
 
     brokers.answers.append(hang_up)
-    appender.append(0, b"k", b"1", b"h1")
+    sender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(2)
     assert [broker_id for broker_id, _, _ in brokers.requests] == [1, 2]
-    await wait_until(lambda: not appender.lanes._lanes[0].is_busy)
+    await wait_until(lambda: not sender.accumulator._queues[0].is_in_flight)
     assert [header for _, header, _ in landings] == [b"h1"]
     assert failures == []
 
 
-async def test_what_gathers_for_a_silent_broker_leaves_when_another_leads(
-    appender: Appender, brokers: FakeBrokers
-) -> None:
+async def test_what_gathers_for_a_silent_broker_leaves_when_another_leads(sender: Sender, brokers: FakeBrokers) -> None:
     brokers.hold()
-    appender.append(0, b"k", b"1", b"h1")
+    sender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(1)
-    appender.append(1, b"k", b"2", b"h2")
+    sender.append(1, b"k", b"2", b"h2")
     await brokers.wait_requests(2)
-    appender.append(2, b"k", b"3", b"h3")
+    sender.append(2, b"k", b"3", b"h3")
     brokers.leaders[2] = (1, 1)
     await asyncio.sleep(0)
     assert [broker_id for broker_id, _, _ in brokers.requests] == [1, 1]
@@ -279,33 +284,33 @@ async def test_what_gathers_for_a_silent_broker_leaves_when_another_leads(
 
 @pytest.mark.parametrize("message_timeout_ms", [200])
 async def test_batch_whose_time_is_up_is_told_as_failed(
-    appender: Appender, brokers: FakeBrokers, failures: Failures
+    sender: Sender, brokers: FakeBrokers, failures: Failures
 ) -> None:
     brokers.always = lambda body: produced(body, 7)
-    appender.append(0, b"k", b"1", b"h1")
-    appender.append(0, b"k", b"2", b"h2")
+    sender.append(0, b"k", b"1", b"h1")
+    sender.append(0, b"k", b"2", b"h2")
     await wait_until(lambda: bool(failures))
     assert failures == [(0, b"h1")]
 
 
-async def test_final_error_is_told_at_once(appender: Appender, brokers: FakeBrokers, failures: Failures) -> None:
+async def test_final_error_is_told_at_once(sender: Sender, brokers: FakeBrokers, failures: Failures) -> None:
     brokers.answers.append(lambda body: produced(body, 10))
-    appender.append(0, b"k", b"1", b"h1")
-    appender.append(1, b"k", b"2", b"h2")
+    sender.append(0, b"k", b"1", b"h1")
+    sender.append(1, b"k", b"2", b"h2")
     await wait_until(lambda: len(failures) == 2)
     assert sorted(failures) == [(0, b"h1"), (1, b"h2")]
     assert len(brokers.requests) == 1
 
 
 async def test_what_a_later_attempt_gathered_outlives_the_failure_of_an_earlier_one(
-    appender: Appender, brokers: FakeBrokers, failures: Failures
+    sender: Sender, brokers: FakeBrokers, failures: Failures
 ) -> None:
     """The node lost its partition and loads it again while its old batch hangs: the new checkpoint must go out."""
     brokers.hold()
-    appender.append(0, b"k", b"old", b"epoch 1")
+    sender.append(0, b"k", b"old", b"epoch 1")
     await brokers.wait_requests(1)
-    appender.lanes.forget(0)
-    appender.append(0, b"k", b"new checkpoint", b"epoch 2")
+    sender.accumulator.forget(0)
+    sender.append(0, b"k", b"new checkpoint", b"epoch 2")
     brokers.answers.append(lambda body: produced(body, 10))
     brokers.let_go()
     await brokers.wait_requests(2)
@@ -314,54 +319,54 @@ async def test_what_a_later_attempt_gathered_outlives_the_failure_of_an_earlier_
 
 
 async def test_what_was_gathered_behind_a_failure_is_dropped_by_its_owner(
-    appender: Appender, brokers: FakeBrokers, failures: Failures
+    sender: Sender, brokers: FakeBrokers, failures: Failures
 ) -> None:
     brokers.hold()
-    appender.append(0, b"k", b"1", b"h1")
+    sender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(1)
-    appender.append(0, b"k", b"2", b"h2")
-    appender.lanes.forget(0)
+    sender.append(0, b"k", b"2", b"h2")
+    sender.accumulator.forget(0)
     brokers.let_go()
-    await wait_until(lambda: not appender._tasks)
+    await wait_until(lambda: not sender._tasks)
     assert len(brokers.requests) == 1
-    assert list(appender.lanes.sent(0)) == []
+    assert list(sent_of(sender, 0)) == []
 
 
 @pytest.mark.parametrize("answer", [lambda body: b"", lambda body: body[:3]], ids=["nothing", "cut short"])
 async def test_answer_that_cannot_be_read_is_as_good_as_none(
-    appender: Appender, brokers: FakeBrokers, failures: Failures, answer: Callable[[bytes], bytes]
+    sender: Sender, brokers: FakeBrokers, failures: Failures, answer: Callable[[bytes], bytes]
 ) -> None:
     brokers.answers.append(answer)
-    appender.append(0, b"k", b"1", b"h1")
+    sender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(2)
     assert brokers.requests[0] == brokers.requests[1]
-    await wait_until(lambda: not appender.lanes._lanes[0].is_busy)
+    await wait_until(lambda: not sender.accumulator._queues[0].is_in_flight)
     assert failures == []
 
 
 async def test_partitions_gather_while_every_connection_to_their_broker_is_busy() -> None:
     brokers = FakeBrokers(dict.fromkeys(range(4), 1))
-    appender = make_appender(brokers)
+    sender = make_sender(brokers)
     brokers.hold()
     for partition in range(2):
-        appender.append(partition, b"k", b"1", b"h")
+        sender.append(partition, b"k", b"1", b"h")
         await brokers.wait_requests(partition + 1)
     for partition in (2, 3, 2):
-        appender.append(partition, b"k", b"2", b"h")
+        sender.append(partition, b"k", b"2", b"h")
     assert len(brokers.requests) == CONFIG.requests_in_flight_max
     brokers.let_go()
-    assert await appender.close(5)
+    assert await sender.close(5)
     assert [batches_of(body) for _, _, body in brokers.requests[2:]] == [{2: [b"2", b"2"], 3: [b"2"]}]
 
 
 async def test_while_a_broker_has_not_answered_records_gather_until_it_does() -> None:
     brokers = FakeBrokers({0: 1, 1: 1, 2: 1, 3: 2})
-    appender = make_appender(brokers, gather_min_ms=60_000, gather_max_ms=60_000)
+    sender = make_sender(brokers, adaptive_linger_min_ms=60_000, adaptive_linger_max_ms=60_000)
     brokers.hold()
-    appender.append(0, b"k", b"1", b"h")
+    sender.append(0, b"k", b"1", b"h")
     await brokers.wait_requests(1)
     for partition in (1, 2, 3):
-        appender.append(partition, b"k", b"2", b"h")
+        sender.append(partition, b"k", b"2", b"h")
         await asyncio.sleep(0)
     await brokers.wait_requests(2)
     assert [(broker_id, list(batches_of(body))) for broker_id, _, body in brokers.requests] == [(1, [0]), (2, [3])]
@@ -369,37 +374,37 @@ async def test_while_a_broker_has_not_answered_records_gather_until_it_does() ->
     await brokers.wait_requests(3)
     assert sorted(batches_of(brokers.requests[2][2])) == [1, 2]
     brokers.let_go()
-    assert await appender.close(5)
+    assert await sender.close(5)
 
 
 async def test_a_broker_that_takes_longer_than_usual_is_sent_the_next_request_all_the_same() -> None:
     brokers = FakeBrokers({0: 1, 1: 1})
-    appender = make_appender(brokers, gather_min_ms=0, gather_max_ms=1)
+    sender = make_sender(brokers, adaptive_linger_min_ms=0, adaptive_linger_max_ms=1)
     brokers.hold()
     for partition in range(2):
-        appender.append(partition, b"k", b"1", b"h")
+        sender.append(partition, b"k", b"1", b"h")
         await brokers.wait_requests(partition + 1)
     brokers.let_go()
-    assert await appender.close(5)
+    assert await sender.close(5)
 
 
 async def test_a_broker_waits_for_its_own_answers_only() -> None:
     brokers = FakeBrokers({0: 1, 1: 1, 2: 2, 3: 2})
-    appender = make_appender(brokers, gather_min_ms=100, gather_max_ms=60_000)
+    sender = make_sender(brokers, adaptive_linger_min_ms=100, adaptive_linger_max_ms=60_000)
     brokers.hold()
-    appender.append(0, b"k", b"1", b"h")
+    sender.append(0, b"k", b"1", b"h")
     await brokers.wait_requests(1)
     for _ in range(100):
-        appender._ways[1].gathering.answered(60)
-    appender.append(1, b"k", b"1", b"h")
+        sender._slots[1].linger.on_answered(60)
+    sender.append(1, b"k", b"1", b"h")
     await asyncio.sleep(0)  # now it gathers for a minute
-    appender.append(2, b"k", b"1", b"h")
+    sender.append(2, b"k", b"1", b"h")
     await brokers.wait_requests(2)
-    appender.append(3, b"k", b"1", b"h")
+    sender.append(3, b"k", b"1", b"h")
     await brokers.wait_requests(3)
     assert [(broker_id, list(batches_of(body))) for broker_id, _, body in brokers.requests[1:]] == [(2, [2]), (2, [3])]
     brokers.let_go()
-    assert await appender.close(5)
+    assert await sender.close(5)
 
 
 def test_it_gathers_for_less_than_uvloop_can_tell_apart() -> None:
@@ -407,17 +412,17 @@ def test_it_gathers_for_less_than_uvloop_can_tell_apart() -> None:
         failures: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
         brokers = FakeBrokers({0: 1, 1: 1})
-        appender = make_appender(brokers, gather_min_ms=0.2, gather_max_ms=0.2)
+        sender = make_sender(brokers, adaptive_linger_min_ms=0.2, adaptive_linger_max_ms=0.2)
         brokers.hold()
-        appender.append(0, b"k", b"1", b"h")
+        sender.append(0, b"k", b"1", b"h")
         await brokers.wait_requests(1)
-        appender._ways[1].gathering.sent(asyncio.get_running_loop().time())
-        appender.append(1, b"k", b"1", b"h")
-        appender._flush()  # uvloop's clock stands still in one turn, and makes no timer of so little
-        appender._flush()
+        sender._slots[1].linger.on_sent(asyncio.get_running_loop().time())
+        sender.append(1, b"k", b"1", b"h")
+        sender._flush()  # uvloop's clock stands still in one turn, and makes no timer of so little
+        sender._flush()
         await brokers.wait_requests(2)
         brokers.let_go()
-        assert await appender.close(5)
+        assert await sender.close(5)
         assert failures == []
 
     uvloop.run(scenario())
@@ -425,14 +430,14 @@ def test_it_gathers_for_less_than_uvloop_can_tell_apart() -> None:
 
 async def test_nothing_is_sent_after_close() -> None:
     brokers = FakeBrokers({0: 1, 1: 1})
-    appender = make_appender(brokers)
+    sender = make_sender(brokers)
     brokers.hold()
-    appender.append(0, b"k", b"1", b"h")
+    sender.append(0, b"k", b"1", b"h")
     await brokers.wait_requests(1)
-    assert not await appender.close(0)
-    appender.append(1, b"k", b"2", b"h")
+    assert not await sender.close(0)
+    sender.append(1, b"k", b"2", b"h")
     brokers.let_go()
-    await wait_until(lambda: not appender._under_way)
+    await wait_until(lambda: not sender._in_flight)
     for _ in range(10):
         await asyncio.sleep(0)
     assert len(brokers.requests) == 1
@@ -440,25 +445,25 @@ async def test_nothing_is_sent_after_close() -> None:
 
 async def test_request_is_bounded_in_bytes() -> None:
     brokers = FakeBrokers(dict.fromkeys(range(3), 1))
-    appender = make_appender(brokers, request_bytes_max=1)
+    sender = make_sender(brokers, request_bytes_max=1)
     for partition in range(3):
-        appender.append(partition, b"k", b"1", b"h")
-    assert await appender.close(5)
+        sender.append(partition, b"k", b"1", b"h")
+    assert await sender.close(5)
     assert [list(batches_of(body)) for _, _, body in brokers.requests] == [[0], [1], [2]]
 
 
-async def test_close_sends_what_was_gathered_and_waits_for_its_answer(appender: Appender, brokers: FakeBrokers) -> None:
-    appender.append(0, b"k", b"1", b"h1")
-    assert await appender.close(5)
+async def test_close_sends_what_was_gathered_and_waits_for_its_answer(sender: Sender, brokers: FakeBrokers) -> None:
+    sender.append(0, b"k", b"1", b"h1")
+    assert await sender.close(5)
     assert batches_of(brokers.requests[0][2]) == {0: [b"1"]}
 
 
-async def test_close_gives_up_in_time(appender: Appender, brokers: FakeBrokers) -> None:
+async def test_close_gives_up_in_time(sender: Sender, brokers: FakeBrokers) -> None:
     brokers.hold()
-    appender.append(0, b"k", b"1", b"h1")
+    sender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(1)
-    assert not await appender.close(0.05)
-    await wait_until(lambda: not appender._tasks)
+    assert not await sender.close(0.05)
+    await wait_until(lambda: not sender._tasks)
 
 
 def test_versions_are_those_of_the_frames() -> None:
@@ -473,68 +478,68 @@ def throttled(body: bytes, throttle_ms: int, error_code: int = 0) -> bytes:
 async def test_a_broker_that_asks_for_a_pause_is_sent_nothing_on_any_connection_until_it_is_over(
     brokers: FakeBrokers,
 ) -> None:
-    appender = make_appender(brokers)
+    sender = make_sender(brokers)
     brokers.answers.append(lambda body: throttled(body, 100))
     began_s = asyncio.get_running_loop().time()
-    appender.append(0, b"k", b"1", b"h1")
+    sender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(1)
-    await wait_until(lambda: not appender.lanes._lanes[0].is_busy)
-    appender.append(0, b"k", b"2", b"h2")
-    appender.append(1, b"k", b"2", b"h2")
-    appender.append(2, b"k", b"other broker", b"h2")
+    await wait_until(lambda: not sender.accumulator._queues[0].is_in_flight)
+    sender.append(0, b"k", b"2", b"h2")
+    sender.append(1, b"k", b"2", b"h2")
+    sender.append(2, b"k", b"other broker", b"h2")
     await brokers.wait_requests(2)
     assert brokers.requests[1][0] == 2
     await brokers.wait_requests(3)
     assert asyncio.get_running_loop().time() - began_s >= 0.1
     assert batches_of(brokers.requests[2][2]) == {0: [b"2"], 1: [b"2"]}
-    assert await appender.close(5)
+    assert await sender.close(5)
     assert len(brokers.requests) == 3
-    assert appender._metrics.throttle_time_ms.value == 100
+    assert sender._metrics.throttle_time_ms.value == 100
 
 
 async def test_a_batch_that_is_sent_again_waits_until_the_pause_of_its_broker_is_over(brokers: FakeBrokers) -> None:
-    appender = make_appender(brokers, message_timeout_ms=60_000)
+    sender = make_sender(brokers, message_timeout_ms=60_000)
     brokers.answers.append(lambda body: throttled(body, 100, error_code=7))
     brokers.elected[1] = {2: (1, 1)}
     began_s = asyncio.get_running_loop().time()
-    appender.append(0, b"k", b"1", b"h1")
+    sender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(2)
     assert asyncio.get_running_loop().time() - began_s >= 0.1
     assert brokers.requests[0][2] == brokers.requests[1][2]
-    assert await appender.close(5)
+    assert await sender.close(5)
 
 
 @pytest.mark.parametrize("message_timeout_ms", [200])
 async def test_a_batch_ends_at_its_own_time_out_however_long_its_broker_asks_for_a_pause(
-    appender: Appender, brokers: FakeBrokers, failures: Failures, landings: Landings
+    sender: Sender, brokers: FakeBrokers, failures: Failures, landings: Landings
 ) -> None:
     brokers.answers.append(lambda body: throttled(body, 300_000, error_code=7))
-    appender.append(0, b"k", b"1", b"h1")
+    sender.append(0, b"k", b"1", b"h1")
     await wait_until(lambda: failures == [(0, b"h1")])
     assert len(brokers.requests) == 1
-    assert not appender.lanes._lanes[0].is_busy
-    assert appender._metrics.appends_failed.value == 1
+    assert not sender.accumulator._queues[0].is_in_flight
+    assert sender._metrics.appends_failed.value == 1
     assert landings == []
 
 
 @pytest.mark.parametrize("message_timeout_ms", [200])
 async def test_a_batch_sent_again_ends_at_its_time_out_and_its_late_answer_says_nothing(
-    appender: Appender, brokers: FakeBrokers, failures: Failures, landings: Landings
+    sender: Sender, brokers: FakeBrokers, failures: Failures, landings: Landings
 ) -> None:
     def refuse_and_fall_silent(body: bytes) -> bytes:
         brokers.hold()
         return produced(body, 7)
 
     brokers.answers.append(refuse_and_fall_silent)
-    appender.append(0, b"k", b"1", b"h1")
+    sender.append(0, b"k", b"1", b"h1")
     await wait_until(lambda: failures == [(0, b"h1")])
     assert [batches_of(body) for _, _, body in brokers.requests] == [{0: [b"1"]}] * 2
-    appender.lanes.forget(0)  # as its owner does
-    appender.append(0, b"k", b"2", b"h2")
+    sender.accumulator.forget(0)  # as its owner does
+    sender.append(0, b"k", b"2", b"h2")
     await brokers.wait_requests(3)
     brokers.answer_one()
-    await wait_until(lambda: appender._under_way == 1)
-    assert appender.lanes._lanes[0].is_busy, "the batch of the next attempt is under way"
+    await wait_until(lambda: sender._in_flight == 1)
+    assert sender.accumulator._queues[0].is_in_flight, "the batch of the next attempt is under way"
     brokers.let_go()
     await wait_until(lambda: bool(landings))
     assert [header for _, header, _ in landings] == [b"h2"]
@@ -542,22 +547,22 @@ async def test_a_batch_sent_again_ends_at_its_time_out_and_its_late_answer_says_
 
 
 async def test_no_broker_is_left_alone_for_longer_than_the_bound(brokers: FakeBrokers) -> None:
-    appender = make_appender(brokers, throttle_max_ms=5)
+    sender = make_sender(brokers, throttle_max_ms=5)
     brokers.answers.append(lambda body: throttled(body, 2**31 - 1))
     for value in (b"1", b"2"):
-        appender.append(0, b"k", value, b"h")
-        await wait_until(lambda: not appender.lanes.waiting and not appender._under_way)
+        sender.append(0, b"k", value, b"h")
+        await wait_until(lambda: not sender.accumulator.ready and not sender._in_flight)
     assert len(brokers.requests) == 2
-    assert await appender.close(5)
+    assert await sender.close(5)
 
 
 async def test_what_was_sent_before_the_broker_asked_for_a_pause_is_given_that_much_longer(
     brokers: FakeBrokers,
 ) -> None:
-    appender = make_appender(brokers)
+    sender = make_sender(brokers)
     brokers.answers.append(lambda body: throttled(body, 5))
-    appender.append(0, b"k", b"1", b"h1")
-    assert await appender.close(5)
+    sender.append(0, b"k", b"1", b"h1")
+    assert await sender.close(5)
     assert brokers.longer_ms == [(1, 5)]
 
 
@@ -573,12 +578,14 @@ async def test_a_bug_in_telling_one_partition_leaves_no_other_waiting(brokers: F
         if name == what and partition in (0, 2):
             raise ValueError("a bug")
 
-    appender = Appender(
+    sender = Sender(
         replace(CONFIG, message_timeout_ms=60_000),
         FakeBrokers(dict.fromkeys(range(5), 1)),  # type: ignore[arg-type]
+        SentBatches(),
         lambda partition, *_: tell("landed", partition),
         lambda partition, *_: tell("failed", partition),
         lambda: 1_000,
+        make_metrics(),
     )
     errors = {0: 0, 1: 0, 2: 10, 3: 10, 4: 7}
 
@@ -592,23 +599,23 @@ async def test_a_bug_in_telling_one_partition_leaves_no_other_waiting(brokers: F
             )
         return whole
 
-    appender._brokers.answers.append(answer)  # type: ignore[attr-defined]
+    sender._brokers.answers.append(answer)  # type: ignore[attr-defined]
     for partition in errors:
-        appender.append(partition, b"k", b"1", b"h")
+        sender.append(partition, b"k", b"1", b"h")
     await wait_until(lambda: ("landed", 4) in told)
-    assert not any(appender.lanes._lanes[partition].is_busy for partition in errors)
+    assert not any(sender.accumulator._queues[partition].is_in_flight for partition in errors)
     if what == "landed":
         assert told == [("landed", 0), ("failed", 0), ("landed", 1), ("failed", 2), ("failed", 3), ("landed", 4)]
-        assert bugs == ["telling partition 0 what became of a batch failed"]
+        assert bugs == ["reporting to partition 0 what became of a batch failed"]
     else:
         assert told == [("landed", 0), ("landed", 1), ("failed", 2), ("failed", 3), ("landed", 4)]
-        assert bugs == ["telling partition 2 what became of a batch failed"]
-    assert await appender.close(5)
+        assert bugs == ["reporting to partition 2 what became of a batch failed"]
+    assert await sender.close(5)
 
 
 @pytest.mark.parametrize("failure", ["hangs up", "refuses"])
 async def test_a_batch_is_sent_again_to_whoever_is_found_to_lead_only_by_asking(
-    appender: Appender, brokers: FakeBrokers, landings: Landings, failure: str
+    sender: Sender, brokers: FakeBrokers, landings: Landings, failure: str
 ) -> None:
     def fail(body: bytes) -> bytes:
         if failure == "refuses":
@@ -617,41 +624,41 @@ async def test_a_batch_is_sent_again_to_whoever_is_found_to_lead_only_by_asking(
 
     brokers.answers.append(fail)
     brokers.elected[1] = {0: (2, 1)}
-    appender.append(0, b"k", b"1", b"h1")
+    sender.append(0, b"k", b"1", b"h1")
     await wait_until(lambda: bool(landings))
     assert [broker_id for broker_id, _, _ in brokers.requests] == [1, 2]
     assert brokers.refreshes == 1
 
 
 async def test_a_batch_is_kept_while_nobody_says_who_leads(
-    appender: Appender, brokers: FakeBrokers, landings: Landings, failures: Failures
+    sender: Sender, brokers: FakeBrokers, landings: Landings, failures: Failures
 ) -> None:
     brokers.answers.append(lambda body: produced(body, 6))
     brokers.failures_left = 3
     brokers.elected[1] = {0: (2, 1)}
-    appender.append(0, b"k", b"1", b"h1")
+    sender.append(0, b"k", b"1", b"h1")
     await wait_until(lambda: bool(landings))
     assert [broker_id for broker_id, _, _ in brokers.requests] == [1, 2]
     assert failures == []
 
 
 async def test_a_request_that_is_sent_again_leaves_the_other_connections_to_new_ones(
-    appender: Appender, brokers: FakeBrokers
+    sender: Sender, brokers: FakeBrokers
 ) -> None:
     """A broker that refuses one partition for long must not keep the others waiting."""
     brokers.answers.extend([lambda body: produced(body, 7)] * 4)
-    appender.append(0, b"k", b"1", b"h1")
+    sender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(4)
-    assert sorted(appender._ways[1].free) == [0, 1]
+    assert sorted(sender._slots[1].free) == ["produce-0", "produce-1"]
 
 
 async def test_after_close_nothing_is_sent_again(brokers: FakeBrokers) -> None:
-    appender = make_appender(brokers, message_timeout_ms=60_000)
+    sender = make_sender(brokers, message_timeout_ms=60_000)
     brokers.always = lambda body: produced(body, 7)
-    appender.append(0, b"k", b"1", b"h1")
+    sender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(2)
-    assert not await appender.close(0)
-    await wait_until(lambda: not appender._tasks and not appender._under_way)
+    assert not await sender.close(0)
+    await wait_until(lambda: not sender._tasks and not sender._in_flight)
     count = len(brokers.requests)
     for _ in range(20):
         await asyncio.sleep(0.001)
@@ -659,7 +666,7 @@ async def test_after_close_nothing_is_sent_again(brokers: FakeBrokers) -> None:
 
 
 async def test_answers_of_the_second_copy_of_a_batch_change_nothing(
-    appender: Appender, brokers: FakeBrokers, landings: Landings
+    sender: Sender, brokers: FakeBrokers, landings: Landings
 ) -> None:
     """An answer that names a partition twice, or one that was not asked for."""
 
@@ -669,32 +676,32 @@ async def test_answers_of_the_second_copy_of_a_batch_change_nothing(
         return whole[:11] + (3).to_bytes(4, "big") + entry + entry + (9).to_bytes(4, "big") + entry[4:] + whole[-4:]
 
     brokers.answers.append(twice)
-    appender.append(0, b"k", b"1", b"h1")
+    sender.append(0, b"k", b"1", b"h1")
     await wait_until(lambda: bool(landings))
     assert landings == [(0, b"h1", 5)]
-    assert await appender.close(5)
+    assert await sender.close(5)
 
 
 async def test_records_that_waited_for_a_batch_are_in_the_time_of_the_next_one_only_from_when_they_came(
     brokers: FakeBrokers,
 ) -> None:
-    appender = make_appender(brokers)
-    lanes = appender.lanes
-    lanes.append(0, b"k", b"v", b"h")
-    made = lanes.make_batch(0)
+    sender = make_sender(brokers)
+    accumulator = sender.accumulator
+    accumulator.append(0, b"k", b"v", b"h")
+    made = accumulator.make_batch(0)
     assert made is not None
-    assert made[1].gathered_s is not None
-    assert lanes.make_batch(0) is None, "one is under way"
-    assert lanes.append(0, b"k", b"v", b"h") is False, "it need not be sent now"
-    assert 0 not in lanes.waiting
-    lanes.make_ready(0)
-    assert lanes.waiting == {0}
-    assert lanes.make_batch(0) is not None
-    lanes.make_ready(0)
-    assert lanes.waiting == set()
-    assert lanes.make_batch(0) is None, "there is nothing"
-    lanes.forget(7)
-    assert await appender.close(5)
+    assert made[1].first_record_s is not None
+    assert accumulator.make_batch(0) is None, "one is under way"
+    assert accumulator.append(0, b"k", b"v", b"h") is False, "it need not be sent now"
+    assert 0 not in accumulator.ready
+    accumulator.end_batch(0)
+    assert accumulator.ready == {0}
+    assert accumulator.make_batch(0) is not None
+    accumulator.end_batch(0)
+    assert accumulator.ready == set()
+    assert accumulator.make_batch(0) is None, "there is nothing"
+    accumulator.forget(7)
+    assert await sender.close(5)
 
 
 @pytest.mark.pure_build("compiled, nobody can hand over what cannot be built")
@@ -703,16 +710,18 @@ async def test_a_batch_that_cannot_be_built_fails_its_owner_alone(brokers: FakeB
     reported: list[str] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: reported.append(context["message"]))
-    appender = Appender(
+    sender = Sender(
         CONFIG,
         brokers,  # type: ignore[arg-type]
+        SentBatches(),
         lambda *_: None,
         lambda *failed: told.append(failed),
         lambda: 1_000,
+        make_metrics(),
     )
-    appender.append(0, b"k", b"good", b"h1")
-    appender.append(0, b"k", bytes(20), "no bytes")  # type: ignore[arg-type]
-    appender.append(1, b"k", b"other", b"h1")
+    sender.append(0, b"k", b"good", b"h1")
+    sender.append(0, b"k", bytes(20), "no bytes")  # type: ignore[arg-type]
+    sender.append(1, b"k", b"other", b"h1")
     await wait_until(lambda: bool(told))
     ((partition, header, why),) = told
     assert (partition, header) == (0, b"h1")
@@ -720,48 +729,48 @@ async def test_a_batch_that_cannot_be_built_fails_its_owner_alone(brokers: FakeB
     assert reported == ["building a batch of partition 0 failed"]
     await brokers.wait_requests(1)
     assert [batches_of(body) for _, _, body in brokers.requests] == [{1: [b"other"]}]
-    appender.append(0, b"k", b"checkpoint", b"h2")
+    sender.append(0, b"k", b"checkpoint", b"h2")
     await brokers.wait_requests(2)
     assert batches_of(brokers.requests[1][2]) == {0: [b"checkpoint"]}
-    assert await appender.close(5)
-    assert (appender.lanes._records, appender.lanes._bytes) == (0, 0)
+    assert await sender.close(5)
+    assert (sender.accumulator._records, sender.accumulator._bytes) == (0, 0)
 
 
 async def test_a_close_waits_for_what_a_broker_that_asked_for_a_pause_is_not_sent_yet(brokers: FakeBrokers) -> None:
-    appender = make_appender(brokers)
+    sender = make_sender(brokers)
     brokers.answers.append(lambda body: throttled(body, 100))
-    appender.append(0, b"k", b"1", b"h1")
-    await wait_until(lambda: bool(brokers.requests) and not appender._under_way)
-    appender.append(0, b"k", b"2", b"h2")
-    assert await appender.close(60)
+    sender.append(0, b"k", b"1", b"h1")
+    await wait_until(lambda: bool(brokers.requests) and not sender._in_flight)
+    sender.append(0, b"k", b"2", b"h2")
+    assert await sender.close(60)
     assert [batches_of(body) for _, _, body in brokers.requests] == [{0: [b"1"]}, {0: [b"2"]}]
 
 
 async def test_nothing_is_tried_again_after_a_close_that_gave_up(brokers: FakeBrokers) -> None:
-    appender = make_appender(brokers, message_timeout_ms=60_000, retry_backoff_ms=60_000)
+    sender = make_sender(brokers, message_timeout_ms=60_000, retry_backoff_ms=60_000)
     brokers.always = lambda body: produced(body, 7)
-    appender.append(0, b"k", b"1", b"h1")
-    await wait_until(lambda: bool(appender._tasks))
-    assert not await appender.close(0)
-    await wait_until(lambda: not appender._tasks)
+    sender.append(0, b"k", b"1", b"h1")
+    await wait_until(lambda: bool(sender._tasks))
+    assert not await sender.close(0)
+    await wait_until(lambda: not sender._tasks)
     assert len(brokers.requests) == 1
 
 
 async def test_records_wait_for_company_as_long_as_they_are_to_linger(brokers: FakeBrokers) -> None:
-    appender = make_appender(brokers, linger_ms=60_000)
+    sender = make_sender(brokers, linger_ms=60_000)
     for number in range(2):
-        appender.append(0, b"k", b"%d" % number, b"h")
+        sender.append(0, b"k", b"%d" % number, b"h")
         for _ in range(10):
             await asyncio.sleep(0)
     assert brokers.requests == []
-    assert await appender.close(5)
+    assert await sender.close(5)
     assert [batches_of(body) for _, _, body in brokers.requests] == [{0: [b"0", b"1"]}]
 
 
 async def test_records_that_lingered_are_sent_without_more_company(brokers: FakeBrokers) -> None:
-    appender = make_appender(brokers, linger_ms=1)
+    sender = make_sender(brokers, linger_ms=1)
     for number in range(2):
-        appender.append(0, b"k", b"%d" % number, b"h")
+        sender.append(0, b"k", b"%d" % number, b"h")
         await brokers.wait_requests(number + 1)
-        await wait_until(lambda: not appender._under_way)
-    assert await appender.close(5)
+        await wait_until(lambda: not sender._in_flight)
+    assert await sender.close(5)

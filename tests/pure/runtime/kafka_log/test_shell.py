@@ -6,6 +6,7 @@ from holdfast.kafka.connection import ConnectionOptions
 from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.kafka_log.shell import CoordinatorShell, make_clock_ms
 from tests.pure.runtime.counter import Bugs, Counter
+from tests.pure.runtime.kafka_log.fetcher_world import make_metrics
 from tests.pure.runtime.world import CONFIG
 from tests.waiting import wait_until
 
@@ -39,7 +40,9 @@ class StumblingObserver:
 
 async def test_clock_goes_on_after_a_tick_that_fails() -> None:
     observer = StumblingObserver()
-    shell = CoordinatorShell(CONFIG, NOBODY, lambda _: Counter("none", print, Bugs()), observer, tick_ms=1)
+    shell = CoordinatorShell(
+        CONFIG, NOBODY, lambda _: Counter("none", print, Bugs()), observer, metrics=make_metrics(), tick_ms=1
+    )
     shell._ticker = asyncio.create_task(shell._tick())
     await wait_until(lambda: observer.ticks == 4)
     assert observer.notes == [("error", "tick failed")] * 2

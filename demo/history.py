@@ -1,4 +1,4 @@
-"""The second act: the Spark job folds the log; loads get short, the log is cut, and what is gone from it can still be asked."""
+"""The second act: compaction folds the log, loads get short, the log is pruned, and the history still has what is gone from it."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from holdfast.console.show.output import STATE_NAMES
 from holdfast.records.batches import StateBatch
 
 _COMMAND_TIMEOUT_S: Final = 900.0
-_CUT_TIMEOUT_S: Final = 300.0
+_PRUNING_TIMEOUT_S: Final = 300.0
 _POLL_S: Final = 0.2
 
 #: With these a log partition is pruned as soon as a third of it is dead, however small it is.
@@ -34,19 +34,19 @@ _EAGER: Final = {
 
 @dataclass(frozen=True)
 class Moment:
-    """What was answered at an instant."""
+    """What the daemon had answered at an instant."""
 
     time_ms: int
     ledgers: dict[int, Ledger]
 
     @classmethod
     def now(cls, ledgers: Mapping[int, Ledger]) -> "Moment":
-        """Keep what is answered now."""
+        """Return what it has answered by now."""
         return cls(round(time.time() * 1_000), {partition: copy(ledger) for partition, ledger in ledgers.items()})
 
 
-class Past:
-    """Tells the second act."""
+class HistoryAct:
+    """The second act."""
 
     def __init__(self, console: Console, daemon: Daemon, bootstrap_servers: str, topic: str, directory: Path) -> None:
         self.topics: list[str] = [f"{topic}-busy", f"holdfast-snapshots-{topic}"]
@@ -67,8 +67,8 @@ class Past:
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         }
 
-    async def tell(self, orders: Placed, power_cut: Moment) -> None:
-        """Tell it; the daemon runs before and after."""
+    async def play(self, orders: Placed, power_cut: Moment) -> None:
+        """Play it; the daemon runs before and after."""
         self._console.rule("The log is folded")
         answered = await self._grow_log()
         records = await self._count_records()
@@ -82,9 +82,9 @@ class Past:
         )
         wrong = await count_wrong(self._daemon.address, answered)
         self._check(f"All {len(answered):,} states are what was written last.", not wrong, f"{wrong} are not")
-        await self._see_log_cut(records)
-        self._console.rule("The past")
-        await self._ask_past(orders, power_cut)
+        await self._watch_pruning(records)
+        self._console.rule("The history")
+        await self._read_history(orders, power_cut)
 
     # ---- scenes ------------------------------------------------------------------------------------------------------
 
@@ -117,9 +117,9 @@ class Past:
             "state_topic": self._daemon.state_topic,
         }
         flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-        code, printed, said = await self._holdfast("compact", "--once", "--json", *flags)
+        code, printed, stderr = await self._holdfast("compact", "--once", "--json", *flags)
         if code:
-            raise RuntimeError(f"The job ended with code {code}; it said:\n{said[-2_000:]}")
+            raise RuntimeError(f"The job ended with code {code}; it said:\n{stderr[-2_000:]}")
         batches = [json.loads(line) for line in printed.splitlines()]
         folded, entries, rows = (
             sum(batch[name] for batch in batches) for name in ("records", "entries", "history_rows")
@@ -129,25 +129,27 @@ class Past:
             f"{time.monotonic() - began_s:.0f} s."
         )
         self._check("The job has folded the whole log.", folded >= records, f"{folded} of {records} records")
-        code, printed, said = await self._holdfast("snapshots", "verify", *self._named_topics(), "--json")
+        code, printed, stderr = await self._holdfast("snapshots", "verify", *self._named_topics(), "--json")
         compared = sum(row["compared"] for row in json.loads(printed or '{"partitions": []}')["partitions"])
         self._check(
-            f"All {compared:,} snapshots are what the log says (holdfast snapshots verify).", code == 0 < compared, said
+            f"All {compared:,} snapshots are what the log says (holdfast snapshots verify).",
+            code == 0 < compared,
+            stderr,
         )
 
-    async def _see_log_cut(self, before: int) -> None:
+    async def _watch_pruning(self, before: int) -> None:
         """Wait until the daemon has pruned the log, which waits for the job to have read it."""
-        self._say("The daemon prunes the log; what the job, now its child, has folded is cut off.")
+        self._say("The daemon prunes the log; what the job, now its child, has folded is no longer needed there.")
         began_s = time.monotonic()
         while True:
             left = await self._count_records()
-            if left * 3 <= before or time.monotonic() - began_s > _CUT_TIMEOUT_S:
+            if left * 3 <= before or time.monotonic() - began_s > _PRUNING_TIMEOUT_S:
                 break
             await asyncio.sleep(_POLL_S)
         self._say(f"The log holds {left:,} records in place of {before:,}, after {time.monotonic() - began_s:.0f} s.")
         self._check("The log is a third of what it was, or less.", left * 3 <= before)
 
-    async def _ask_past(self, orders: Placed, power_cut: Moment) -> None:
+    async def _read_history(self, orders: Placed, power_cut: Moment) -> None:
         partition, offset = next(
             (partition, offset)
             for partition, placed in enumerate(orders)
@@ -158,23 +160,23 @@ class Past:
         self._say(f"[bold]$ holdfast history {GROUP} {self._topic} {partition} --offset {offset}[/]")
         _, table, _ = await self._holdfast("history", *named, "--offset", str(offset))
         self._show(table)
-        code, printed, said = await self._holdfast("history", *named, "--offset", str(offset), "--json")
+        code, printed, stderr = await self._holdfast("history", *named, "--offset", str(offset), "--json")
         steps = json.loads(printed or "[]")
-        story = [
+        deliveries = [
             (step["became"], step["delivery_count"])
             for step in steps
             if step["delivery_count"] is not None and not step["became"].startswith("below")
         ]
         self._check(
-            "The history tells of all three deliveries of that order.",
-            code == 0 and story == [("available", 1), ("available", 2), ("acknowledged", 3)],
-            f"{story} {said}",
+            "The history has all three deliveries of that order.",
+            code == 0 and deliveries == [("available", 1), ("available", 2), ("acknowledged", 3)],
+            f"{deliveries} {stderr}",
         )
         at = ("--at", str(power_cut.time_ms))
         self._say(f"[bold]$ holdfast history {GROUP} {self._topic} --at {power_cut.time_ms}[/]   (the power cut)")
         _, table, _ = await self._holdfast("history", GROUP, self._topic, *at, *self._named_history())
         self._show(table)
-        _, printed, said = await self._holdfast("history", GROUP, self._topic, *at, *self._named_history(), "--json")
+        _, printed, stderr = await self._holdfast("history", GROUP, self._topic, *at, *self._named_history(), "--json")
         found = {row["partition"]: row["state"] for row in json.loads(printed or "[]")}
         differing = [
             f"partition {partition}"
@@ -182,7 +184,7 @@ class Past:
             if not ledger.agrees_with(*_state_of(found.get(partition)))
         ]
         self._check(
-            "It tells the state at the power cut as it was answered then.", not differing, f"{differing} {said}"
+            "It has the state at the power cut as it was answered then.", not differing, f"{differing} {stderr}"
         )
 
     # ---- what they need ----------------------------------------------------------------------------------------------
@@ -196,14 +198,14 @@ class Past:
         return (*history, "--state-topic", self._daemon.state_topic, "--bootstrap-server", self._bootstrap_servers)
 
     async def _holdfast(self, *arguments: str) -> tuple[int, str, str]:
-        """Run a command of the tool; returns its exit code, what it printed and what it said beside."""
+        """Run a command of the tool; returns its exit code, its standard output and its standard error."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "holdfast", *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
         )
         try:
             async with asyncio.timeout(_COMMAND_TIMEOUT_S):
-                printed, said = await process.communicate()
+                printed, stderr = await process.communicate()
         except TimeoutError:
             raise RuntimeError(f"`holdfast {arguments[0]}` did not end within {_COMMAND_TIMEOUT_S:.0f} s.") from None
         finally:
@@ -211,7 +213,7 @@ class Past:
                 process.terminate()
                 await process.wait()
         assert process.returncode is not None
-        return process.returncode, printed.decode(), said.decode()
+        return process.returncode, printed.decode(), stderr.decode()
 
     async def _count_records(self) -> int:
         """Return how many offsets the log has, from its start to its end."""

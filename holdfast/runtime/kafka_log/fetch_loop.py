@@ -1,0 +1,187 @@
+"""Fetches from one broker, one after the other, for one fetcher; what is wrong with one partition is reported of it alone."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+from holdfast.kafka.connection import BrokerConnection
+from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
+from holdfast.kafka.leaders import Brokers
+from holdfast.kafka.protocol import requests as frames
+from holdfast.kafka.protocol.error_codes import FETCH_SESSION_LOST, STALE_LEADER
+from holdfast.kafka.protocol.requests import Fetched
+from holdfast.kafka.throttle import Throttle
+from holdfast.runtime.kafka_log.fetch_session import FetchSession, PartitionFetch
+from holdfast.runtime.kafka_log.record_batches import DamagedBatch
+
+
+class FetcherConfig(NamedTuple):
+    """Bounds of a fetcher."""
+
+    #: How long a broker may hold an empty fetch; the longest time between two.
+    wait_ms: int
+    bytes_max: int
+    partition_bytes_max: int
+    #: Decoded records reported at a time.
+    slice_records_max: int
+    retry_backoff_ms: int = 50
+    #: The longest that a broker is not asked because it says so.
+    throttle_max_ms: int = 300_000
+
+
+class FetchOwner(Protocol):
+    """What takes what the fetches bring."""
+
+    #: Batches of ours that were read back without a fetch so far.
+    acknowledged_batches: int
+
+    def deliver(self, partition: int, fetch: PartitionFetch, fetched: Fetched) -> Iterator[None]:
+        """See `Fetcher.deliver`."""
+
+    def note_damage(self, partition: int, fetch: PartitionFetch, why: str) -> None:
+        """See `Fetcher.note_damage`."""
+
+    def fail(self, partition: int, fetch: PartitionFetch, why: str) -> None:
+        """See `Fetcher.fail`."""
+
+    def fail_alone(self, partition: int, fetch: PartitionFetch, bug: Exception) -> None:
+        """See `Fetcher.fail_alone`."""
+
+    async def refresh_leaders(self) -> None:
+        """See `Fetcher.refresh_leaders`."""
+
+
+class FetchLoop:
+    """The fetches to one broker, until the task is cancelled."""
+
+    def __init__(
+        self,
+        owner: FetchOwner,
+        purpose: str,
+        broker_id: int,
+        config: FetcherConfig,
+        brokers: Brokers,
+        throttle: Throttle,
+        on_heard: Callable[[int, float], None] | None,
+    ) -> None:
+        """Begin; nothing is fetched while nothing is `wanted`.
+
+        Args:
+            owner: takes what came.
+            purpose: names the connection and the task.
+            broker_id: of the broker.
+            config: bounds.
+            brokers: who leads what.
+            throttle: how long each broker is to be left alone.
+            on_heard: gets (broker id, when the request left by the loop's clock) with every answer.
+        """
+        #: What the broker leads, by partition.
+        self.wanted: dict[int, PartitionFetch] = {}
+        #: There is something to be fetched that the last fetch did not ask for.
+        self.changed = asyncio.Event()
+        #: How many the owner had counted when this loop looked last.
+        self._acknowledged_batches = 0
+        self._owner = owner
+        self._purpose = purpose
+        self._broker_id = broker_id
+        self._config = config
+        self._brokers = brokers
+        self._throttle = throttle
+        self._on_heard = on_heard
+        self._session = FetchSession()
+        self.task = asyncio.get_running_loop().create_task(self._run(), name=f"holdfast-{purpose}-{broker_id}")
+
+    async def _run(self) -> None:
+        owner = self._owner
+        while True:
+            if not self.wanted:
+                self.changed.clear()
+                await self.changed.wait()
+                continue
+            if (throttled_s := self._throttle.wait_s(self._broker_id)) > 0:
+                await asyncio.sleep(throttled_s)
+                continue
+            try:
+                wait_ms = await self._pause()
+                connection = await self._brokers.connection(self._broker_id, self._purpose)
+                is_stale = await self._fetch(connection, wait_ms)
+            except UnreadableAnswer as unreadable:  # another fetch would bring the same, so the partitions load again
+                is_stale = True
+                self._session.reset()
+                for partition, fetch in list(self.wanted.items()):
+                    owner.fail(partition, fetch, str(unreadable))
+            except ConnectionFailed:
+                is_stale = True
+                self._session.reset()
+            except Exception as bug:  # it fails the partitions of this loop, which load again; never the loop
+                is_stale = True
+                self._session.reset()
+                for partition, fetch in list(self.wanted.items()):
+                    owner.fail_alone(partition, fetch, bug)
+            if is_stale:
+                await owner.refresh_leaders()
+
+    async def _pause(self) -> int:
+        """Wait while a fetch would only bring what is read back without one; returns how long the broker may hold the next one."""
+        owner = self._owner
+        if owner.acknowledged_batches == self._acknowledged_batches:
+            return self._config.wait_ms
+        self._acknowledged_batches = owner.acknowledged_batches
+        try:
+            async with asyncio.timeout(self._config.wait_ms / 1_000):
+                await self.changed.wait()
+        except TimeoutError:
+            # A fetch that a broker holds is looked at with every batch that is appended.
+            return 0
+        return self._config.wait_ms
+
+    async def _fetch(self, connection: BrokerConnection, wait_ms: int) -> bool:
+        """Fetch once and deliver what came; returns whether the leaders should be looked up again."""
+        config, session = self._config, self._session
+        self.changed.clear()
+        request = session.next_request(self.wanted, self._brokers.leaders)
+        api, version = frames.FETCH
+        body = frames.encode_fetch(
+            self._brokers.topic,
+            request.session,
+            wait_ms,
+            config.bytes_max,
+            config.partition_bytes_max,
+            request.targets,
+            request.forgotten,
+        )
+        sent_s = asyncio.get_running_loop().time()
+        data = await connection.exchange(api, version, body, is_flexible=True)
+        answer = frames.read_answer(frames.decode_fetched, data)
+        if self._on_heard is not None:
+            self._on_heard(self._broker_id, sent_s)
+        self._throttle.told(self._broker_id, answer.throttle_ms)
+        session.on_answer(answer)
+        if answer.error_code:
+            return answer.error_code not in FETCH_SESSION_LOST
+        is_stale = False
+        for fetched in answer.partitions:
+            fetch = request.partitions.get(fetched.partition)
+            # Another broker may lead it since, or another instance may read it.
+            if fetch is not None and self.wanted.get(fetched.partition) is fetch:
+                is_stale |= await self._deliver(fetch, fetched)
+        return is_stale
+
+    async def _deliver(self, fetch: PartitionFetch, fetched: Fetched) -> bool:
+        """Hand over what came of one partition; returns whether its leader should be looked up again."""
+        if fetched.error_code in STALE_LEADER:
+            fetch.requested_offset = -1
+            return True
+        if fetched.records:
+            self._session.mark_fed(fetch)
+        try:
+            for _ in self._owner.deliver(fetched.partition, fetch, fetched):
+                await asyncio.sleep(0)
+                if self.wanted.get(fetched.partition) is not fetch:
+                    break
+        except DamagedBatch as damage:
+            self._owner.note_damage(fetched.partition, fetch, str(damage))
+            return True
+        except Exception as bug:  # the other partitions of this answer go on
+            self._owner.fail_alone(fetched.partition, fetch, bug)
+        return False

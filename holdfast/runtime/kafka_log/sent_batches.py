@@ -1,0 +1,67 @@
+"""The batches that this node sent and has not read back; the one owner of these queues.
+
+The accumulator adds a batch when it is made; the fetchers remove it when the log shows it.
+"""
+
+from collections import defaultdict, deque
+from typing import NamedTuple
+
+from holdfast.runtime.log import LogRecord
+
+
+class SentBatch(NamedTuple):
+    """A batch as it will be seen in the log, to be compared byte by byte."""
+
+    #: Everything behind the batch's head.
+    body: bytes
+    record_count: int
+    first_header: bytes
+    last_header: bytes
+    #: When its first record was handed over, by the loop's clock; None: its time is not taken.
+    first_record_s: float | None
+
+
+class SentBatches:
+    """The batches of all partitions, oldest first in each."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._by_partition: defaultdict[int, deque[SentBatch]] = defaultdict(deque)
+
+    def add(self, partition: int, batch: SentBatch) -> None:
+        """Keep a batch that is sent now, behind all others of its partition."""
+        self._by_partition[partition].append(batch)
+
+    def oldest(self, partition: int) -> SentBatch | None:
+        """Return the batch that the log shows next if all goes well; None: nothing was sent."""
+        waiting = self._by_partition.get(partition)
+        return waiting[0] if waiting else None
+
+    def holds(self, partition: int, batch: SentBatch) -> bool:
+        """Tell whether this very batch has not been read back."""
+        return any(sent is batch for sent in self._by_partition.get(partition, ()))
+
+    def remove(self, partition: int, batch: SentBatch) -> None:
+        """Drop a batch that was read back; nothing happens if it is not the oldest, because its owner gave the partition up."""
+        waiting = self._by_partition.get(partition)
+        if waiting and waiting[0] is batch:
+            waiting.popleft()
+
+    def remove_read(self, partition: int, records: list[LogRecord]) -> None:
+        """Drop batches that were read record by record, because the broker compressed them again."""
+        waiting = self._by_partition.get(partition)
+        headers = {record.header for record in records} if waiting else ()
+        while waiting and waiting[0].first_header in headers:
+            waiting.popleft()
+
+    def forget(self, partition: int) -> None:
+        """Drop all batches of a partition, because its owner is gone; they may still be appended."""
+        self._by_partition.pop(partition, None)
+
+    def record_counts(self) -> dict[int, int]:
+        """Return how many records wait to be read back, by partition; without those that have none."""
+        return {
+            partition: sum(batch.record_count for batch in waiting)
+            for partition, waiting in self._by_partition.items()
+            if waiting
+        }
