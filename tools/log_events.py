@@ -44,7 +44,7 @@ CARRIERS: Final = {
 #: Where events pass that come from elsewhere: `module.function`, the module by its last name.
 FORWARDERS: Final = frozenset(
     {
-        "store._note",
+        "store.note",
         "child_lines.__call__",
         "partition_lines.note",
         "partitions.note",

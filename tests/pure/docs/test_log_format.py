@@ -196,7 +196,7 @@ def test_the_example_counts_and_folds_as_holdfast_does(log: list[Entry]) -> None
     position, states, void_records = START, dict[SharePartitionKey, ShareState](), 0
     for offset, entry in enumerate(log):
         key, value, header = entry.raw()
-        reader.meet(0, offset, key, value, header)
+        reader.take(0, offset, key, value, header)
         counts = False
         if entry.owner_epoch is not None:
             position, counts = step(position, entry.owner_epoch, entry.sequence, entry.checkpoint())
@@ -223,6 +223,6 @@ def test_the_example_says_what_it_cannot_read() -> None:
         (encode_header(1, 1), b"\x00\x00", "Kafka's own codec"),
     ):
         reader = example.StateReader()
-        reader.meet(0, 0, *Entry(1, 0, 1).raw())
+        reader.take(0, 0, *Entry(1, 0, 1).raw())
         with pytest.raises(ValueError, match=text):
-            reader.meet(0, 1, key, b"", header)
+            reader.take(0, 1, key, b"", header)
