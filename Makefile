@@ -13,10 +13,12 @@ BIN := .venv/bin
 READY := .venv/ready
 # The build that ships has its hot path compiled into C (setup.py says how); `pure` is all Python, and edits need no build.
 BUILD ?= pure
+# What runs beside others and is to take only what they leave, `make NICE=nice`.
+NICE ?=
 SHIPPED ?= $(shell $(or $(wildcard $(BIN)/python),$(PYTHON)) -c 'import os, shutil, subprocess, sysconfig as s; cc = s.get_config_var("CC").split(); print("compiled" if shutil.which(cc[0]) and not subprocess.call([*cc, "-E", "-I", s.get_path("include"), "-include", "Python.h", "-x", "c", os.devnull], stdout=-3, stderr=-3) else "pure")')
 COMPILED := build/compiled
 SOURCES := $(shell find holdfast -type f ! -path '*/__pycache__/*')
-RUN := $(if $(filter compiled,$(BUILD)),BUILD_UNDER_TEST=compiled PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) )$(BIN)/python
+RUN := $(if $(filter compiled,$(BUILD)),BUILD_UNDER_TEST=compiled PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) )$(NICE) $(BIN)/python
 NEEDS := $(READY) $(if $(filter compiled,$(BUILD)),$(COMPILED)/ready)
 # Each worker begins with neighbours, and takes over from another when it is done.
 SPREAD := --numprocesses $(WORKERS) --dist worksteal
@@ -33,7 +35,7 @@ WHEELS := dist/.$(SHIPPED)
 SIDE_BY_SIDE := --jobs 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt lint type contracts vectors pure sim model real interop installed shipped busy soak endure outages hotpath bench measure compiled wheel docs zip clean FORCE
+.PHONY: help demo test check fmt lint type contracts vectors pure sim model real interop installed shipped beside busy soak endure outages hotpath bench measure compiled wheel docs zip clean FORCE
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -66,10 +68,10 @@ test: $(READY) ## everything that a change must pass
 	@test $(SHIPPED) = compiled || echo "Without a C compiler and Python's headers, the tests on a real broker run on the pure build."
 	@# Types are checked on one processor while the other compiles.
 	$(MAKE) --jobs 2 $(filter compiled,$(SHIPPED)) check
-	@# Rings that wait (for pip, for Java, for nodes) run beside rings that compute. `pure` has the vectors, too.
+	@# Rings that wait (for pip, for Java, for nodes) run beside rings that compute; `pure` has the vectors, too.
 	$(MAKE) $(WHEELS)
-	$(MAKE) $(SIDE_BY_SIDE) BUILD=pure installed pure interop sim model $(if $(filter compiled,$(SHIPPED)),shipped)
-	$(MAKE) BUILD=$(SHIPPED) real
+	$(MAKE) $(SIDE_BY_SIDE) BUILD=pure installed pure interop $(if $(filter compiled,$(SHIPPED)),shipped)
+	$(MAKE) $(SIDE_BY_SIDE) BUILD=$(SHIPPED) real beside
 
 check: fmt lint type contracts
 
@@ -103,6 +105,10 @@ hotpath: $(NEEDS) ## tests of what is compiled where BUILD=compiled, with lives 
 
 shipped:
 	$(MAKE) BUILD=$(SHIPPED) hotpath
+
+# They compute alone, and the tests on a real broker leave much of the processors unused.
+beside:
+	$(MAKE) BUILD=pure NICE=nice sim model
 
 real: $(NEEDS) ## tests on a real broker, which they start themselves (KILLS=3)
 	KILLS=$(KILLS) $(RUN) -m pytest $(FILES) tests/real

@@ -44,9 +44,10 @@ CARRIERS: Final = {
 #: Where events pass that come from elsewhere: `module.function`, the module by its last name.
 FORWARDERS: Final = frozenset(
     {
-        "store._note",
+        "store.note",
         "child_lines.__call__",
-        "shards.note",
+        "partition_lines.note",
+        "partitions.note",
         "load_summaries._tell",
         "logging.__call__",
         "silence._tell",
@@ -60,7 +61,7 @@ FORWARDERS: Final = frozenset(
     }
 )
 #: Dictionaries of a module whose values are events.
-TABLES: Final = {"shards._SUMMED": "info"}
+TABLES: Final = {"partition_lines._SUMMED": "info"}
 
 
 class Site(NamedTuple):

@@ -78,7 +78,9 @@ def test_an_event_is_found_in_each_form(code: str, found: list[tuple[str, str]],
 
 def test_an_event_that_is_made_at_run_time_is_found_unless_it_is_handed_on() -> None:
     at = Site(Path("owners.py"), 1, "_decide", "info", "")
-    assert unknown([at, at._replace(path=Path("shards.py"), function="note"), at._replace(event="a_b")]) == [at]
+    assert unknown([at, at._replace(path=Path("partition_lines.py"), function="note"), at._replace(event="a_b")]) == [
+        at
+    ]
 
 
 def test_what_is_missing_is_told_as_rows_to_fill(
