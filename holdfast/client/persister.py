@@ -19,8 +19,6 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt
-
 from holdfast.api import share_state
 from holdfast.api.results import (
     DeletePartition,
@@ -74,7 +72,7 @@ _SUMMARY: Final = _Kind(share_state.SUMMARY, "ReadShareGroupStateSummary", Summa
 
 
 class Persister:
-    """Make share-state calls to whichever nodes coordinate."""
+    """Share-state calls, each to the node that coordinates the share partition."""
 
     def __init__(
         self,
@@ -89,14 +87,6 @@ class Persister:
         self._topic_ids = TopicIds(nodes, settings)
         self._sleep = sleep
         self._random = randomness or random.Random()
-        #: For the tries after the first.
-        self._retrying = AsyncRetrying(
-            before=self._back_off,
-            stop=stop_after_attempt(settings.attempts_max - 1),
-            retry=retry_if_result(bool),
-            # When no try is left, the results stand as they are.
-            retry_error_callback=lambda _: None,
-        )
 
     # For one share partition.
 
@@ -157,7 +147,7 @@ class Persister:
         """
         return _success(await self.read_summary_many(group_id, [(topic, SummaryPartition(partition, leader_epoch))]))
 
-    # For many share partitions of one group: (topic, what is asked) in, results in the same order out.
+    # For many share partitions of one group: (topic, request) in, results in the same order out.
 
     async def initialize_many(
         self, group_id: str, asked: Sequence[tuple[str | bytes, InitializePartition]]
@@ -194,13 +184,16 @@ class Persister:
             if isinstance(topic, bytes) and len(topic) != TOPIC_ID_SIZE:
                 raise ValueError(f"A topic id has {TOPIC_ID_SIZE} bytes, not {len(topic)}; a name is a string.")
         call = _Call(kind, group_id, asked)
-        # What tenacity does around a call costs more than the call, so only those pay for it that need a second try.
-        if await self._try(call) and self._settings.attempts_max > 1:
-            await self._retrying(self._try, call)
+        # When no attempt is left, the results stay as they are.
+        for retry in range(self._settings.attempts_max):
+            if retry:
+                await self._back_off(retry)
+            if not await self._attempt(call):
+                break
         return [result for result in call.results if result is not None]
 
-    async def _try(self, call: _Call) -> bool:
-        """Ask for all that has no final result yet; return whether another try makes sense."""
+    async def _attempt(self, call: _Call) -> bool:
+        """Send requests for all that has no final result yet; return whether another attempt makes sense."""
         open_indexes = call.open_indexes()
         try:
             if call.topic_names:
@@ -220,7 +213,7 @@ class Persister:
                 by_address.setdefault(coordinator, []).append(index)
         size = self._settings.share_partitions_per_request_max
         requests = [
-            self._ask(call, address, indexes[start : start + size])
+            self._request(call, address, indexes[start : start + size])
             for address, indexes in by_address.items()
             for start in range(0, len(indexes), size)
         ]
@@ -236,8 +229,8 @@ class Persister:
                 self._topic_ids.forget(topic)
         return bool(still_open)
 
-    async def _ask(self, call: _Call, address: Address, indexes: Sequence[int]) -> None:
-        """Ask one coordinator for the share partitions at `indexes`, and keep what it says."""
+    async def _request(self, call: _Call, address: Address, indexes: Sequence[int]) -> None:
+        """Send one coordinator a request for the share partitions at `indexes`, and keep its answer."""
         api_key = call.kind.api_key
         try:
             connection = await self._nodes.to(address)
@@ -256,23 +249,23 @@ class Persister:
             key = call.keys[index]
             call.results[index] = answers.get((key.topic_id, key.partition), absent)
 
-    async def _back_off(self, state: RetryCallState) -> None:
-        """Wait before a try; the number of the first one after a failure is 1."""
+    async def _back_off(self, retry: int) -> None:
+        """Wait before an attempt; the number of the first one after a failure is 1."""
         settings = self._settings
-        doubled_ms = settings.retry_backoff_ms * 2 ** min(state.attempt_number - 1, 30)
+        doubled_ms = settings.retry_backoff_ms * 2 ** min(retry - 1, 30)
         wait_ms = min(doubled_ms, settings.retry_backoff_max_ms)
         await self._sleep(wait_ms * self._random.uniform(1 - _JITTER, 1 + _JITTER) / 1_000)
 
 
 class _Call:
-    """Hold what one call asks for and what it got so far."""
+    """One call: what it requests and the results so far."""
 
     def __init__(self, kind: _Kind, group_id: str, asked: Sequence[tuple[str | bytes, Any]]) -> None:
         self.kind = kind
         self.group_id = group_id
         self.asked = asked
         self.topic_names = {topic for topic, _ in asked if isinstance(topic, str)}
-        #: Of what is asked, in its order; empty until topics given by name have their ids.
+        #: Of the share partitions, in the order of the call; empty until topics given by name have their ids.
         self.keys: list[SharePartitionKey] = []
         if not self.topic_names:
             self.set_keys({})
