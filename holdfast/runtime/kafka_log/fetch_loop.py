@@ -155,7 +155,7 @@ class FetchLoop:
         answer = frames.read_answer(frames.decode_fetched, data)
         if self._on_heard is not None:
             self._on_heard(self._broker_id, sent_s)
-        self._throttle.told(self._broker_id, answer.throttle_ms)
+        self._throttle.on_answer(self._broker_id, answer.throttle_ms)
         session.on_answer(answer)
         if answer.error_code:
             return answer.error_code not in FETCH_SESSION_LOST

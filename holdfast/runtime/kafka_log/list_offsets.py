@@ -167,7 +167,7 @@ class OffsetQueries:
         except Exception as failure:  # whatever it is, those who wait must learn that there is no answer
             self._bugs.explain(failure, f"querying offsets from broker {broker_id} failed")
             return {}
-        throttle_ms = self._throttle.told(broker_id, asked_ms)
+        throttle_ms = self._throttle.on_answer(broker_id, asked_ms)
         if throttle_ms:
             connection.wait_longer(throttle_ms)  # for what was sent behind it already
         self.on_heard(broker_id, sent_s)

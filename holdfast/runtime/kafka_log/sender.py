@@ -315,7 +315,7 @@ class Sender:
         if request.slot is not None:
             request.slot.linger.on_answered(took_s)
         if request.broker_id is not None:
-            throttle_ms = self._throttle.told(request.broker_id, throttle_ms)
+            throttle_ms = self._throttle.on_answer(request.broker_id, throttle_ms)
             if throttle_ms and (connection := self._open_connection(request)) is not None:
                 connection.wait_longer(throttle_ms)  # for what was sent behind it already
         return answer
