@@ -49,7 +49,7 @@ class Client(Persister):
         """Return the id of a topic by its name, 16 bytes; remembered for `topic_id_max_age_ms`.
 
         Raises:
-            AdminRefused: the cluster knows no such topic, or cannot be asked now, which is retriable.
+            AdminRefused: the cluster knows no such topic, or cannot be reached now, which is retriable.
             ClientError: no node could be reached, or it is not one of Holdfast's: Kafka's brokers look up no names here.
         """
         return await self._topic_ids.find(name)

@@ -208,7 +208,7 @@ async def open_connection(
     """Return a connection to a node that has said what it serves.
 
     Raises:
-        Disconnected: nobody listens there, or not in time, or it speaks something else.
+        Disconnected: no server listens there, or not in time, or it speaks something else.
     """
     timeout_ms = settings.connect_timeout_ms
     loop = asyncio.get_running_loop()

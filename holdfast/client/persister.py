@@ -4,7 +4,7 @@ A call for many goes to each coordinator as few requests as possible. What may s
 loading, could not be reached) is tried again with back-off and jitter; every other error is final. A call repeated after
 a lost answer may have taken effect twice, which these calls bear.
 
-The forms for many return one result per share partition asked for, in that order, errors included. The single forms
+The forms for many return one result per share partition of the call, in that order, errors included. The single forms
 raise `ShareStateError`.
 
 A topic is given by its name or by its id of 16 bytes. All calls raise `AdminRefused` for a name that the cluster does not know.
@@ -98,8 +98,8 @@ class Persister:
         Raises:
             ShareStateError: the coordinator refused, or could not be reached.
         """
-        asked = InitializePartition(partition, state_epoch, start_offset)
-        return _success(await self.initialize_many(group_id, [(topic, asked)]))
+        requested = InitializePartition(partition, state_epoch, start_offset)
+        return _success(await self.initialize_many(group_id, [(topic, requested)]))
 
     async def read(self, group_id: str, topic: str | bytes, partition: int, leader_epoch: int) -> ReadResult:
         """Return the state of a share partition and raise its leader epoch; -1 neither checks nor raises it.
@@ -126,8 +126,8 @@ class Persister:
             ShareStateError: the coordinator refused, or could not be reached.
         """
         batches = tuple(state_batches)
-        asked = WritePartition(partition, state_epoch, leader_epoch, start_offset, delivery_complete_count, batches)
-        return _success(await self.write_many(group_id, [(topic, asked)]))
+        requested = WritePartition(partition, state_epoch, leader_epoch, start_offset, delivery_complete_count, batches)
+        return _success(await self.write_many(group_id, [(topic, requested)]))
 
     async def delete(self, group_id: str, topic: str | bytes, partition: int) -> DeleteResult:
         """Delete the state of a share partition.
@@ -150,40 +150,44 @@ class Persister:
     # For many share partitions of one group: (topic, request) in, results in the same order out.
 
     async def initialize_many(
-        self, group_id: str, asked: Sequence[tuple[str | bytes, InitializePartition]]
+        self, group_id: str, requested: Sequence[tuple[str | bytes, InitializePartition]]
     ) -> list[InitializeResult]:
         """Initialize share partitions."""
-        return cast("list[InitializeResult]", await self._call(_INITIALIZE, group_id, asked))
+        return cast("list[InitializeResult]", await self._call(_INITIALIZE, group_id, requested))
 
-    async def read_many(self, group_id: str, asked: Sequence[tuple[str | bytes, ReadPartition]]) -> list[ReadResult]:
+    async def read_many(
+        self, group_id: str, requested: Sequence[tuple[str | bytes, ReadPartition]]
+    ) -> list[ReadResult]:
         """Read share partitions."""
-        return cast("list[ReadResult]", await self._call(_READ, group_id, asked))
+        return cast("list[ReadResult]", await self._call(_READ, group_id, requested))
 
-    async def write_many(self, group_id: str, asked: Sequence[tuple[str | bytes, WritePartition]]) -> list[WriteResult]:
+    async def write_many(
+        self, group_id: str, requested: Sequence[tuple[str | bytes, WritePartition]]
+    ) -> list[WriteResult]:
         """Write share partitions."""
-        return cast("list[WriteResult]", await self._call(_WRITE, group_id, asked))
+        return cast("list[WriteResult]", await self._call(_WRITE, group_id, requested))
 
     async def delete_many(
-        self, group_id: str, asked: Sequence[tuple[str | bytes, DeletePartition]]
+        self, group_id: str, requested: Sequence[tuple[str | bytes, DeletePartition]]
     ) -> list[DeleteResult]:
         """Delete share partitions."""
-        return cast("list[DeleteResult]", await self._call(_DELETE, group_id, asked))
+        return cast("list[DeleteResult]", await self._call(_DELETE, group_id, requested))
 
     async def read_summary_many(
-        self, group_id: str, asked: Sequence[tuple[str | bytes, SummaryPartition]]
+        self, group_id: str, requested: Sequence[tuple[str | bytes, SummaryPartition]]
     ) -> list[SummaryResult]:
         """Read the summaries of share partitions."""
-        return cast("list[SummaryResult]", await self._call(_SUMMARY, group_id, asked))
+        return cast("list[SummaryResult]", await self._call(_SUMMARY, group_id, requested))
 
     # How a call is made.
 
     async def _call(
-        self, kind: _Kind, group_id: str, asked: Sequence[tuple[str | bytes, _Request]]
+        self, kind: _Kind, group_id: str, requested: Sequence[tuple[str | bytes, _Request]]
     ) -> list[PartitionResult]:
-        for topic, _ in asked:
+        for topic, _ in requested:
             if isinstance(topic, bytes) and len(topic) != TOPIC_ID_SIZE:
                 raise ValueError(f"A topic id has {TOPIC_ID_SIZE} bytes, not {len(topic)}; a name is a string.")
-        call = _Call(kind, group_id, asked)
+        call = _Call(kind, group_id, requested)
         # When no attempt is left, the results stay as they are.
         for retry in range(self._settings.attempts_max):
             if retry:
@@ -224,7 +228,7 @@ class Persister:
         still_open = call.open_indexes()
         self._coordinators.forget(call.keys[index] for index in still_open)
         for index in still_open:
-            topic = call.asked[index][0]
+            topic = call.requested[index][0]
             if isinstance(topic, str):
                 self._topic_ids.forget(topic)
         return bool(still_open)
@@ -260,23 +264,23 @@ class Persister:
 class _Call:
     """One call: what it requests and the results so far."""
 
-    def __init__(self, kind: _Kind, group_id: str, asked: Sequence[tuple[str | bytes, Any]]) -> None:
+    def __init__(self, kind: _Kind, group_id: str, requested: Sequence[tuple[str | bytes, Any]]) -> None:
         self.kind = kind
         self.group_id = group_id
-        self.asked = asked
-        self.topic_names = {topic for topic, _ in asked if isinstance(topic, str)}
+        self.requested = requested
+        self.topic_names = {topic for topic, _ in requested if isinstance(topic, str)}
         #: Of the share partitions, in the order of the call; empty until topics given by name have their ids.
         self.keys: list[SharePartitionKey] = []
         if not self.topic_names:
             self.set_keys({})
         #: The latest result of each share partition, None before the first.
-        self.results: list[PartitionResult | None] = [None] * len(asked)
+        self.results: list[PartitionResult | None] = [None] * len(requested)
 
     def set_keys(self, topic_ids: Mapping[str, bytes]) -> None:
         """Take the ids of the topics that are given by name."""
         self.keys = [
             SharePartitionKey(self.group_id, topic_ids[topic] if isinstance(topic, str) else topic, partition[0])
-            for topic, partition in self.asked
+            for topic, partition in self.requested
         ]
 
     def open_indexes(self) -> list[int]:
@@ -291,7 +295,7 @@ class _Call:
         """Return the request for some of the share partitions."""
         topics: dict[bytes, list[PartitionRequest]] = {}
         for index in indexes:
-            topics.setdefault(self.keys[index].topic_id, []).append(self.asked[index][1])
+            topics.setdefault(self.keys[index].topic_id, []).append(self.requested[index][1])
         return StateRequest(self.group_id, list(topics.items()))
 
     def fail(self, indexes: Sequence[int], error: Exception) -> None:

@@ -27,7 +27,7 @@ class TopicIds:
         """Return the id of the topic of this name, 16 bytes.
 
         Raises:
-            AdminRefused: the cluster knows no such topic, or cannot be asked now, which is retriable.
+            AdminRefused: the cluster knows no such topic, or cannot be reached now, which is retriable.
             ClientError: no node could be reached, or it looks up no names.
         """
         topic_id = self._recall(name)
@@ -46,7 +46,7 @@ class TopicIds:
             topic_id = parse_topic_id(found["topic_id"])
         except (InvalidKey, KeyError, TypeError) as error:
             raise Disconnected(f"The node names no topic id for {name!r}: {found!r}.") from error
-        # With a warning Kafka could not be asked; the next call looks it up again.
+        # With a warning Kafka could not be reached; the next call looks it up again.
         if "warning" not in found:
             valid_s = self._settings.topic_id_max_age_ms / 1_000
             self._known[name] = topic_id, asyncio.get_running_loop().time() + valid_s

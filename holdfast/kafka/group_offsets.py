@@ -89,11 +89,11 @@ class GroupOffsets:
         """
         named = OffsetFetchRequestTopic(name=TopicName(topic), partition_indexes=tuple(map(i32, partitions)))
         request = OffsetFetchRequest(group_id=GroupId(group), topics=(named,), require_stable=True)
-        response = await self._ask(group, request, OffsetFetchResponse, "tell what it committed")
+        response = await self._request(group, request, OffsetFetchResponse, "tell what it committed")
         return {
             int(each.partition_index): int(each.committed_offset)
-            for told in response.topics
-            for each in told.partitions
+            for named_topic in response.topics
+            for each in named_topic.partitions
             if each.committed_offset >= 0
         }
 
@@ -114,9 +114,9 @@ class GroupOffsets:
             ),
         )
         request = OffsetCommitRequest(group_id=GroupId(group), member_id="", topics=(named,))
-        response = await self._ask(group, request, OffsetCommitResponse, "take its offsets")
-        told = {int(each.partition_index) for answered in response.topics for each in answered.partitions}
-        if left_out := next_offsets.keys() - told:
+        response = await self._request(group, request, OffsetCommitResponse, "take its offsets")
+        answered_for = {int(each.partition_index) for answered in response.topics for each in answered.partitions}
+        if left_out := next_offsets.keys() - answered_for:
             raise GroupRefused(f"The answer for group {group} leaves out partitions {_listed(left_out)}.")
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class GroupOffsets:
             link.connection.close()
         self._links.clear()
 
-    async def _ask(self, group: str, request: RequestPayload, response_type: type[R], purpose: str) -> R:
+    async def _request(self, group: str, request: RequestPayload, response_type: type[R], purpose: str) -> R:
         problem, pause_s = "", _PAUSE_FIRST_S
         try:
             async with asyncio.timeout(self._timeout_ms / 1_000), self._turn:
@@ -224,26 +224,26 @@ class BlockingGroupOffsets:
     def fetch_offsets(self, group: str, topic: str, partitions: Collection[int]) -> dict[int, int]:
         """See `GroupOffsets.fetch_offsets`."""
 
-        async def asked() -> dict[int, int]:
+        async def fetch() -> dict[int, int]:
             offsets = GroupOffsets(self._options, self._timeout_ms)
             try:
                 return await offsets.fetch_offsets(group, topic, partitions)
             finally:
                 offsets.close()
 
-        return asyncio.run(asked())
+        return asyncio.run(fetch())
 
     def commit_offsets(self, group: str, topic: str, next_offsets: Mapping[int, int]) -> None:
         """See `GroupOffsets.commit_offsets`."""
 
-        async def told() -> None:
+        async def commit() -> None:
             offsets = GroupOffsets(self._options, self._timeout_ms)
             try:
                 await offsets.commit_offsets(group, topic, next_offsets)
             finally:
                 offsets.close()
 
-        asyncio.run(told())
+        asyncio.run(commit())
 
 
 def _errors_of(response: OffsetFetchResponse | OffsetCommitResponse) -> dict[int, str]:

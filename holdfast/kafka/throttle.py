@@ -20,7 +20,7 @@ class Throttle:
 
         Args:
             max_ms: the longest that a broker is left alone at a time, whatever it says.
-            total_ms: counts the time for which brokers asked.
+            total_ms: counts the pauses that brokers asked for.
             now_s: a clock that never goes back.
         """
         self._max_ms = max_ms

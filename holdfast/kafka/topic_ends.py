@@ -160,11 +160,11 @@ class TopicEndSource:
         """
         leaders: dict[Place, _Led | None] = {}
         # Kafka refuses a whole request because of one reserved id.
-        asked = [topic_id for topic_id in topic_ids if topic_id not in RESERVED_IDS]
+        unreserved = [topic_id for topic_id in topic_ids if topic_id not in RESERVED_IDS]
         problems = dict.fromkeys(topic_ids, "the cluster knows no topic of this id")
         size = self._topics_per_request_max
-        for start in range(0, len(asked), size):
-            response = await self._request_metadata(asked[start : start + size])
+        for start in range(0, len(unreserved), size):
+            response = await self._request_metadata(unreserved[start : start + size])
             addresses = {broker.node_id: (broker.host, int(broker.port)) for broker in response.brokers}
             for topic in response.topics:
                 topic_id = topic.topic_id.bytes if topic.topic_id else bytes(16)
@@ -204,10 +204,10 @@ class TopicEndSource:
         answers = {}
         for place, (_, _, topic) in led.items():
             unanswered = (int(ErrorCode.UNKNOWN_SERVER_ERROR), -1)
-            told = [offsets.get((topic, place[1]), unanswered) for offsets in (firsts, ends)]
-            error = next((code for code, _ in told if code != ErrorCode.NONE), None)
+            both = [offsets.get((topic, place[1]), unanswered) for offsets in (firsts, ends)]
+            error = next((code for code, _ in both if code != ErrorCode.NONE), None)
             if error is None:
-                answers[place] = Ends(told[0][1], told[1][1]), False
+                answers[place] = Ends(both[0][1], both[1][1]), False
             else:
                 problem = f"its leader does not tell its offsets: {error_name(error)}"
                 answers[place] = Ends(-1, -1, problem), error in STALE_LEADER

@@ -191,10 +191,10 @@ def decode_fetched(data: bytes) -> FetchAnswer:
     return FetchAnswer(error_code, session_id, throttle_ms, found)
 
 
-def encode_list_offsets(topic: str, asked: Sequence[tuple[int, int, int]]) -> bytes:
+def encode_list_offsets(topic: str, targets: Sequence[tuple[int, int, int]]) -> bytes:
     """Return a request for offsets: (partition, leader epoch or -1, EARLIEST or LATEST); latest is the high watermark."""
-    parts = [b"\xff\xff\xff\xff\x00", _INT32.pack(1), _text(topic), _INT32.pack(len(asked))]
-    parts += [_TARGET.pack(*target) for target in asked]
+    parts = [b"\xff\xff\xff\xff\x00", _INT32.pack(1), _text(topic), _INT32.pack(len(targets))]
+    parts += [_TARGET.pack(*target) for target in targets]
     return b"".join(parts)
 
 

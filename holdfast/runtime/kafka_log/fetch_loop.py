@@ -25,7 +25,7 @@ class FetcherConfig(NamedTuple):
     #: Decoded records reported at a time.
     slice_records_max: int
     retry_backoff_ms: int = 50
-    #: The longest that a broker is not asked because it says so.
+    #: The longest that a broker is left alone because it says so.
     throttle_max_ms: int = 300_000
 
 

@@ -400,12 +400,12 @@ async def test_failures_of_many_partitions_are_told_of_some_and_alarms_and_bugs_
         for index in range(50):
             world.shards.note("error", "partition failed", {"partition": index, "is_alarm": False})
             world.shards.note("error", "partition failed", {"partition": index, "is_alarm": True})
-            world.shards.note("error", "tick failed", {"exc_info": RuntimeError("a bug")})
+            world.shards.note("error", "tick_failed", {"exc_info": RuntimeError("a bug")})
             world.shards.note("info", "partition loaded", {"partition": index})
     told = Counter((line["event"], line.get("is_alarm")) for line in lines)
     assert told == {
         ("partition failed", False): 3,
         ("partition failed", True): 50,
-        ("tick failed", None): 50,
+        ("tick_failed", None): 50,
         ("partition loaded", None): 50,
     }
