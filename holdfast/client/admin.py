@@ -1,4 +1,4 @@
-"""Admin commands: one question to one node, never repeated."""
+"""Admin commands: one request to one node, never repeated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.client.errors import AdminRefused, Disconnected
 from holdfast.kafka.protocol.primitives import MalformedBody
 
 
-async def ask_admin(connection: NodeConnection, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
+async def run_command(connection: NodeConnection, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
     """Run an admin command and return what it gave.
 
     Raises:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from holdfast.client.admin import ask_admin
+from holdfast.client.admin import run_command
 from holdfast.client.connection import Address
 from holdfast.client.coordinator import Refusal
 from holdfast.client.errors import ShareStateError
@@ -28,13 +28,13 @@ class Client(Persister):
             AdminRefused: the node does not know the command, or refused it, or it failed there.
             ClientError: the node could not be reached, or gave no answer.
         """
-        return await ask_admin(await self._nodes.any(), command, arguments)
+        return await run_command(await self._nodes.any(), command, arguments)
 
     async def admin_of(self, key: SharePartitionKey, command: str, /, **arguments: Any) -> Any:  # noqa: ANN401
         """Run an admin command in the node that coordinates a share partition and return what it gave; one try only.
 
         Raises:
-            ShareStateError: nobody coordinates it now.
+            ShareStateError: no node coordinates it now.
             AdminRefused: the node does not know the command, or refused it, or it failed there.
             ClientError: the node could not be reached, or gave no answer.
         """
@@ -43,13 +43,13 @@ class Client(Persister):
             raise ShareStateError(*found)
         # What is remembered may be outdated by the next command; a look-up costs little where a person waits.
         self._coordinators.forget([key])
-        return await ask_admin(await self._nodes.to(found), command, arguments)
+        return await run_command(await self._nodes.to(found), command, arguments)
 
     async def topic_id(self, name: str) -> bytes:
         """Return the id of a topic by its name, 16 bytes; remembered for `topic_id_max_age_ms`.
 
         Raises:
-            AdminRefused: the cluster knows no such topic, or cannot be asked now, which is retriable.
+            AdminRefused: the cluster knows no such topic, or cannot be reached now, which is retriable.
             ClientError: no node could be reached, or it is not one of Holdfast's: Kafka's brokers look up no names here.
         """
         return await self._topic_ids.find(name)

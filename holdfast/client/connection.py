@@ -1,7 +1,11 @@
 """One connection to a node: requests out, answers in, matched by their order and their correlation id.
 
-Requests are pipelined. A peer that answers out of order, or something that is no answer, ends the connection, and with
-it every request that waits on it.
+Requests are pipelined. A server that answers out of order, or something that is no answer, ends the connection, and with
+it every request in flight.
+
+`kafka/connection.py` pipelines requests to brokers, too, and shares no code with this: it hands answers to callbacks, bounds nothing
+because brokers are trusted, takes over a transport of aiokafka, and lets a quota move its time-outs. What is common is a queue and a
+timer; a base of both would be longer than what it saves.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ _CLIENT_SOFTWARE: Final = ("holdfast", VERSION)
 
 
 class Address(NamedTuple):
-    """Say where a node listens."""
+    """Where a node listens."""
 
     host: str
     port: int
@@ -36,7 +40,7 @@ class Address(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Hold a response whose body reaches from `body_offset` to the end of `frame`."""
+    """A response; its body reaches from `body_offset` to the end of `frame`."""
 
     frame: bytes
     body_offset: int
@@ -92,7 +96,7 @@ class NodeConnection(asyncio.Protocol):
         return version
 
     async def request(self, api_key: int, version: int, body: bytes, has_tags: bool = True) -> Answer:
-        """Send a request and return its answer; many may be under way.
+        """Send a request and return its answer; many may be in flight.
 
         Raises:
             Disconnected: the connection ended before the answer came.
@@ -100,7 +104,7 @@ class NodeConnection(asyncio.Protocol):
         """
         async with self._room:
             if self._ended is None and self._transport is not None and self._transport.is_closing():
-                # A write before this one failed, and asyncio has not told us so far; it would complain of each that follows.
+                # A write before this one failed, and asyncio has not reported it so far; it would complain of each that follows.
                 self._end_lost()
             if self._ended is not None or self._transport is None:
                 raise Disconnected(str(self._ended))
@@ -115,7 +119,7 @@ class NodeConnection(asyncio.Protocol):
             return await answer
 
     def close(self, reason: ClientError | None = None) -> None:
-        """Close the connection; whoever waits for an answer gets `reason`."""
+        """Close the connection; requests in flight fail with `reason`."""
         if self._ended is None:
             self._ended = reason or Disconnected(f"The connection to {self.address} is closed.")
         if self._timer is not None:
@@ -157,7 +161,7 @@ class NodeConnection(asyncio.Protocol):
         del buffer[:position]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail whoever waits."""
+        """Fail the requests in flight."""
         self._transport = None
         self._end_lost()
 
@@ -204,7 +208,7 @@ async def open_connection(
     """Return a connection to a node that has said what it serves.
 
     Raises:
-        Disconnected: nobody listens there, or not in time, or it speaks something else.
+        Disconnected: no server listens there, or not in time, or it speaks something else.
     """
     timeout_ms = settings.connect_timeout_ms
     loop = asyncio.get_running_loop()
@@ -214,7 +218,7 @@ async def open_connection(
             _, connection = await loop.create_connection(
                 partial(NodeConnection, address, settings), address.host, address.port, ssl=ssl_context
             )
-            connection.versions = await _ask_versions(connection)
+            connection.versions = await _query_versions(connection)
             return connection
     except TimeoutError as error:
         reason = f"The server at {address} did not open a connection in {timeout_ms} ms."
@@ -228,7 +232,7 @@ async def open_connection(
             connection.close()
 
 
-async def _ask_versions(connection: NodeConnection) -> dict[int, tuple[int, int]]:
+async def _query_versions(connection: NodeConnection) -> dict[int, tuple[int, int]]:
     body = b"%b%b\x00" % tuple(map(encode_string, _CLIENT_SOFTWARE))
     frame, offset = await connection.request(API_VERSIONS, _API_VERSIONS_VERSION, body, has_tags=False)
     reader = BodyReader(frame, offset, is_flexible=True)

@@ -1,4 +1,4 @@
-"""Which node coordinates a share partition: asked in batches, and remembered until a node says it does not (any more).
+"""Which node coordinates a share partition: looked up in batches, and remembered until a node says it does not (any more).
 
 Share keys exist since version 6 of FindCoordinator; to a server that only knows older versions they cannot be named.
 """
@@ -26,13 +26,13 @@ _SHARE: Final = Struct(">b").pack(2)
 
 
 class Refusal(tuple[int, str | None]):
-    """Hold the error code and the text with which the look-up of one key was answered."""
+    """The error code and the text with which the look-up of one key was answered."""
 
     __slots__ = ()
 
 
 class Coordinators:
-    """Look up and remember the coordinators of share partitions."""
+    """The coordinators of share partitions, looked up and remembered."""
 
     def __init__(self, nodes: Nodes, settings: ClientSettings) -> None:
         self._nodes = nodes
@@ -44,7 +44,7 @@ class Coordinators:
     async def find(self, keys: Sequence[SharePartitionKey]) -> list[Address | Refusal]:
         """Return the coordinator of each key, or why there is none, in the order of `keys`.
 
-        Where a node knows none now, the next node is asked.
+        Where a node knows none now, the next node is queried.
 
         Raises:
             ClientError: no node answered, or none that knows share keys.
@@ -56,7 +56,7 @@ class Coordinators:
         batch_size = self._settings.share_partitions_per_request_max
         for start in range(0, len(missing), batch_size):
             batch = missing[start : start + batch_size]
-            await self._ask_nodes(batch, found, refusals)
+            await self._query_nodes(batch, found, refusals)
         results: list[Address | Refusal] = [refusals.get(key) or found.get(key) or known[key] for key in keys]
         known.update(found)
         if (excess := len(known) - self._settings.coordinators_cached_max) > 0:
@@ -65,25 +65,25 @@ class Coordinators:
         return results
 
     def forget(self, keys: Iterable[SharePartitionKey]) -> None:
-        """Ask again for these keys the next time, and another node first than the one whose answer led nowhere."""
+        """Look these keys up again the next time, and first at another node than the one whose answer led nowhere."""
         for key in keys:
             coordinator = self._known.pop(key, None)
             if coordinator is not None and (named_by := self._named_by.pop(coordinator, None)) is not None:
                 self._nodes.put_last(named_by)
 
-    async def _ask_nodes(
+    async def _query_nodes(
         self,
         keys: Sequence[SharePartitionKey],
         found: dict[SharePartitionKey, Address],
         refusals: dict[SharePartitionKey, Refusal],
     ) -> None:
-        """Ask one node after the other, each for the keys of which those before knew no coordinator."""
+        """Query one node after the other, each for the keys of which those before knew no coordinator."""
         failures: list[str] = []
         has_answer = False
         for address in self._nodes.in_turn():
             try:
                 connection = await self._nodes.to(address)
-                answers = await self._ask(connection, keys)
+                answers = await self._query(connection, keys)
             except (Disconnected, RequestTimedOut) as error:
                 failures.append(str(error))
                 self._nodes.put_last(address)
@@ -104,7 +104,7 @@ class Coordinators:
         if not has_answer:
             raise Disconnected(" ".join(failures))
 
-    async def _ask(self, connection: NodeConnection, keys: Sequence[SharePartitionKey]) -> list[Address | Refusal]:
+    async def _query(self, connection: NodeConnection, keys: Sequence[SharePartitionKey]) -> list[Address | Refusal]:
         version = connection.version_of("FindCoordinator", FIND_COORDINATOR, _SHARE_KEYS_FROM, _VERSION_MAX)
         texts = [format_key(key) for key in keys]
         body = b"%b%b%b\x00" % (_SHARE, encode_varint(len(texts) + 1), b"".join(map(encode_string, texts)))

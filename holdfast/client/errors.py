@@ -9,7 +9,7 @@ from holdfast.kafka.protocol.error_codes import SHARE_STATE_RETRIABLE, error_nam
 
 
 class ClientError(Exception):
-    """Say in one sentence why a call did not succeed."""
+    """A call did not succeed; the text says why in one sentence."""
 
     is_retriable = False
 

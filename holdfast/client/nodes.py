@@ -1,4 +1,4 @@
-"""Connections to all nodes that were heard of: one each, opened when first needed and again when it ended."""
+"""Connections to all known nodes: one each, opened when first needed and again when it ended."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from holdfast.client.settings import ClientSettings
 
 
 class Nodes:
-    """Hold the connections of one client."""
+    """The connections of one client."""
 
     def __init__(
         self, bootstrap: Sequence[Address], settings: ClientSettings, ssl_context: ssl.SSLContext | None = None
     ) -> None:
         self._bootstrap = tuple(dict.fromkeys(bootstrap))
-        #: Nodes that were asked for a coordinator in vain, the longest ago first.
+        #: Nodes that were queried for a coordinator in vain, the longest ago first.
         self._doubted: dict[Address, None] = {}
         self._settings = settings
         self._ssl_context = ssl_context
@@ -47,7 +47,7 @@ class Nodes:
             return connection
 
     async def any(self) -> NodeConnection:
-        """Return an open connection to whichever node can be reached, those known by name first.
+        """Return an open connection to any node that can be reached, those known by name first.
 
         Raises:
             Disconnected: none can be reached.
@@ -64,7 +64,7 @@ class Nodes:
         raise Disconnected(" ".join(failures))
 
     def in_turn(self) -> list[Address]:
-        """Return the nodes to ask for coordinators: those known by name and those that are connected, the connected ones first.
+        """Return the nodes to query for coordinators: those known by name and those that are connected, the connected ones first.
 
         Those that were put last come behind all others.
         """
@@ -75,7 +75,7 @@ class Nodes:
         return [*sorted(first, key=lambda address: address not in is_open), *last]
 
     def put_last(self, address: Address) -> None:
-        """Ask the others first from now on, because this node cannot be reached or what it said led nowhere."""
+        """Query the others first from now on, because this node cannot be reached or what it said led nowhere."""
         self._doubted.pop(address, None)
         self._doubted[address] = None
         if len(self._doubted) > len(self._bootstrap) + len(self._connections):

@@ -4,7 +4,7 @@ A call for many goes to each coordinator as few requests as possible. What may s
 loading, could not be reached) is tried again with back-off and jitter; every other error is final. A call repeated after
 a lost answer may have taken effect twice, which these calls bear.
 
-The forms for many return one result per share partition asked for, in that order, errors included. The single forms
+The forms for many return one result per share partition of the call, in that order, errors included. The single forms
 raise `ShareStateError`.
 
 A topic is given by its name or by its id of 16 bytes. All calls raise `AdminRefused` for a name that the cluster does not know.
@@ -18,8 +18,6 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, cast
-
-from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt
 
 from holdfast.api import share_state, state_requests, state_responses
 from holdfast.api.results import (
@@ -74,7 +72,7 @@ _SUMMARY: Final = _Kind(share_state.SUMMARY, "ReadShareGroupStateSummary", Summa
 
 
 class Persister:
-    """Make share-state calls to whichever nodes coordinate."""
+    """Share-state calls, each to the node that coordinates the share partition."""
 
     def __init__(
         self,
@@ -89,14 +87,6 @@ class Persister:
         self._topic_ids = TopicIds(nodes, settings)
         self._sleep = sleep
         self._random = randomness or random.Random()
-        #: For the tries after the first.
-        self._retrying = AsyncRetrying(
-            before=self._back_off,
-            stop=stop_after_attempt(settings.attempts_max - 1),
-            retry=retry_if_result(bool),
-            # When no try is left, the results stand as they are.
-            retry_error_callback=lambda _: None,
-        )
 
     # For one share partition.
 
@@ -108,8 +98,8 @@ class Persister:
         Raises:
             ShareStateError: the coordinator refused, or could not be reached.
         """
-        asked = InitializePartition(partition, state_epoch, start_offset)
-        return _success(await self.initialize_many(group_id, [(topic, asked)]))
+        requested = InitializePartition(partition, state_epoch, start_offset)
+        return _success(await self.initialize_many(group_id, [(topic, requested)]))
 
     async def read(self, group_id: str, topic: str | bytes, partition: int, leader_epoch: int) -> ReadResult:
         """Return the state of a share partition and raise its leader epoch; -1 neither checks nor raises it.
@@ -136,8 +126,8 @@ class Persister:
             ShareStateError: the coordinator refused, or could not be reached.
         """
         batches = tuple(state_batches)
-        asked = WritePartition(partition, state_epoch, leader_epoch, start_offset, delivery_complete_count, batches)
-        return _success(await self.write_many(group_id, [(topic, asked)]))
+        requested = WritePartition(partition, state_epoch, leader_epoch, start_offset, delivery_complete_count, batches)
+        return _success(await self.write_many(group_id, [(topic, requested)]))
 
     async def delete(self, group_id: str, topic: str | bytes, partition: int) -> DeleteResult:
         """Delete the state of a share partition.
@@ -157,50 +147,57 @@ class Persister:
         """
         return _success(await self.read_summary_many(group_id, [(topic, SummaryPartition(partition, leader_epoch))]))
 
-    # For many share partitions of one group: (topic, what is asked) in, results in the same order out.
+    # For many share partitions of one group: (topic, request) in, results in the same order out.
 
     async def initialize_many(
-        self, group_id: str, asked: Sequence[tuple[str | bytes, InitializePartition]]
+        self, group_id: str, requested: Sequence[tuple[str | bytes, InitializePartition]]
     ) -> list[InitializeResult]:
         """Initialize share partitions."""
-        return cast("list[InitializeResult]", await self._call(_INITIALIZE, group_id, asked))
+        return cast("list[InitializeResult]", await self._call(_INITIALIZE, group_id, requested))
 
-    async def read_many(self, group_id: str, asked: Sequence[tuple[str | bytes, ReadPartition]]) -> list[ReadResult]:
+    async def read_many(
+        self, group_id: str, requested: Sequence[tuple[str | bytes, ReadPartition]]
+    ) -> list[ReadResult]:
         """Read share partitions."""
-        return cast("list[ReadResult]", await self._call(_READ, group_id, asked))
+        return cast("list[ReadResult]", await self._call(_READ, group_id, requested))
 
-    async def write_many(self, group_id: str, asked: Sequence[tuple[str | bytes, WritePartition]]) -> list[WriteResult]:
+    async def write_many(
+        self, group_id: str, requested: Sequence[tuple[str | bytes, WritePartition]]
+    ) -> list[WriteResult]:
         """Write share partitions."""
-        return cast("list[WriteResult]", await self._call(_WRITE, group_id, asked))
+        return cast("list[WriteResult]", await self._call(_WRITE, group_id, requested))
 
     async def delete_many(
-        self, group_id: str, asked: Sequence[tuple[str | bytes, DeletePartition]]
+        self, group_id: str, requested: Sequence[tuple[str | bytes, DeletePartition]]
     ) -> list[DeleteResult]:
         """Delete share partitions."""
-        return cast("list[DeleteResult]", await self._call(_DELETE, group_id, asked))
+        return cast("list[DeleteResult]", await self._call(_DELETE, group_id, requested))
 
     async def read_summary_many(
-        self, group_id: str, asked: Sequence[tuple[str | bytes, SummaryPartition]]
+        self, group_id: str, requested: Sequence[tuple[str | bytes, SummaryPartition]]
     ) -> list[SummaryResult]:
         """Read the summaries of share partitions."""
-        return cast("list[SummaryResult]", await self._call(_SUMMARY, group_id, asked))
+        return cast("list[SummaryResult]", await self._call(_SUMMARY, group_id, requested))
 
     # How a call is made.
 
     async def _call(
-        self, kind: _Kind, group_id: str, asked: Sequence[tuple[str | bytes, _Request]]
+        self, kind: _Kind, group_id: str, requested: Sequence[tuple[str | bytes, _Request]]
     ) -> list[PartitionResult]:
-        for topic, _ in asked:
+        for topic, _ in requested:
             if isinstance(topic, bytes) and len(topic) != TOPIC_ID_SIZE:
                 raise ValueError(f"A topic id has {TOPIC_ID_SIZE} bytes, not {len(topic)}; a name is a string.")
-        call = _Call(kind, group_id, asked)
-        # What tenacity does around a call costs more than the call, so only those pay for it that need a second try.
-        if await self._try(call) and self._settings.attempts_max > 1:
-            await self._retrying(self._try, call)
+        call = _Call(kind, group_id, requested)
+        # When no attempt is left, the results stay as they are.
+        for retry in range(self._settings.attempts_max):
+            if retry:
+                await self._back_off(retry)
+            if not await self._attempt(call):
+                break
         return [result for result in call.results if result is not None]
 
-    async def _try(self, call: _Call) -> bool:
-        """Ask for all that has no final result yet; return whether another try makes sense."""
+    async def _attempt(self, call: _Call) -> bool:
+        """Send requests for all that has no final result yet; return whether another attempt makes sense."""
         open_indexes = call.open_indexes()
         try:
             if call.topic_names:
@@ -220,7 +217,7 @@ class Persister:
                 by_address.setdefault(coordinator, []).append(index)
         size = self._settings.share_partitions_per_request_max
         requests = [
-            self._ask(call, address, indexes[start : start + size])
+            self._request(call, address, indexes[start : start + size])
             for address, indexes in by_address.items()
             for start in range(0, len(indexes), size)
         ]
@@ -231,13 +228,13 @@ class Persister:
         still_open = call.open_indexes()
         self._coordinators.forget(call.keys[index] for index in still_open)
         for index in still_open:
-            topic = call.asked[index][0]
+            topic = call.requested[index][0]
             if isinstance(topic, str):
                 self._topic_ids.forget(topic)
         return bool(still_open)
 
-    async def _ask(self, call: _Call, address: Address, indexes: Sequence[int]) -> None:
-        """Ask one coordinator for the share partitions at `indexes`, and keep what it says."""
+    async def _request(self, call: _Call, address: Address, indexes: Sequence[int]) -> None:
+        """Send one coordinator a request for the share partitions at `indexes`, and keep its answer."""
         api_key = call.kind.api_key
         try:
             connection = await self._nodes.to(address)
@@ -256,34 +253,34 @@ class Persister:
             key = call.keys[index]
             call.results[index] = answers.get((key.topic_id, key.partition), absent)
 
-    async def _back_off(self, state: RetryCallState) -> None:
-        """Wait before a try; the number of the first one after a failure is 1."""
+    async def _back_off(self, retry: int) -> None:
+        """Wait before an attempt; the number of the first one after a failure is 1."""
         settings = self._settings
-        doubled_ms = settings.retry_backoff_ms * 2 ** min(state.attempt_number - 1, 30)
+        doubled_ms = settings.retry_backoff_ms * 2 ** min(retry - 1, 30)
         wait_ms = min(doubled_ms, settings.retry_backoff_max_ms)
         await self._sleep(wait_ms * self._random.uniform(1 - _JITTER, 1 + _JITTER) / 1_000)
 
 
 class _Call:
-    """Hold what one call asks for and what it got so far."""
+    """One call: what it requests and the results so far."""
 
-    def __init__(self, kind: _Kind, group_id: str, asked: Sequence[tuple[str | bytes, Any]]) -> None:
+    def __init__(self, kind: _Kind, group_id: str, requested: Sequence[tuple[str | bytes, Any]]) -> None:
         self.kind = kind
         self.group_id = group_id
-        self.asked = asked
-        self.topic_names = {topic for topic, _ in asked if isinstance(topic, str)}
-        #: Of what is asked, in its order; empty until topics given by name have their ids.
+        self.requested = requested
+        self.topic_names = {topic for topic, _ in requested if isinstance(topic, str)}
+        #: Of the share partitions, in the order of the call; empty until topics given by name have their ids.
         self.keys: list[SharePartitionKey] = []
         if not self.topic_names:
             self.set_keys({})
         #: The latest result of each share partition, None before the first.
-        self.results: list[PartitionResult | None] = [None] * len(asked)
+        self.results: list[PartitionResult | None] = [None] * len(requested)
 
     def set_keys(self, topic_ids: Mapping[str, bytes]) -> None:
         """Take the ids of the topics that are given by name."""
         self.keys = [
             SharePartitionKey(self.group_id, topic_ids[topic] if isinstance(topic, str) else topic, partition[0])
-            for topic, partition in self.asked
+            for topic, partition in self.requested
         ]
 
     def open_indexes(self) -> list[int]:
@@ -298,7 +295,7 @@ class _Call:
         """Return the request for some of the share partitions."""
         topics: dict[bytes, list[PartitionRequest]] = {}
         for index in indexes:
-            topics.setdefault(self.keys[index].topic_id, []).append(self.asked[index][1])
+            topics.setdefault(self.keys[index].topic_id, []).append(self.requested[index][1])
         return StateRequest(self.group_id, list(topics.items()))
 
     def fail(self, indexes: Sequence[int], error: Exception) -> None:

@@ -29,7 +29,7 @@ class ClientSettings:
     coordinators_cached_max: int = 100_000
     #: Topics whose ids are remembered by name.
     topic_ids_cached_max: int = 1_000
-    #: How long; a topic that was deleted and made again has another id.
+    #: How long; a topic that was deleted and recreated has another id.
     topic_id_max_age_ms: int = 300_000
     #: Largest answer that is taken.
     frame_size_bytes_max: int = 64 * 1024 * 1024

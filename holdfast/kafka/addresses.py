@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-#: Where a node listens unless it is told otherwise.
+#: Where a node listens unless its settings say otherwise.
 DEFAULT_PORT: Final = 9492
 
 _PORT_MAX: Final = 65_535

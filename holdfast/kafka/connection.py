@@ -17,9 +17,9 @@ from holdfast.kafka.errors import ConnectionFailed
 
 Address = tuple[str, int]
 
-#: length, API key, version, correlation id, length of the client id
+#: Length, API key, version, correlation id, length of the client id.
 _REQUEST_HEAD = Struct(">ihhih")
-#: length, correlation id
+#: Length, correlation id.
 _ANSWER_HEAD = Struct(">ii")
 
 
@@ -34,7 +34,7 @@ class AnswerTimes:
         self.by_address: dict[Address, float] = {}
 
     def heard_s(self, address: Address) -> float | None:
-        """Return when a broker answered last; None: it never did."""
+        """Return when a broker answered last, by the loop's clock; None: it never did."""
         return self.by_address.get(address)
 
     def keep(self, addresses: Collection[Address]) -> None:
@@ -47,50 +47,56 @@ class AnswerTimes:
 class ConnectionOptions:
     """How to connect to any broker of one cluster."""
 
-    bootstrap: tuple[Address, ...]  #: not empty
+    #: Not empty.
+    bootstrap: tuple[Address, ...]
     security_protocol: str = "PLAINTEXT"
-    sasl: Mapping[str, str] = field(default_factory=dict, repr=False)  #: aiokafka's arguments; empty without SASL
+    #: aiokafka's arguments; empty without SASL.
+    sasl: Mapping[str, str] = field(default_factory=dict, repr=False)
     ssl_context: ssl.SSLContext | None = None
     client_id: str = "holdfast"
-    answers: AnswerTimes = field(default_factory=AnswerTimes, repr=False, compare=False)  #: who was heard when
+    #: When each broker answered last.
+    answers: AnswerTimes = field(default_factory=AnswerTimes, repr=False, compare=False)
 
 
 class _Request(NamedTuple):
-    """A request that waits for its answer."""
+    """A request in flight."""
 
     correlation_id: int
-    has_tags: bool  #: whether the answer's header ends with tagged fields
+    #: Whether the answer's header ends with tagged fields.
+    has_tags: bool
+    #: By the loop's clock.
     expires_s: float
-    answered: Answered
+    on_answer: Answered
 
 
 class BrokerConnection(asyncio.Protocol):
-    """Requests go out in the order of the calls and are answered in that order."""
+    """An open connection; requests go out in the order of the calls and are answered in that order."""
 
     def __init__(
         self,
         transport: asyncio.Transport,
-        let_go: Callable[[], object],
+        close_transport: Callable[[], object],
         address: Address,
         client_id: str,
         versions: Mapping[int, tuple[int, int]],
         timeout_ms: int,
         answers: AnswerTimes | None = None,
     ) -> None:
-        """Take over a transport whose broker has let us in and answered all that was asked.
+        """Take over a transport whose broker has let us in and answered every request so far.
 
         Args:
             transport: to the broker; its protocol is to be set by the caller.
-            let_go: closes it.
+            close_transport: closes it.
             address: of the broker, for people.
             client_id: what we call ourselves.
             versions: lowest and highest version of each API that the broker speaks.
             timeout_ms: bounds every answer.
-            answers: learns when answers came.
+            answers: keeps when answers came.
         """
-        self.is_open = True  #: requests can still be sent
+        #: Requests can still be sent.
+        self.is_open = True
         self._transport = transport
-        self._let_go = let_go
+        self._close_transport = close_transport
         self._place = address
         self._address = f"{address[0]}:{address[1]}"
         self._heard = (answers or AnswerTimes()).by_address
@@ -100,9 +106,12 @@ class BrokerConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._correlation_id = 0
         self._waiting: deque[_Request] = deque()
-        self._watch: asyncio.TimerHandle | None = None  #: runs while requests wait
-        self._buffer = bytearray()  #: the beginning of an answer
-        self._bytes_needed = 0  #: how long the buffer must be before another look at it is worth while
+        #: Runs while requests are in flight.
+        self._watch: asyncio.TimerHandle | None = None
+        #: The beginning of an answer.
+        self._buffer = bytearray()
+        #: How long the buffer must be before another look at it is worth while.
+        self._bytes_needed = 0
 
     @classmethod
     async def open(cls, address: Address, options: ConnectionOptions, timeout_ms: int) -> Self:
@@ -112,7 +121,7 @@ class BrokerConnection(asyncio.Protocol):
             ConnectionFailed: it did not come about.
         """
         host, port = address
-        transport, versions, let_go = await open_transport(
+        transport, versions, close_transport = await open_transport(
             host,
             port,
             client_id=options.client_id,
@@ -121,23 +130,23 @@ class BrokerConnection(asyncio.Protocol):
             ssl_context=options.ssl_context,
             sasl=options.sasl,
         )
-        connection = cls(transport, let_go, address, options.client_id, versions, timeout_ms, options.answers)
-        connection._heard[address] = connection._loop.time()  # it told what versions it speaks
+        connection = cls(transport, close_transport, address, options.client_id, versions, timeout_ms, options.answers)
+        connection._heard[address] = connection._loop.time()  # it has said what versions it speaks
         # What aiokafka does for each request, in two tasks and a stream, costs several times the request itself.
         transport.set_protocol(connection)
-        if transport.is_closing():  # aiokafka's protocol was told so, not ours
+        if transport.is_closing():  # aiokafka's protocol was notified, not ours
             connection.close()
-            raise ConnectionFailed(f"{host}:{port} hung up")
+            raise ConnectionFailed(f"{host}:{port} closed the connection")
         return connection
 
-    def send(self, api_key: int, version: int, body: bytes, answered: Answered, *, is_flexible: bool = False) -> None:
-        """Send one request; `answered` takes the body of its answer or why none came, once, maybe before this returns."""
+    def send(self, api_key: int, version: int, body: bytes, on_answer: Answered, *, is_flexible: bool = False) -> None:
+        """Send one request; `on_answer` gets the body of its answer or why none came, once, maybe before this returns."""
         lowest, highest = self._versions.get(api_key, (0, -1))
         if not self.is_open:
-            answered(ConnectionFailed(f"{self._address} was hung up on"))
+            on_answer(ConnectionFailed(f"the connection to {self._address} was closed"))
             return
         if not lowest <= version <= highest:
-            answered(ConnectionFailed(f"the broker does not speak version {version} of API {api_key}"))
+            on_answer(ConnectionFailed(f"the broker does not speak version {version} of API {api_key}"))
             return
         self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
         name = self._client_id
@@ -145,12 +154,12 @@ class BrokerConnection(asyncio.Protocol):
         size = _REQUEST_HEAD.size - 4 + len(name) + len(tags) + len(body)
         head = _REQUEST_HEAD.pack(size, api_key, version, correlation_id, len(name))
         expires_s = self._loop.time() + self._timeout_ms / 1_000
-        self._waiting.append(_Request(correlation_id, is_flexible, expires_s, answered))
+        self._waiting.append(_Request(correlation_id, is_flexible, expires_s, on_answer))
         if self._watch is None:
             self._watch = self._loop.call_at(expires_s, self._close_overdue)
         try:
             self._transport.write(b"".join((head, name, tags, body)))
-        except RuntimeError as closed:  # uvloop's, between the end of a connection and the word of it
+        except RuntimeError as closed:  # uvloop's, between the end of a connection and its notification
             self._fail(str(closed))
 
     async def exchange(self, api_key: int, version: int, body: bytes, *, is_flexible: bool = False) -> bytes:
@@ -164,14 +173,14 @@ class BrokerConnection(asyncio.Protocol):
         return await answer
 
     def wait_longer(self, by_ms: int) -> None:
-        """Give the requests under way more time, because the broker said that it reads nothing for so long."""
+        """Give the requests in flight more time, because the broker said that it reads nothing for so long."""
         self._waiting = deque(
             request._replace(expires_s=request.expires_s + by_ms / 1_000) for request in self._waiting
         )
 
     def close(self) -> None:
-        """Hang up; requests under way fail."""
-        self._fail("it was hung up on")
+        """Close the connection; requests in flight fail."""
+        self._fail("the connection was closed")
 
     # What asyncio calls.
 
@@ -197,7 +206,7 @@ class BrokerConnection(asyncio.Protocol):
             request = self._waiting.popleft()
             self._heard[self._place] = self._loop.time()
             # Brokers send no tags in the head of an answer.
-            request.answered(data[start + _ANSWER_HEAD.size + request.has_tags : stop])
+            request.on_answer(data[start + _ANSWER_HEAD.size + request.has_tags : stop])
             start = stop
         else:
             self._bytes_needed = _ANSWER_HEAD.size
@@ -205,8 +214,8 @@ class BrokerConnection(asyncio.Protocol):
             buffer += data[start:]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail what is under way."""
-        self._fail(_tell(exc) if exc else "it hung up")
+        """Fail the requests in flight."""
+        self._fail((str(exc) or type(exc).__name__) if exc else "it closed the connection")
 
     # Inside.
 
@@ -226,10 +235,10 @@ class BrokerConnection(asyncio.Protocol):
         self.is_open = False
         if self._watch is not None:
             self._watch.cancel()
-        self._let_go()
+        self._close_transport()
         waiting, self._waiting = self._waiting, deque()
         for request in waiting:
-            request.answered(ConnectionFailed(f"{self._address} did not answer: {why}"))
+            request.on_answer(ConnectionFailed(f"{self._address} did not answer: {why}"))
 
 
 def _resolve(answer: "asyncio.Future[bytes]", outcome: bytes | ConnectionFailed) -> None:
@@ -239,7 +248,3 @@ def _resolve(answer: "asyncio.Future[bytes]", outcome: bytes | ConnectionFailed)
         answer.set_exception(outcome)
     else:
         answer.set_result(outcome)
-
-
-def _tell(error: BaseException) -> str:
-    return str(error) or type(error).__name__

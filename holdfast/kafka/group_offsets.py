@@ -1,4 +1,4 @@
-"""What consumer groups committed, asked of their coordinators and told to them over connections of our own.
+"""What consumer groups committed, fetched from their coordinators and committed there over connections of our own.
 
 librdkafka's calls for groups are used nowhere: it gives back a request to a coordinator twice when the broker goes away meanwhile, which
 ends the process (its issue 4605).
@@ -47,13 +47,14 @@ class _Link(NamedTuple):
     """A connection to a coordinator."""
 
     connection: BrokerConnection
-    not_before_s: float  #: until then it asks to be left alone, by the loop's clock
+    #: Until then it asks to be left alone, by the loop's clock.
+    not_before_s: float
 
 
 class GroupOffsets:
     """Offsets of any groups, for one event loop; who coordinates a group is looked up once, and again when that changes.
 
-    Questions are asked one at a time, and each is tried until its time is over.
+    Requests are made one at a time, and each is tried until its time is over.
     """
 
     def __init__(
@@ -62,35 +63,37 @@ class GroupOffsets:
         timeout_ms: int,
         known_brokers: Callable[[], Iterable[Address]] = tuple,
     ) -> None:
-        """Describe the cluster; nothing is connected before the first question.
+        """Describe the cluster; nothing is connected before the first request.
 
         Args:
             options: how to connect.
-            timeout_ms: bound of each question, with all its tries and waits.
-            known_brokers: tells brokers beside those to begin with.
+            timeout_ms: bound of each request, with all its tries and waits.
+            known_brokers: returns brokers beside the bootstrap ones.
         """
         self._options = options
         self._timeout_ms = timeout_ms
         self._known_brokers = known_brokers
         self._turn = asyncio.Lock()
-        self._coordinators: dict[str, Address] = {}  #: by group
-        self._links: dict[Address, _Link] = {}  #: to coordinators
+        #: By group.
+        self._coordinators: dict[str, Address] = {}
+        #: To coordinators.
+        self._links: dict[Address, _Link] = {}
         self._look_ups = 0
 
     async def fetch_offsets(self, group: str, topic: str, partitions: Collection[int]) -> dict[int, int]:
         """Return the offset that the group committed for each of these partitions that has one.
 
         Raises:
-            GroupRefused: Kafka refuses to tell.
-            ConnectionFailed: it was not told in time.
+            GroupRefused: Kafka refuses to answer.
+            ConnectionFailed: there was no answer in time.
         """
         named = OffsetFetchRequestTopic(name=TopicName(topic), partition_indexes=tuple(map(i32, partitions)))
         request = OffsetFetchRequest(group_id=GroupId(group), topics=(named,), require_stable=True)
-        response = await self._ask(group, request, OffsetFetchResponse, "tell what it committed")
+        response = await self._request(group, request, OffsetFetchResponse, "tell what it committed")
         return {
             int(each.partition_index): int(each.committed_offset)
-            for told in response.topics
-            for each in told.partitions
+            for named_topic in response.topics
+            for each in named_topic.partitions
             if each.committed_offset >= 0
         }
 
@@ -111,19 +114,19 @@ class GroupOffsets:
             ),
         )
         request = OffsetCommitRequest(group_id=GroupId(group), member_id="", topics=(named,))
-        response = await self._ask(group, request, OffsetCommitResponse, "take its offsets")
-        told = {int(each.partition_index) for answered in response.topics for each in answered.partitions}
-        if left_out := next_offsets.keys() - told:
+        response = await self._request(group, request, OffsetCommitResponse, "take its offsets")
+        answered_for = {int(each.partition_index) for answered in response.topics for each in answered.partitions}
+        if left_out := next_offsets.keys() - answered_for:
             raise GroupRefused(f"The answer for group {group} leaves out partitions {_listed(left_out)}.")
 
     def close(self) -> None:
-        """Close every connection; a later question connects again."""
+        """Close every connection; a later request connects again."""
         self._coordinators.clear()
         for link in self._links.values():
             link.connection.close()
         self._links.clear()
 
-    async def _ask(self, group: str, request: RequestPayload, response_type: type[R], purpose: str) -> R:
+    async def _request(self, group: str, request: RequestPayload, response_type: type[R], purpose: str) -> R:
         problem, pause_s = "", _PAUSE_FIRST_S
         try:
             async with asyncio.timeout(self._timeout_ms / 1_000), self._turn:
@@ -134,7 +137,7 @@ class GroupOffsets:
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, _PAUSE_MAX_S)
         except TimeoutError:
-            # What its coordinator says next answers nobody's question.
+            # What its coordinator says next answers no request any more.
             self._forget(group)
         why = problem or "no answer came"
         raise ConnectionFailed(
@@ -142,7 +145,7 @@ class GroupOffsets:
         )
 
     async def _try(self, group: str, request: RequestPayload, response_type: type[R]) -> tuple[R | None, str]:
-        """Ask once; returns the answer, or why there is none yet.
+        """Send a request once; returns the answer, or why there is none yet.
 
         Raises:
             GroupRefused: another try would get the same answer.
@@ -169,7 +172,7 @@ class GroupOffsets:
         return None, text
 
     async def _find(self, group: str) -> Address | str:
-        """Return where the coordinator of a group is, or why nobody can say so yet.
+        """Return where the coordinator of a group is, or why no broker can say so yet.
 
         Raises:
             GroupRefused: another try would get the same answer.
@@ -211,7 +214,7 @@ class GroupOffsets:
 
 
 class BlockingGroupOffsets:
-    """The same for threads without an event loop: each question connects, asks and lets go."""
+    """The same for threads without an event loop: each request opens a connection and closes it."""
 
     def __init__(self, options: ConnectionOptions, timeout_ms: int) -> None:
         """See `GroupOffsets`."""
@@ -221,26 +224,26 @@ class BlockingGroupOffsets:
     def fetch_offsets(self, group: str, topic: str, partitions: Collection[int]) -> dict[int, int]:
         """See `GroupOffsets.fetch_offsets`."""
 
-        async def asked() -> dict[int, int]:
+        async def fetch() -> dict[int, int]:
             offsets = GroupOffsets(self._options, self._timeout_ms)
             try:
                 return await offsets.fetch_offsets(group, topic, partitions)
             finally:
                 offsets.close()
 
-        return asyncio.run(asked())
+        return asyncio.run(fetch())
 
     def commit_offsets(self, group: str, topic: str, next_offsets: Mapping[int, int]) -> None:
         """See `GroupOffsets.commit_offsets`."""
 
-        async def told() -> None:
+        async def commit() -> None:
             offsets = GroupOffsets(self._options, self._timeout_ms)
             try:
                 await offsets.commit_offsets(group, topic, next_offsets)
             finally:
                 offsets.close()
 
-        asyncio.run(told())
+        asyncio.run(commit())
 
 
 def _errors_of(response: OffsetFetchResponse | OffsetCommitResponse) -> dict[int, str]:

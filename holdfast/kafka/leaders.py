@@ -1,7 +1,7 @@
 """Who leads which partition of the state topic, and open connections to them.
 
-A broker that was frozen or cut off names leaders of the past, and such a leader, asked for its log's end, tells one of the past.
-So of one topic no leader epoch is taken that is lower than one seen before, and each question goes to another broker first.
+A broker that was frozen or cut off names leaders of the past, and such a leader answers with an end of its log of the past.
+So of one topic no leader epoch is taken that is lower than one seen before, and each request goes to another broker first.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
 from holdfast.kafka.exchange import exchange, exchange_with, first_answer
 from holdfast.kafka.metadata import make_request, topic_by_name
 
-#: Least time between two questions who leads.
+#: Least time between two requests for the leaders.
 REFRESH_INTERVAL_S = 0.1
 
 #: In place of the id of a topic that a broker does not know.
@@ -37,16 +37,21 @@ class Leaders(NamedTuple):
 
 
 class Brokers:
-    """Leaders of one topic's partitions; connections by broker and purpose, so that a waiting fetch holds nobody up."""
+    """Leaders of one topic's partitions; connections by broker and purpose, so that a waiting fetch delays nothing else."""
 
     def __init__(self, options: ConnectionOptions, topic: str, timeout_ms: int) -> None:
         self.topic = topic
-        self.leaders: dict[int, tuple[int, int]] = {}  #: partition to (broker id, leader epoch)
-        self.is_known = False  #: some broker has told who leads
+        #: Partition to (broker id, leader epoch).
+        self.leaders: dict[int, tuple[int, int]] = {}
+        #: Some broker has named the leaders.
+        self.is_known = False
         self._topic_id = NO_TOPIC
-        self._leader_epochs: dict[int, int] = {}  #: the highest seen of this topic, by partition
-        self._questions = 0  #: asked so far
-        self._confirmed_s: dict[int, float] = {}  #: by broker
+        #: The highest seen of this topic, by partition.
+        self._leader_epochs: dict[int, int] = {}
+        #: Requests for the leaders so far.
+        self._requests = 0
+        #: By broker.
+        self._confirmed_s: dict[int, float] = {}
         self._options = options
         self._timeout_ms = timeout_ms
         self._addresses: dict[int, Address] = {}
@@ -61,19 +66,19 @@ class Brokers:
         self._listeners.append(listener)
 
     async def refresh(self) -> None:
-        """Ask who leads; callers meanwhile share one question. Failures leave what was known.
+        """Look up who leads; callers meanwhile share one request. Failures leave what was known.
 
         Raises:
             ConnectionFailed: no broker answered, or none that knows what is known already.
         """
         if self._refresh is None or self._refresh.done():
-            self._refresh = asyncio.create_task(self._ask_leaders(), name="holdfast-leaders")
+            self._refresh = asyncio.create_task(self._look_up(), name="holdfast-leaders")
         await asyncio.shield(self._refresh)
 
     def confirmed_s(self, broker_id: int) -> float:
-        """Return when the newest question left, by the loop's clock, in whose answer another broker than this one named it.
+        """Return when the newest request left, by the loop's clock, in whose answer another broker than this one named it.
 
-        In a cluster of one there is no other to ask.
+        In a cluster of one there is no other.
         """
         return self._confirmed_s.get(broker_id, -inf)
 
@@ -84,9 +89,9 @@ class Brokers:
             ConnectionFailed: the broker is unknown or cannot be reached.
         """
         place = (broker_id, purpose)
-        held = self._connections.get(place)
-        if held is not None and held.is_open:
-            return held
+        connection = self._connections.get(place)
+        if connection is not None and connection.is_open:
+            return connection
         opening = self._opening.get(place)
         if opening is None:
             opening = asyncio.ensure_future(self._open(place))
@@ -96,11 +101,11 @@ class Brokers:
 
     @property
     def addresses(self) -> Mapping[int, Address]:
-        """Where the brokers are, by their ids, as last told."""
+        """Where the brokers are, by their ids, as the last answer says."""
         return self._addresses
 
     async def ask_one(self, broker_id: int, purpose: str) -> None:
-        """Ask one broker something, to hear from it.
+        """Send one broker a request, only to hear from it.
 
         Raises:
             ConnectionFailed: the broker is unknown or does not answer.
@@ -110,11 +115,11 @@ class Brokers:
 
     def open_connection(self, broker_id: int, purpose: str) -> BrokerConnection | None:
         """Return a connection that is open already, or None."""
-        held = self._connections.get((broker_id, purpose))
-        return held if held is not None and held.is_open else None
+        connection = self._connections.get((broker_id, purpose))
+        return connection if connection is not None and connection.is_open else None
 
     def close(self) -> None:
-        """Hang up on everybody."""
+        """Close all connections; requests in flight fail."""
         self._is_closed = True
         if self._refresh is not None:
             self._refresh.cancel()
@@ -131,7 +136,7 @@ class Brokers:
         self._connections[place] = connection
         return connection
 
-    async def _ask_leaders(self) -> None:
+    async def _look_up(self) -> None:
         began_s = asyncio.get_running_loop().time()
         try:
             address, answer = await self._first_answer()
@@ -153,8 +158,8 @@ class Brokers:
 
     async def _first_answer(self) -> tuple[Address, Leaders]:
         addresses = deque(dict.fromkeys((*self._addresses.values(), *self._options.bootstrap)))
-        addresses.rotate(-self._questions)
-        self._questions += 1
+        addresses.rotate(-self._requests)
+        self._requests += 1
         return await first_answer(addresses, self._ask)
 
     async def _ask(self, address: Address) -> tuple[Address, Leaders]:

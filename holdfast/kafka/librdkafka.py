@@ -1,9 +1,9 @@
 """The clients of librdkafka, made in one place.
 
-What librdkafka says goes to a function of ours, never to standard error. It gives its lines out only while somebody polls, so a client that
-nobody polls is made for as long as it is used, and no longer; then nothing talks in between either.
+What librdkafka says goes to a function of ours, never to standard error. It gives its lines out only while it is polled, so a client that
+is not polled is made for as long as it is used, and no longer; then nothing talks in between either.
 
-Nothing here, and nobody who uses it, makes librdkafka ask a coordinator for a group or for a transaction: `kafka/group_offsets.py` has
+Nothing here, and no user of it, makes librdkafka ask a coordinator for a group or for a transaction: `kafka/group_offsets.py` has
 the reason, and does that.
 """
 
@@ -24,7 +24,7 @@ DAMAGE: Final = frozenset(
 
 
 def unsaid(level: int, kind: str, client: str, text: str) -> None:
-    """Leave a line out, where an exception says all that anybody needs."""
+    """Leave a line out, where an exception says all that is needed."""
 
 
 class KafkaClients:

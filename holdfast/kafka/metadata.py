@@ -1,6 +1,6 @@
-"""Questions about topics, asked of the brokers by topic id or by name.
+"""Metadata of topics, requested from the brokers by topic id or by name; the one module that writes and reads such requests.
 
-librdkafka asks by name only, and a name says nothing about a topic that was deleted and made again.
+librdkafka asks by name only, and a name says nothing about a topic that was deleted and recreated.
 Source: Apache Kafka `MetadataRequest.json` version 12, the first that takes ids alone (Kafka 3.1); `Topic.validate`, `Uuid.RESERVED`.
 """
 
@@ -20,14 +20,14 @@ from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.exchange import exchange, exchange_with
 from holdfast.kafka.protocol.error_codes import ErrorCode
 
-#: Ids that Kafka never gives to a topic that is made: none at all, and that of its own metadata log.
+#: Ids that Kafka never gives to a topic that is created: none at all, and that of its own metadata log.
 RESERVED_IDS: Final = frozenset((bytes(16), bytes(15) + b"\x01"))
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class QuestionRefused(ConnectionFailed):
-    """A broker answered, and not what it was asked: something in the question may be the reason."""
+    """A broker answered without what was requested: something in the request may be the reason."""
 
 
 class Topic(NamedTuple):
@@ -36,29 +36,31 @@ class Topic(NamedTuple):
     topic_id: bytes
     name: str
     partition_count: int
-    is_led: bool  #: whether every partition has a leader
+    #: Whether every partition has a leader.
+    is_led: bool
 
 
 class TopicAnswers(NamedTuple):
-    """What a broker says about the topics it was asked for; one in neither collection is unclear, which is no evidence."""
+    """What a broker says about the topics of a request; one in neither collection is unclear, which is no evidence."""
 
     cluster_id: str
     topics: tuple[Topic, ...]
-    unknown_ids: frozenset[bytes]  #: asked for by id, answered UNKNOWN_TOPIC_ID
+    #: Requested by id, answered UNKNOWN_TOPIC_ID.
+    unknown_ids: frozenset[bytes]
 
 
 class MetadataClient:
-    """One connection to any broker of the cluster, made when needed and made again elsewhere when it broke."""
+    """One connection to any broker of the cluster, opened when needed and opened elsewhere when it broke."""
 
     def __init__(
         self, options: ConnectionOptions, *, timeout_ms: int, topics_per_request_max: int = 100, random: Random
     ) -> None:
-        """Describe the cluster; nothing is connected before the first question.
+        """Describe the cluster; nothing is connected before the first request.
 
         Args:
             options: how to connect.
             timeout_ms: bound of connecting, and of each answer.
-            topics_per_request_max: more topics are asked for in several requests.
+            topics_per_request_max: more topics go into several requests.
             random: chooses among the brokers.
         """
         self._options = options
@@ -66,32 +68,34 @@ class MetadataClient:
         self._topics_per_request_max = topics_per_request_max
         self._random = random
         self._connection: BrokerConnection | None = None
-        #: Questions that need a connection at once open one between them.
+        #: Requests that need a connection at once open one between them.
         self._connecting: asyncio.Task[BrokerConnection] | None = None
-        self._asking = 0  #: questions in flight
-        self._untried: list[Address] = []  #: brokers to be tried, the next one last
-        #: the brokers named by the last answer; empty before it
+        #: Calls in flight.
+        self._calls = 0
+        #: Brokers to be tried, the next one last.
+        self._untried: list[Address] = []
+        #: The brokers named by the last answer; empty before it.
         self.brokers: tuple[Address, ...] = ()
 
     async def ask_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
-        """Ask for topics by their 16-byte ids; without any, the answer still names the cluster.
+        """Request topics by their 16-byte ids; without any, the answer still names the cluster.
 
-        Reserved ids name no topic, and are not asked for: Kafka refuses the whole question for the sake of one.
+        Reserved ids name no topic, and are left out: Kafka refuses a whole request because of one.
 
         Raises:
-            ConnectionFailed: there is no answer; the next question goes to another broker.
+            ConnectionFailed: there is no answer; the next request goes to another broker.
         """
         reserved = RESERVED_IDS.intersection(topic_ids)
-        answers = await self._ask([topic_by_id(topic_id) for topic_id in topic_ids if topic_id not in reserved])
+        answers = await self._request([topic_by_id(topic_id) for topic_id in topic_ids if topic_id not in reserved])
         return answers._replace(unknown_ids=answers.unknown_ids | reserved)
 
     async def ask_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
-        """Ask for topics by name, see `is_topic_name`; missing ones are left out. Nothing is created by asking.
+        """Request topics by name, see `is_topic_name`; missing ones are left out. Nothing is created by that.
 
         Raises:
             ConnectionFailed: there is no answer.
         """
-        answers = await self._ask([topic_by_name(name) for name in names])
+        answers = await self._request([topic_by_name(name) for name in names])
         return {topic.name: topic for topic in answers.topics}
 
     async def is_known_everywhere(self, topic_id: bytes, partition_count: int) -> bool:
@@ -110,12 +114,12 @@ class MetadataClient:
         return True
 
     def move_on(self) -> None:
-        """Ask another broker from the next question on, unless one is in flight."""
-        if not self._asking:
+        """Go to another broker from the next request on, unless one is in flight."""
+        if not self._calls:
             self.close()
 
     def close(self) -> None:
-        """Close the connection; questions in flight fail, and a later one connects again."""
+        """Close the connection; requests in flight fail, and a later one connects again."""
         if self._connecting is not None:
             self._connecting.cancel()
             self._connecting = None
@@ -123,33 +127,33 @@ class MetadataClient:
             self._connection.close()
             self._connection = None
 
-    async def _ask(self, topics: list[MetadataRequestTopic]) -> TopicAnswers:
-        self._asking += 1
+    async def _request(self, topics: list[MetadataRequestTopic]) -> TopicAnswers:
+        self._calls += 1
         try:
             size = self._topics_per_request_max
             responses = [
-                await self._ask_some(topics[start : start + size]) for start in range(0, max(1, len(topics)), size)
+                await self._request_some(topics[start : start + size]) for start in range(0, max(1, len(topics)), size)
             ]
         finally:
-            self._asking -= 1
+            self._calls -= 1
         self.brokers = tuple((broker.host, broker.port) for broker in responses[-1].brokers)
         return _to_answers(responses)
 
-    async def _ask_some(self, topics: list[MetadataRequestTopic]) -> MetadataResponse:
-        """Ask over the connection that is there; where that turns out to be dead, once more over another."""
+    async def _request_some(self, topics: list[MetadataRequestTopic]) -> MetadataResponse:
+        """Send a request over the connection that is there; where that turns out to be dead, once more over another."""
         kept = self._connection
         if kept is not None and kept.is_open:
             try:
-                return await self._ask_over(kept, topics)
+                return await self._request_over(kept, topics)
             except ConnectionFailed:
                 pass  # a broker that was restarted, say; nothing is waited for in here
-        return await self._ask_over(await self._connected(), topics)
+        return await self._request_over(await self._connected(), topics)
 
-    async def _ask_over(self, connection: BrokerConnection, topics: list[MetadataRequestTopic]) -> MetadataResponse:
+    async def _request_over(self, connection: BrokerConnection, topics: list[MetadataRequestTopic]) -> MetadataResponse:
         try:
             response = await exchange(connection, make_request(topics), MetadataResponse)
             if not response.cluster_id:
-                raise QuestionRefused("a broker refused the question, or does not know its cluster yet")
+                raise QuestionRefused("a broker refused the request, or does not know its cluster yet")
         except ConnectionFailed:
             connection.close()
             raise
@@ -170,7 +174,10 @@ class MetadataClient:
             raise
 
     async def _connect(self) -> BrokerConnection:
-        """Try each broker once, those that were tried before come last, until one can be reached."""
+        """Try each broker once, those that were tried before come last, until one can be reached.
+
+        One after the other and not as `first_answer` does: the connection is kept, so a second one beside it would be in the way.
+        """
         others = sorted({*self.brokers, *self._options.bootstrap}.difference(self._untried))
         self._random.shuffle(others)
         self._untried[:0] = others

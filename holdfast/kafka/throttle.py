@@ -1,7 +1,7 @@
 """Until when brokers read nothing from us, because a quota was exceeded.
 
 A broker answers at once, says how long it will read nothing on that connection, and does so whatever is sent.
-Whoever sent all the same would wait in vain, hang up, and send the same batch on another connection.
+A client that sent all the same would wait in vain, close the connection, and send the same batch on another one.
 That would be a copy, which uses up more of the quota.
 
 Source: KIP-219.
@@ -20,7 +20,7 @@ class Throttle:
 
         Args:
             max_ms: the longest that a broker is left alone at a time, whatever it says.
-            total_ms: counts the time for which brokers asked.
+            total_ms: counts the pauses that brokers asked for.
             now_s: a clock that never goes back.
         """
         self._max_ms = max_ms
@@ -28,8 +28,8 @@ class Throttle:
         self._now_s = now_s
         self._until_s: dict[int, float] = {}
 
-    def told(self, broker_id: int, throttle_ms: int) -> int:
-        """Take note of what a broker said; returns for how many ms it is left alone from now on."""
+    def on_answer(self, broker_id: int, throttle_ms: int) -> int:
+        """Take note of the pause that an answer asks for; returns for how many ms it is left alone from now on."""
         wait_ms = min(throttle_ms, self._max_ms)
         if wait_ms <= 0:
             return 0

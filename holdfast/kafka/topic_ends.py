@@ -1,4 +1,4 @@
-"""Where the logs of users' topics begin and end, asked of their leaders; for people, who compare it with delivery states.
+"""Where the logs of users' topics begin and end, queried from their leaders; for people, who compare it with delivery states.
 
 Source: Apache Kafka's message schemas Metadata v12 and ListOffsets v5 (spoken by brokers from 3.1 to 4.x).
 """
@@ -24,7 +24,7 @@ from holdfast.kafka.protocol.requests import EARLIEST, LATEST
 _CONSUMER: Final = BrokerId(-1)
 _READ_UNCOMMITTED: Final = i8(0)
 
-#: How often leaders are asked: after an election the second answer is right, and a partition without a leader keeps nobody waiting.
+#: How often leaders are queried: after an election the second answer is right, and a partition without a leader delays no other.
 _TRIES: Final = 3
 _PAUSE_S: Final = 0.1
 
@@ -33,22 +33,27 @@ Place = tuple[bytes, int]
 
 
 class TooManyQuestions(Exception):
-    """As many others wait as may."""
+    """As many other queries wait as may."""
 
 
 class Ends(NamedTuple):
     """Where one partition begins and ends."""
 
-    first_offset: int  #: of the oldest record that is there; -1: not known
-    end_offset: int  #: the high watermark, behind the last record; -1: not known
-    problem: str = ""  #: why they are not known; empty when they are
+    #: Of the oldest record that is there; -1: not known.
+    first_offset: int
+    #: The high watermark, behind the last record; -1: not known.
+    end_offset: int
+    #: Why they are not known; empty when they are.
+    problem: str = ""
 
 
 class TopicEnds(NamedTuple):
     """What was found about one topic."""
 
-    name: str | None  #: None: not known
-    partitions: dict[int, Ends]  #: each that was asked for
+    #: None: not known.
+    name: str | None
+    #: Each that was wanted.
+    partitions: dict[int, Ends]
 
 
 class _Led(NamedTuple):
@@ -60,7 +65,7 @@ class _Led(NamedTuple):
 
 
 class TopicEndSource:
-    """Asks brokers over connections that last for one question, one question at a time."""
+    """Queries brokers over connections that last for one query, one query at a time."""
 
     def __init__(
         self,
@@ -71,14 +76,14 @@ class TopicEndSource:
         waiting_max: int,
         known_brokers: Callable[[], Iterable[Address]] = tuple,
     ) -> None:
-        """Describe the cluster; nothing is connected before the first question.
+        """Describe the cluster; nothing is connected before the first query.
 
         Args:
             options: how to connect.
-            timeout_ms: bound of each answer of a broker, and of a question in all.
-            topics_per_request_max: more topics are asked for in several requests.
-            waiting_max: questions that may wait, with the one in flight.
-            known_brokers: tells brokers beside those to begin with.
+            timeout_ms: bound of each answer of a broker, and of a query in all.
+            topics_per_request_max: more topics go into several requests.
+            waiting_max: queries that may wait, with the one in flight.
+            known_brokers: returns brokers beside the bootstrap ones.
         """
         self._options = options
         self._timeout_ms = timeout_ms
@@ -86,10 +91,11 @@ class TopicEndSource:
         self._waiting_max = waiting_max
         self._known_brokers = known_brokers
         self._turn = asyncio.Lock()
-        self._waiting = 0  #: questions, with the one in flight
+        #: Queries, with the one in flight.
+        self._waiting = 0
 
     async def look_up(self, wanted: Mapping[bytes, Collection[int]]) -> dict[bytes, TopicEnds]:
-        """Return first and end offsets of partitions by topic id; what cannot be told says why.
+        """Return first and end offsets of partitions by topic id; what cannot be found says why.
 
         Raises:
             TooManyQuestions: `waiting_max` others wait.
@@ -104,7 +110,7 @@ class TopicEndSource:
             async with asyncio.timeout(self._timeout_ms / 1_000), self._turn:
                 for number in range(_TRIES):
                     await asyncio.sleep(number * _PAUSE_S)
-                    missing = await self._ask(missing, names, found)
+                    missing = await self._query(missing, names, found)
                     if not missing:
                         break
         except TimeoutError:
@@ -117,8 +123,8 @@ class TopicEndSource:
             for topic_id, partitions in wanted.items()
         }
 
-    async def _ask(self, places: set[Place], names: dict[bytes, str], found: dict[Place, Ends]) -> set[Place]:
-        """Ask once about `places`, fill `found`, and return those about which another try may tell more."""
+    async def _query(self, places: set[Place], names: dict[bytes, str], found: dict[Place, Ends]) -> set[Place]:
+        """Query `places` once, fill `found`, and return those about which another query may find more."""
         try:
             leaders, problems = await self._find_leaders(sorted({topic_id for topic_id, _ in places}), names)
         except ConnectionFailed as failure:
@@ -136,7 +142,7 @@ class TopicEndSource:
                 again.add(place)
                 problem = "the partition has no leader"
             found[place] = Ends(-1, -1, problem)
-        answers = await asyncio.gather(*(self._ask_leader(address, led) for address, led in by_leader.items()))
+        answers = await asyncio.gather(*(self._query_leader(address, led) for address, led in by_leader.items()))
         for answer in answers:
             for place, (ends, is_passing) in answer.items():
                 found[place] = ends
@@ -147,18 +153,18 @@ class TopicEndSource:
     async def _find_leaders(
         self, topic_ids: list[bytes], names: dict[bytes, str]
     ) -> tuple[dict[Place, _Led | None], dict[bytes, str]]:
-        """Return who leads each partition, None for nobody, and by topic id why a topic has none; fill `names`.
+        """Return who leads each partition, None where nothing does, and by topic id why a topic has none; fill `names`.
 
         Raises:
             ConnectionFailed: no broker answered.
         """
         leaders: dict[Place, _Led | None] = {}
-        # Kafka refuses a whole question for the sake of one reserved id.
-        asked = [topic_id for topic_id in topic_ids if topic_id not in RESERVED_IDS]
+        # Kafka refuses a whole request because of one reserved id.
+        unreserved = [topic_id for topic_id in topic_ids if topic_id not in RESERVED_IDS]
         problems = dict.fromkeys(topic_ids, "the cluster knows no topic of this id")
         size = self._topics_per_request_max
-        for start in range(0, len(asked), size):
-            response = await self._ask_any(asked[start : start + size])
+        for start in range(0, len(unreserved), size):
+            response = await self._request_metadata(unreserved[start : start + size])
             addresses = {broker.node_id: (broker.host, int(broker.port)) for broker in response.brokers}
             for topic in response.topics:
                 topic_id = topic.topic_id.bytes if topic.topic_id else bytes(16)
@@ -177,13 +183,13 @@ class TopicEndSource:
                     )
         return leaders, problems
 
-    async def _ask_any(self, topic_ids: list[bytes]) -> MetadataResponse:
+    async def _request_metadata(self, topic_ids: list[bytes]) -> MetadataResponse:
         request = make_request(map(topic_by_id, topic_ids))
         addresses = dict.fromkeys((*self._known_brokers(), *self._options.bootstrap))
         return await exchange_with_any(addresses, self._options, self._timeout_ms, request, MetadataResponse)
 
-    async def _ask_leader(self, address: Address, led: Mapping[Place, _Led]) -> dict[Place, tuple[Ends, bool]]:
-        """Return what one broker tells, and of each partition whether another try may tell more."""
+    async def _query_leader(self, address: Address, led: Mapping[Place, _Led]) -> dict[Place, tuple[Ends, bool]]:
+        """Return what one broker answers, and of each partition whether another query may find more."""
         try:
             connection = await BrokerConnection.open(address, self._options, self._timeout_ms)
             try:
@@ -198,10 +204,10 @@ class TopicEndSource:
         answers = {}
         for place, (_, _, topic) in led.items():
             unanswered = (int(ErrorCode.UNKNOWN_SERVER_ERROR), -1)
-            told = [offsets.get((topic, place[1]), unanswered) for offsets in (firsts, ends)]
-            error = next((code for code, _ in told if code != ErrorCode.NONE), None)
+            both = [offsets.get((topic, place[1]), unanswered) for offsets in (firsts, ends)]
+            error = next((code for code, _ in both if code != ErrorCode.NONE), None)
             if error is None:
-                answers[place] = Ends(told[0][1], told[1][1]), False
+                answers[place] = Ends(both[0][1], both[1][1]), False
             else:
                 problem = f"its leader does not tell its offsets: {error_name(error)}"
                 answers[place] = Ends(-1, -1, problem), error in STALE_LEADER

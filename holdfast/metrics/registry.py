@@ -28,7 +28,7 @@ _QUANTILES: Final = (("-p50", 0.5), ("-p95", 0.95), ("-p99", 0.99), ("-p999", 0.
 
 
 class Instrument(Protocol):
-    """What the registry asks of everything it holds."""
+    """What everything in the registry can do."""
 
     def read(self, now_ms: int) -> Iterator[Reading]:
         """Yield (suffix of the name, kind, value); change nothing."""
@@ -64,7 +64,7 @@ class Counter:
 
 
 class Gauge:
-    """A value of now: set by hand, or asked of `source` at each reading."""
+    """A value of now: set by hand, or taken from `source` at each reading."""
 
     __slots__ = ("source", "value")
 

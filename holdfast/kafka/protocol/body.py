@@ -1,6 +1,6 @@
 """Read a body field by field, in the flexible or the older form of Kafka's types.
 
-This is for the calls of which few are made. It is also the reason why kio decodes nothing that comes from a peer: its
+This is for the calls of which few are made. It is also the reason why kio decodes nothing that comes from a client: its
 reader allocates an array by its announced length, and a request of twenty bytes can end the process.
 
 Source: KIP-482.
@@ -20,7 +20,7 @@ _INT32: Final = Struct(">i")
 
 
 class BodyReader:
-    """Take the fields of a message one after the other.
+    """The fields of a message, taken one after the other.
 
     Every method takes the field's name and raises MalformedBody when the bytes do not hold it.
     """

@@ -1,6 +1,6 @@
 """Kafka's error codes, and the groups of them that we treat alike.
 
-Sets hold plain numbers, because they are asked about numbers that were just read.
+Sets hold plain numbers, because numbers that were just read are looked up in them.
 
 Source: Apache Kafka's `Errors`; KIP-932 for those of the share-state calls.
 """
@@ -193,7 +193,7 @@ COORDINATOR_LOST: Final = _numbers(
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 )
-#: A group's offsets may be asked for or committed again: its transaction has not ended, or the broker does not know the topic yet.
+#: A group's offsets may be fetched or committed again: its transaction has not ended, or the broker does not know the topic yet.
 GROUP_OFFSETS_RETRIABLE: Final = COORDINATOR_LOST | _numbers(
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.REQUEST_TIMED_OUT,

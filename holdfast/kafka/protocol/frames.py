@@ -32,7 +32,7 @@ _pack_response_with_tags = _RESPONSE_FRAME_WITH_TAGS.pack
 
 
 class RequestHeader(NamedTuple):
-    """Say which request this is and how its answer is found again."""
+    """Which request this is and how its answer is found again."""
 
     api_key: int
     api_version: int

@@ -1,6 +1,6 @@
 """Kafka's flexible wire types: unsigned varints, compact strings and arrays, tagged fields.
 
-Bytes here come from a peer. Whatever they are, the outcome is a value or `MalformedBody`, and nothing is allocated by
+Bytes here come from the other side. Whatever they are, the outcome is a value or `MalformedBody`, and nothing is allocated by
 a length that is only announced. Lengths are unsigned varints of the length + 1; 0 means null.
 
 Source: KIP-482.

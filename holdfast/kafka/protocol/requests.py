@@ -56,7 +56,8 @@ class Produced(NamedTuple):
 
     partition: int
     error_code: int
-    base_offset: int  #: of its first record; with error 0 all of it is below the high watermark
+    #: Of its first record; with error 0 all of it is below the high watermark.
+    base_offset: int
     message: str
 
 
@@ -64,9 +65,11 @@ class FetchTarget(NamedTuple):
     """From where one partition is to be fetched."""
 
     partition: int
-    leader_epoch: int  #: -1: not checked
+    #: -1: not checked.
+    leader_epoch: int
     offset: int
-    last_fetched_epoch: int  #: leader epoch of the batch before; -1: unknown
+    #: Leader epoch of the batch before; -1: unknown.
+    last_fetched_epoch: int
 
 
 class Fetched(NamedTuple):
@@ -76,7 +79,8 @@ class Fetched(NamedTuple):
     error_code: int
     high_watermark: int
     log_start_offset: int
-    is_diverging: bool  #: the leader's log was truncated below what was fetched
+    #: The leader's log was truncated below what was fetched.
+    is_diverging: bool
     records: bytes
 
 
@@ -187,10 +191,10 @@ def decode_fetched(data: bytes) -> FetchAnswer:
     return FetchAnswer(error_code, session_id, throttle_ms, found)
 
 
-def encode_list_offsets(topic: str, asked: Sequence[tuple[int, int, int]]) -> bytes:
+def encode_list_offsets(topic: str, targets: Sequence[tuple[int, int, int]]) -> bytes:
     """Return a request for offsets: (partition, leader epoch or -1, EARLIEST or LATEST); latest is the high watermark."""
-    parts = [b"\xff\xff\xff\xff\x00", _INT32.pack(1), _text(topic), _INT32.pack(len(asked))]
-    parts += [_TARGET.pack(*target) for target in asked]
+    parts = [b"\xff\xff\xff\xff\x00", _INT32.pack(1), _text(topic), _INT32.pack(len(targets))]
+    parts += [_TARGET.pack(*target) for target in targets]
     return b"".join(parts)
 
 

@@ -18,7 +18,7 @@ from holdfast.runtime.metrics import RuntimeMetrics
 #: A batch's head, a record's own varints and its `hf` header: what the topic's limit has to hold beside key and value.
 RECORD_OVERHEAD_BYTES = BATCH_HEAD_BYTES + 25 + 17
 
-#: Taking the times of each batch would cost more than it tells, where batches hold a record or two.
+#: Taking the times of each batch would cost more than it is worth, where batches hold a record or two.
 _BATCHES_PER_TIMING = 8
 
 Record = tuple[bytes, bytes | None, bytes]  # key, value, `hf` header

@@ -27,7 +27,7 @@ class BugReports:
         return repr(failure)
 
     def watch(self, task: "asyncio.Task[None]") -> None:
-        """Report what a task that nobody awaits ended with, if that is a bug."""
+        """Report what a task that is not awaited ended with, if that is a bug."""
         bug = None if task.cancelled() else task.exception()
         if bug is not None:
             self.report(bug, f"the task {task.get_name()} failed")

@@ -25,7 +25,7 @@ class FetcherConfig(NamedTuple):
     #: Decoded records reported at a time.
     slice_records_max: int
     retry_backoff_ms: int = 50
-    #: The longest that a broker is not asked because it says so.
+    #: The longest that a broker is left alone because it says so.
     throttle_max_ms: int = 300_000
 
 
@@ -155,7 +155,7 @@ class FetchLoop:
         answer = frames.read_answer(frames.decode_fetched, data)
         if self._on_heard is not None:
             self._on_heard(self._broker_id, sent_s)
-        self._throttle.told(self._broker_id, answer.throttle_ms)
+        self._throttle.on_answer(self._broker_id, answer.throttle_ms)
         session.on_answer(answer)
         if answer.error_code:
             return answer.error_code not in FETCH_SESSION_LOST

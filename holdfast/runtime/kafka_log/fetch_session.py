@@ -75,7 +75,7 @@ class FetchRequest(NamedTuple):
 
 
 class FetchSession:
-    """What one broker knows of our partitions; one that keeps no session is asked for everything each time."""
+    """What one broker knows of our partitions; from one that keeps no session everything is requested each time."""
 
     def __init__(self) -> None:
         """Begin without a session."""

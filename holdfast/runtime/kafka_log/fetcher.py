@@ -1,10 +1,10 @@
 """Follows log partitions on the event loop, by one loop of fetches for each broker (`fetch_loop`), and says what was read.
 
-Two of them work for a node: one for loads, which end where the log ended, and one for tails, which don't; so no load stands before a tail.
+Two of them work for a node: one for loads, which end where the log ended, and one for tails, which don't; so no load delays a tail.
 A batch that equals, byte for byte, the oldest one we sent and have not read back is reported as ours without being taken apart.
 A leader that says where a batch of ours lies, below the high watermark, says what lies there.
-Where the tail has read just up to there, the batch counts as read back without a fetch; so while ours are acknowledged, brokers are asked
-once in a while what others wrote.
+Where the tail has read just up to there, the batch counts as read back without a fetch; so while ours are acknowledged, brokers are
+queried only once in a while for what others wrote.
 Everything else is decoded and reported in slices of bounded size; between slices the rest of the node has its turn.
 What is wrong with one partition is reported to that partition, and the others of the same answer go on.
 

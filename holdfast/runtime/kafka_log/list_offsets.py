@@ -69,8 +69,8 @@ class OffsetQueries:
 
     async def query(self, partition: int, which: int) -> int | None:
         """Return where a log starts (`EARLIEST`) or ends (`LATEST`); None: its leader did not say, and was looked up again."""
-        asked = {partition: self._led_as(partition)}
-        found = await self._query_broker(asked[partition][0], asked, which)
+        wanted_as = {partition: self._led_as(partition)}
+        found = await self._query_broker(wanted_as[partition][0], wanted_as, which)
         if not found:
             await self._refresh()
         return found.get(partition)
@@ -117,29 +117,31 @@ class OffsetQueries:
     async def _query_while_wanted(self, broker_id: int) -> None:
         try:
             while partitions := self._wanted.pop(broker_id, None):
-                asked = self._in_flight[broker_id] = {partition: self._led_as(partition) for partition in partitions}
-                await self._query_latest(broker_id, asked)
+                wanted_as = self._in_flight[broker_id] = {
+                    partition: self._led_as(partition) for partition in partitions
+                }
+                await self._query_latest(broker_id, wanted_as)
         finally:
             del self._in_flight[broker_id]
 
-    async def _query_latest(self, broker_id: int, asked: dict[int, tuple[int, int]]) -> None:
+    async def _query_latest(self, broker_id: int, wanted_as: dict[int, tuple[int, int]]) -> None:
         round_number, began_s = self._round, self._loop.time()
-        found = await self._query_broker(broker_id, asked, frames.LATEST)
+        found = await self._query_broker(broker_id, wanted_as, frames.LATEST)
         self._metrics.read_index_time.record((self._loop.time() - began_s) * 1_000)
         for partition in found:
-            del asked[partition]
+            del wanted_as[partition]
         if found:
             self._on_latest(round_number, {**found})
-        if asked:
+        if wanted_as:
             await self._refresh()  # also the pause before they are queried again
-            self._on_latest(round_number, dict.fromkeys(asked))
+            self._on_latest(round_number, dict.fromkeys(wanted_as))
 
     def _on_leaders_changed(self) -> None:
         """Wait for no broker's answer about partitions that it leads no more."""
-        for asked in self._in_flight.values():
-            moved = [partition for partition, led in asked.items() if self._led_as(partition) != led]
+        for wanted_as in self._in_flight.values():
+            moved = [partition for partition, led in wanted_as.items() if self._led_as(partition) != led]
             for partition in moved:
-                del asked[partition]
+                del wanted_as[partition]
             if moved:
                 self._loop.call_soon(self._on_latest, self._round, dict.fromkeys(moved))
         for broker_id, wanted in [*self._wanted.items()]:
@@ -151,10 +153,10 @@ class OffsetQueries:
     def _led_as(self, partition: int) -> tuple[int, int]:
         return self._brokers.leaders.get(partition, _NO_LEADER)
 
-    async def _query_broker(self, broker_id: int, asked: dict[int, tuple[int, int]], which: int) -> dict[int, int]:
+    async def _query_broker(self, broker_id: int, wanted_as: dict[int, tuple[int, int]], which: int) -> dict[int, int]:
         """Return the offsets of those partitions of which the broker named one, and which it still leads."""
         api, version = frames.LIST_OFFSETS
-        targets = [(partition, leader_epoch, which) for partition, (_, leader_epoch) in asked.items()]
+        targets = [(partition, leader_epoch, which) for partition, (_, leader_epoch) in wanted_as.items()]
         wait_s = self._throttle.wait_s(broker_id)
         if wait_s > 0:
             await asyncio.sleep(wait_s)
@@ -167,7 +169,7 @@ class OffsetQueries:
         except Exception as failure:  # whatever it is, those who wait must learn that there is no answer
             self._bugs.explain(failure, f"querying offsets from broker {broker_id} failed")
             return {}
-        throttle_ms = self._throttle.told(broker_id, asked_ms)
+        throttle_ms = self._throttle.on_answer(broker_id, asked_ms)
         if throttle_ms:
             connection.wait_longer(throttle_ms)  # for what was sent behind it already
         self.on_heard(broker_id, sent_s)
@@ -176,7 +178,7 @@ class OffsetQueries:
             if self._is_doubted(broker_id):
                 return {}
         found = {}
-        for partition, led in asked.items():
+        for partition, led in wanted_as.items():
             error_code, offset = answers.get(partition, (-1, -1))
             if error_code == 0 and self._led_as(partition) == led:
                 found[partition] = offset

@@ -140,7 +140,7 @@ class KafkaLog:
         self._run(self._begin(partition, instance, from_offset))
 
     def has_partition(self, partition: int) -> bool:
-        """Tell whether the topic had this partition, with a leader, when the brokers were last asked."""
+        """Tell whether the topic had this partition, with a leader, when the leaders were last looked up."""
         return partition in self._brokers.leaders
 
     def stop_reading(self, partition: int) -> None:

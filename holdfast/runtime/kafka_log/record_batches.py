@@ -38,7 +38,7 @@ def iter_batches(data: bytes, from_offset: int, *, begins_there: bool) -> Iterat
 
     Args:
         data: what came.
-        from_offset: what was asked for.
+        from_offset: where the fetch began.
         begins_there: a batch begins at that offset; else the first one may begin below.
 
     Raises:
@@ -96,7 +96,7 @@ def take(records: Iterator[LogRecord], count: int, last_offset: int) -> list[Log
     """
     try:
         found = list(islice(records, count))
-        # Whether the batch holds what it says shows at its end, and nothing is told of the last ones before.
+        # Whether the batch holds what it says shows at its end, and the last ones are not reported before.
         found += islice(records, 1 if found and found[-1].offset == last_offset else 0)
     except Exception as error:  # as above
         raise DamagedBatch(repr(error)) from error

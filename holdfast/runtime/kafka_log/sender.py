@@ -2,7 +2,7 @@
 
 Records wait in `accumulator`, which keeps those of a partition in order.
 A batch may be appended twice when its answer is lost: the second copy has old sequences and is void for every reader.
-So a batch is sent again until its time is up; then it is ambiguous, and the partition's owner is told.
+So a batch is sent again until its time is up; then it is ambiguous, and the partition's owner is notified.
 """
 
 import asyncio
@@ -220,7 +220,7 @@ class Sender:
             self._send(_Request(broker_id, slot.free.pop(), slot, batches))
 
     def _drop_unbuilt(self, partition: int, bug: Exception) -> None:
-        """Drop records of which no batch can be built; their owner is told when all others are sent."""
+        """Drop records of which no batch can be built; their owner is notified when all others are sent."""
         header = self.accumulator.first_header(partition)
         self.accumulator.forget(partition)
         self._bugs.report(bug, f"building a batch of partition {partition} failed")
@@ -315,7 +315,7 @@ class Sender:
         if request.slot is not None:
             request.slot.linger.on_answered(took_s)
         if request.broker_id is not None:
-            throttle_ms = self._throttle.told(request.broker_id, throttle_ms)
+            throttle_ms = self._throttle.on_answer(request.broker_id, throttle_ms)
             if throttle_ms and (connection := self._open_connection(request)) is not None:
                 connection.wait_longer(throttle_ms)  # for what was sent behind it already
         return answer

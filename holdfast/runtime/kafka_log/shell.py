@@ -25,7 +25,7 @@ def make_clock_ms() -> Callable[[], int]:
 
 
 class Observer(Protocol):
-    """What a node wants to know of its partitions."""
+    """What learns of the partitions of a node."""
 
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
         """Write a log line."""
@@ -41,7 +41,7 @@ class Observer(Protocol):
 
 
 class _LoopHost:
-    """Carries out on the loop what the runtime asks of its host."""
+    """The runtime's host: log lines and notifications go to the observer, later turns to the loop."""
 
     def __init__(self, observer: Observer, loop: asyncio.AbstractEventLoop) -> None:
         self.note = observer.note
@@ -115,4 +115,4 @@ class CoordinatorShell:
                 self.runtime.tick()
                 self._observer.ticked()
             except Exception as bug:  # the clock must go on; the line names the bug
-                self._observer.note("error", "tick failed", {"error": repr(bug), "exc_info": bug})
+                self._observer.note("error", "tick_failed", {"error": repr(bug), "exc_info": bug})

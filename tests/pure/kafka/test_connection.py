@@ -97,8 +97,8 @@ async def test_answer_to_whoever_waits_no_more_is_dropped(connection: BrokerConn
 @pytest.mark.parametrize(
     ("end", "why"),
     [
-        (lambda connection: connection.close(), "it was hung up on"),
-        (lambda connection: connection.connection_lost(None), "it hung up"),
+        (lambda connection: connection.close(), "the connection was closed"),
+        (lambda connection: connection.connection_lost(None), "it closed the connection"),
         (lambda connection: connection.connection_lost(OSError("broken pipe")), "broken pipe"),
         (lambda connection: connection.data_received(answer(7, b"")), "it answered something else"),
         (lambda connection: connection.data_received(b"\0\0\0\0\0\0\0\x01"), "it answered something else"),
@@ -120,7 +120,7 @@ async def test_whatever_ends_a_connection_fails_what_is_under_way(
     assert not connection.is_open
     written = len(socket.written)
     ask(connection, told)
-    assert str(told[1]) == "host:9092 was hung up on"
+    assert str(told[1]) == "the connection to host:9092 was closed"
     assert len(socket.written) == written
 
 

@@ -1,44 +1,16 @@
-"""The log of a node over brokers that fall silent, lead no more and answer late."""
+"""The log as the runtime sees it, over a fake cluster: loads, tails, appends and cuts together."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator
 
 import pytest
 
 from holdfast.kafka.protocol.api_keys import FETCH, LIST_OFFSETS, METADATA, PRODUCE
-from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
+from holdfast.runtime.kafka_log.log import KafkaLog
 from tests.pure.kafka.fake_brokers import batch
 from tests.pure.runtime.kafka_log.fake_cluster import FakeCluster
-from tests.pure.runtime.kafka_log.fetcher_world import Told, make_metrics
+from tests.pure.runtime.kafka_log.log_world import Listener, in_epoch, make_log, turns
 from tests.waiting import wait_until
-
-
-class Listener(Told):
-    """Notes what the log tells beside records."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.at_caught_up: Callable[[], object] = lambda: None
-
-    def read_started(self, partition: int, instance: int, start_offset: int, end_offset: int) -> None:
-        self.lines.append(f"{partition} instance {instance}: from {start_offset} to {end_offset}")
-
-    def caught_up(self, partition: int, instance: int, next_offset: int) -> None:
-        self.lines.append(f"{partition} instance {instance}: caught up at {next_offset}")
-        self.at_caught_up()
-
-    def append_failed(self, partition: int, header: bytes | None, text: str) -> None:
-        self.lines.append(f"{partition}: append failed, {text}")
-
-    def latest_offsets(self, round_number: int, offsets: dict[int, int | None]) -> None:
-        self.lines.append(f"round {round_number}: {offsets}")
-
-    def records_deleted(self, partition: int, log_start_offset: int | None, why: str) -> None:
-        self.lines.append(f"{partition}: log starts at {log_start_offset}, {why or 'as asked'}")
-
-    def log_start_found(self, partition: int, instance: int, log_start_offset: int | None) -> None:
-        self.lines.append(f"{partition} instance {instance}: log start {log_start_offset}")
 
 
 @pytest.fixture
@@ -51,33 +23,12 @@ def told() -> Listener:
     return Listener()
 
 
-def make_log(cluster: FakeCluster, **settings: Any) -> KafkaLog:
-    config = KafkaLogConfig(
-        topic="topic",
-        connection=cluster.options,
-        fetch_wait_ms=10,
-        **settings,
-    )
-    return KafkaLog(config, lambda: 1_000, make_metrics())
-
-
 @pytest.fixture
 async def log(cluster: FakeCluster, told: Listener) -> AsyncIterator[KafkaLog]:
     log = make_log(cluster)
     await log.start(told)
     yield log
     await log.close(1)
-
-
-def in_epoch(leader_epoch: int, data: bytes) -> bytes:
-    """Return a batch as it lies in the log of a leader; the checksum does not cover the leader epoch."""
-    return data[:12] + leader_epoch.to_bytes(4, "big") + data[16:]
-
-
-async def turns(count: int = 50) -> None:
-    """Let everything run that can."""
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 async def test_what_a_dropped_owner_had_to_say_is_never_sent(

@@ -1,0 +1,53 @@
+"""A sender, and what the brokers see of it."""
+
+from dataclasses import replace
+from typing import Any
+
+from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]
+
+from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig
+from holdfast.runtime.kafka_log.sender import Sender, SenderConfig
+from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
+from tests.pure.kafka.fake_brokers import FakeBrokers, produced
+from tests.pure.runtime.kafka_log.fetcher_world import make_metrics
+from tests.waiting import PATIENCE_MS
+
+CONFIG = SenderConfig(
+    accumulator=AccumulatorConfig(batch_bytes_max=1_000, records_max=20),
+    message_timeout_ms=PATIENCE_MS,
+    requests_in_flight_max=2,
+    retry_backoff_ms=1,
+)
+
+Failures = list[tuple[int, bytes]]
+Landings = list[tuple[int, bytes, int]]
+
+
+def make_sender(brokers: FakeBrokers, **settings: Any) -> Sender:
+    """Return a sender that tells nobody."""
+    config = replace(CONFIG, **settings)
+    return Sender(config, brokers, SentBatches(), lambda *_: None, lambda *_: None, lambda: 1_000, make_metrics())  # type: ignore[arg-type]
+
+
+def sent_of(sender: Sender, partition: int) -> list[SentBatch]:
+    """Return the batches that were not read back, oldest first."""
+    return list(sender.accumulator._sent._by_partition[partition])
+
+
+def batches_of(body: bytes) -> dict[int, list[bytes]]:
+    """Return the values that a Produce request carries, by partition."""
+    at, found = body.index(b"\x00\x05topic") + 7, {}
+    count = int.from_bytes(body[at : at + 4], "big")
+    at += 4
+    for _ in range(count):
+        partition, size = int.from_bytes(body[at : at + 4], "big"), int.from_bytes(body[at + 4 : at + 8], "big")
+        batch = MemoryRecords(body[at + 8 : at + 8 + size]).next_batch()
+        assert batch.validate_crc()
+        found[partition] = [record.value for record in batch]
+        at += 8 + size
+    return found
+
+
+def throttled(body: bytes, throttle_ms: int, error_code: int = 0) -> bytes:
+    """Return the answer of a broker that reads nothing for a while, because of a quota."""
+    return produced(body, error_code)[:-4] + throttle_ms.to_bytes(4, "big")

@@ -1,0 +1,205 @@
+"""Batches of ours that their leader acknowledged: read back without a fetch, and confirmed where the leader changed."""
+
+import asyncio
+
+import pytest
+
+from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
+from holdfast.runtime.kafka_log.fetcher import Fetcher
+from holdfast.runtime.kafka_log.record_batches import BATCH_HEAD_BYTES
+from holdfast.runtime.kafka_log.sent_batches import SentBatch
+from tests.pure.kafka.fake_brokers import FakeBrokers, batch, fetched, last_epochs_of, targets_of, wait_ms_of
+from tests.pure.runtime.kafka_log.fetcher_world import Sent, Told, answer, found, make_metrics
+from tests.waiting import wait_until
+
+
+async def test_batch_that_landed_where_the_tail_stands_is_met_without_a_fetch(
+    tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
+) -> None:
+    ours = batch(5, [b"a", b"b"])
+    sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 2, b"h0", b"h1", None))
+    sent.append(SentBatch(b"next", 1, b"h2", b"h2", None))
+    tail.follow(0, 3, 5)
+    await silent_brokers.wait_requests(1)
+    tail.on_acknowledged(0, sent.oldest, 5)
+    tail.on_acknowledged(0, sent.oldest, 7)
+    assert told.lines == ["0 instance 3: 2 own from 5", "0 instance 3: 1 own from 7"]
+    assert not sent
+    await answer(silent_brokers, fetched([found(ours)]))
+    assert told.lines[2:] == [], "a fetch that brings it once more tells nothing"
+    assert targets_of(silent_brokers.requests[1][2])[1] == {0: 8}
+
+
+@pytest.mark.parametrize("is_fetched", [False, True])
+async def test_partition_may_be_given_up_over_a_batch_of_ours(
+    tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent, is_fetched: bool
+) -> None:
+    def give_up() -> None:
+        tail.forget(0)
+        sent.clear()
+
+    ours = batch(5, [b"a"])
+    sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 1, b"h0", b"h0", None))
+    told.at_records = give_up
+    tail.follow(0, 3, 5)
+    tail.follow(1, 4, 0)
+    await silent_brokers.wait_requests(1)
+    if not is_fetched:
+        tail.on_acknowledged(0, sent.oldest, 5)
+    await answer(silent_brokers, fetched([found(ours + batch(6, [b"b"]))]))
+    assert told.lines == ["0 instance 3: 1 own from 5"]
+    assert targets_of(silent_brokers.requests[1][2])[2] == [0]
+
+
+async def test_batch_that_landed_further_on_waits_for_what_lies_between(
+    tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
+) -> None:
+    """What lies between may be the checkpoint of a newer owner."""
+    ours = batch(6, [b"a"])
+    sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 1, b"h0", b"h0", None))
+    tail.follow(0, 3, 5)
+    await silent_brokers.wait_requests(1)
+    tail.on_acknowledged(0, sent.oldest, 6)
+    assert told.lines == []
+    await answer(silent_brokers, fetched([found(batch(5, [b"rival"], header=b"rival ") + ours)]))
+    assert told.lines == ["0 instance 3: 5 rival", "0 instance 3: stands at 6", "0 instance 3: 1 own from 6"]
+
+
+async def test_batch_that_landed_and_is_not_taken_is_told_record_by_record(
+    tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
+) -> None:
+    ours = batch(5, [b"a"])
+    sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 1, b"h0", b"h0", None))
+    told.takes_own = False
+    tail.follow(0, 3, 5)
+    await silent_brokers.wait_requests(1)
+    tail.on_acknowledged(0, sent.oldest, 5)
+    await answer(silent_brokers, fetched([found(ours)]))
+    assert told.lines == ["0 instance 3: 5 a", "0 instance 3: stands at 6"]
+
+
+async def land_and_move(tail: Fetcher, silent_brokers: FakeBrokers, sent: Sent) -> bytes:
+    """Let a batch of offsets 5 and 6 land, and then another broker be elected; returns the batch as the log holds it."""
+    ours = batch(5, [b"a", b"b"])
+    sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 2, b"h0", b"h1", None))
+    tail.follow(0, 3, 5)
+    await silent_brokers.wait_requests(1)
+    tail.on_acknowledged(0, sent.oldest, 5)
+    silent_brokers.elected[1] = {0: (2, 4)}
+    await silent_brokers.refresh()
+    await silent_brokers.wait_requests(2)
+    return ours[:12] + (3).to_bytes(4, "big") + ours[16:]  # with the epoch of its leader, which the checksum leaves out
+
+
+async def test_what_landed_is_looked_at_when_another_leader_was_elected_and_then_its_leader_epoch_is_known(
+    tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
+) -> None:
+    ours = await land_and_move(tail, silent_brokers, sent)
+    assert (targets_of(silent_brokers.requests[1][2])[1], last_epochs_of(silent_brokers.requests[1][2])) == (
+        {0: 6},
+        {0: -1},
+    )
+    sent.append(SentBatch(b"next", 1, b"h2", b"h2", None))
+    tail.on_acknowledged(0, sent.oldest, 7)
+    assert told.lines == ["0 instance 3: 2 own from 5"], "the log may have lost the batch before"
+    silent_brokers.answers += [lambda _: fetched([]), lambda _: fetched([found(ours)])]
+    silent_brokers.answer_one()
+    silent_brokers.answer_one()
+    await silent_brokers.wait_requests(3)
+    assert (targets_of(silent_brokers.requests[2][2])[1], last_epochs_of(silent_brokers.requests[2][2])) == (
+        {0: 7},
+        {0: 3},
+    )
+    assert told.lines == ["0 instance 3: 2 own from 5"]
+    tail.on_acknowledged(0, sent.oldest, 7)
+    assert told.lines[1:] == ["0 instance 3: 1 own from 7"]
+
+
+@pytest.mark.parametrize(
+    "grown", [batch(5, [b"a", b"b"], header=b"other"), batch(6, [b"c", b"d"]), batch(7, [b"c"]), batch(6, [b"c"])]
+)
+async def test_a_log_that_lost_what_landed_and_grew_again_is_an_alarm(
+    tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent, grown: bytes
+) -> None:
+    await land_and_move(tail, silent_brokers, sent)
+    silent_brokers.answers += [lambda _: fetched([]), lambda _: fetched([found(grown)])]
+    silent_brokers.answer_one()
+    silent_brokers.answer_one()
+    await wait_until(lambda: len(told.lines) == 2)
+    assert told.lines[1] == "0 instance 3: alarm, the log was truncated below offset 7"
+
+
+async def test_batch_that_a_fetch_met_first_or_that_was_forgotten_lands_unheard(
+    tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
+) -> None:
+    ours = batch(5, [b"a"])
+    met = SentBatch(ours[BATCH_HEAD_BYTES:], 1, b"h0", b"h0", None)
+    sent.append(met)
+    tail.follow(0, 3, 5)
+    await answer(silent_brokers, fetched([found(ours)]))
+    tail.on_acknowledged(0, met, 5)
+    tail.on_acknowledged(1, met, 5)
+    assert told.lines == ["0 instance 3: 1 own from 5"]
+
+
+async def test_batch_that_landed_below_what_was_read_tells_of_a_truncated_log(
+    tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
+) -> None:
+    sent.append(SentBatch(b"ours", 1, b"h0", b"h0", None))
+    tail.follow(0, 3, 5)
+    tail.follow(1, 4, 0)
+    await silent_brokers.wait_requests(1)
+    tail.on_acknowledged(0, sent.oldest, 4)
+    assert told.lines == ["0 instance 3: alarm, what was written now lies at offset 4, below 5: the log was truncated"]
+    await answer(silent_brokers, fetched([]))
+    assert targets_of(silent_brokers.requests[1][2])[2] == [0]
+
+
+async def test_while_batches_land_a_fetch_waits_for_its_time_and_no_broker_holds_it(
+    tail: Fetcher, silent_brokers: FakeBrokers, sent: Sent
+) -> None:
+    tail.follow(0, 3, 5)
+    await silent_brokers.wait_requests(1)
+    land(tail, sent, 5)
+    await answer(silent_brokers, fetched([]), fetched([]))
+    assert [targets_of(body)[1] for _, _, body in silent_brokers.requests] == [{0: 5}, {0: 6}, {}]
+    assert [wait_ms_of(body) for _, _, body in silent_brokers.requests] == [10, 0, 10]
+
+
+async def test_while_batches_land_what_an_answer_rests_on_is_fetched_at_once(
+    silent_brokers: FakeBrokers, told: Told, sent: Sent
+) -> None:
+    config = FetcherConfig(wait_ms=60_000, bytes_max=10_000, partition_bytes_max=1_000, slice_records_max=2)
+    tail = Fetcher("tail", config, silent_brokers, lambda: told, sent.batches, make_metrics(), told.ended)  # type: ignore[arg-type,return-value]
+    tail.follow(0, 3, 5)
+    await silent_brokers.wait_requests(1)
+    land(tail, sent, 5)
+    silent_brokers.answer_one()
+    for offset in (5, 6):
+        tail.reach(0, offset)
+    sent.append(SentBatch(b"on its way", 1, b"h", b"h", None))
+    tail.reach(0, 7)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(silent_brokers.requests) == 1
+    sent.clear()
+    tail.reach(0, 7)
+    await silent_brokers.wait_requests(2)
+    await tail.close()
+
+
+def land(tail: Fetcher, sent: Sent, offset: int) -> None:
+    sent.append(SentBatch(b"ours", 1, b"h", b"h", None))
+    tail.on_acknowledged(0, sent.oldest, offset)
+
+
+async def test_a_batch_of_ours_that_is_met_in_slices_may_land_meanwhile(
+    tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
+) -> None:
+    own = SentBatch(b"as it was before the broker wrote it anew", 3, b"h0", b"h2", None)
+    sent.append(own)
+    told.at_records = lambda: tail.on_acknowledged(0, own, 5)
+    tail.follow(0, 3, 5)
+    await answer(silent_brokers, fetched([found(batch(5, [b"a", b"b", b"c"]))]))
+    assert told.lines == ["0 instance 3: 5 a, 6 b", "0 instance 3: 7 c", "0 instance 3: stands at 8"]
+    assert not sent

@@ -1,0 +1,117 @@
+"""Brokers that ask for a pause because of a quota: what waits for how long."""
+
+import asyncio
+
+import pytest
+
+from holdfast.runtime.kafka_log.sender import Sender
+from tests.pure.kafka.fake_brokers import FakeBrokers, produced
+from tests.pure.runtime.kafka_log.sender_world import (
+    Failures,
+    Landings,
+    batches_of,
+    make_sender,
+    throttled,
+)
+from tests.waiting import wait_until
+
+
+async def test_a_broker_that_asks_for_a_pause_is_sent_nothing_on_any_connection_until_it_is_over(
+    brokers: FakeBrokers,
+) -> None:
+    sender = make_sender(brokers)
+    brokers.answers.append(lambda body: throttled(body, 100))
+    began_s = asyncio.get_running_loop().time()
+    sender.append(0, b"k", b"1", b"h1")
+    await brokers.wait_requests(1)
+    await wait_until(lambda: not sender.accumulator._queues[0].is_in_flight)
+    sender.append(0, b"k", b"2", b"h2")
+    sender.append(1, b"k", b"2", b"h2")
+    sender.append(2, b"k", b"other broker", b"h2")
+    await brokers.wait_requests(2)
+    assert brokers.requests[1][0] == 2
+    await brokers.wait_requests(3)
+    assert asyncio.get_running_loop().time() - began_s >= 0.1
+    assert batches_of(brokers.requests[2][2]) == {0: [b"2"], 1: [b"2"]}
+    assert await sender.close(5)
+    assert len(brokers.requests) == 3
+    assert sender._metrics.throttle_time_ms.value == 100
+
+
+async def test_a_batch_that_is_sent_again_waits_until_the_pause_of_its_broker_is_over(brokers: FakeBrokers) -> None:
+    sender = make_sender(brokers, message_timeout_ms=60_000)
+    brokers.answers.append(lambda body: throttled(body, 100, error_code=7))
+    brokers.elected[1] = {2: (1, 1)}
+    began_s = asyncio.get_running_loop().time()
+    sender.append(0, b"k", b"1", b"h1")
+    await brokers.wait_requests(2)
+    assert asyncio.get_running_loop().time() - began_s >= 0.1
+    assert brokers.requests[0][2] == brokers.requests[1][2]
+    assert await sender.close(5)
+
+
+@pytest.mark.parametrize("message_timeout_ms", [200])
+async def test_a_batch_ends_at_its_own_time_out_however_long_its_broker_asks_for_a_pause(
+    sender: Sender, brokers: FakeBrokers, failures: Failures, landings: Landings
+) -> None:
+    brokers.answers.append(lambda body: throttled(body, 300_000, error_code=7))
+    sender.append(0, b"k", b"1", b"h1")
+    await wait_until(lambda: failures == [(0, b"h1")])
+    assert len(brokers.requests) == 1
+    assert not sender.accumulator._queues[0].is_in_flight
+    assert sender._metrics.appends_failed.value == 1
+    assert landings == []
+
+
+@pytest.mark.parametrize("message_timeout_ms", [200])
+async def test_a_batch_sent_again_ends_at_its_time_out_and_its_late_answer_says_nothing(
+    sender: Sender, brokers: FakeBrokers, failures: Failures, landings: Landings
+) -> None:
+    def refuse_and_fall_silent(body: bytes) -> bytes:
+        brokers.hold()
+        return produced(body, 7)
+
+    brokers.answers.append(refuse_and_fall_silent)
+    sender.append(0, b"k", b"1", b"h1")
+    await wait_until(lambda: failures == [(0, b"h1")])
+    assert [batches_of(body) for _, _, body in brokers.requests] == [{0: [b"1"]}] * 2
+    sender.accumulator.forget(0)  # as its owner does
+    sender.append(0, b"k", b"2", b"h2")
+    await brokers.wait_requests(3)
+    brokers.answer_one()
+    await wait_until(lambda: sender._in_flight == 1)
+    assert sender.accumulator._queues[0].is_in_flight, "the batch of the next attempt is under way"
+    brokers.let_go()
+    await wait_until(lambda: bool(landings))
+    assert [header for _, header, _ in landings] == [b"h2"]
+    assert failures == [(0, b"h1")]
+
+
+async def test_no_broker_is_left_alone_for_longer_than_the_bound(brokers: FakeBrokers) -> None:
+    sender = make_sender(brokers, throttle_max_ms=5)
+    brokers.answers.append(lambda body: throttled(body, 2**31 - 1))
+    for value in (b"1", b"2"):
+        sender.append(0, b"k", value, b"h")
+        await wait_until(lambda: not sender.accumulator.ready and not sender._in_flight)
+    assert len(brokers.requests) == 2
+    assert await sender.close(5)
+
+
+async def test_what_was_sent_before_the_broker_asked_for_a_pause_is_given_that_much_longer(
+    brokers: FakeBrokers,
+) -> None:
+    sender = make_sender(brokers)
+    brokers.answers.append(lambda body: throttled(body, 5))
+    sender.append(0, b"k", b"1", b"h1")
+    assert await sender.close(5)
+    assert brokers.longer_ms == [(1, 5)]
+
+
+async def test_a_close_waits_for_what_a_broker_that_asked_for_a_pause_is_not_sent_yet(brokers: FakeBrokers) -> None:
+    sender = make_sender(brokers)
+    brokers.answers.append(lambda body: throttled(body, 100))
+    sender.append(0, b"k", b"1", b"h1")
+    await wait_until(lambda: bool(brokers.requests) and not sender._in_flight)
+    sender.append(0, b"k", b"2", b"h2")
+    assert await sender.close(60)
+    assert [batches_of(body) for _, _, body in brokers.requests] == [{0: [b"1"]}, {0: [b"2"]}]

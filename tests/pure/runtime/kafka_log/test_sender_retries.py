@@ -1,0 +1,279 @@
+"""What becomes of a batch: acknowledged, sent again, or given up, and who learns of it."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from holdfast.kafka.errors import ConnectionFailed
+from holdfast.runtime.kafka_log.sender import Sender
+from holdfast.runtime.kafka_log.sent_batches import SentBatches
+from tests.pure.kafka.fake_brokers import FakeBrokers, produced
+from tests.pure.runtime.kafka_log.fetcher_world import make_metrics
+from tests.pure.runtime.kafka_log.sender_world import (
+    CONFIG,
+    Failures,
+    Landings,
+    batches_of,
+    make_sender,
+    sent_of,
+)
+from tests.waiting import wait_until
+
+
+async def test_where_a_batch_landed_is_told_once_it_is_known(
+    sender: Sender, brokers: FakeBrokers, landings: Landings
+) -> None:
+    brokers.answers.append(lambda body: produced(body, 7, 5))
+    brokers.always = lambda body: produced(body, 0, 6)
+    sender.append(0, b"k", b"1", b"h1")
+    sender.append(0, b"k", b"2", b"h2")
+    await wait_until(lambda: bool(landings))
+    assert landings == [(0, b"h1", 6)]
+
+
+async def test_batch_that_an_answer_leaves_out_is_sent_again(
+    sender: Sender, brokers: FakeBrokers, landings: Landings
+) -> None:
+    def leave_out(body: bytes) -> bytes:
+        return produced(body).replace(b"\x00\x05topic\x00\x00\x00\x01", b"\x00\x05topic\x00\x00\x00\x00")
+
+    brokers.answers.append(leave_out)
+    sender.append(0, b"k", b"1", b"h1")
+    await wait_until(lambda: bool(landings))
+    assert brokers.requests[0] == brokers.requests[1]
+    assert landings == [(0, b"h1", 0)]
+
+
+@pytest.mark.parametrize("error_code", [6, 7, 19, 20])
+async def test_retriable_error_sends_the_same_batch_again(
+    sender: Sender, brokers: FakeBrokers, failures: Failures, error_code: int
+) -> None:
+    brokers.answers.append(lambda body: produced(body, error_code))
+    sender.append(0, b"k", b"1", b"h1")
+    await brokers.wait_requests(2)
+    assert brokers.requests[0][2] == brokers.requests[1][2]
+    await wait_until(lambda: not sender.accumulator._queues[0].is_in_flight)
+    assert failures == []
+
+
+async def test_connection_that_breaks_is_tried_again_where_the_partition_is_led_now(
+    sender: Sender, brokers: FakeBrokers, landings: Landings, failures: Failures
+) -> None:
+    def hang_up(_: bytes) -> bytes:
+        brokers.leaders[0] = (2, 1)
+        raise ConnectionFailed("gone")
+
+    brokers.answers.append(hang_up)
+    sender.append(0, b"k", b"1", b"h1")
+    await brokers.wait_requests(2)
+    assert [broker_id for broker_id, _, _ in brokers.requests] == [1, 2]
+    await wait_until(lambda: not sender.accumulator._queues[0].is_in_flight)
+    assert [header for _, header, _ in landings] == [b"h1"]
+    assert failures == []
+
+
+async def test_what_gathers_for_a_silent_broker_leaves_when_another_leads(sender: Sender, brokers: FakeBrokers) -> None:
+    brokers.hold()
+    sender.append(0, b"k", b"1", b"h1")
+    await brokers.wait_requests(1)
+    sender.append(1, b"k", b"2", b"h2")
+    await brokers.wait_requests(2)
+    sender.append(2, b"k", b"3", b"h3")
+    brokers.leaders[2] = (1, 1)
+    await asyncio.sleep(0)
+    assert [broker_id for broker_id, _, _ in brokers.requests] == [1, 1]
+    brokers.elected[1] = {2: (2, 2)}
+    await brokers.refresh()
+    await brokers.wait_requests(3)
+    assert brokers.requests[2][0] == 2
+    brokers.let_go()
+
+
+@pytest.mark.parametrize("message_timeout_ms", [200])
+async def test_batch_whose_time_is_up_is_told_as_failed(
+    sender: Sender, brokers: FakeBrokers, failures: Failures
+) -> None:
+    brokers.always = lambda body: produced(body, 7)
+    sender.append(0, b"k", b"1", b"h1")
+    sender.append(0, b"k", b"2", b"h2")
+    await wait_until(lambda: bool(failures))
+    assert failures == [(0, b"h1")]
+
+
+async def test_final_error_is_told_at_once(sender: Sender, brokers: FakeBrokers, failures: Failures) -> None:
+    brokers.answers.append(lambda body: produced(body, 10))
+    sender.append(0, b"k", b"1", b"h1")
+    sender.append(1, b"k", b"2", b"h2")
+    await wait_until(lambda: len(failures) == 2)
+    assert sorted(failures) == [(0, b"h1"), (1, b"h2")]
+    assert len(brokers.requests) == 1
+
+
+async def test_what_a_later_attempt_gathered_outlives_the_failure_of_an_earlier_one(
+    sender: Sender, brokers: FakeBrokers, failures: Failures
+) -> None:
+    """The node lost its partition and loads it again while its old batch hangs: the new checkpoint must go out."""
+    brokers.hold()
+    sender.append(0, b"k", b"old", b"epoch 1")
+    await brokers.wait_requests(1)
+    sender.accumulator.forget(0)
+    sender.append(0, b"k", b"new checkpoint", b"epoch 2")
+    brokers.answers.append(lambda body: produced(body, 10))
+    brokers.let_go()
+    await brokers.wait_requests(2)
+    assert failures == [(0, b"epoch 1")]
+    assert batches_of(brokers.requests[1][2]) == {0: [b"new checkpoint"]}
+
+
+async def test_what_was_gathered_behind_a_failure_is_dropped_by_its_owner(
+    sender: Sender, brokers: FakeBrokers, failures: Failures
+) -> None:
+    brokers.hold()
+    sender.append(0, b"k", b"1", b"h1")
+    await brokers.wait_requests(1)
+    sender.append(0, b"k", b"2", b"h2")
+    sender.accumulator.forget(0)
+    brokers.let_go()
+    await wait_until(lambda: not sender._tasks)
+    assert len(brokers.requests) == 1
+    assert list(sent_of(sender, 0)) == []
+
+
+@pytest.mark.parametrize("answer", [lambda body: b"", lambda body: body[:3]], ids=["nothing", "cut short"])
+async def test_answer_that_cannot_be_read_is_as_good_as_none(
+    sender: Sender, brokers: FakeBrokers, failures: Failures, answer: Callable[[bytes], bytes]
+) -> None:
+    brokers.answers.append(answer)
+    sender.append(0, b"k", b"1", b"h1")
+    await brokers.wait_requests(2)
+    assert brokers.requests[0] == brokers.requests[1]
+    await wait_until(lambda: not sender.accumulator._queues[0].is_in_flight)
+    assert failures == []
+
+
+@pytest.mark.parametrize("what", ["landed", "failed"])
+async def test_a_bug_in_telling_one_partition_leaves_no_other_waiting(brokers: FakeBrokers, what: str) -> None:
+    """All four are in one request: told first, landed, refused for good, and refused for now."""
+    bugs: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: bugs.append(str(context["message"])))
+    told: list[tuple[str, int]] = []
+
+    def tell(name: str, partition: int) -> None:
+        told.append((name, partition))
+        if name == what and partition in (0, 2):
+            raise ValueError("a bug")
+
+    sender = Sender(
+        replace(CONFIG, message_timeout_ms=60_000),
+        FakeBrokers(dict.fromkeys(range(5), 1)),  # type: ignore[arg-type]
+        SentBatches(),
+        lambda partition, *_: tell("landed", partition),
+        lambda partition, *_: tell("failed", partition),
+        lambda: 1_000,
+        make_metrics(),
+    )
+    errors = {0: 0, 1: 0, 2: 10, 3: 10, 4: 7}
+
+    def answer(body: bytes) -> bytes:
+        whole = produced(body)
+        for partition, error_code in errors.items():
+            whole = whole.replace(
+                partition.to_bytes(4, "big") + bytes(10),
+                partition.to_bytes(4, "big") + error_code.to_bytes(2, "big") + bytes(8),
+                1,
+            )
+        return whole
+
+    sender._brokers.answers.append(answer)  # type: ignore[attr-defined]
+    for partition in errors:
+        sender.append(partition, b"k", b"1", b"h")
+    await wait_until(lambda: ("landed", 4) in told)
+    assert not any(sender.accumulator._queues[partition].is_in_flight for partition in errors)
+    if what == "landed":
+        assert told == [("landed", 0), ("failed", 0), ("landed", 1), ("failed", 2), ("failed", 3), ("landed", 4)]
+        assert bugs == ["reporting to partition 0 what became of a batch failed"]
+    else:
+        assert told == [("landed", 0), ("landed", 1), ("failed", 2), ("failed", 3), ("landed", 4)]
+        assert bugs == ["reporting to partition 2 what became of a batch failed"]
+    assert await sender.close(5)
+
+
+@pytest.mark.parametrize("failure", ["hangs up", "refuses"])
+async def test_a_batch_is_sent_again_to_whoever_is_found_to_lead_only_by_asking(
+    sender: Sender, brokers: FakeBrokers, landings: Landings, failure: str
+) -> None:
+    def fail(body: bytes) -> bytes:
+        if failure == "refuses":
+            return produced(body, 6)
+        raise ConnectionFailed("gone")
+
+    brokers.answers.append(fail)
+    brokers.elected[1] = {0: (2, 1)}
+    sender.append(0, b"k", b"1", b"h1")
+    await wait_until(lambda: bool(landings))
+    assert [broker_id for broker_id, _, _ in brokers.requests] == [1, 2]
+    assert brokers.refreshes == 1
+
+
+async def test_a_batch_is_kept_while_nobody_says_who_leads(
+    sender: Sender, brokers: FakeBrokers, landings: Landings, failures: Failures
+) -> None:
+    brokers.answers.append(lambda body: produced(body, 6))
+    brokers.failures_left = 3
+    brokers.elected[1] = {0: (2, 1)}
+    sender.append(0, b"k", b"1", b"h1")
+    await wait_until(lambda: bool(landings))
+    assert [broker_id for broker_id, _, _ in brokers.requests] == [1, 2]
+    assert failures == []
+
+
+async def test_a_request_that_is_sent_again_leaves_the_other_connections_to_new_ones(
+    sender: Sender, brokers: FakeBrokers
+) -> None:
+    """A broker that refuses one partition for long must not keep the others waiting."""
+    brokers.answers.extend([lambda body: produced(body, 7)] * 4)
+    sender.append(0, b"k", b"1", b"h1")
+    await brokers.wait_requests(4)
+    assert sorted(sender._slots[1].free) == ["produce-0", "produce-1"]
+
+
+async def test_after_close_nothing_is_sent_again(brokers: FakeBrokers) -> None:
+    sender = make_sender(brokers, message_timeout_ms=60_000)
+    brokers.always = lambda body: produced(body, 7)
+    sender.append(0, b"k", b"1", b"h1")
+    await brokers.wait_requests(2)
+    assert not await sender.close(0)
+    await wait_until(lambda: not sender._tasks and not sender._in_flight)
+    count = len(brokers.requests)
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    assert len(brokers.requests) == count
+
+
+async def test_answers_of_the_second_copy_of_a_batch_change_nothing(
+    sender: Sender, brokers: FakeBrokers, landings: Landings
+) -> None:
+    """An answer that names a partition twice, or one that was not asked for."""
+
+    def twice(body: bytes) -> bytes:
+        whole = produced(body, 0, 5)
+        entry = whole[15:-4]
+        return whole[:11] + (3).to_bytes(4, "big") + entry + entry + (9).to_bytes(4, "big") + entry[4:] + whole[-4:]
+
+    brokers.answers.append(twice)
+    sender.append(0, b"k", b"1", b"h1")
+    await wait_until(lambda: bool(landings))
+    assert landings == [(0, b"h1", 5)]
+    assert await sender.close(5)
+
+
+async def test_nothing_is_tried_again_after_a_close_that_gave_up(brokers: FakeBrokers) -> None:
+    sender = make_sender(brokers, message_timeout_ms=60_000, retry_backoff_ms=60_000)
+    brokers.always = lambda body: produced(body, 7)
+    sender.append(0, b"k", b"1", b"h1")
+    await wait_until(lambda: bool(sender._tasks))
+    assert not await sender.close(0)
+    await wait_until(lambda: not sender._tasks)
+    assert len(brokers.requests) == 1
