@@ -18,6 +18,7 @@ from tests.pure.docs.pages import GUIDES, PAGES, ROOT, anchors, code_blocks, cod
 
 #: Names with an underscore or a dot that are no settings of ours: of topics, of features, of log lines.
 OTHER_NAMES = {
+    "state_bound_approached",  # a log event
     "is_alarm",
     "silent_ms",
     "cleanup.policy",
