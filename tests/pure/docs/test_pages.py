@@ -19,6 +19,7 @@ from tools.log_events import events, sites
 
 #: Names with an underscore or a dot that are no settings of ours: of topics, of features, of log lines.
 OTHER_NAMES = {
+    "state_bound_approached",  # a log event
     "is_alarm",
     "silent_ms",
     "cleanup.policy",
