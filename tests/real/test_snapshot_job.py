@@ -35,7 +35,7 @@ def processes_of(session: int) -> list[int]:
 
 
 def jobs_of(node: NodeProcess) -> list[int]:
-    return [line["pid"] for line in node.events() if line["event"] == "the snapshot job starts"]
+    return [line["pid"] for line in node.events() if line["event"] == "compaction_started"]
 
 
 async def metric(node: NodeProcess, name: str) -> float:
@@ -96,4 +96,4 @@ async def test_a_node_runs_the_job_and_takes_it_along_when_it_ends(
         node.signal(signal.SIGTERM)
         assert await node.wait_exit() == 0, node.last_words()
         await wait_until(lambda: not processes_of(job), "the job is gone with a node that was stopped")
-    assert not [line for line in node.events() if line["event"] == "the snapshot job ended"]
+    assert not [line for line in node.events() if line["event"] == "compaction_ended"]

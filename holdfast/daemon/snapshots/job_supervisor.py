@@ -54,7 +54,7 @@ class Supervisor:
         """Begin to run the job."""
         assert self._task is None
         self._is_stopping = False
-        self._task = asyncio.create_task(self._run(), name="holdfast-snapshot-job")
+        self._task = asyncio.create_task(self._run(), name="holdfast-compaction")
 
     async def stop(self) -> None:
         """Let the job finish its batch, and end it when that takes too long."""
@@ -67,7 +67,7 @@ class Supervisor:
             process.terminate()
             await asyncio.wait([task], timeout=self._settings.compaction.stop_timeout_ms / 1_000)
             if process.returncode is None:
-                _log.warning("the snapshot job did not stop in time and is killed; it will repeat its last batch")
+                _log.warning("compaction_killed")
         task.cancel()
         await asyncio.wait([task])
 
@@ -84,12 +84,12 @@ class Supervisor:
             except Exception:  # a bug of ours ends this job, and not the ones that follow
                 code = None
                 progress = Progress()  # whatever came before a bug that may come back
-                _log.exception("the snapshot job could not be looked after")
+                _log.exception("compaction_supervision_failed")
             if self._is_stopping:
                 return
             if progress.totals.batches:
                 backoff_ms = compaction.restart_backoff_ms
-            _log.error("the snapshot job ended", exit_code=code, last_words=list(last_words), again_in_ms=backoff_ms)
+            _log.error("compaction_ended", exit_code=code, last_words=list(last_words), again_in_ms=backoff_ms)
             await asyncio.sleep(backoff_ms / 1_000)
             backoff_ms = min(2 * backoff_ms, compaction.restart_backoff_max_ms)
             self._metrics.restarts.value += 1
@@ -101,7 +101,7 @@ class Supervisor:
             lambda: SubprocessStreamProtocol(_CHUNK_BYTES, loop), *self._command, start_new_session=True
         )
         process = self._process = Process(transport, protocol, loop)
-        _log.info("the snapshot job starts", pid=process.pid, master=self._settings.compaction.master)
+        _log.info("compaction_started", pid=process.pid, master=self._settings.compaction.master)
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
@@ -116,7 +116,7 @@ class Supervisor:
                 code = await _exit_code(process)
                 _, unfinished = await asyncio.wait(readers, timeout=_PIPES_TIMEOUT_S)
                 if unfinished:
-                    _log.warning("what the snapshot job started has outlived it and is killed", pid=process.pid)
+                    _log.warning("compaction_children_killed", pid=process.pid)
                     await _kill(process)
                     await asyncio.wait(readers, timeout=_KILL_TIMEOUT_S)
                 for reader in readers:
@@ -134,14 +134,14 @@ class Supervisor:
             try:
                 report = from_json(json.loads(line))
             except (ValueError, TypeError, KeyError, AttributeError) as error:
-                _log.warning("the snapshot job said what is no report", line=line[:300], why=repr(error))
+                _log.warning("compaction_report_refused", line=line[:300], why=repr(error))
                 continue
             progress.take(report)
             self._metrics.take(report, progress)
 
 
 async def _forward(stream: asyncio.StreamReader, last_words: deque[str]) -> None:
-    forward = ChildLines(_log.bind(source="snapshot job"))
+    forward = ChildLines(_log.bind(source="compaction"))
     async for line in _lines(stream):
         last_words.append(line[:300])
         forward(line)

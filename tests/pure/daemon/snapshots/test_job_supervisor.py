@@ -79,7 +79,7 @@ async def test_a_child_gets_the_settings_and_its_reports_are_counted(tmp_path: P
     async with supervised(tmp_path, REPORT + "print('nonsense', flush=True)\n" + REPORT + UNTIL_STOPPED) as world:
         with capture_logs() as lines:
             await wait_until(lambda: world.metric("records-total") == 200)
-        assert [line["line"] for line in lines if "no report" in line["event"]] == ["nonsense"]
+        assert [line["line"] for line in lines if line["event"] == "compaction_report_refused"] == ["nonsense"]
         assert world.metric("running") == 1
         assert world.lives.read_text().endswith(" /checkpoint\n")
     assert world.metric("running") == 0
@@ -90,7 +90,7 @@ async def test_a_child_that_ends_is_started_again_and_its_last_words_are_told(tm
     with capture_logs() as lines:
         async with supervised(tmp_path, "sys.exit('Error: no Java')") as world:
             await wait_until(lambda: len(world.pids()) >= 5)
-    ends = [line for line in lines if line["event"] == "the snapshot job ended"]
+    ends = [line for line in lines if line["event"] == "compaction_ended"]
     assert [end["again_in_ms"] for end in ends[:4]] == [1, 2, 4, 4]
     assert {end["exit_code"] for end in ends} == {1}
     assert ends[0]["last_words"] == ["Error: no Java"]
@@ -113,8 +113,8 @@ async def test_a_bug_in_looking_after_a_child_ends_that_child_only(
             await wait_until(lambda: world.metric("records-total") == 100)
             first, second, _ = world.pids()
             await wait_until(lambda: not is_alive(first) and not is_alive(second))
-    assert [line["event"] for line in lines].count("the snapshot job could not be looked after") == 2
-    ends = [line for line in lines if line["event"] == "the snapshot job ended"]
+    assert [line["event"] for line in lines].count("compaction_supervision_failed") == 2
+    ends = [line for line in lines if line["event"] == "compaction_ended"]
     assert [end["again_in_ms"] for end in ends] == [1, 2], "a bug that comes back is no progress"
 
 
@@ -122,7 +122,7 @@ async def test_a_child_that_came_forward_is_started_again_at_once(tmp_path: Path
     with capture_logs() as lines:
         async with supervised(tmp_path, REPORT + "sys.exit(1)") as world:
             await wait_until(lambda: len(world.pids()) >= 4)
-    assert {line["again_in_ms"] for line in lines if line["event"] == "the snapshot job ended"} == {1}
+    assert {line["again_in_ms"] for line in lines if line["event"] == "compaction_ended"} == {1}
 
 
 async def test_a_command_that_does_not_exist_is_tried_again(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ async def test_a_stop_lets_the_child_finish(tmp_path: Path) -> None:
         await wait_until(lambda: world.metric("records-total") == 200)
         await world.supervisor.stop()
     assert world.lives.read_text().splitlines()[1::2] == ["finished", "finished"]
-    assert [line["event"] for line in lines] == ["the snapshot job starts"] * 2
+    assert [line["event"] for line in lines] == ["compaction_started"] * 2
 
 
 async def test_a_child_that_does_not_stop_in_time_is_killed_with_what_it_started(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ async def test_a_child_that_does_not_stop_in_time_is_killed_with_what_it_started
         world.supervisor.start()
         await wait_until(lambda: world.metric("records-total") == 100)
         await world.supervisor.stop()
-    assert "killed" in lines[-1]["event"]
+    assert lines[-1]["event"] == "compaction_killed"
     assert len(world.pids()) == 2
     await wait_until(lambda: not any(map(is_alive, world.pids())))
 
@@ -189,8 +189,8 @@ async def test_a_child_whose_pipes_outlive_it_is_started_again(
                 await wait_until(lambda: len(world.pids()) >= 4)
                 assert world.metric("restarts-total") >= 1
         events = [line["event"] for line in lines]
-        assert "what the snapshot job started has outlived it and is killed" in events
-        end = lines[events.index("the snapshot job ended")]
+        assert "compaction_children_killed" in events
+        end = lines[events.index("compaction_ended")]
         assert (end["exit_code"], end["last_words"]) == (-signal.SIGKILL, ["no memory"])
         if not leaves_the_group:
             await wait_until(lambda: not any(map(is_alive, world.pids())))
@@ -209,4 +209,4 @@ async def test_the_childs_lines_are_the_nodes(tmp_path: Path) -> None:
     careful = next(line for line in lines if line["event"] == "careful")
     assert careful["log_level"] == "warning"
     assert careful["partition"] == 3
-    assert careful["source"] == "snapshot job"
+    assert careful["source"] == "compaction"
