@@ -111,8 +111,7 @@ class BrokerSilence:
             self._tell("brokers_lost", now_s, longest_s, next_try_s, brokers=named(silent))
             self.problem = f"no broker answers, for {longest_s:.0f} s; asked {_some('broker', silent)}"
         elif led:
-            event, fields = "broker_lost", {"brokers": named(leading), "leads": named(led)}
-            self._tell(event, now_s, longest_s, next_try_s, **fields)
+            self._tell("broker_lost", now_s, longest_s, next_try_s, brokers=named(leading), leads=named(led))
             who, what = _some("broker", leading), _some("log partition", led)
             self.problem = f"{who} did not answer for {longest_s:.0f} s, and {_verb(leading)} {what}"
         elif leaderless:

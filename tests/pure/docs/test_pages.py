@@ -95,6 +95,12 @@ def test_verbs_of_make_exist(page: Path) -> None:
             assert "=" in verb or verb in verbs, f"{name_of(page)} names `make {verb}`, which does not exist"
 
 
+#: An event in a call that writes a log line: `_log.info("node_ready", …)`, `note("error", "snapshot_diverged", …)`.
+EVENT = re.compile(
+    r'(?:_log\.\w+|note|Note|_tell|_sums\.add)\(\s*(?:"(?:debug|info|warning|error)",\s*|_LEVELS\.get\([^)]*\),\s*)?"([a-z]+(?:_[a-z]+)+)"'
+)
+
+
 @every_guide
 def test_settings_exist(page: Path) -> None:
     text = page.read_text()
@@ -104,6 +110,7 @@ def test_settings_exist(page: Path) -> None:
         for name in re.findall(r'"([a-z_]+)"', schema.read_text())
     }
     known = KNOWN.keys() | MEANINGLESS.keys() | OTHER_NAMES | columns | schema.COLUMNS.keys() | set(schema.DIRECTORIES)
+    known |= {name for path in (ROOT / "holdfast").rglob("*.py") for name in EVENT.findall(path.read_text())}
     for span in code_spans(text):
         name = span.partition(" = ")[0].partition("=")[0]
         if (
