@@ -164,7 +164,7 @@ def _ensure_topic(settings: Settings) -> None:
         with KafkaClients(settings.kafka.properties).admin() as admin:
             state, _ = describe_topic(admin, log.state_topic, log.admin_timeout_ms)
             for finding in ensure_snapshot_topic(admin, state, settings.snapshots, log, bootstrap):
-                _log.warning("snapshot_topic_problem_found", finding=str(finding))
+                _log.warning("snapshot_topic_weakened", finding=str(finding))
     except TopicMissing as missing:
         raise Failure(f"{missing} A node makes it when it starts; see state_topic.", Exit.NOT_FOUND) from None
     except SnapshotTopicError as unfit:

@@ -63,7 +63,7 @@ def partition_config(settings: Settings, log: LogIdentity, advertised_address: s
         node_id=str(settings.node_id),
         log=log,
         advertised_address=advertised_address,
-        parked_writes_max=settings.log.max_parked_writes,
+        parked_writes_max=settings.log.parked_writes_max,
         load_timeout_ms=load.load_timeout_ms,
         load_stall_ms=load.load_stall_ms,
         append_stall_ms=_MESSAGE_TIMEOUTS_PER_STALL * settings.log.message_timeout_ms,

@@ -115,7 +115,7 @@ class Node:
         """Start, serve until `stop`, and stop again; returns how it ended, which its last line tells as well."""
         settings = self.settings
         _log.info(
-            "starting",
+            "node_starting",
             version=VERSION,
             build=BUILD,
             node_id=settings.node_id,
@@ -123,7 +123,7 @@ class Node:
             state_topic=settings.log.state_topic,
         )
         outcome = await self._run()
-        _log.info("stopped", reason=self._why_stopped, exit_code=int(outcome))
+        _log.info("node_stopped", reason=self._why_stopped, exit_code=int(outcome))
         return outcome
 
     async def _run(self) -> Exit:
@@ -133,7 +133,7 @@ class Node:
                 outcome = await self._exit
         except (StateTopicError, ConnectionFailed, CannotListen, PropertyRefused, KafkaException) as refusal:
             self._why_stopped = _explain(refusal)
-            _log.error("the node cannot start", why=self._why_stopped)
+            _log.error("node_start_failed", why=self._why_stopped)
             return Exit.WRONG_USAGE if isinstance(refusal, PropertyRefused) else Exit.REFUSED
         except _Stopped:
             outcome = self._exit.result()
@@ -257,7 +257,7 @@ class Node:
                 job.start()
                 at_exit("compaction", job.stop, settings.compaction.stop_timeout_ms + step_ms)
             yield
-            _log.info("stopping")
+            _log.info("node_stopping")
 
     async def _listen(self, cluster: "_Cluster", admins: list[Admin], at_exit: _AtExit) -> tuple[Server, NodeAddress]:
         """Listen, with a handler that says that the node starts; returns also where clients reach it."""
@@ -279,7 +279,7 @@ class Node:
         server_metrics.start()
         at_exit("server metrics", server_metrics.stop)
         self.port = server.port
-        _log.info("listening", host=settings.listener.listen_address[0], port=server.port)
+        _log.info("node_listening", host=settings.listener.listen_address[0], port=server.port)
         return server, find_this_node()
 
     async def _find_topic(self, access: ClusterAccess, client: MetadataClient) -> StateTopic:
@@ -287,7 +287,7 @@ class Node:
         with access.kafka.admin() as admin:
             topic, findings = await ensure_state_topic(admin, client, self.settings.log, access.bootstrap)
         for finding in findings:
-            _log.warning("the state topic weakens the log", finding=str(finding))
+            _log.warning("state_topic_weakened", finding=str(finding))
         self._metrics.state_topic_warnings.value = len(findings)
         return topic
 
@@ -355,11 +355,11 @@ class Node:
                 outcome = await step()
         except Exception as error:
             self._has_failed_step = True
-            _log.error("a step of the shutdown failed", step=name, error=repr(error))
+            _log.error("shutdown_step_failed", step=name, error=repr(error))
             return
         if outcome is False:
             self._has_failed_step = True
-            _log.error("a step of the shutdown did not end in time", step=name)
+            _log.error("shutdown_step_expired", step=name)
 
     # ---- what its parts report -------------------------------------------------------------------------------------
 
@@ -372,7 +372,7 @@ class Node:
         if is_all_loaded and not self._is_loaded:
             if self.parts is not None:
                 self.parts.metadata.refresh_soon()  # the topics of all that was loaded are wanted soon
-            _log.info("ready", seconds=round(time.monotonic() - self._began_s, 3))
+            _log.info("node_ready", seconds=round(time.monotonic() - self._began_s, 3))
         self._is_loaded = is_all_loaded
 
     def lost(self, winner: Checkpoint) -> None:
@@ -383,7 +383,7 @@ class Node:
     def _refused(self, why: str, is_setting_wrong: bool) -> None:
         """Stop, because another node serves this log and is not to be replaced."""
         if not self._exit.done():
-            _log.error("the node does not take over", why=why)
+            _log.error("take_over_refused", why=why)
         self.stop(Exit.WRONG_USAGE if is_setting_wrong else Exit.SUPERSEDED, why)
 
 

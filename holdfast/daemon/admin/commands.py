@@ -207,9 +207,7 @@ class LogCommands:
 
         def carry_out() -> str:
             deleted.accept(alarm.topic_ids)
-            _log.warning(
-                "an admin lets the state of deleted topics go", reason=reason, topics=topic_ids, keys=alarm.key_count
-            )
+            _log.warning("deleted_topics_accepted", reason=reason, topics=topic_ids, keys=alarm.key_count)
             return f"the state of {len(topic_ids)} deleted topics ({alarm.key_count} share partitions) may go"
 
         shown = ", ".join(topic_ids[:_TOPICS_SHOWN_MAX]) + (", …" if len(topic_ids) > _TOPICS_SHOWN_MAX else "")

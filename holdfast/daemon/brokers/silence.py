@@ -108,23 +108,22 @@ class BrokerSilence:
         if quiets and self._told_s is None:
             self._since_s = min(quiet.since_s for quiet in quiets)
         if silent and len(silent) == len(self._brokers):
-            self._tell("no broker answers", now_s, longest_s, next_try_s, brokers=named(silent))
+            self._tell("brokers_lost", now_s, longest_s, next_try_s, brokers=named(silent))
             self.problem = f"no broker answers, for {longest_s:.0f} s; asked {_some('broker', silent)}"
         elif led:
-            event, fields = "a broker does not answer", {"brokers": named(leading), "leads": named(led)}
-            self._tell(event, now_s, longest_s, next_try_s, **fields)
+            self._tell("broker_lost", now_s, longest_s, next_try_s, brokers=named(leading), leads=named(led))
             who, what = _some("broker", leading), _some("log partition", led)
             self.problem = f"{who} did not answer for {longest_s:.0f} s, and {_verb(leading)} {what}"
         elif leaderless:
-            self._tell("log partitions have no leader", now_s, longest_s, next_try_s, partitions=named(leaderless))
+            self._tell("leaders_lost", now_s, longest_s, next_try_s, partitions=named(leaderless))
             self.problem = f"no broker has led {_some('log partition', leaderless)} for {longest_s:.0f} s"
         else:
             self.problem = ""
             if self._told_s is not None:
                 silent_ms = round(1_000 * (self._silent_s + awake_s))
-                _log.info("brokers answer again", silent_ms=silent_ms, **self._count_left_out())
+                _log.info("brokers_recovered", silent_ms=silent_ms, **self._count_left_out())
             elif self._left_out and not self._is_doubted(None):
-                _log.warning("brokers did not answer for a while", **self._count_left_out())
+                _log.warning("broker_answers_missed", **self._count_left_out())
             self._told_s = None
             self._silent_s = 0.0
 

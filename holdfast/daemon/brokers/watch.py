@@ -92,7 +92,7 @@ class BrokerWatch:
                 try:
                     self._look()
                 except Exception:  # a bug in one look must not be the last: readiness would stay as it was
-                    _log.exception("the look at brokers failed")
+                    _log.exception("broker_watch_failed")
             await asyncio.sleep(self._look_s)
 
     def _look(self) -> None:

@@ -104,9 +104,9 @@ class DeletedState:
         self.alarm = decided if isinstance(decided, CleanUpStopped) else None
         self._alarm_gauge.value = int(self.alarm is not None)
         if self.alarm is not None and not was_alarmed:
-            _log.error("the clean-up of deleted topics stopped", why=self.alarm.text)
+            _log.error("clean_up_stopped", why=self.alarm.text)
         if isinstance(decided, CleanUp):
-            _log.info("deleted topics lose their state", topics=len(decided.topic_ids), keys=decided.key_count)
+            _log.info("clean_up_started", topics=len(decided.topic_ids), keys=decided.key_count)
             for partition, machine in list(self._partitions.active()):
                 if machine.state.share_partition_count(decided.topic_ids):
                     self._clean_up(partition.index, decided.topic_ids)

@@ -69,12 +69,12 @@ async def check_snapshots(access: ClusterAccess, topic: StateTopic) -> bool:
 
     try:
         for finding in await asyncio.to_thread(check):
-            _log.warning("the snapshot topic could be better", finding=str(finding))
+            _log.warning("snapshot_topic_weakened", finding=str(finding))
     except TopicMissing:
         return False
     except (SnapshotTopicError, ConnectionFailed) as unfit:
         problem = str(unfit)
-        _log.error("the snapshot topic is not fit", why=problem)
+        _log.error("snapshot_topic_refused", why=problem)
     metrics.snapshot_topic_problems.value = int(problem is not None)
     return problem is None
 
@@ -159,7 +159,7 @@ class LogChecks:
             )
             self._partitions.hold_all(why)
             if why != said and not self._is_left_out(None):
-                _log.warning("the node waits for log partitions", why=why)
+                _log.warning("node_start_delayed", why=why)
                 said = why
             beginnings = await self._look()
         self._partitions.hold_all(None)

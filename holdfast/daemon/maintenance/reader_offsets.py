@@ -22,13 +22,13 @@ class ReaderReport:
     def __call__(self, change: Change, group: str, silent_ms: int) -> None:
         """Report a change of the reader that is this consumer group."""
         if change is Change.SILENT:
-            _log.error("a registered log reader is silent and holds the log", reader=group, silent_ms=silent_ms)
+            _log.error("log_reader_stalled", reader=group, silent_ms=silent_ms)
             self._metrics.silent_readers.value += 1
         elif change is Change.DROPPED:
-            _log.error("a silent log reader was dropped, and holds the log no more", reader=group, silent_ms=silent_ms)
+            _log.error("log_reader_expired", reader=group, silent_ms=silent_ms)
             self._metrics.dropped_readers.value += 1
         else:
-            _log.warning("a dropped log reader has committed again, and holds the log again", reader=group)
+            _log.warning("log_reader_returned", reader=group)
 
 
 class ReaderOffsets:
@@ -69,7 +69,7 @@ class ReaderOffsets:
                 is_left_out = isinstance(failure, ConnectionFailed) and self._is_left_out(None)
                 if self._problems.get(group) != problem and not is_left_out:
                     self._problems[group] = problem
-                    _log.warning("what a log reader has committed cannot be asked", reader=group, why=str(failure))
+                    _log.warning("log_reader_lookup_failed", reader=group, why=str(failure))
                 continue
             self._problems.pop(group, None)
             self._readers.learn(group, found, self._ends())
@@ -78,4 +78,4 @@ class ReaderOffsets:
         """Let a registered reader hold the log no more before it commits again, because an admin says so."""
         self._readers.drop(group)
         self._metrics.dropped_readers.value += 1
-        _log.warning("an admin drops a log reader, which holds the log no more", reader=group, reason=reason)
+        _log.warning("log_reader_dropped", reader=group, reason=reason)

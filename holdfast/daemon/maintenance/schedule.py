@@ -35,11 +35,11 @@ class Schedule:
                     is_unanswered = is_told = False
                 except (KafkaException, ConnectionFailed) as failure:
                     if not is_told and not self._is_left_out(None):
-                        _log.warning("upkeep could not ask Kafka", why=str(failure), again_in_ms=retry_ms)
+                        _log.warning("maintenance_unanswered", why=str(failure), again_in_ms=retry_ms)
                         is_told = True
                     is_unanswered = True
                 except Exception:  # a bug in one turn must not be the last of them
-                    _log.exception("upkeep failed")
+                    _log.exception("maintenance_failed")
 
         self._tasks.append(asyncio.create_task(repeat(), name="holdfast-maintenance"))
 

@@ -62,7 +62,7 @@ async def ask_status(address: str, timeout_ms: int) -> Mapping[str, Any] | None:
                 connection.close()
         told = decode_admin_response(body).result
     except (TimeoutError, ConnectionFailed, MalformedBody, ValueError) as failure:
-        _log.debug("a node does not tell its status", address=address, why=str(failure) or type(failure).__name__)
+        _log.debug("owner_query_unanswered", address=address, why=str(failure) or type(failure).__name__)
         return None
     return told if isinstance(told, Mapping) else None
 
@@ -120,10 +120,10 @@ class Owners:
         try:
             is_serving = await self._serves(who)
         except Exception:  # a start does not hang on what a stranger answers
-            _log.exception("the owner cannot be asked", node=who.node_id, address=who.address)
+            _log.exception("owner_query_failed", node=who.node_id, address=who.address)
             is_serving = False
         if not is_serving:
-            _log.info("the owner before does not serve, so this node loads", node=who.node_id, address=who.address)
+            _log.info("owner_found_absent", node=who.node_id, address=who.address)
         elif self._takes_over_from(who):
             is_serving = False
         questions = self._asked.pop(who)
@@ -150,7 +150,7 @@ class Owners:
     def _takes_over_from(self, who: Owner) -> bool:
         if not self._settings.take_over or self._is_twin(who):
             return False
-        _log.warning("this node takes over from one that serves", node=who.node_id, address=who.address)
+        _log.warning("owner_superseded", node=who.node_id, address=who.address)
         return True
 
     def _is_twin(self, who: Owner) -> bool:
@@ -169,7 +169,7 @@ class Owners:
         else:
             self._left[who] = partitions
             _log.warning(
-                "this node waits, for another one serves",
+                "owner_awaited",
                 node=who.node_id,
                 address=who.address,
                 next_step=f"it takes over when that one is silent for {self._settings.owner_silence_max_ms} ms, "
@@ -186,7 +186,7 @@ class Owners:
             if await self._serves(who):
                 heard_s = loop.time()
         left = self._left.pop(who)
-        _log.warning("the owner is silent, so this node loads", node=who.node_id, address=who.address)
+        _log.warning("owner_lost", node=who.node_id, address=who.address)
         self._host.load(left)
 
     def _answer(self, question: _Question, *, is_serving: bool) -> None:

@@ -15,7 +15,7 @@ from holdfast.runtime.partition.lifecycle import Partition
 _log = structlog.get_logger(__name__)
 
 #: What the runtime reports of each log partition, and what is said of all for which it did so within moments.
-_SUMMED: Final = {"load_accepted": "log partitions begin to load", "unload_accepted": "log partitions are given up"}
+_SUMMED: Final = {"load_accepted": "log_partitions_load_started", "unload_accepted": "log_partitions_unloaded"}
 
 
 class PartitionLines:
@@ -62,13 +62,13 @@ class PartitionLines:
             "records": partition.reading.records_read,
             "longest_load_ms": partition.reading.load_ended_ms - partition.reading.load_began_ms,
         }
-        self._sums.add("info", "log partitions loaded", partition.index, numbers)
+        self._sums.add("info", "log_partitions_loaded", partition.index, numbers)
 
     def superseded(self, partition: Partition, winner: Checkpoint) -> None:
         """Add a partition to the line about those that another node took over."""
         self._sums.add(
             "error",
-            "another node owns log partitions of this one now",
+            "log_partitions_lost",
             partition.index,
             node=winner.node_id,
             address=winner.advertised_address,

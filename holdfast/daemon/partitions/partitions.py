@@ -284,12 +284,12 @@ class Partitions:
             try:
                 self._snapshots.tick()
             except Exception as bug:
-                self.note("error", "looking after the snapshot topic failed", {"error": repr(bug), "exc_info": bug})
+                self.note("error", "snapshot_tick_failed", {"error": repr(bug), "exc_info": bug})
         for index, pruner in self.pruners.items():
             try:
                 pruner.tick(now_ms)
             except Exception as bug:
-                self.note("error", "pruning failed", {"partition": index, "error": repr(bug), "exc_info": bug})
+                self.note("error", "pruning_failed", {"partition": index, "error": repr(bug), "exc_info": bug})
         self._clock.tick()
         self._lines.tick()
         self._state_watch.tick()

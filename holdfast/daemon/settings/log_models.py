@@ -75,7 +75,7 @@ class LogSettings(Component):
     message_timeout_ms: int = time_ms(
         30_000, "How long the producer tries to deliver a record before the shard fails and loads again.", minimum=1_000
     )
-    max_parked_writes: int = count(
+    parked_writes_max: int = count(
         10_000,
         "Writes of one shard that may wait for the log; further ones answer COORDINATOR_NOT_AVAILABLE.",
         most=1_000_000,
@@ -101,7 +101,7 @@ class LogSettings(Component):
     producer_queue_records_max: int = count(
         100_000,
         "Records of all shards that may wait to be sent. Beyond, a shard's writes answer COORDINATOR_NOT_AVAILABLE while it "
-        "has an equal part of them; so all shards together may have twice as many. Several times max_parked_writes.",
+        "has an equal part of them; so all shards together may have twice as many. Several times parked_writes_max.",
         most=10_000_000,
     )
     producer_queue_bytes_max: int = setting(

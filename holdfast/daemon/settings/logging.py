@@ -157,7 +157,7 @@ class LibraryLines:
         is_told = level >= logging.WARNING and not self._is_left_out(None)
         fields = self._limit.admit(kind) if is_told else None
         if fields is not None:
-            _log.warning("librdkafka says", kind=kind, client=client, text=text, **fields)
+            _log.warning("librdkafka_warned", kind=kind, client=client, text=text, **fields)
 
 
 def _hide_secrets(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ANN401

@@ -260,5 +260,5 @@ class SnapshotFollower:
     def _refuse(self, partition: int, question: _Question, refusal: Refusal, text: str) -> None:
         self._metrics.refusals[refusal].value += 1
         fields: dict[str, object] = {"partition": partition, "reason": refusal.value, "why": text}
-        self._host.note(_LEVELS.get(refusal, "warning"), "load reads the whole log", fields)
+        self._host.note(_LEVELS.get(refusal, "warning"), "restore_refused", fields)
         self._host.base_found(partition, question.instance, None)

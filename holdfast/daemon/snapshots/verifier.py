@@ -186,7 +186,7 @@ class PartitionVerifier:
             "own_state": str(state),
             "own_snapshot_offset": snapshot_offset,
         }
-        self._host.note("error", "a snapshot says something else than the state of its owner", fields)
+        self._host.note("error", "snapshot_diverged", fields)
 
     # ---- manifests and removals ------------------------------------------------------------------------------------
 
@@ -220,7 +220,7 @@ class PartitionVerifier:
                     "offset": offsets[0],
                     "why": str(disagreement),
                 }
-                self._host.note("warning", "a manifest and its entries disagree", fields)
+                self._host.note("warning", "manifest_refused", fields)
             else:
                 self._metrics.manifests_verified.value += 1
                 self.verified = [offsets[0], *self.verified][:2]
@@ -230,7 +230,7 @@ class PartitionVerifier:
         except RemovalRefused as refused:  # what is still there then is dead at the next manifest too
             self._host.note(
                 "warning",
-                "dead messages of the snapshot topic cannot be removed",
+                "snapshot_removal_refused",
                 {"partition": partition.index, "why": str(refused)},
             )
 

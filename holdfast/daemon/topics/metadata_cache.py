@@ -207,7 +207,7 @@ class ClusterMetadata:
                     await self._ask()
                 except Exception as error:  # a bug in one turn, too, must not be the last of them
                     if not isinstance(error, ConnectionFailed):
-                        _log.exception("a refresh of metadata failed")
+                        _log.exception("metadata_refresh_crashed")
                     self._tell_problem(str(error) or repr(error))
                     if isinstance(error, QuestionRefused):
                         backoff_ms = _BACKOFF_FIRST_MS  # the broker is there, and the next question is a smaller one
@@ -297,7 +297,7 @@ class ClusterMetadata:
         now_s = asyncio.get_running_loop().time()
         if not problem:
             if self._has_told:
-                _log.info("metadata is refreshed again")
+                _log.info("metadata_refresh_recovered")
             self._problem_since_s, self._judged, self._has_told = None, "", False
             return
         if self._problem_since_s is None:
@@ -308,7 +308,7 @@ class ClusterMetadata:
             left_out = self._line_limit.admit("problem")
             if left_out is not None:
                 self._has_told = True
-                _log.warning("metadata cannot be refreshed", problem=problem, **left_out)
+                _log.warning("metadata_refresh_failed", problem=problem, **left_out)
 
 
 class _Round:

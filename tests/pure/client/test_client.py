@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.api import share_state, state_responses
+from holdfast.api import share_state
 from holdfast.api.results import (
     DeletePartition,
     DeleteResult,

@@ -100,12 +100,6 @@ def test_verbs_of_make_exist(page: Path) -> None:
             assert "=" in verb or verb in verbs, f"{name_of(page)} names `make {verb}`, which does not exist"
 
 
-def log_events() -> set[str]:
-    """Return the names of the log events of the code."""
-    calls = r'_log\.[a-z]+\(\s*"([a-z_]+)"'
-    return {name for path in (ROOT / "holdfast").rglob("*.py") for name in re.findall(calls, path.read_text())}
-
-
 @every_guide
 def test_settings_exist(page: Path) -> None:
     text = page.read_text()

@@ -97,7 +97,7 @@ async def test_a_topic_deleted_while_the_node_was_down_loses_its_state(
 
 async def test_too_large_a_share_waits_for_an_admin(kafka: str, topic: str, new_topic: NewTopicFactory) -> None:
     topics = await Topics(kafka, new_topic).known()
-    stopped = "the clean-up of deleted topics stopped"
+    stopped = "clean_up_stopped"
     with capture_logs() as lines:
         async with running(make_settings(kafka, topic, **SETTINGS)) as node:
             await fill(node, topics, gone=8, kept=7)

@@ -131,7 +131,7 @@ async def test_a_frozen_node_that_wakes_up_answers_no_write_that_its_successor_d
             assert {row["owner"] for row in await sleeper.ask("partitions")} == {"2"}
 
         def winners() -> set[str]:
-            event = "another node owns log partitions of this one now"
+            event = "log_partitions_lost"
             return {line["node"] for line in sleeper.events() if line["event"] == event}
 
         await wait_until(lambda: winners() == {"2"}, "the sleeper says who took over")
@@ -245,7 +245,7 @@ async def test_a_node_told_to_stop_answers_what_is_in_flight_and_stops_at_once_w
             own_kafka.freeze()
             write = await outstanding_write(client)
             node.signal(signal.SIGTERM)
-            await wait_until(lambda: node.events()[-1]["event"] == "stopping", "the stop")
+            await wait_until(lambda: node.events()[-1]["event"] == "node_stopping", "the stop")
             own_kafka.thaw()
             await asyncio.wait_for(write, PATIENCE_S)
         assert await node.wait_exit() == 0
@@ -256,7 +256,7 @@ async def test_a_node_told_to_stop_answers_what_is_in_flight_and_stops_at_once_w
             own_kafka.freeze()
             write = await outstanding_write(client)
             node.signal(signal.SIGTERM)
-            await wait_until(lambda: node.events()[-1]["event"] == "stopping", "the stop")
+            await wait_until(lambda: node.events()[-1]["event"] == "node_stopping", "the stop")
             node.signal(signal.SIGTERM)
             assert await node.wait_exit() == -signal.SIGTERM
             with pytest.raises(ShareStateError, match="NETWORK_EXCEPTION"):

@@ -129,7 +129,7 @@ async def test_without_kafka_a_node_ends_with_one_clear_line(topic: str) -> None
         node = RunningNode(make_settings(NO_KAFKA, topic, admin_timeout_ms=300))
         assert await in_patience(node.exit) is Exit.REFUSED
     errors = [line for line in lines if line["log_level"] == "error"]
-    assert [line["event"] for line in errors] == ["the node cannot start"]
+    assert [line["event"] for line in errors] == ["node_start_failed"]
     assert errors[0]["why"].startswith(f"no metadata came within 300 ms: {NO_KAFKA} cannot be reached")
 
 
@@ -155,9 +155,9 @@ async def test_an_unsafe_state_topic_is_refused_with_the_command_that_mends_it(
     with capture_logs() as lines:
         node = RunningNode(make_settings(kafka, name))
         assert await in_patience(node.exit) is Exit.REFUSED
-    assert [line["event"] for line in lines if line["log_level"] == "error"] == ["the node cannot start"]
+    assert [line["event"] for line in lines if line["log_level"] == "error"] == ["node_start_failed"]
     assert why in lines[-2]["why"]
-    assert (lines[-1]["event"], lines[-1]["exit_code"]) == ("stopped", Exit.REFUSED)
+    assert (lines[-1]["event"], lines[-1]["exit_code"]) == ("node_stopped", Exit.REFUSED)
 
 
 async def test_a_topic_that_another_program_writes_is_refused_and_stays_as_it_is(
@@ -319,13 +319,13 @@ async def test_a_node_asks_who_serves_before_it_takes_a_log(kafka: str, topic: s
         async with connect(standby.address, ONE_TRY) as standby.client:
             assert await start_offsets(standby, orders) == list(range(8))
         assert await standby.stop() is Exit.STOPPED
-    refused = [line["why"] for line in lines if line["event"] == "the node does not take over"]
+    refused = [line["why"] for line in lines if line["event"] == "take_over_refused"]
     serves = f"node 1 serves this log and answers at {first.address}"
     assert refused == [
         f"{serves}: stop it first, or let this node take its place with --take-over",
         f"{serves}, and this node has the same id: give this one another `node_id`, or stop that one first",
     ]
-    assert [line["reason"] for line in lines if line["event"] == "stopped" and line["exit_code"]] == refused
+    assert [line["reason"] for line in lines if line["event"] == "node_stopped" and line["exit_code"]] == refused
 
 
 async def test_a_state_topic_made_again_stops_the_shards_until_an_admin_accepts_it(

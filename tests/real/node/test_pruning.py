@@ -84,7 +84,7 @@ async def test_a_registered_reader_holds_the_log_until_it_commits(kafka: str, to
                 row["why_not_pruned"] == f"reader {reader} has committed nothing and the cut would be at {cut_offset}"
             )
             assert row["log_start"] == 0
-            silent = "a registered log reader is silent and holds the log"
+            silent = "log_reader_stalled"
             await node.until(lambda: silent in [line["event"] for line in lines], "an alarm")
             consumer = Consumer({"bootstrap.servers": kafka, "group.id": reader, "enable.auto.commit": False})
             for offset, held in ((cut_offset - 1, True), (cut_offset, False)):

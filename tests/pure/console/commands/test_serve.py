@@ -61,10 +61,10 @@ def test_a_setting_without_effect_is_told_in_the_log_and_a_kafka_that_is_not_the
     lines = [json.loads(line) for line in ended.stderr.splitlines() if line.startswith("{")]
     (look,) = [line for line in lines if line["event"] == "setting_doubted"]
     assert look["what"].startswith("share.coordinator.threads (as a flag) has no effect here: ")
-    assert lines[-1]["event"] == "stopped"
+    assert lines[-1]["event"] == "node_stopped"
     assert lines[-1]["exit_code"] == Exit.REFUSED_TO_START
     assert str(lines[-1]["reason"]).startswith("no metadata came within 100 ms")
-    (first,) = [line for line in lines if line["event"] == "starting"]
+    (first,) = [line for line in lines if line["event"] == "node_starting"]
     assert list(first)[3:] == ["version", "build", "node_id", "brokers", "state_topic", "logger"]
 
 
@@ -73,7 +73,7 @@ def test_a_wrong_property_of_the_kafka_client_is_a_wrong_setting_although_no_bro
     ended = ended_by_itself(settings)
     assert ended.returncode == Exit.WRONG_USAGE, ended.stderr
     last = json.loads(ended.stderr.splitlines()[-1])
-    assert (last["event"], last["exit_code"]) == ("stopped", Exit.WRONG_USAGE)
+    assert (last["event"], last["exit_code"]) == ("node_stopped", Exit.WRONG_USAGE)
     assert 'No such configuration property: "foo.bar"' in last["reason"]
 
 

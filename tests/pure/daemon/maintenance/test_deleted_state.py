@@ -92,9 +92,7 @@ async def test_too_large_a_share_stops_with_an_alarm_that_an_admin_ends() -> Non
     with capture_logs() as lines:
         for after_ms in (0, GRACE_MS, GRACE_MS, GRACE_MS):
             world.refresh(after_ms)
-    assert [line["event"] for line in lines if line["log_level"] == "error"] == [
-        "the clean-up of deleted topics stopped"
-    ]
+    assert [line["event"] for line in lines if line["log_level"] == "error"] == ["clean_up_stopped"]
     assert "`holdfast topics accept-deleted --reason …`" in lines[-1]["why"]
     assert world.series("deleted-topics-alarm") == {"deleted-topics-alarm": 1}
     assert world.topics() == {A, B}

@@ -152,10 +152,10 @@ async def test_a_topic_made_again_stops_the_shards_and_is_the_log_once_an_admin_
     ("found", "is_fit", "problems", "lines"),
     [
         ((), True, 0, []),
-        (("one copy",), True, 0, ["the snapshot topic could be better"]),
+        (("one copy",), True, 0, ["snapshot_topic_weakened"]),
         (TopicMissing("There is no topic x."), False, 0, []),
-        (SnapshotTopicError("cleanup.policy=delete"), False, 1, ["the snapshot topic is not fit"]),
-        (ConnectionFailed("no broker"), False, 1, ["the snapshot topic is not fit"]),
+        (SnapshotTopicError("cleanup.policy=delete"), False, 1, ["snapshot_topic_refused"]),
+        (ConnectionFailed("no broker"), False, 1, ["snapshot_topic_refused"]),
     ],
 )
 async def test_a_snapshot_topic_that_is_not_fit_is_told_and_not_used(
@@ -300,7 +300,7 @@ async def test_nothing_is_loaded_while_a_log_partition_cannot_be_read_and_the_re
         while beginnings.look_count < 3:  # noqa: ASYNC110 — the looks are in a thread
             await asyncio.sleep(0)
     assert not looking.done()
-    assert [line["event"] for line in lines] == ["the node waits for log partitions"]
+    assert [line["event"] for line in lines] == ["node_start_delayed"]
     assert states(world) == [State.INITIAL] * 2
     for row in world.partitions.describe():
         assert row["failure"].endswith("1 could not be: log partition 1 (its broker is silent)")

@@ -65,9 +65,9 @@ async def test_a_reader_that_cannot_be_asked_about_keeps_no_other_from_being_loo
     with capture_logs() as lines:
         for _ in range(2):
             await offsets.look_up()
-    assert [(line["event"], line["reader"]) for line in lines] == [
-        ("what a log reader has committed cannot be asked", "secret")
-    ], "it is said once"
+    assert [(line["event"], line["reader"]) for line in lines] == [("log_reader_lookup_failed", "secret")], (
+        "it is said once"
+    )
     assert [row["state"] for row in readers.describe()] == ["not looked up", "reading"]
 
 
@@ -100,7 +100,7 @@ async def test_silent_readers_are_told_once_and_compared_with_the_logs_ends(worl
         for _ in range(3):
             world.now_ms += 1_000
             await offsets.look_up()
-    assert [line["event"] for line in lines] == ["a registered log reader is silent and holds the log"]
+    assert [line["event"] for line in lines] == ["log_reader_stalled"]
     assert world.series("silent-log-readers") == {"silent-log-readers-total": 1}
     committed |= {held.index: held.committed_offset for held in world.partitions}
     with capture_logs() as lines:

@@ -32,7 +32,7 @@ async def test_work_that_fails_is_done_again() -> None:
         async with asyncio.timeout(PATIENCE_S):
             await done.wait()
     await schedule.stop()
-    assert [line["event"] for line in lines] == ["upkeep could not ask Kafka", "upkeep failed"]
+    assert [line["event"] for line in lines] == ["maintenance_unanswered", "maintenance_failed"]
 
 
 async def test_work_that_kafka_did_not_answer_is_told_once() -> None:
@@ -53,7 +53,7 @@ async def test_work_that_kafka_did_not_answer_is_told_once() -> None:
             await is_over.wait()
     await schedule.stop()
     assert [(line["event"], line["why"]) for line in lines] == [
-        ("upkeep could not ask Kafka", "no broker, in other words 1")
+        ("maintenance_unanswered", "no broker, in other words 1")
     ]
 
 

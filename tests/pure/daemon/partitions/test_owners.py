@@ -112,7 +112,7 @@ async def test_with_take_over_a_node_replaces_one_that_serves_and_says_so(topic:
         world = await World(topic, 2, {ADDRESS: serving(topic)}, take_over=True).serve()
     assert (world.refused, world.states()) == ([], {State.ACTIVE})
     [said] = [line for line in lines if line["log_level"] == "warning"]
-    assert said["event"] == "this node takes over from one that serves"
+    assert said["event"] == "owner_superseded"
     assert (said["node"], said["address"]) == ("1", ADDRESS)
 
 
@@ -144,8 +144,8 @@ async def test_a_node_that_waits_leaves_the_log_to_its_owner_until_that_one_is_s
         del world.told[ADDRESS]
         await world.until(lambda: world.states() == {State.ACTIVE})
     assert [line["event"] for line in lines if line["log_level"] == "warning"] == [
-        "this node waits, for another one serves",
-        "the owner is silent, so this node loads",
+        "owner_awaited",
+        "owner_lost",
     ]
     await wait_until(lambda: len(asyncio.all_tasks()) == 1, "nothing is left that asks")
 
@@ -199,4 +199,4 @@ async def test_a_question_that_ends_in_a_way_nobody_thought_of_holds_no_start_up
     with capture_logs() as lines:
         await world.serve()
         await world.until(lambda: world.states() == {State.ACTIVE})
-    assert "the owner cannot be asked" in {line["event"] for line in lines}
+    assert "owner_query_failed" in {line["event"] for line in lines}

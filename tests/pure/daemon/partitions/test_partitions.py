@@ -81,9 +81,9 @@ async def test_loads_and_unloads_are_told_in_one_line_and_each_of_them_at_level_
     assert [line for line in lines if line["log_level"] != "debug"] == [
         {"event": event, "log_level": "info", "log_partitions": 50, "which": first} | numbers
         for event, numbers in (
-            ("log partitions begin to load", {}),
-            ("log partitions loaded", {"records": 50, "longest_load_ms": 0}),
-            ("log partitions are given up", {}),
+            ("log_partitions_load_started", {}),
+            ("log_partitions_loaded", {"records": 50, "longest_load_ms": 0}),
+            ("log_partitions_unloaded", {}),
         )
     ]
 
@@ -159,7 +159,7 @@ async def test_a_superseded_node_says_once_who_took_over_and_ends_or_stays(polic
     assert world.lost_to == lost_to
     assert [line for line in lines if line["log_level"] in ("warning", "error")] == [
         {
-            "event": "another node owns log partitions of this one now",
+            "event": "log_partitions_lost",
             "log_level": "error",
             "log_partitions": 2,
             "which": "0, 1",
@@ -236,7 +236,7 @@ async def test_a_bug_in_one_pruner_is_not_anothers() -> None:
     with capture_logs() as lines:
         world.partitions.ticked()
     assert ticked == [world.now_ms]
-    assert [(line["event"], line["partition"]) for line in lines] == [("pruning failed", 0)]
+    assert [(line["event"], line["partition"]) for line in lines] == [("pruning_failed", 0)]
     assert world.series("internal-errors") == {"internal-errors-total": 1}
 
 
@@ -253,9 +253,7 @@ async def test_a_bug_in_the_look_at_the_snapshot_topic_keeps_no_pruner_from_its_
     with capture_logs() as lines:
         world.partitions.ticked()
     assert ticked == [world.now_ms]
-    assert [(line["event"], line["error"]) for line in lines] == [
-        ("looking after the snapshot topic failed", "KeyError(7)")
-    ]
+    assert [(line["event"], line["error"]) for line in lines] == [("snapshot_tick_failed", "KeyError(7)")]
     assert world.series("internal-errors") == {"internal-errors-total": 1}
 
 

@@ -28,6 +28,7 @@ from tests.shards import states_at
 from tests.simulated.memory_log import MemoryTopic
 
 TICK_MS = 50
+IDLE, REFRESHING, WRITING, CUTTING = Phase.IDLE, Phase.REFRESHING, Phase.WRITING, Phase.CUTTING
 SETTINGS: dict[str, Any] = {
     "pruning_dead_share": 0.5,
     "pruning_dead_bytes_min": 1,
@@ -209,3 +210,14 @@ class PrunedNode:
 
 def key_of(number: int) -> SharePartitionKey:
     return SharePartitionKey("group", TOPIC, number)
+
+
+def tick_a_round(node: PrunedNode) -> None:
+    """Let a whole round pass."""
+    node.tick_until(REFRESHING)
+    node.settle()
+    for _ in range(1_000):
+        node.tick()
+        if node.pruner.phase is IDLE:
+            return
+    raise AssertionError(node.pruner.why_not_pruned())

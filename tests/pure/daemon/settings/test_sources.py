@@ -43,7 +43,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
     assert settings.listener.listen_address == ("127.0.0.1", 9492)
     assert settings.log.state_topic == "__holdfast_share_state"
     assert settings.log.state_topic_num_partitions == 50
-    assert settings.log.max_parked_writes == 10_000
+    assert settings.log.parked_writes_max == 10_000
     assert settings.log.message_timeout_ms == 30_000
     assert settings.share.write_timeout_ms == 5_000
     assert settings.share.snapshot_update_records_per_snapshot == 500
@@ -53,16 +53,16 @@ def test_the_defaults_are_those_of_the_design() -> None:
 def test_a_later_source_wins_over_an_earlier_one(tmp_path: Path) -> None:
     path = tmp_path / "node.toml"
     path.write_text(
-        'kafka.bootstrap.servers = "file:1"\nnode_id = 2\n[log]\nmax_parked_writes = 2\nmessage_timeout_ms = 2000\n'
+        'kafka.bootstrap.servers = "file:1"\nnode_id = 2\n[log]\nparked_writes_max = 2\nmessage_timeout_ms = 2000\n'
     )
     environment = {
         "HOLDFAST_CONFIG": str(path),
-        "HOLDFAST_MAX_PARKED_WRITES": "3",
+        "HOLDFAST_PARKED_WRITES_MAX": "3",
         "HOLDFAST_MESSAGE_TIMEOUT_MS": "3000",
     }
     settings = load_settings(environment=environment, flags={"message_timeout_ms": 4000, "node_id": None}).settings
     assert settings.node_id == 2
-    assert settings.log.max_parked_writes == 3
+    assert settings.log.parked_writes_max == 3
     assert settings.log.message_timeout_ms == 4000
     assert settings.log.admin_timeout_ms == LogSettings().admin_timeout_ms
 
@@ -159,7 +159,7 @@ def test_an_unknown_variable_is_a_warning_with_the_nearest_one() -> None:
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("max_parked_write", "max_parked_write (as a flag) is no setting; did you mean max_parked_writes?"),
+        ("parked_write_max", "parked_write_max (as a flag) is no setting; did you mean parked_writes_max?"),
         ("log.codecs", "log.codecs (as a flag) is no setting; did you mean codec?"),
         ("write_timeout_ms", "did you mean share.coordinator.write.timeout.ms?"),
         ("kafka.share.coordinator.treads", "did you mean share.coordinator.threads?"),
@@ -177,13 +177,13 @@ def test_an_unknown_name_is_an_error_with_the_nearest_one(name: str, problem: st
 @pytest.mark.parametrize(
     ("name", "value", "problem"),
     [
-        ("max_parked_writes", 0, "max_parked_writes is 0 (as a flag); it must be a whole number from 1 to 1000000."),
+        ("parked_writes_max", 0, "parked_writes_max is 0 (as a flag); it must be a whole number from 1 to 1000000."),
         (
-            "max_parked_writes",
+            "parked_writes_max",
             True,
-            "max_parked_writes is true (as a flag); it must be a whole number from 1 to 1000000.",
+            "parked_writes_max is true (as a flag); it must be a whole number from 1 to 1000000.",
         ),
-        ("max_parked_writes", 1.5, "it must be a whole number from 1 to 1000000."),
+        ("parked_writes_max", 1.5, "it must be a whole number from 1 to 1000000."),
         ("share.coordinator.snapshot.update.records.per.snapshot", 501, "it must be a whole number from 0 to 500."),
         (
             "pruning_dead_share",

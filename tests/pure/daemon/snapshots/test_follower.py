@@ -205,7 +205,7 @@ def test_what_is_in_the_way_is_answered_counted_and_told() -> None:
     assert world.answers == [(LOG_PARTITION, 7, None)]
     assert world.lines[-1] == (
         "warning",
-        "load reads the whole log",
+        "restore_refused",
         {"partition": LOG_PARTITION, "reason": "unreadable", "why": "no broker told its bounds"},
     )
 
@@ -221,7 +221,7 @@ def test_damage_in_the_topic_costs_a_load_of_the_whole_log_one_line_and_nothing_
     assert world.answers == [(LOG_PARTITION, 7, None)]
     assert world.refused() == {Refusal.UNREADABLE: 1}
     assert world.lines == [
-        ("warning", "load reads the whole log", {"partition": LOG_PARTITION, "reason": "unreadable", "why": damage})
+        ("warning", "restore_refused", {"partition": LOG_PARTITION, "reason": "unreadable", "why": damage})
     ]
     assert world.log.reads(LOG_PARTITION) is None
     world.lines.clear()
@@ -346,7 +346,7 @@ def test_a_removal_that_is_refused_is_told_once_and_begun_again_with_the_next_ma
             world.pass_time(1_000)
         assert world.metrics.manifests_verified.value == verified
     why = {"partition": LOG_PARTITION, "why": "no such partition"}
-    assert world.lines == [("warning", "dead messages of the snapshot topic cannot be removed", why)]
+    assert world.lines == [("warning", "snapshot_removal_refused", why)]
     world.refuses = False
     log.do("write")
     job.run()
@@ -389,7 +389,7 @@ def test_a_snapshot_that_differs_from_the_owners_state_raises_an_alarm_with_both
     write_with_another_state_epoch(world, entry_key)
     assert (world.metrics.divergences.value, world.metrics.divergence_alarm.value) == (1, 1)
     level, event, fields = world.lines[-1]
-    assert (level, event) == ("error", "a snapshot says something else than the state of its owner")
+    assert (level, event) == ("error", "snapshot_diverged")
     assert "state_epoch=99" in str(fields["snapshot"])
     assert "state_epoch=0" in str(fields["own_state"])
 

@@ -164,7 +164,7 @@ async def test_a_child_that_does_not_stop_in_time_is_killed_with_what_it_started
         world.supervisor.start()
         await wait_until(lambda: world.metric("records-total") == 100)
         await world.supervisor.stop()
-    assert "killed" in lines[-1]["event"]
+    assert lines[-1]["event"] == "compaction_killed"
     assert len(world.pids()) == 2
     await wait_until(lambda: not any(map(is_alive, world.pids())))
 

@@ -263,8 +263,8 @@ async def test_brokers_that_fail_in_different_words_are_one_line(cluster: FakeCl
             cluster.failure = None
             await wait_until(lambda: node.metadata.problem == "")
     assert [line["event"] for line in lines if line["event"].startswith("metadata")] == [
-        "metadata cannot be refreshed",
-        "metadata is refreshed again",
+        "metadata_refresh_failed",
+        "metadata_refresh_recovered",
     ]
 
 
@@ -282,7 +282,7 @@ async def test_it_goes_on_after_a_bug_of_whom_it_tells(cluster: FakeCluster, mon
             assert await node.ask(A) == 3
             assert next(failures, None) is None
             await wait_until(lambda: node.metadata.problem == "")
-    assert "a refresh of metadata failed" in [line["event"] for line in lines]
+    assert "metadata_refresh_crashed" in [line["event"] for line in lines]
 
 
 async def test_another_cluster_is_no_evidence(cluster: FakeCluster) -> None:
