@@ -11,8 +11,7 @@ from typing import Final, cast
 
 import structlog
 
-from holdfast.daemon.server.connections import Handler
-from holdfast.daemon.server.wire.connections import Connections
+from holdfast.daemon.server.wire.connections import Connections, Handler
 from holdfast.daemon.server.wire.protocol import ClientProtocol
 
 _log = structlog.get_logger(__name__)

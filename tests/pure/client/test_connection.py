@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.api import share_state
+from holdfast.api import share_state, state_responses
 from holdfast.api.results import (
     DeleteResult,
     WriteResult,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from holdfast.runtime.memory_log import MemoryTopic
 
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
@@ -13,6 +12,7 @@ from tests.pure.daemon.pruning.pruning_world import (
     PrunedNode,
     tick_a_round,
 )
+from tests.simulated.memory_log import MemoryTopic
 
 
 @pytest.fixture

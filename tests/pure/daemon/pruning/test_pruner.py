@@ -10,7 +10,17 @@ from holdfast.daemon.pruning.pruner import Phase
 from holdfast.records.checkpoint import CHECKPOINT_KEY
 from holdfast.records.codecs.codec import Codec
 from holdfast.runtime.partition.states import State
-from tests.pure.daemon.pruning.pruning_world import CUTTING, IDLE, PrunedNode, REFRESHING, SETTINGS, TICK_MS, WRITING, key_of, tick_a_round
+from tests.pure.daemon.pruning.pruning_world import (
+    CUTTING,
+    IDLE,
+    REFRESHING,
+    SETTINGS,
+    TICK_MS,
+    WRITING,
+    PrunedNode,
+    key_of,
+    tick_a_round,
+)
 from tests.simulated.memory_log import MemoryTopic
 
 CHECK_TICKS = SETTINGS["pruning_check_interval_ms"] // TICK_MS
