@@ -217,7 +217,7 @@ class Node:
             offsets = GroupOffsets(options, settings.log.admin_timeout_ms, lambda: cluster.client.brokers)
             stack.callback(offsets.close)
             maintenance = self._make_maintenance(access, topic, partitions, offsets, view)
-            metadata.subscribe(maintenance.deleted_state)
+            metadata.add_user(maintenance.deleted_state)
             service = ShareService(partitions, self._metrics, _clock_ms, settings.share.cached_keys_max)
             gate = TopicGate(service, metadata, settings.share.write_timeout_ms, _now_ms)
             commands = {

@@ -69,7 +69,7 @@ class _NoPartitions:
         """Refuse each operation."""
         for _, operation in operations:
             operation.is_done = True
-            operation.complete(NotAvailable("this node is still starting"))
+            operation.complete(NotAvailable("this node is starting"))
 
 
 def starting_commands(

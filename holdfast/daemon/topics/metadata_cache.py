@@ -148,7 +148,7 @@ class ClusterMetadata:
         self._has_told = False  #: that there is a problem
         self._line_limit = LineLimit(_PROBLEMS_PER_MINUTE_MAX)
 
-    def subscribe(self, user: TopicUser) -> None:
+    def add_user(self, user: TopicUser) -> None:
         """Ask about the topics of this user, too, and let it follow all refreshes from now on."""
         self._users.append(user)
 

@@ -100,7 +100,7 @@ def test_the_example_reads_a_log_whose_start_fell_back_as_the_cut_log(random: Ra
     for start in range(log.log_start + 1):
         reader = example.StateReader()
         for record in log.records[start:]:
-            reader.meet(0, record.offset, record.key, record.value, record.header)
+            reader.take(0, record.offset, record.key, record.value, record.header)
         found = {SharePartitionKey(*place): state for place, state in reader.states.items()}
         assert {key: (state["start_offset"], state["state_epoch_fence"]) for key, state in found.items()} == {
             key: (state.start_offset, state.state_epoch_fence) for key, state in log.states.items()

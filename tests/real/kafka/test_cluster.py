@@ -103,7 +103,7 @@ async def test_a_deleted_topic_is_noticed_while_the_cache_runs(
         MetadataSettings(metadata_refresh_interval_ms=100),
         random=Random(1),
     )
-    metadata.subscribe(User())
+    metadata.add_user(User())
     running = asyncio.create_task(metadata.run())
     try:
         image = await metadata.wait_for_first_image(10_000)

@@ -68,7 +68,7 @@ class Node:
             MetadataSettings.model_validate(wanted),
             random=Random(1),
         )
-        self.metadata.subscribe(self)
+        self.metadata.add_user(self)
 
     def topics_in_use(self) -> set[bytes]:
         return self.in_use
