@@ -72,7 +72,7 @@ class Connection:
         #: What requests in flight take on all connections, and on this one.
         self._node_memory = RequestMemory() if node_memory is None else node_memory
         self._memory = RequestMemory(self._node_memory, limits.answer_size_bytes_max)
-        self._frames = FrameReader()
+        self._frames = FrameReader(limits.frame_size_bytes_max)
         self._answers = AnswerQueue(apis)
         self._last_active_ms = now_ms
         #: True while the client must wait for answers before more of its requests are begun.
@@ -149,10 +149,10 @@ class Connection:
         length = frames.next_length(now_ms)
         if length is None:
             return NEED_DATA
-        if not 0 <= length <= self._frame_size_bytes_max:
+        if not frames.is_allowed(length):
             return self._refuse(
                 "frame_size_exceeded",
-                f"it announces a request of {length} bytes, at most {self._frame_size_bytes_max} are taken",
+                f"it announces a request of {length} bytes, at most {frames.frame_size_bytes_max} are taken",
             )
         if not frames.is_whole(length, now_ms):
             return NEED_DATA

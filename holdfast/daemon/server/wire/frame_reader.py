@@ -1,6 +1,6 @@
 """The bytes of one client cut into frames: a length of four bytes, and so many bytes.
 
-A frame grows as its bytes arrive; nothing is allocated by the length it announces.
+A frame grows as its bytes arrive; nothing is allocated by the length it announces, and a longer one than `frame_size_bytes_max` is refused.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from holdfast.kafka.protocol.frames import LENGTH_SIZE, read_length
 class FrameReader:
     """Bytes that arrived and were not taken as frames; whole frames stay bytes until `take`."""
 
-    def __init__(self) -> None:
+    def __init__(self, frame_size_bytes_max: int) -> None:
+        #: Of a request, without its length.
+        self.frame_size_bytes_max = frame_size_bytes_max
         #: Bytes that were not looked at yet; they begin with a frame, at `_position`.
         self._chunk = b""
         self._position = 0
@@ -62,6 +64,10 @@ class FrameReader:
             self._wait_for(LENGTH_SIZE, now_ms)
             return None
         return read_length(self._chunk, self._position)
+
+    def is_allowed(self, length: int) -> bool:
+        """Return whether a request may be so long."""
+        return 0 <= length <= self.frame_size_bytes_max
 
     def is_whole(self, length: int, now_ms: float) -> bool:
         """Return whether the next frame, of the length it announced, is here."""
