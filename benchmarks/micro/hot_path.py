@@ -19,16 +19,18 @@ from functools import partial
 from benchmarks.micro.wire import TOPIC_ID, VERSION
 from holdfast.api import share_state, state_requests, state_responses
 from holdfast.api.results import InitializePartition, StateRequest, WritePartition
+from holdfast.daemon.components import partition_config, shard_config, state_bounds
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.wire.connection import Connection
 from holdfast.daemon.server.wire.requests import Request
 from holdfast.daemon.settings.listener_models import LimitSettings
-from holdfast.daemon.share.config import ShardConfig
+from holdfast.daemon.settings.models import KafkaSettings, Settings
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.share.service import ShareService
+from holdfast.daemon.share.state_bounds import StateTotals
 from holdfast.daemon.share.topic_gate import TopicGate
 from holdfast.daemon.topics.metadata_cache import MetadataImage
 from holdfast.daemon.topics.state_topic import StateTopic
@@ -41,9 +43,10 @@ from holdfast.runtime.kafka_log.shell import make_clock_ms
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
-from holdfast.runtime.settings import LogIdentity, PartitionConfig
+from holdfast.runtime.settings import LogIdentity
 
 LOG_PARTITIONS = 50
+SETTINGS = Settings(kafka=KafkaSettings(properties={"bootstrap.servers": "127.0.0.1:9092"}))
 LEADER_EPOCH = STATE_EPOCH = 1
 #: Offsets of one write, and how far the start offset stays behind: a state has one batch or two.
 STEP, BEHIND = 10, 20
@@ -111,15 +114,19 @@ class World:
         self.log = ListLog()
         self._tasks: deque[Callable[[], None]] = deque()
         identity = LogIdentity(self.cluster_id, bytes(16), LOG_PARTITIONS)
+        topic = StateTopic("state", identity.topic_id, LOG_PARTITIONS, 1, 1_048_588)
+        config = shard_config(SETTINGS, topic, StateTotals(state_bounds(SETTINGS)))
         self.runtime = CoordinatorRuntime(
-            PartitionConfig(node_id="1", log=identity),
+            partition_config(SETTINGS, identity, "127.0.0.1:9095"),
             self.log,
             self,
-            lambda _: ShareShard(ShardConfig()),
+            lambda _: ShareShard(config),
             make_clock_ms(),
             os.urandom,
             lambda: 0.5,
             RuntimeMetrics(Registry(make_clock_ms())),
+            write_timeout_ms=5_000,
+            slice_ms=5,
         )
         self.runtime.new_metadata_image(self.image)
         for index in range(LOG_PARTITIONS):

@@ -24,6 +24,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.client import BenchmarkError
 from benchmarks.cluster import leaders_of, running_kafka
+from holdfast.daemon.settings.log_models import LogSettings
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.leaders import Brokers
 from holdfast.metrics.registry import Registry
@@ -117,7 +118,20 @@ class Ours:
         self._metrics = RuntimeMetrics(Registry(clock_ms))
         options = ConnectionOptions(bootstrap=tuple((host, int(port)) for host, port in addresses))
         self._brokers = Brokers(options, TOPIC, _TIMEOUT_MS)
-        config = SenderConfig(accumulator=AccumulatorConfig(batch_bytes_max=1_048_576), message_timeout_ms=_TIMEOUT_MS)
+        log = LogSettings()
+        config = SenderConfig(
+            accumulator=AccumulatorConfig(
+                batch_bytes_max=1_048_576,
+                state_topic_compression_codec=log.state_topic_compression_codec,
+                producer_queue_records_max=log.producer_queue_records_max,
+                producer_queue_bytes_max=log.producer_queue_bytes_max,
+            ),
+            message_timeout_ms=_TIMEOUT_MS,
+            append_linger_ms=log.append_linger_ms,
+            append_linger_max_ms=log.append_linger_max_ms,
+            produce_requests_in_flight_max=log.produce_requests_in_flight_max,
+            throttle_max_ms=log.throttle_max_ms,
+        )
         self._sent = SentBatches()
         self._sender = Sender(
             config, self._brokers, self._sent, self._on_acknowledged, self._on_failed, clock_ms, self._metrics

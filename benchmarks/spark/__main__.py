@@ -26,6 +26,9 @@ from holdfast.compaction.group import topics_of
 from holdfast.compaction.job import run
 from holdfast.compaction.report import BatchReport
 from holdfast.compaction.spark.session import make_session
+from holdfast.daemon.settings.by_name import configure
+from holdfast.daemon.settings.log_models import LogSettings
+from holdfast.daemon.settings.snapshot_models import CompactionSettings
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.codecs.codec import Codec
 
@@ -53,7 +56,10 @@ def main(arguments: Sequence[str]) -> int:
     with development_kafka() as bootstrap_servers, tempfile.TemporaryDirectory() as scratch:
         _make_log(bootstrap_servers, options)
         for contender in options.contender or CONTENDERS:
-            config = CompactionConfig(
+            config = configure(
+                CompactionConfig,
+                CompactionSettings(),
+                LogSettings(),
                 bootstrap_servers=bootstrap_servers,
                 state_topic=STATE_TOPIC,
                 snapshot_topic=SNAPSHOT_TOPIC,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionConfig:
-    """What is folded, where it is written, and within which bounds."""
+    """What is folded, where it is written, and within which bounds; a field that is a setting has its name."""
 
     bootstrap_servers: str
     #: Properties of librdkafka, for security and the like.
@@ -18,19 +18,20 @@ class CompactionConfig:
     #: A directory, or any URI that Hadoop knows; one directory per state topic id is created in it.
     checkpoint_dir: str
     #: As above; empty: no history is kept.
-    history_dir: str = ""
+    history_dir: str
     #: None: the master is already known, as under `spark-submit`.
-    master: str | None = "local[*]"
+    master: str | None
     #: Properties of Spark, over ours.
     spark_properties: Mapping[str, str] = field(default_factory=dict)
     #: Partitions of the job's state; fixed when a checkpoint directory is created.
-    state_partitions: int = 8
-    offsets_per_trigger_max: int = 1_000_000
+    state_partitions: int
+    offsets_per_trigger_max: int
     #: Keys and values of one batch; where records are large, batches take in fewer.
     bytes_per_trigger_max: int = 256 << 20
-    trigger_interval_ms: int = 10_000
+    trigger_interval_ms: int
     #: Attempts of a query that Spark gives up because Python starts slowly.
-    worker_start_attempts_max: int = 5
-    admin_timeout_ms: int = 10_000
+    worker_start_attempts_max: int
+    #: Of one request to a broker.
+    request_timeout_ms: int
     #: How often the id of the state topic is checked while nothing happens.
     topic_check_interval_ms: int = 5_000

@@ -21,7 +21,7 @@ def topics_of(config: CompactionConfig, say: Say = unsaid) -> Topics:
         PropertyRefused: a property cannot be carried over to connections of our own.
     """
     properties = {**config.kafka_properties, "bootstrap.servers": config.bootstrap_servers}
-    offsets = BlockingGroupOffsets(connection_options(properties), config.admin_timeout_ms)
+    offsets = BlockingGroupOffsets(connection_options(properties), config.request_timeout_ms)
     return Topics(config, KafkaClients(properties, say), JobGroup(config, offsets))
 
 

@@ -35,7 +35,7 @@ class Topics:
     def __init__(self, config: CompactionConfig, clients: KafkaClients, progress: GroupProgress) -> None:
         """Connect lazily, with clients of the cluster that the configuration names, and the progress of its group."""
         self._config = config
-        self._timeout_s = config.admin_timeout_ms / 1_000
+        self._timeout_s = config.request_timeout_ms / 1_000
         self._clients = clients
         self._progress = progress
 
@@ -47,7 +47,7 @@ class Topics:
         """
         try:
             with self._clients.admin() as admin:
-                return find_topic(admin, topic, self._config.admin_timeout_ms)
+                return find_topic(admin, topic, self._config.request_timeout_ms)
         except KafkaException as error:
             raise CompactionError(f"Topic {topic} cannot be described: {error.args[0].str()}.") from error
 

@@ -26,6 +26,7 @@ from holdfast.compaction.spark.py_files import write_py_files
 from holdfast.compaction.topics import Topics
 from holdfast.console.job_output import Output, Show
 from holdfast.console.outcomes import Exit, Failure
+from holdfast.daemon.settings.by_name import configure
 from holdfast.daemon.settings.logging import LibraryLines
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.settings.sources import ConfigError, load_settings
@@ -108,22 +109,18 @@ def _config_of(settings: Settings) -> CompactionConfig:
         raise Failure("compaction.checkpoint.dir is not set; name a directory for the job's state.", Exit.WRONG_USAGE)
     if not settings.snapshots.topic:
         raise Failure("snapshots.topic is empty; name a topic for the job to write to.", Exit.WRONG_USAGE)
-    return CompactionConfig(
+    return configure(
+        CompactionConfig,
+        settings.compaction,
+        settings.log,
         bootstrap_servers=properties.pop("bootstrap.servers"),
         kafka_properties=properties,
-        state_topic=settings.log.state_topic,
         snapshot_topic=settings.snapshots.topic,
-        group=compaction.group,
         checkpoint_dir=_absolute(compaction.checkpoint_dir),
         history_dir=_absolute(compaction.history_dir),
         # `spark-submit` has started Java already, with the master.
         master=None if "PYSPARK_GATEWAY_PORT" in os.environ else compaction.master,
         spark_properties=dict(settings.spark.properties),
-        state_partitions=compaction.state_partitions,
-        offsets_per_trigger_max=compaction.offsets_per_trigger_max,
-        trigger_interval_ms=compaction.trigger_interval_ms,
-        worker_start_attempts_max=compaction.worker_start_attempts_max,
-        admin_timeout_ms=settings.log.admin_timeout_ms,
     )
 
 
@@ -162,7 +159,7 @@ def _ensure_topic(settings: Settings) -> None:
     log, bootstrap = settings.log, settings.kafka.properties["bootstrap.servers"]
     try:
         with KafkaClients(settings.kafka.properties).admin() as admin:
-            state, _ = describe_topic(admin, log.state_topic, log.admin_timeout_ms)
+            state, _ = describe_topic(admin, log.state_topic, log.request_timeout_ms)
             for finding in ensure_snapshot_topic(admin, state, settings.snapshots, log, bootstrap):
                 _log.warning("snapshot_topic_weakened", finding=str(finding))
     except TopicMissing as missing:

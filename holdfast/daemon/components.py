@@ -1,13 +1,14 @@
 """From the settings of a node to what each of its components is given.
 
 A component has its own frozen configuration and knows no settings; here, and nowhere else, the one becomes the other.
-Fields have the setting's name wherever the component means the same by it.
+A field that is a setting has the setting's name and gets its value by it; the others are given by hand below.
 """
 
 from collections.abc import Callable
 from typing import Final
 
 from holdfast.daemon.pruning.log_readers import Change, LogReaders
+from holdfast.daemon.settings.by_name import configure
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.state_bounds import StateBounds, StateTotals
@@ -36,19 +37,14 @@ def state_batches_max(message_bytes_max: int) -> int:
 
 def state_bounds(settings: Settings) -> StateBounds:
     """Return how much state this node may serve."""
-    share = settings.share
-    return StateBounds(
-        share.share_partitions_max,
-        share.share_partitions_per_group_max,
-        share.state_bytes_max,
-        share.group_id_bytes_max,
-    )
+    return configure(StateBounds, settings.share)
 
 
 def shard_config(settings: Settings, topic: StateTopic, totals: StateTotals) -> ShardConfig:
     """Return what each share shard is given; all of them share `totals`."""
-    return ShardConfig(
-        updates_per_snapshot=settings.share.snapshot_update_records_per_snapshot,
+    return configure(
+        ShardConfig,
+        settings.share,
         state_batches_max=state_batches_max(topic.max_message_bytes),
         snapshot_bytes_max=max(1, topic.max_message_bytes - RECORD_OVERHEAD_BYTES),
         codec=Codec(settings.log.codec),
@@ -58,58 +54,38 @@ def shard_config(settings: Settings, topic: StateTopic, totals: StateTotals) -> 
 
 def partition_config(settings: Settings, log: LogIdentity, advertised_address: str) -> PartitionConfig:
     """Return what each log partition is given; clients reach this node at `advertised_address` (`host:port`)."""
-    load = settings.load
-    return PartitionConfig(
+    return configure(
+        PartitionConfig,
+        settings.log,
+        settings.load,
         node_id=str(settings.node_id),
         log=log,
         advertised_address=advertised_address,
-        parked_writes_max=settings.log.parked_writes_max,
-        load_timeout_ms=load.load_timeout_ms,
-        load_stall_ms=load.load_stall_ms,
         append_stall_ms=_MESSAGE_TIMEOUTS_PER_STALL * settings.log.message_timeout_ms,
-        retry_backoff_ms=load.retry_backoff_ms,
-        retry_backoff_ms_max=load.retry_backoff_max_ms,
-        alarm_backoff_ms=load.alarm_backoff_ms,
     )
 
 
 def state_log_config(settings: Settings, topic: StateTopic, connection: ConnectionOptions) -> KafkaLogConfig:
     """Return how the log itself is written and read."""
-    log = settings.log
-    return KafkaLogConfig(
+    return configure(
+        KafkaLogConfig,
+        settings.log,
         topic=topic.name,
         connection=connection,
         message_bytes_max=topic.max_message_bytes,
-        message_timeout_ms=log.message_timeout_ms,
-        compression=log.state_topic_compression_codec,
-        linger_ms=max(0, log.append_linger_ms),
-        append_gather_max_ms=log.append_gather_max_ms,
-        append_records_max=log.producer_queue_records_max,
-        append_bytes_max=log.producer_queue_bytes_max,
-        append_requests_in_flight_max=log.produce_requests_in_flight_max,
-        fetch_wait_ms=log.fetch_wait_ms,
-        slice_records_max=log.read_batch_records_max,
-        fetch_bytes_max=log.fetch_bytes_max,
-        fetch_partition_bytes_max=log.fetch_partition_bytes_max,
-        request_timeout_ms=log.admin_timeout_ms,
-        leader_silence_max_ms=log.leader_silence_max_ms,
-        throttle_max_ms=log.throttle_max_ms,
     )
 
 
 def snapshot_log_config(settings: Settings, connection: ConnectionOptions) -> KafkaLogConfig:
     """Return how the snapshot topic is read; nothing is appended to it by this way."""
-    log, snapshots = settings.log, settings.snapshots
-    return KafkaLogConfig(
+    snapshots = settings.snapshots
+    return configure(
+        KafkaLogConfig,
+        settings.log,
         topic=snapshots.topic,
         connection=connection,
+        message_bytes_max=0,
         fetch_wait_ms=snapshots.fetch_wait_ms,
-        slice_records_max=log.read_batch_records_max,
-        fetch_bytes_max=log.fetch_bytes_max,
-        fetch_partition_bytes_max=log.fetch_partition_bytes_max,
-        request_timeout_ms=log.admin_timeout_ms,
-        leader_silence_max_ms=log.leader_silence_max_ms,
-        throttle_max_ms=log.throttle_max_ms,
     )
 
 

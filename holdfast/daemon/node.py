@@ -204,7 +204,7 @@ class Node:
             at_exit("topic names", cluster.look_ups.names.close)
             refreshing = asyncio.create_task(metadata.run(), name="holdfast-metadata")
             at_exit("metadata", lambda: _cancelled(refreshing))
-            image = await self._unless_stopped(metadata.wait_for_first_image(settings.log.admin_timeout_ms))
+            image = await self._unless_stopped(metadata.wait_for_first_image(settings.log.request_timeout_ms))
             lines = LibraryLines(settings.logging.library_lines_per_minute_max, is_left_out=self._is_left_out)
             access = ClusterAccess(KafkaClients(settings.kafka.properties, lines), settings, self._metrics)
             topic = await self._unless_stopped(self._find_topic(access, cluster.client))
@@ -214,7 +214,7 @@ class Node:
             address = format_address(this_node.host, this_node.port)
             partitions = self._make_partitions(LogPlace(topic, image.cluster_id, options, address), image, at_exit)
             view = OwnView(this_node, image.cluster_id, topic, partitions.find)
-            offsets = GroupOffsets(options, settings.log.admin_timeout_ms, lambda: cluster.client.brokers)
+            offsets = GroupOffsets(options, settings.log.request_timeout_ms, lambda: cluster.client.brokers)
             stack.callback(offsets.close)
             maintenance = self._make_maintenance(access, topic, partitions, offsets, view)
             metadata.add_user(maintenance.deleted_state)
@@ -224,13 +224,13 @@ class Node:
                 **NodeCommands(self, *cluster.look_ups, gate).table(),
                 **LogCommands(self, partitions, maintenance).table(),
             }
-            admin = Admin(commands, settings.log.admin_timeout_ms)
+            admin = Admin(commands, settings.log.request_timeout_ms)
             watch = BrokerWatch(
                 options,
                 topic.name,
                 topic.partition_count,
                 silence_max_ms=settings.log.broker_silence_max_ms,
-                timeout_ms=settings.log.admin_timeout_ms,
+                timeout_ms=settings.log.request_timeout_ms,
                 registry=self.registry,
                 answered_again=partitions.load_again_soon,
             )
@@ -268,7 +268,7 @@ class Node:
             return NodeAddress(settings.node_id, host, advertised_port or server.port)
 
         share_calls = StartingShareCalls(self._metrics, _clock_ms)
-        admin = Admin(starting_commands(self, cluster.look_ups, share_calls), settings.log.admin_timeout_ms)
+        admin = Admin(starting_commands(self, cluster.look_ups, share_calls), settings.log.request_timeout_ms)
         admins.append(admin)
         handler = ApiHandler(share_calls, StartingView(find_this_node), admin, settings.limits)
         report = ClientLines(settings.logging.client_lines_per_minute_max)
@@ -413,7 +413,7 @@ def _ask_cluster(settings: Settings, options: ConnectionOptions) -> _Cluster:
 
     client = make_client()
     # Half the time of an admin command, which then has an answer although a broker is silent.
-    timeout_ms = max(1, settings.log.admin_timeout_ms // 2)
+    timeout_ms = max(1, settings.log.request_timeout_ms // 2)
     names = TopicNames(make_client(), settings.metadata, _now_ms, timeout_ms=timeout_ms)
     ends = TopicEndSource(
         options,

@@ -63,8 +63,9 @@ class CoordinatorRuntime:
         random_bytes: Callable[[int], bytes],
         jitter: Callable[[], float],
         metrics: RuntimeMetrics,
-        write_timeout_ms: int = 5_000,
-        slice_ms: int = 5,
+        *,
+        write_timeout_ms: int,
+        slice_ms: int,
         bases: BaseFinder | None = None,
         owners: Owners | None = None,
     ) -> None:

@@ -23,21 +23,21 @@ class PartitionConfig:
     node_id: str
     log: LogIdentity
     #: Where clients reach this node, as its checkpoints say; any text.
-    advertised_address: str = ""
+    advertised_address: str
     #: Records and answers that may wait; beyond: COORDINATOR_NOT_AVAILABLE.
-    parked_writes_max: int = 10_000
+    parked_writes_max: int
     #: A load that has not read its own checkpoint by then fails and says how far it came.
-    load_timeout_ms: int = 600_000
+    load_timeout_ms: int
     #: A load that read nothing for so long says so.
-    load_stall_ms: int = 30_000
+    load_stall_ms: int
     #: An append that was neither read back nor reported as failed by then fails the partition.
-    append_stall_ms: int = 60_000
+    append_stall_ms: int
     #: First wait before a failed or lost partition is loaded again; doubles.
-    retry_backoff_ms: int = 200
+    retry_backoff_ms: int
     #: The longest such wait.
-    retry_backoff_ms_max: int = 30_000
+    retry_backoff_max_ms: int
     #: The wait after an alarm, for each load reads the whole log.
-    alarm_backoff_ms: int = 300_000
+    alarm_backoff_ms: int
     #: A line that any caller can cause is written at most so often.
     repeated_line_ms: int = 60_000
 

@@ -31,7 +31,7 @@ PATIENT: Final[Mapping[str, object]] = {
     "drain_timeout_ms": PATIENCE_MS,
     "shutdown_step_timeout_ms": PATIENCE_MS,
     "message_timeout_ms": PATIENCE_MS,
-    "admin_timeout_ms": PATIENCE_MS,
+    "request_timeout_ms": PATIENCE_MS,
     "metadata_timeout_ms": PATIENCE_MS,
     "state_topic_create_timeout_ms": PATIENCE_MS,
     "snapshots.read.timeout.ms": PATIENCE_MS,
@@ -40,7 +40,7 @@ PATIENT: Final[Mapping[str, object]] = {
 DEFAULT_TIMES: Final[Mapping[str, object]] = {
     "share.coordinator.write.timeout.ms": 5_000,
     "message_timeout_ms": 30_000,
-    "admin_timeout_ms": 10_000,
+    "request_timeout_ms": 10_000,
     "metadata_timeout_ms": 10_000,
 }
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.codecs.codec import Codec, decode_record, encode_record
 from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
 from holdfast.records.values import Snapshot, Update, Value
 from holdfast.runtime.machine import Decision
+from tests.configs import shard_config
 from tests.vectors.cases import take_value
 from tests.vectors.fields import Fields, Mismatch, check
 from tests.vectors.parity import decide_cold_snapshots, last_redundant_offset
@@ -35,8 +35,8 @@ class Scenario:
         case.take("id")
         case.take("kafka")
         with case.take_object("config") as fields:
-            self._config = ShardConfig(
-                updates_per_snapshot=fields.take("snapshotUpdateRecordsPerSnapshot"),
+            self._config = shard_config(
+                snapshot_update_records_per_snapshot=fields.take("snapshotUpdateRecordsPerSnapshot"),
                 codec=Codec.KAFKA,
             )
             self._cold_interval_ms: int = fields.take_if_there("coldPartitionSnapshotIntervalMs", 300_000)

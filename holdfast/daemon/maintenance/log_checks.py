@@ -167,7 +167,7 @@ class LogChecks:
         self._judge(beginnings)
 
     async def _look(self) -> list[Beginning]:
-        identity, timeout_ms = self._partitions.runtime.config.log, self._access.settings.log.admin_timeout_ms
+        identity, timeout_ms = self._partitions.runtime.config.log, self._access.settings.log.request_timeout_ms
         stop = Event()
         try:
             return await asyncio.to_thread(

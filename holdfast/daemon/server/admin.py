@@ -1,7 +1,7 @@
 """The admin call: runs a command of the command line tool in the node and answers with JSON.
 
 A command is a plain function of its arguments; where it must wait, it is a coroutine function and has
-`admin_timeout_ms`; where it has much to do, it is a generator that returns the result, and between its steps others
+`request_timeout_ms`; where it has much to do, it is a generator that returns the result, and between its steps others
 have their turns (`daemon.server.wire.turns`). `AdminError` is for what the person at the tool can mend; anything else that a command
 raises is a bug of ours, logged here and not shown there.
 """
@@ -61,9 +61,9 @@ def topic_id_of(argument: object) -> bytes:
 class Admin:
     """The admin commands of a node, and those in flight."""
 
-    def __init__(self, commands: Mapping[str, AdminCommand], admin_timeout_ms: int = 60_000) -> None:
+    def __init__(self, commands: Mapping[str, AdminCommand], timeout_ms: int) -> None:
         self._commands = commands
-        self._admin_timeout_ms = admin_timeout_ms
+        self._timeout_ms = timeout_ms
         #: Commands that wait for something; the loop itself holds tasks only weakly.
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -123,10 +123,10 @@ class Admin:
         self, name: str, result: Awaitable[object], respond: Callable[[bytes], None], client: str
     ) -> None:
         try:
-            async with asyncio.timeout(self._admin_timeout_ms / 1_000):
+            async with asyncio.timeout(self._timeout_ms / 1_000):
                 body = self._success(name, await result, client)
         except TimeoutError:
-            text = f"The command {name} took longer than {self._admin_timeout_ms} ms and was given up."
+            text = f"The command {name} took longer than {self._timeout_ms} ms and was given up."
             body = encode_admin_response(AdminResponse(ErrorCode.UNKNOWN_SERVER_ERROR, text, None))
         except Exception as error:
             body = self._refusal(name, error, client)

@@ -56,12 +56,12 @@ class LogSettings(Component):
     append_linger_ms: int = setting(
         -1,
         "How long a record waits for company before it is sent. -1 sends it at once to a broker that is idle; "
-        "append_gather_max_ms bounds how long it waits for one that is not.",
+        "append_linger_max_ms bounds how long it waits for one that is not.",
         kafka="share.coordinator.append.linger.ms",
         ge=-1,
         le=1_000,
     )
-    append_gather_max_ms: int = setting(
+    append_linger_max_ms: int = setting(
         100,
         "Longest time that a record waits for company because its broker has not answered the request before; as a rule "
         "it waits for that answer. 0 sends it as soon as one of produce_requests_in_flight_max connections is free.",
@@ -80,7 +80,7 @@ class LogSettings(Component):
         "Writes of one shard that may wait for the log; further ones answer COORDINATOR_NOT_AVAILABLE.",
         most=1_000_000,
     )
-    read_batch_records_max: int = count(
+    slice_records_max: int = count(
         200,
         "Records that a load takes in at a time, before other shards have their turn: about a millisecond's worth.",
         most=100_000,
@@ -96,7 +96,7 @@ class LogSettings(Component):
         "How long a broker may hold a fetch of the log that finds nothing new; the longest time between two fetches.",
     )
     produce_requests_in_flight_max: int = count(
-        4, "Produce requests under way to one broker, each on a connection of its own.", most=100
+        4, "Produce requests in flight to one broker, each on a connection of its own.", most=100
     )
     producer_queue_records_max: int = count(
         100_000,
@@ -116,10 +116,10 @@ class LogSettings(Component):
         3_000,
         "Longest time that a broker may be silent. After it, what it says of the end of a log counts only when another "
         "broker confirms that it still leads. At most a third of the brokers' broker.session.timeout.ms, and at least "
-        "ten times fetch_wait_ms, or every read waits for another broker. That one is waited for admin_timeout_ms at most.",
+        "ten times fetch_wait_ms, or every read waits for another broker. That one is waited for request_timeout_ms at most.",
         minimum=500,
     )
-    admin_timeout_ms: int = time_ms(
+    request_timeout_ms: int = time_ms(
         10_000,
         "How long one request to a broker may take. A batch of records without an answer is then sent again, to "
         "whoever leads its log partition now; so keep it well below message_timeout_ms.",

@@ -102,7 +102,7 @@ class LoadSettings(Component):
     slice_ms: int = time_ms(
         5,
         "How long folding what a load has read, or the snapshot topic, may hold the event loop before others get their turn. "
-        "Reading is bounded by read_batch_records_max, pruning by pruning_records_per_slice_max, clean-ups by "
+        "Reading is bounded by slice_records_max, pruning by pruning_records_per_slice_max, clean-ups by "
         "deleted_topic_keys_per_slice_max.",
     )
     tick_ms: int = time_ms(50, "How often deadlines and pauses are looked at.")

@@ -2,12 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from holdfast.daemon.share.state_bounds import StateBounds, StateTotals
+from holdfast.daemon.share.state_bounds import StateTotals
 from holdfast.records.codecs.codec import Codec
-
-
-def _make_unbounded() -> StateTotals:
-    return StateTotals(StateBounds())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,20 +15,21 @@ class ShardConfig:
     """
 
     #: Updates between two snapshots of a share partition, 0…500; 0: every write is a snapshot. More make shorter records, longer loads.
-    updates_per_snapshot: int = 500
+    snapshot_update_records_per_snapshot: int
     #: State batches of one share partition; a write that would make more is refused. A snapshot of so many must fit into the topic's
     #: `max.message.bytes` (50,000 fit into Kafka's default): a share partition that cannot be snapshotted could never be pruned.
-    state_batches_max: int = 50_000
+    state_batches_max: int
     #: Bytes of key and value that one record may have; a write after which a snapshot would have more is refused.
-    snapshot_bytes_max: int = 1_048_000
+    snapshot_bytes_max: int
     #: What new records are written in; records of any codec are read.
-    codec: Codec = Codec.AVRO
+    codec: Codec
     #: What all shards of the node hold together; each counts its own from the end of its load to its unload.
-    totals: StateTotals = field(default_factory=_make_unbounded, compare=False)
+    totals: StateTotals = field(compare=False)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.updates_per_snapshot <= 500:
-            raise ValueError(f"updates_per_snapshot is {self.updates_per_snapshot}; use 0 to 500.")
+        updates = self.snapshot_update_records_per_snapshot
+        if not 0 <= updates <= 500:
+            raise ValueError(f"snapshot_update_records_per_snapshot is {updates}; use 0 to 500.")
         if self.state_batches_max < 1:
             raise ValueError(f"state_batches_max is {self.state_batches_max}; use 1 or more.")
         if self.snapshot_bytes_max < 1:

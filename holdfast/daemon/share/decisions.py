@@ -65,7 +65,7 @@ class ShareShard:
     def __init__(self, config: ShardConfig) -> None:
         self.config = config
         self.state = ShardState(config)
-        self.load = ShareLoad(config.updates_per_snapshot, self.state.offsets)
+        self.load = ShareLoad(config.snapshot_update_records_per_snapshot, self.state.offsets)
         self._image: MetadataImage | None = None
         #: So many batches fit into a snapshot whatever their numbers and the group id are; only beyond is looked at them.
         self._batches_that_fit = min(
@@ -201,7 +201,9 @@ class ShareShard:
             refusal = self._refuse_growth(key, state, state_batches, start)
             if refusal is not None:
                 return refusal
-        if state.update_count >= self.config.updates_per_snapshot and self._has_room(key, state, state_batches, start):
+        if state.update_count >= self.config.snapshot_update_records_per_snapshot and self._has_room(
+            key, state, state_batches, start
+        ):
             snapshot = _snapshot(state, state.leader_epoch, start, delivery_complete_count, state_batches, now_ms)
             return Decision(((key, snapshot),), _WRITTEN)
         # The record holds its batches in order and without overlaps; a lone batch above the start offset already is.
@@ -225,7 +227,9 @@ class ShareShard:
         if leader_epoch in (_NONE, state.leader_epoch_fence):
             return Decision((), response)
         start_offset, delivery_complete_count = state.start_offset, state.delivery_complete_count
-        if state.update_count >= self.config.updates_per_snapshot and self._has_room(key, state, (), start_offset):
+        if state.update_count >= self.config.snapshot_update_records_per_snapshot and self._has_room(
+            key, state, (), start_offset
+        ):
             snapshot = _snapshot(state, leader_epoch, start_offset, delivery_complete_count, (), now_ms)
             return Decision(((key, snapshot),), response)
         update = Update(state.snapshot_epoch, leader_epoch, start_offset, delivery_complete_count, ())

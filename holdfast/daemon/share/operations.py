@@ -263,7 +263,7 @@ class PreviewOperation(ShareOperation):
         would_be = self._decide_asked(request, machine, now_ms)
         before = after = machine.state.newest(self.key)
         for _, value in would_be.records:
-            after = replay(after, value, machine.config.updates_per_snapshot)
+            after = replay(after, value, machine.config.snapshot_update_records_per_snapshot)
         code, text = would_be.response[:2]
         return Decision((), PreviewResult(code, text, before, after), would_be.is_malformed)
 

@@ -39,7 +39,7 @@ class ShardState:
         #: Upper estimates of the bytes of a snapshot beside its group id, and of each of its batches.
         self.snapshot_size_bytes, self.batch_size_bytes = _SIZES_BYTES[config.codec]
         self._codec = config.codec
-        self._updates_per_snapshot = config.updates_per_snapshot
+        self._updates_per_snapshot = config.snapshot_update_records_per_snapshot
         self._totals = config.totals
         #: In the totals of the node.
         self._is_counted = False

@@ -9,17 +9,15 @@ from typing import NamedTuple
 
 from holdfast.records.keys import SharePartitionKey
 
-_UNBOUNDED = 2**62
-
 
 class StateBounds(NamedTuple):
     """How much state a node may hold; each is the setting of its name."""
 
-    share_partitions_max: int = _UNBOUNDED
-    share_partitions_per_group_max: int = _UNBOUNDED
+    share_partitions_max: int
+    share_partitions_per_group_max: int
     #: Of keys and values, if each share partition had one snapshot in the log: an upper estimate.
-    state_bytes_max: int = _UNBOUNDED
-    group_id_bytes_max: int = _UNBOUNDED
+    state_bytes_max: int
+    group_id_bytes_max: int
 
 
 class StateTotals:

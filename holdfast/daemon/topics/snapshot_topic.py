@@ -62,7 +62,7 @@ def check_snapshot_topic(
         SnapshotTopicError: its content would be useless; names every fatal finding.
         ConnectionFailed: no broker would describe it.
     """
-    topic, config = describe_topic(admin, snapshots.topic, log.admin_timeout_ms)
+    topic, config = describe_topic(admin, snapshots.topic, log.request_timeout_ms)
     findings = tuple(find_snapshot_problems(topic, config, state, bootstrap_servers))
     if fatal := [finding for finding in findings if finding.is_fatal]:
         raise SnapshotTopicError("\n".join(map(str, fatal)))
@@ -113,7 +113,7 @@ def _make(admin: AdminClient, state: StateTopic, snapshots: SnapshotSettings, lo
             "max.message.bytes": str(state.max_message_bytes + _ENTRY_ROOM_BYTES),
         },
     )
-    timeout_s = log.admin_timeout_ms / 1_000
+    timeout_s = log.request_timeout_ms / 1_000
     future = admin.create_topics([topic], operation_timeout=timeout_s, request_timeout=timeout_s)[snapshots.topic]
     try:
         future.result()

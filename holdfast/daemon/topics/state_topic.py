@@ -90,7 +90,7 @@ def make_state_topic(admin: AdminClient, settings: LogSettings) -> None:
             "segment.bytes": str(settings.state_topic_segment_bytes),
         },
     )
-    timeout_s = settings.admin_timeout_ms / 1_000
+    timeout_s = settings.request_timeout_ms / 1_000
     future = admin.create_topics([topic], operation_timeout=timeout_s, request_timeout=timeout_s)[settings.state_topic]
     try:
         future.result()
@@ -211,7 +211,7 @@ def check_state_topic(
         StateTopicError: it would lose state; names every fatal finding.
         ConnectionFailed: no broker would describe it.
     """
-    topic, config = describe_topic(admin, settings.state_topic, settings.admin_timeout_ms)
+    topic, config = describe_topic(admin, settings.state_topic, settings.request_timeout_ms)
     findings = tuple(find_problems(topic, config, settings, bootstrap_servers))
     if fatal := [finding for finding in findings if finding.is_fatal]:
         raise StateTopicError("\n".join(map(str, fatal)))

@@ -31,11 +31,11 @@ class AccumulatorConfig:
     #: The topic's `max.message.bytes`.
     batch_bytes_max: int
     #: Kafka's number of a codec.
-    compression: int = 0
+    state_topic_compression_codec: int
     #: Records handed over and not yet sent, in all partitions.
-    records_max: int = 100_000
+    producer_queue_records_max: int
     #: Their keys and values, with what a record takes beside them.
-    bytes_max: int = 64 * 1_048_576
+    producer_queue_bytes_max: int
 
 
 class _PartitionQueue:
@@ -84,7 +84,7 @@ class RecordAccumulator:
                 f"it takes {size} bytes, and max.message.bytes is {config.batch_bytes_max}", is_too_large=True
             )
         queue = self._queues[partition]
-        if self._records >= config.records_max or self._bytes >= config.bytes_max:
+        if self._records >= config.producer_queue_records_max or self._bytes >= config.producer_queue_bytes_max:
             self._refuse_beyond_part(queue)
         if not queue.records:
             queue.first_record_s = self._loop.time()
@@ -104,10 +104,11 @@ class RecordAccumulator:
         """
         config, partitions = self._config, len(self._queues)
         records, size = len(queue.records), queue.bytes
-        if self._records >= config.records_max and records * partitions >= config.records_max:
+        records_max, bytes_max = config.producer_queue_records_max, config.producer_queue_bytes_max
+        if self._records >= records_max and records * partitions >= records_max:
             text = f"{self._records} records wait to be sent already, {records} of them in this partition"
             raise AppendRefused(text, is_too_large=False)
-        if self._bytes >= config.bytes_max and size * partitions >= config.bytes_max:
+        if self._bytes >= bytes_max and size * partitions >= bytes_max:
             text = f"records of {self._bytes} bytes wait to be sent already, {size} of them in this partition"
             raise AppendRefused(text, is_too_large=False)
 
@@ -138,7 +139,7 @@ class RecordAccumulator:
             return None
         now_ms = self._clock_ms()
         limit = self._config.batch_bytes_max
-        builder = make_batch_builder(self._config.compression, limit)
+        builder = make_batch_builder(self._config.state_topic_compression_codec, limit)
         append, records = builder.append, queue.records
         count, size_sum, room = 0, 0, limit - BATCH_HEAD_BYTES
         first_header = last_header = records[0][2]

@@ -19,14 +19,14 @@ class FetcherConfig(NamedTuple):
     """Bounds of a fetcher."""
 
     #: How long a broker may hold an empty fetch; the longest time between two.
-    wait_ms: int
-    bytes_max: int
-    partition_bytes_max: int
+    fetch_wait_ms: int
+    fetch_bytes_max: int
+    fetch_partition_bytes_max: int
     #: Decoded records reported at a time.
     slice_records_max: int
-    retry_backoff_ms: int = 50
     #: The longest that a broker is left alone because it says so.
-    throttle_max_ms: int = 300_000
+    throttle_max_ms: int
+    retry_backoff_ms: int = 50
 
 
 class FetchOwner(Protocol):
@@ -125,15 +125,15 @@ class FetchLoop:
         """Wait while a fetch would only bring what is read back without one; returns how long the broker may hold the next one."""
         owner = self._owner
         if owner.acknowledged_batches == self._acknowledged_batches:
-            return self._config.wait_ms
+            return self._config.fetch_wait_ms
         self._acknowledged_batches = owner.acknowledged_batches
         try:
-            async with asyncio.timeout(self._config.wait_ms / 1_000):
+            async with asyncio.timeout(self._config.fetch_wait_ms / 1_000):
                 await self.changed.wait()
         except TimeoutError:
             # A fetch that a broker holds is looked at with every batch that is appended.
             return 0
-        return self._config.wait_ms
+        return self._config.fetch_wait_ms
 
     async def _fetch(self, connection: BrokerConnection, wait_ms: int) -> bool:
         """Fetch once and deliver what came; returns whether the leaders should be looked up again."""
@@ -145,8 +145,8 @@ class FetchLoop:
             self._brokers.topic,
             request.session,
             wait_ms,
-            config.bytes_max,
-            config.partition_bytes_max,
+            config.fetch_bytes_max,
+            config.fetch_partition_bytes_max,
             request.targets,
             request.forgotten,
         )

@@ -30,9 +30,10 @@ class OffsetQueries:
         brokers: Brokers,
         on_latest: Callable[[int, dict[int, int | None]], None],
         metrics: RuntimeMetrics,
-        silence_max_ms: int = 3_000,
-        throttle_max_ms: int = 300_000,
-        confirm_timeout_ms: int = 10_000,
+        *,
+        leader_silence_max_ms: int,
+        throttle_max_ms: int,
+        request_timeout_ms: int,
     ) -> None:
         """Prepare.
 
@@ -41,10 +42,10 @@ class OffsetQueries:
             on_latest: gets (round, latest offset by partition, None where it is not known); the round is the newest
                 that was wanted before the query left, so it answers that one and all before.
             metrics: what is timed.
-            silence_max_ms: the longest time in which a broker may have done nothing before its leaderships must be
+            leader_silence_max_ms: the longest time in which a broker may have done nothing before its leaderships must be
                 confirmed.
             throttle_max_ms: the longest that a broker is left alone because it says so.
-            confirm_timeout_ms: the longest that an answer waits for another broker that confirms its leader.
+            request_timeout_ms: the longest that an answer waits for another broker that confirms its leader.
         """
         self._brokers = brokers
         self._on_latest = on_latest
@@ -58,8 +59,8 @@ class OffsetQueries:
         #: By broker, of the query in flight: (broker id, leader epoch) by partition.
         self._in_flight: dict[int, dict[int, tuple[int, int]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._silence_max_s = silence_max_ms / 1_000
-        self._confirm_timeout_s = confirm_timeout_ms / 1_000
+        self._silence_max_s = leader_silence_max_ms / 1_000
+        self._confirm_timeout_s = request_timeout_ms / 1_000
         #: Since when each broker can have been silent.
         self._alive_s: dict[int, float] = {}
         #: When a broker was heard again after it had been silent for too long.

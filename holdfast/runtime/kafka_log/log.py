@@ -26,40 +26,40 @@ from holdfast.runtime.metrics import RuntimeMetrics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaLogConfig:
-    """How the log is reached, and its bounds."""
+    """How the log is reached, and its bounds; a field that is a setting has its name."""
 
     topic: str
     #: Of our own requests.
     connection: ConnectionOptions
     #: The topic's `max.message.bytes`; larger records are refused here.
-    message_bytes_max: int = 1_048_576
+    message_bytes_max: int
     #: After it an append has failed, though it may still be appended.
-    message_timeout_ms: int = 30_000
+    message_timeout_ms: int
     #: Of what we append, by Kafka's number.
-    compression: int = 0
-    #: How long a record waits for company; 0: for the end of this turn of the loop.
-    linger_ms: float = 0
+    state_topic_compression_codec: int
+    #: How long a record waits for company; 0 or -1: for the end of this turn of the loop.
+    append_linger_ms: float
     #: The longest wait for company while a broker has not answered.
-    append_gather_max_ms: float = 100
+    append_linger_max_ms: float
     #: Records handed over and not yet sent.
-    append_records_max: int = 100_000
+    producer_queue_records_max: int
     #: The same in bytes.
-    append_bytes_max: int = 64 * 1_048_576
+    producer_queue_bytes_max: int
     #: For each broker.
-    append_requests_in_flight_max: int = 4
+    produce_requests_in_flight_max: int
     #: How long a broker may hold an empty fetch.
-    fetch_wait_ms: int = 100
+    fetch_wait_ms: int
     #: Of one fetch.
-    fetch_bytes_max: int = 4 * 1_048_576
-    fetch_partition_bytes_max: int = 1_048_576
+    fetch_bytes_max: int
+    fetch_partition_bytes_max: int
     #: Records of a load that are reported before others have their turn.
-    slice_records_max: int = 200
+    slice_records_max: int
     #: Of any request to a broker.
-    request_timeout_ms: int = 10_000
+    request_timeout_ms: int
     #: After it, what a broker says of its log's end is used only if another confirms it.
-    leader_silence_max_ms: int = 3_000
+    leader_silence_max_ms: int
     #: The longest that a broker is sent nothing because of a quota.
-    throttle_max_ms: int = 300_000
+    throttle_max_ms: int
 
 
 class KafkaLog:
@@ -82,14 +82,14 @@ class KafkaLog:
             SenderConfig(
                 accumulator=AccumulatorConfig(
                     batch_bytes_max=config.message_bytes_max,
-                    compression=config.compression,
-                    records_max=config.append_records_max,
-                    bytes_max=config.append_bytes_max,
+                    state_topic_compression_codec=config.state_topic_compression_codec,
+                    producer_queue_records_max=config.producer_queue_records_max,
+                    producer_queue_bytes_max=config.producer_queue_bytes_max,
                 ),
                 message_timeout_ms=config.message_timeout_ms,
-                linger_ms=config.linger_ms,
-                adaptive_linger_max_ms=config.append_gather_max_ms,
-                requests_in_flight_max=config.append_requests_in_flight_max,
+                append_linger_ms=config.append_linger_ms,
+                append_linger_max_ms=config.append_linger_max_ms,
+                produce_requests_in_flight_max=config.produce_requests_in_flight_max,
                 throttle_max_ms=config.throttle_max_ms,
             ),
             self._brokers,
@@ -103,9 +103,9 @@ class KafkaLog:
             self._brokers,
             self._on_latest,
             self._metrics,
-            config.leader_silence_max_ms,
-            config.throttle_max_ms,
-            config.request_timeout_ms,
+            leader_silence_max_ms=config.leader_silence_max_ms,
+            throttle_max_ms=config.throttle_max_ms,
+            request_timeout_ms=config.request_timeout_ms,
         )
         self._tail = self._make_fetcher("tail")
         self._load = self._make_fetcher("load")
@@ -227,10 +227,10 @@ class KafkaLog:
     def _make_fetcher(self, purpose: str) -> Fetcher:
         config = self._config
         bounds = FetcherConfig(
-            config.fetch_wait_ms,
-            config.fetch_bytes_max,
-            config.fetch_partition_bytes_max,
-            config.slice_records_max,
+            fetch_wait_ms=config.fetch_wait_ms,
+            fetch_bytes_max=config.fetch_bytes_max,
+            fetch_partition_bytes_max=config.fetch_partition_bytes_max,
+            slice_records_max=config.slice_records_max,
             throttle_max_ms=config.throttle_max_ms,
         )
         return Fetcher(

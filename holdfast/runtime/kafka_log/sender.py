@@ -31,18 +31,19 @@ class SenderConfig:
 
     accumulator: AccumulatorConfig
     message_timeout_ms: int
-    #: How long a record waits for company; 0: for the end of this turn of the loop.
-    linger_ms: float = 0
-    # Bounds of how long a record waits for company while its broker has not answered; between them, as long as it usually takes.
-    adaptive_linger_min_ms: float = 1
-    adaptive_linger_max_ms: float = 100
+    #: How long a record waits for company; 0 or less: for the end of this turn of the loop.
+    append_linger_ms: float
+    #: The longest that a record waits for company while its broker has not answered: as long as that usually takes.
+    append_linger_max_ms: float
+    #: The shortest such wait.
+    append_linger_min_ms: float = 1
     #: For each broker, each on a connection of its own.
-    requests_in_flight_max: int = 4
+    produce_requests_in_flight_max: int
     #: Batches of one request, unless one batch alone is larger.
     request_bytes_max: int = 16 * 1_048_576
     retry_backoff_ms: int = 50
     #: The longest that a broker is sent nothing because it says so.
-    throttle_max_ms: int = 300_000
+    throttle_max_ms: int
 
 
 @dataclass(slots=True, eq=False)
@@ -151,8 +152,8 @@ class Sender:
 
     def _flush_soon(self) -> None:
         self._is_flush_due = True
-        if self._config.linger_ms > 0:
-            self._loop.call_later(self._config.linger_ms / 1_000, self._flush)
+        if self._config.append_linger_ms > 0:
+            self._loop.call_later(self._config.append_linger_ms / 1_000, self._flush)
         else:
             self._loop.call_soon(self._flush)
 
@@ -197,8 +198,8 @@ class Sender:
         slot = self._slots.get(broker_id)
         if slot is None:
             config = self._config
-            linger = Linger(config.adaptive_linger_min_ms / 1_000, config.adaptive_linger_max_ms / 1_000)
-            slot = self._slots[broker_id] = BrokerSlot(config.requests_in_flight_max, linger)
+            linger = Linger(config.append_linger_min_ms / 1_000, config.append_linger_max_ms / 1_000)
+            slot = self._slots[broker_id] = BrokerSlot(config.produce_requests_in_flight_max, linger)
         if not slot.free:
             return
         expires_s = self._loop.time() + self._config.message_timeout_ms / 1_000
@@ -293,7 +294,7 @@ class Sender:
         for batch, _ in acknowledged:
             self.accumulator.end_batch(batch.partition)
         self._free(request)
-        if self._config.linger_ms > 0:
+        if self._config.append_linger_ms > 0:
             self._flush_ready_soon()
         else:
             self._flush()

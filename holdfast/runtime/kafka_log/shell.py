@@ -65,9 +65,9 @@ class CoordinatorShell:
         observer: Observer,
         *,
         metrics: RuntimeMetrics,
-        write_timeout_ms: int = 5_000,
-        tick_ms: int = 50,
-        slice_ms: int = 5,
+        write_timeout_ms: int,
+        tick_ms: int,
+        slice_ms: int,
         bases: BaseFinder | None = None,
         owners: Owners | None = None,
     ) -> None:

@@ -368,7 +368,7 @@ class Partition:
     def _next_retry_ms(self, now_ms: int) -> int:
         config = self.tenancy.config
         backoff_ms = config.alarm_backoff_ms if self.is_alarmed else self._backoff_ms
-        self._backoff_ms = min(self._backoff_ms * 2, config.retry_backoff_ms_max)
+        self._backoff_ms = min(self._backoff_ms * 2, config.retry_backoff_max_ms)
         return now_ms + int(backoff_ms * (0.5 + self._ports.jitter() / 2))
 
     def _enter(self, state: State) -> None:

@@ -23,17 +23,18 @@ from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity, PartitionConfig
+from tests.configs import partition_config
 from tests.pure.runtime.counter import Add, Bugs, Counter
 
 IDENTITY = LogIdentity("cluster", b"t" * 16, 2)
-CONFIG = PartitionConfig(
+CONFIG = partition_config(
     node_id="a",
     log=IDENTITY,
     parked_writes_max=4,
     load_timeout_ms=1_000,
     load_stall_ms=300,
     retry_backoff_ms=100,
-    retry_backoff_ms_max=400,
+    retry_backoff_max_ms=400,
     alarm_backoff_ms=800,
 )
 WRITE_TIMEOUT_MS = 200
@@ -106,6 +107,7 @@ class World:
             lambda: 1.0,
             RuntimeMetrics(Registry(lambda: self.now_ms)),
             write_timeout_ms=WRITE_TIMEOUT_MS,
+            slice_ms=5,
         )
 
     # ---- commands --------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ class FoldedLogs:
             offsets_per_trigger_max=400,
             trigger_interval_ms=0,
             worker_start_attempts_max=100,
-            admin_timeout_ms=PATIENCE_MS,
+            request_timeout_ms=PATIENCE_MS,
         )
         self.random = Random(state_topic)
         self.logs = [LogWriter(Random(f"{state_topic}/{number}")) for number in range(count)]

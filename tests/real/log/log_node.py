@@ -13,7 +13,8 @@ from holdfast.runtime.kafka_log.shell import CoordinatorShell
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
-from holdfast.runtime.settings import LogIdentity, PartitionConfig
+from holdfast.runtime.settings import LogIdentity
+from tests.configs import kafka_log_config, partition_config
 from tests.pure.runtime.counter import Add, Bugs, Counter
 from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
 
@@ -21,7 +22,7 @@ from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
 def log_config(bootstrap_servers: str, topic: str, **settings: Any) -> KafkaLogConfig:
     """Describe the log of a topic on one broker."""
     host, port = bootstrap_servers.split(":")
-    return KafkaLogConfig(
+    return kafka_log_config(
         topic=topic,
         connection=ConnectionOptions(bootstrap=((host, int(port)),)),
         **settings,
@@ -36,21 +37,22 @@ class LogNode:
         self.superseded_by: list[str] = []
         self.outcomes: dict[str, object] = {}
         self.asked = 0
-        partition_config = PartitionConfig(
+        of_partition = partition_config(
             node_id=name,
             log=LogIdentity("cluster", b"t" * 16, 1),
             retry_backoff_ms=20,
-            retry_backoff_ms_max=200,
+            retry_backoff_max_ms=200,
             alarm_backoff_ms=200,
         )
         self.shell = CoordinatorShell(
-            partition_config,
+            of_partition,
             config,
             self._make,
             self,
             metrics=RuntimeMetrics(Registry(lambda: 0)),
             write_timeout_ms=write_timeout_ms,
             tick_ms=10,
+            slice_ms=5,
         )
         self.runtime = self.shell.runtime
 

@@ -285,7 +285,7 @@ async def test_a_node_that_starts_without_kafka_says_why_and_ends_within_its_bou
             silent.listen()
         nowhere = f"{HOST}:{silent.getsockname()[1]}"
         with node_processes(nowhere, "state", tmp_path) as make_node:
-            node = make_node(admin_timeout_ms=1_000)
+            node = make_node(request_timeout_ms=1_000)
             node.launch()
             assert await node.wait_exit() == 3
             assert [line for line in node.lines() if not line.startswith("{")] == []

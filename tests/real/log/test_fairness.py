@@ -33,7 +33,7 @@ pytestmark = pytest.mark.real
 RECORDS = int(os.environ.get("RECORDS", "100000"))
 KEYS = 1_000
 #: A slice ends with the first records that make it whole, and they are as many as a slice at most.
-TURN_RECORDS_MAX = 2 * LogSettings().read_batch_records_max
+TURN_RECORDS_MAX = 2 * LogSettings().slice_records_max
 TURNS_MIN = WRITES_MIN = 10
 
 

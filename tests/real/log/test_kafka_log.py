@@ -73,7 +73,7 @@ async def test_what_was_written_is_there_after_a_restart(kafka: str, new_topic: 
 @pytest.mark.parametrize("compression", range(1, 5), ids=["gzip", "snappy", "lz4", "zstd"])
 async def test_compressed_batches_are_met_and_loaded(kafka: str, new_topic: NewTopicFactory, compression: int) -> None:
     topic = new_topic(compression_type="producer")
-    async with log_node("a", kafka, topic, compression=compression) as node:
+    async with log_node("a", kafka, topic, state_topic_compression_codec=compression) as node:
         await node.serve()
         for bit in range(5):
             node.write_nowait(1 << bit)

@@ -250,7 +250,7 @@ async def test_a_broker_wakes_up_alone_and_names_leaders_of_the_past(
     brokers: EmbeddedKafka, topic: str, tmp_path: Path
 ) -> None:
     """Nobody can tell it that it leads no more; the end that its log has is not taken for the end of the log."""
-    async with scene(brokers, topic, tmp_path, admin_timeout_ms=4_000) as playing:
+    async with scene(brokers, topic, tmp_path, request_timeout_ms=4_000) as playing:
         victim = await playing.busiest()
         brokers.freeze(victim)
         try:

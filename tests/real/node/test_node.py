@@ -126,7 +126,7 @@ async def test_a_node_answers_while_it_waits_for_kafka(topic: str) -> None:
 
 async def test_without_kafka_a_node_ends_with_one_clear_line(topic: str) -> None:
     with capture_logs() as lines:
-        node = RunningNode(make_settings(NO_KAFKA, topic, admin_timeout_ms=300))
+        node = RunningNode(make_settings(NO_KAFKA, topic, request_timeout_ms=300))
         assert await in_patience(node.exit) is Exit.REFUSED
     errors = [line for line in lines if line["log_level"] == "error"]
     assert [line["event"] for line in errors] == ["node_start_failed"]

@@ -213,7 +213,7 @@ def _check_active(node: Node, partition: Partition, shard: WatchedShard) -> None
     for parked in partition.parking.records:
         if parked.key is not None:
             parked_count += 1
-            state = replay(states.get(parked.key), parked.value, shard.config.updates_per_snapshot)
+            state = replay(states.get(parked.key), parked.value, shard.config.snapshot_update_records_per_snapshot)
             if state is None:
                 states.pop(parked.key, None)
             else:

@@ -342,7 +342,7 @@ class ClusterLife:
         # A connection that died without a word shows it only when a request has waited for its whole time; then leaders are
         # asked for, and another connection is made.
         limit_s += 2 * self.world.bounds["request_timeout_ms"] / 1_000
-        limit_s += 1.0 if self.world.is_pruning else self.world.bounds["append_gather_max_ms"] / 1_000
+        limit_s += 1.0 if self.world.is_pruning else self.world.bounds["append_linger_max_ms"] / 1_000
         # Pruning may have filled the log's queue, and goes on before all that was begun has ended.
         tries_max = int(DRAIN_S / RETRY_S) if self.world.is_pruning else 1
         tries = [(api_key, request) for api_key, request in asked for _ in range(tries_max)]

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.metrics.registry import Registry
-from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
+from holdfast.runtime.kafka_log.log import KafkaLog
 from holdfast.runtime.log import LogListener, LogRecord
 from holdfast.runtime.metrics import RuntimeMetrics
+from tests.configs import kafka_log_config
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.cluster.watch import Watch
 from tests.simulated.memory_log import Append, MemoryLog, MemoryPartition
@@ -138,20 +139,16 @@ class ProcessLog(MemoryLog):
     def __init__(
         self, topic: ClusterTopic, process: Process, bounds: dict[str, Any], clock_ms: Callable[[], int]
     ) -> None:
-        super().__init__(topic, bounds["append_records_max"])
+        super().__init__(topic, bounds["producer_queue_records_max"])
         self.process = process
         process.log = self
         cluster = process.cluster
         bootstrap = tuple((f"broker-{number}", number) for number in cluster.brokers)
-        client: dict[str, Any] = {}
-        if "client" in KafkaLogConfig.__annotations__:
-            client["client"] = {"client.id": process.client_id}
-        config = KafkaLogConfig(
+        config = kafka_log_config(
             topic=topic.name,
             connection=ConnectionOptions(bootstrap=bootstrap, client_id=process.client_id),
             message_bytes_max=topic.message_bytes_max,
             **bounds,
-            **client,
         )
         self.bounds = bounds
         with process.running():

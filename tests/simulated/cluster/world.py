@@ -34,17 +34,17 @@ class ClusterWorld(World):
         self.cluster.origins = Origins()
         self.cluster.committed = lambda: self.settle(None)
         self.bounds = {
-            "append_records_max": self.queue_records_max,
+            "producer_queue_records_max": self.queue_records_max,
             "message_timeout_ms": choose((1_000, 2_500, 4_000)),
             "request_timeout_ms": choose((400, 1_000)),
-            "linger_ms": choose((0, 0, 2)),
-            "append_requests_in_flight_max": choose((1, 2, 4)),
-            "append_gather_max_ms": choose((20, 100)),
+            "append_linger_ms": choose((0, 0, 2)),
+            "produce_requests_in_flight_max": choose((1, 2, 4)),
+            "append_linger_max_ms": choose((20, 100)),
             "fetch_wait_ms": choose((100, 300)),
             "fetch_bytes_max": choose((4_000_000, 4_000_000, 1_000)),
             "fetch_partition_bytes_max": choose((1_000_000, 1_000_000, 500)),
             "slice_records_max": choose((2, 200)),
-            "compression": choose((0, 0, 1)),
+            "state_topic_compression_codec": choose((0, 0, 1)),
         }
         self._processes = 0
         self._ghosts: list[Partition] = []  #: logs as somebody knows them who read them before something was lost
@@ -128,7 +128,7 @@ class ClusterWorld(World):
         self._truths[id(partition)].is_judged = False
         truth = self._truths[id(partition)] = Truth(
             partition,
-            self.shard_config.updates_per_snapshot,
+            self.shard_config.snapshot_update_records_per_snapshot,
             partition.log_start_offset if truth_start is None else truth_start,
         )
         truth.is_judged, truth.awaits_load = False, is_whole

@@ -24,7 +24,7 @@ from holdfast.runtime.machine import Operation, StateMachine
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
-from holdfast.runtime.settings import PartitionConfig
+from tests.configs import partition_config
 from tests.simulated.around.readers import NodeReaders
 from tests.simulated.around.topics import Image, NodeTopics
 from tests.simulated.checks import judge
@@ -86,7 +86,7 @@ class Node:
             None  #: the operation that decided last, whose records are appended next
         )
         self.log = world.open_log(name)
-        config = PartitionConfig(
+        config = partition_config(
             node_id=name,
             log=world.topic.identity,
             parked_writes_max=world.parked_writes_max,
@@ -109,6 +109,7 @@ class Node:
             RuntimeMetrics(Registry(world.clock_ms)),
             slice_ms=world.slice_ms,
             bases=self.follower and WatchedBases(self.follower, world.count),
+            write_timeout_ms=5_000,
         )
         self.log.start(self)
         self.service = ShareService(self, NoMetrics(), world.clock_ms)

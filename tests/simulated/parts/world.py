@@ -7,11 +7,11 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from holdfast.daemon.share.config import ShardConfig
 from holdfast.records.checkpoint import CHECKPOINT_KEY
 from holdfast.records.codecs.codec import Codec, decode_key
 from holdfast.records.header import decode_header
 from holdfast.records.keys import SharePartitionKey
+from tests.configs import shard_config
 from tests.simulated.around.readers import Groups
 from tests.simulated.around.topics import Topics
 from tests.simulated.checks.invariants import Invariant, violate
@@ -54,7 +54,9 @@ class World:
         self.queue_records_max = choose((UNBOUNDED, UNBOUNDED, 3))
         self.has_batches = random.random() < 0.6
         self.is_pruning = random.random() < 0.5
-        self.shard_config = ShardConfig(updates_per_snapshot=choose((0, 1, 2, 3, 6)), codec=choose(tuple(Codec)))
+        self.shard_config = shard_config(
+            snapshot_update_records_per_snapshot=choose((0, 1, 2, 3, 6)), codec=choose(tuple(Codec))
+        )
         self.topic = self._make_topic(choose((1, 1, 1, 2)))
         self.nodes: list[Node] = []  #: the newest process of each node
         self.former: list[Node] = []  #: processes that crashed or were closed
@@ -143,7 +145,7 @@ class World:
         for truth in self._truths.values():
             truth.is_judged = False
         for partition in self.topic.partitions:
-            self._truths[id(partition)] = Truth(partition, self.shard_config.updates_per_snapshot)
+            self._truths[id(partition)] = Truth(partition, self.shard_config.snapshot_update_records_per_snapshot)
             self._starts[id(partition)] = 0
 
     def make_topic_again(self) -> None:
@@ -157,7 +159,7 @@ class World:
     def meet_partition(self, index: int) -> None:
         """Judge a log partition that is new."""
         partition = self.topic.partitions[index]
-        self._truths[id(partition)] = Truth(partition, self.shard_config.updates_per_snapshot)
+        self._truths[id(partition)] = Truth(partition, self.shard_config.snapshot_update_records_per_snapshot)
         self._starts[id(partition)] = 0
 
     def replace_log(self, index: int, partition: MemoryPartition, *, is_whole: bool) -> None:
@@ -170,7 +172,7 @@ class World:
         self.topic.partitions[index] = partition
         self.alarm_reasons.add(index)
         self._starts[id(partition)] = partition.log_start_offset
-        truth = Truth(partition, self.shard_config.updates_per_snapshot, partition.log_start_offset)
+        truth = Truth(partition, self.shard_config.snapshot_update_records_per_snapshot, partition.log_start_offset)
         truth.is_judged, truth.awaits_load = False, is_whole
         self._truths[id(partition)] = truth
 

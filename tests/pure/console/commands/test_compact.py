@@ -109,7 +109,7 @@ def test_a_java_that_is_missing_is_named_with_what_installs_it(monkeypatch: pyte
 
 def test_a_kafka_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_process, "_check_environment", lambda: None)
-    result = compact(admin_timeout_ms="200")
+    result = compact(request_timeout_ms="200")
     assert result.exit_code == Exit.UNREACHABLE
     assert "see kafka.bootstrap.servers" in result.stderr
 

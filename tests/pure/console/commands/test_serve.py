@@ -53,7 +53,7 @@ def test_a_setting_without_effect_is_told_in_the_log_and_a_kafka_that_is_not_the
     settings = {
         "kafka.bootstrap.servers": "127.0.0.1:1",
         "listen": "127.0.0.1:0",
-        "admin_timeout_ms": 100,
+        "request_timeout_ms": 100,
         "share.coordinator.threads": 3,
     }
     ended = ended_by_itself(settings)

@@ -81,7 +81,7 @@ def holder() -> Holder:
 def state(holder: Holder) -> Iterator[Run]:
     """Give a function that runs `holdfast state` with `g1:orders:0`."""
     cluster = FakeCluster()
-    handler = ApiHandler(holder, cluster, Admin(holder.commands()))
+    handler = ApiHandler(holder, cluster, Admin(holder.commands(), 60_000))
     with served_in_thread(serve(handler=handler)) as served:
         cluster.nodes = served.cluster.nodes
         run = runner_for(served.address)

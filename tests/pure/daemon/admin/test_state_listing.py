@@ -199,7 +199,7 @@ def test_the_steps_of_a_command_end_with_its_answer_or_its_refusal() -> None:
         raise AdminError("No more.")
 
     answers: list[bytes] = []
-    admin = Admin({"count": count, "refuse": refuse})
+    admin = Admin({"count": count, "refuse": refuse}, 60_000)
     steps = admin.handle(AdminRequest("count", {"steps": 3}), answers.append)
     assert steps is not None
     assert (list(steps), decode_admin_response(answers[0]).result) == ([True] * 3, 3)

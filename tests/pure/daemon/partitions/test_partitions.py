@@ -322,7 +322,7 @@ def test_the_largest_state_fits_into_a_message(codec: Codec, message_bytes_max: 
 
 
 async def test_settings_reach_the_shards_and_the_log() -> None:
-    world = PartitionsWorld(MemoryTopic(1), codec="kafka", message_timeout_ms=7_000, append_gather_max_ms=9)
+    world = PartitionsWorld(MemoryTopic(1), codec="kafka", message_timeout_ms=7_000, append_linger_max_ms=9)
     world.message_bytes_max = 54_000
     await world.begin().start()
     world.partitions.load_all()
@@ -331,7 +331,7 @@ async def test_settings_reach_the_shards_and_the_log() -> None:
     assert (shard.config.codec, shard.config.state_batches_max) == (Codec.KAFKA, 1_000)
     assert world.log_config is not None
     assert (world.log_config.topic, world.log_config.message_timeout_ms) == ("state", 7_000)
-    assert world.log_config.append_gather_max_ms == 9
+    assert world.log_config.append_linger_max_ms == 9
 
 
 async def test_what_the_log_takes_and_shows_is_counted() -> None:

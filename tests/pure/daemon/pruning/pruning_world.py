@@ -10,7 +10,6 @@ from typing import Any
 from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.pruning.pruner import Phase, Pruner
 from holdfast.daemon.settings.models import PruningSettings
-from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
@@ -22,7 +21,7 @@ from holdfast.runtime.machine import Decision
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
-from holdfast.runtime.settings import PartitionConfig
+from tests.configs import partition_config, shard_config
 from tests.pure.daemon.share.shard_world import TOPIC, Image, batch
 from tests.shards import states_at
 from tests.simulated.memory_log import MemoryTopic
@@ -65,7 +64,9 @@ class PrunedNode:
     """One process over `topic`: log partition 0, loaded, and its pruner."""
 
     def __init__(self, topic: MemoryTopic, generation: int = 1, readers: tuple[str, ...] = (), **settings: Any) -> None:
-        config = {name: settings.pop(name) for name in ("codec", "updates_per_snapshot") if name in settings}
+        config = {
+            name: settings.pop(name) for name in ("codec", "snapshot_update_records_per_snapshot") if name in settings
+        }
         self.topic = topic
         self.now_ms = 1_735_689_600_000
         self.notes: list[str] = []
@@ -74,14 +75,16 @@ class PrunedNode:
         random = Random(generation)
         self.log = topic.open_log()
         self.runtime = CoordinatorRuntime(
-            PartitionConfig(node_id=f"node-{generation}", log=topic.identity),
+            partition_config(node_id=f"node-{generation}", log=topic.identity),
             self.log,
             self,
-            lambda _: ShareShard(ShardConfig(**config)),
+            lambda _: ShareShard(shard_config(**config)),
             lambda: self.now_ms,
             random.randbytes,
             lambda: 0.5,
             RuntimeMetrics(Registry(lambda: self.now_ms)),
+            write_timeout_ms=5_000,
+            slice_ms=5,
         )
         self.runtime.new_metadata_image(Image({TOPIC: 1_000_000}))
         self.log.start(self.runtime)

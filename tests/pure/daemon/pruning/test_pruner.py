@@ -100,7 +100,7 @@ def test_no_refresh_comes_before_a_round_is_done(node: PrunedNode) -> None:
 
 
 def test_busy_keys_write_their_own_snapshots_meanwhile() -> None:
-    node = PrunedNode(MemoryTopic(), updates_per_snapshot=0)
+    node = PrunedNode(MemoryTopic(), snapshot_update_records_per_snapshot=0)
     node.fill(keys=2)
     node.tick_until(WRITING)
     node.update(0, 10_000, 10_000)
@@ -378,7 +378,7 @@ def test_a_key_whose_snapshot_the_log_refuses_is_named_and_keeps_no_other_from_b
 
 
 def test_lines_about_records_that_are_too_large_come_at_most_once_a_minute_and_count_the_others() -> None:
-    node = PrunedNode(MemoryTopic(), updates_per_snapshot=0)
+    node = PrunedNode(MemoryTopic(), snapshot_update_records_per_snapshot=0)
     node.initialize(0)
     node.topic.message_bytes_max = 10
     for _ in range(100):

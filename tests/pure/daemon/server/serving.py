@@ -165,7 +165,7 @@ async def serve(
     clock: Callable[[], float] = monotonic,
 ) -> AsyncIterator[Served]:
     """Run a server on loopback, whose only node is itself."""
-    service, cluster, reports, admin = FakeService(), FakeCluster(), Reports(), Admin(commands or {})
+    service, cluster, reports, admin = FakeService(), FakeCluster(), Reports(), Admin(commands or {}, 60_000)
     handler = handler or ApiHandler(service, cluster, admin)
     server = Server(Connections(handler, APIS, limits or LimitSettings(), reports, clock))
     await server.start("127.0.0.1", 0)

@@ -64,7 +64,7 @@ def test_a_later_source_wins_over_an_earlier_one(tmp_path: Path) -> None:
     assert settings.node_id == 2
     assert settings.log.parked_writes_max == 3
     assert settings.log.message_timeout_ms == 4000
-    assert settings.log.admin_timeout_ms == LogSettings().admin_timeout_ms
+    assert settings.log.request_timeout_ms == LogSettings().request_timeout_ms
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from holdfast.api.results import (
     WritePartition,
 )
 from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
-from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.service import ShareService
 from holdfast.records.keys import SharePartitionKey, log_partition
@@ -24,6 +23,7 @@ from holdfast.runtime.errors import (
     CoordinatorError,
 )
 from holdfast.runtime.machine import Decision, Operation
+from tests.configs import shard_config
 from tests.pure.daemon.share.shard_world import OTHER_TOPIC, TOPIC, Image
 
 PARTITION_COUNT = 4
@@ -55,7 +55,7 @@ class FakeRuntime:
     """Runs operations on its shards at once, or holds them back until they are released."""
 
     def __init__(self) -> None:
-        self.shards = {index: ShareShard(ShardConfig()) for index in range(PARTITION_COUNT)}
+        self.shards = {index: ShareShard(shard_config()) for index in range(PARTITION_COUNT)}
         for shard in self.shards.values():
             shard.on_loaded(Image({TOPIC: 8, OTHER_TOPIC: 8}))
         #: What stands in for a shard.

@@ -13,6 +13,7 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.machine import Decision
+from tests.configs import shard_config
 from tests.shards import states_at
 
 TOPIC = bytes(range(16))
@@ -43,7 +44,7 @@ class World:
     """One shard, its clock and its log."""
 
     def __init__(self, **config: Any) -> None:
-        self.config = ShardConfig(**config)
+        self.config = shard_config(**config)
         self.image = Image({TOPIC: 8, OTHER_TOPIC: 2})
         self.now_ms = 1_735_689_600_000
         self.log: list[tuple[bytes, bytes | None]] = []
@@ -128,7 +129,7 @@ class World:
 
 
 _SETTINGS = (
-    "updates_per_snapshot",
+    "snapshot_update_records_per_snapshot",
     "state_batches_max",
     "codec",
 )

@@ -70,7 +70,7 @@ def test_a_pruning_snapshot_is_the_state_with_its_timestamps_and_fences_under_th
 
 
 def test_keys_that_snapshot_themselves_are_left_alone() -> None:
-    world = world_of_five(updates_per_snapshot=0)
+    world = world_of_five(snapshot_update_records_per_snapshot=0)
     below = world.log_end
     for key in KEYS[:3]:
         world.write(key=key)
@@ -110,7 +110,7 @@ def test_a_slice_keeps_to_its_bytes_but_always_holds_a_record() -> None:
 
 @pytest.mark.parametrize("codec", Codec)
 def test_a_pruned_log_loads_to_the_same_state(codec: Codec) -> None:
-    world = world_of_five(codec=codec, updates_per_snapshot=3)
+    world = world_of_five(codec=codec, snapshot_update_records_per_snapshot=3)
     for number in range(20):
         key = KEYS[number % 4]
         world.read(number, key)

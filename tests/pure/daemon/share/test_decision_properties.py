@@ -155,7 +155,7 @@ def check_purity(world: World, script: list[Step]) -> None:
 
 @given(limits, steps)
 def test_deciding_changes_nothing(limit: int, script: list[Step]) -> None:
-    check_purity(World(updates_per_snapshot=limit), script)
+    check_purity(World(snapshot_update_records_per_snapshot=limit), script)
 
 
 class Mutant(ShareShard):
@@ -183,7 +183,7 @@ def test_the_check_of_purity_finds_a_read_that_raises_the_fence_in_memory() -> N
 
 @given(limits, steps)
 def test_a_load_gives_the_live_state_in_any_mixture_of_codecs(limit: int, script: list[Step]) -> None:
-    world = World(updates_per_snapshot=limit)
+    world = World(snapshot_update_records_per_snapshot=limit)
     play(world, script)
     loaded = world.loaded()
     assert without_counts(loaded.states()) == without_counts(world.states())
@@ -194,7 +194,7 @@ def test_a_load_gives_the_live_state_in_any_mixture_of_codecs(limit: int, script
 
 @given(limits, steps, st.lists(_steps().filter(lambda step: step.name != "clean up"), max_size=10))
 def test_a_loaded_shard_answers_as_the_live_one(limit: int, script: list[Step], further: list[Step]) -> None:
-    world = World(updates_per_snapshot=limit)
+    world = World(snapshot_update_records_per_snapshot=limit)
     play(world, script)
     loaded = world.loaded()
     for step in further:
@@ -208,7 +208,7 @@ def test_a_loaded_shard_answers_as_the_live_one(limit: int, script: list[Step], 
 
 @given(limits, steps)
 def test_a_replay_in_another_life_gives_the_live_state(limit: int, script: list[Step]) -> None:
-    world, other = World(updates_per_snapshot=limit), World(updates_per_snapshot=limit)
+    world, other = World(snapshot_update_records_per_snapshot=limit), World(snapshot_update_records_per_snapshot=limit)
     play(world, script)
     for offset, (key, value) in enumerate(decoded(world), start=LOG_START):
         other.position += 1
@@ -221,7 +221,7 @@ def test_a_replay_in_another_life_gives_the_live_state(limit: int, script: list[
 
 @given(limits, steps)
 def test_a_pruned_log_gives_the_live_state(limit: int, script: list[Step]) -> None:
-    world = World(updates_per_snapshot=limit)
+    world = World(snapshot_update_records_per_snapshot=limit)
     play(world, script)
     below = world.log_end
     while (decision := world.shard.decide_pruning_slice(below, 2, 500)).records:
@@ -233,7 +233,7 @@ def test_a_pruned_log_gives_the_live_state(limit: int, script: list[Step]) -> No
 
 @given(limits, steps)
 def test_an_undone_operation_leaves_no_trace(limit: int, script: list[Step]) -> None:
-    world = World(updates_per_snapshot=limit)
+    world = World(snapshot_update_records_per_snapshot=limit)
     for step in script:
         world.now_ms += step.elapsed_ms
         decision = step.decide(world.shard, world.now_ms)
@@ -250,7 +250,7 @@ def test_an_undone_operation_leaves_no_trace(limit: int, script: list[Step]) -> 
 
 @given(limits, steps)
 def test_snapshot_epochs_rise_by_one_and_at_most_limit_updates_lie_between(limit: int, script: list[Step]) -> None:
-    world = World(updates_per_snapshot=limit)
+    world = World(snapshot_update_records_per_snapshot=limit)
     play(world, script)
     epochs: dict[SharePartitionKey, int] = {}
     updates: defaultdict[SharePartitionKey, int] = defaultdict(int)
@@ -270,7 +270,7 @@ def test_snapshot_epochs_rise_by_one_and_at_most_limit_updates_lie_between(limit
 
 @given(limits, steps)
 def test_fences_never_fall_while_a_share_partition_lives(limit: int, script: list[Step]) -> None:
-    world = World(updates_per_snapshot=limit)
+    world = World(snapshot_update_records_per_snapshot=limit)
     for step in script:
         before = world.states()
         play(world, [step])
@@ -282,7 +282,7 @@ def test_fences_never_fall_while_a_share_partition_lives(limit: int, script: lis
 
 @given(limits, steps)
 def test_the_accounts_agree_with_the_states(limit: int, script: list[Step]) -> None:
-    world = World(updates_per_snapshot=limit)
+    world = World(snapshot_update_records_per_snapshot=limit)
     play(world, script)
     states = world.states()
     assert world.shard.state.live_bytes == sum(

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from holdfast.api.results import DeleteResult, InitializeResult, ReadResult, SummaryResult, WriteResult
-from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.codecs.codec import Codec
@@ -16,6 +15,7 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.machine import Decision
+from tests.configs import shard_config
 from tests.pure.daemon.share.shard_world import KEY, TOPIC, UNKNOWN_TOPIC, Image, World, batch
 
 Call = Callable[[ShareShard, SharePartitionKey], Decision]
@@ -59,7 +59,7 @@ def known_world(**config: Any) -> World:
 
 @pytest.mark.parametrize("call", ALL_CALLS)
 def test_a_negative_partition_is_malformed_before_anything_else(call: Call) -> None:
-    shard = ShareShard(ShardConfig())
+    shard = ShareShard(shard_config())
     decision = call(shard, KEY._replace(partition=-1, topic_id=UNKNOWN_TOPIC))
     assert decision.response.error_code == ErrorCode.INVALID_REQUEST
     assert decision.is_malformed
@@ -234,7 +234,7 @@ def test_the_count_of_finished_deliveries_is_the_requests_even_when_unknown() ->
 
 @pytest.mark.parametrize("limit", [0, 1, 3, 500])
 def test_limit_updates_lie_between_two_snapshots(limit: int) -> None:
-    world = World(updates_per_snapshot=limit)
+    world = World(snapshot_update_records_per_snapshot=limit)
     world.initialize(0, 100)
     kinds = []
     for number in range(2 * (limit + 1)):
@@ -244,7 +244,7 @@ def test_limit_updates_lie_between_two_snapshots(limit: int) -> None:
 
 
 def test_a_snapshot_holds_old_and_new_batches_under_the_stored_epochs() -> None:
-    world = World(updates_per_snapshot=1)
+    world = World(snapshot_update_records_per_snapshot=1)
     world.initialize(3, 100)
     world.read(5)
     world.now_ms += 1
@@ -257,7 +257,7 @@ def test_a_snapshot_holds_old_and_new_batches_under_the_stored_epochs() -> None:
 
 @pytest.mark.parametrize("limit", [0, 500])
 def test_a_share_partition_that_would_outgrow_its_snapshot_may_only_shrink(limit: int) -> None:
-    world = World(updates_per_snapshot=limit, state_batches_max=3)
+    world = World(snapshot_update_records_per_snapshot=limit, state_batches_max=3)
     world.initialize(0, 100)
     world.write(batch(100, 109, 2, 1), batch(120, 129, 2, 1), batch(140, 149, 2, 1))
     before = world.state()
@@ -268,7 +268,7 @@ def test_a_share_partition_that_would_outgrow_its_snapshot_may_only_shrink(limit
     assert world.write(batch(160, 169, 2, 1), batch(180, 189, 2, 1), start_offset=150) == WriteResult()
     assert world.read().state_batches == (batch(160, 169, 2, 1), batch(180, 189, 2, 1))
     # A state that a larger setting let grow is still served.
-    small = world.loaded(updates_per_snapshot=limit, state_batches_max=1)
+    small = world.loaded(snapshot_update_records_per_snapshot=limit, state_batches_max=1)
     assert small.write(batch(160, 164, 2, 1), batch(165, 169, 2, 1)) == WriteResult()
     assert small.write(batch(200, 209, 2, 1)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert small.write(start_offset=170) == WriteResult()
@@ -282,7 +282,7 @@ def test_what_a_share_partition_may_grow_to_always_fits_into_one_record(
     codec: Codec, count: int, first: int, group_id: str
 ) -> None:
     bytes_max = 60_000
-    world = World(codec=codec, snapshot_bytes_max=bytes_max, updates_per_snapshot=500)
+    world = World(codec=codec, snapshot_bytes_max=bytes_max, snapshot_update_records_per_snapshot=500)
     key = KEY._replace(group_id=group_id)
     extreme = (1 << 31) - 1
     world.run(world.shard.decide_initialize(key, extreme, first, NOW_MS))
@@ -320,10 +320,10 @@ def test_a_write_whose_own_batches_fit_into_no_record_is_refused_by_name() -> No
 
 
 def test_a_state_that_grew_under_a_larger_bound_is_written_as_updates_until_it_has_shrunk() -> None:
-    world = World(updates_per_snapshot=0)
+    world = World(snapshot_update_records_per_snapshot=0)
     world.initialize(0, 0)
     world.write(*(batch(2 * n, 2 * n, 2, 1) for n in range(3_000)))
-    small = world.loaded(updates_per_snapshot=0, snapshot_bytes_max=10_000)
+    small = world.loaded(snapshot_update_records_per_snapshot=0, snapshot_bytes_max=10_000)
     assert small.write(start_offset=100) == WriteResult()
     assert type(small.last_record()[1]) is Update
     assert small.write(batch(1 << 40, 1 << 40, 2, 1)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -360,7 +360,7 @@ def test_a_read_of_an_undecided_start_offset_writes_minus_one() -> None:
 
 
 def test_a_read_that_is_due_for_a_snapshot_writes_one() -> None:
-    world = World(updates_per_snapshot=0)
+    world = World(snapshot_update_records_per_snapshot=0)
     world.initialize(3, 100)
     world.write(batch(100, 109, 2, 1), delivery_complete_count=10)
     world.read(6)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.records.codecs.codec import Codec, Kind, encode_key, encode_record, encode_value
 from holdfast.records.errors import Undecodable, UnknownVersion
@@ -13,6 +12,7 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update, Value
 from holdfast.runtime.errors import LoadFailed
+from tests.configs import shard_config
 from tests.pure.daemon.share.shard_world import KEY, LOG_START, OTHER_KEY, World, batch, load, without_counts
 from tests.shards import states_at, summarize
 
@@ -33,7 +33,7 @@ def states(shard: ShareShard) -> dict[SharePartitionKey, ShareState]:
 
 @pytest.mark.parametrize("codec", Codec)
 def test_a_load_gives_the_state_that_replay_gave(codec: Codec) -> None:
-    world = World(codec=codec, updates_per_snapshot=2)
+    world = World(codec=codec, snapshot_update_records_per_snapshot=2)
     for key in (KEY, OTHER_KEY):
         world.initialize(3, 100, key)
         world.read(5, key)
@@ -55,7 +55,7 @@ def test_records_of_one_share_partition_in_both_codecs_keep_the_order_of_the_log
         encode_record(Codec.KAFKA, KEY, update((105, 109, 2, 1), leader_epoch=6)),
         encode_record(Codec.AVRO, KEY, update((100, 104, 0, 2), leader_epoch=7)),
     ]
-    shard = load(ShardConfig(), log)
+    shard = load(shard_config(), log)
     batches = (batch(100, 104, 0, 2), batch(105, 109, 2, 1))
     assert states(shard) == {KEY: ShareState(0, 3, 7, 100, 7, 1, 1, batches, 7, 3, 3)}
 
@@ -69,8 +69,8 @@ def test_a_tombstone_in_one_codec_ends_what_another_wrote(first: Codec, second: 
         encode_record(first, KEY, update()),
         encode_record(second, KEY, None),
     ]
-    assert states(load(ShardConfig(), log)) == {}
-    shard = load(ShardConfig(), [*log, encode_record(third, KEY, snapshot(start_offset=5))])
+    assert states(load(shard_config(), log)) == {}
+    shard = load(shard_config(), [*log, encode_record(third, KEY, snapshot(start_offset=5))])
     assert states(shard) == {KEY: ShareState(*snapshot(start_offset=5), 0)}
     assert shard.state.offsets.oldest() == (KEY, LOG_START + 3)
 
@@ -81,7 +81,7 @@ def test_a_snapshot_replaces_what_came_before_it_unread() -> None:
         (encode_key(Codec.AVRO, KEY, Kind.UPDATE), broken),
         encode_record(Codec.AVRO, KEY, snapshot()),
     ]
-    assert states(load(ShardConfig(), log)) == {KEY: ShareState(*snapshot(), 0)}
+    assert states(load(shard_config(), log)) == {KEY: ShareState(*snapshot(), 0)}
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -92,7 +92,7 @@ def test_an_update_without_its_base_fails_the_load_with_offset_and_key(codec: Co
         encode_record(codec, KEY, update()),
     ]
     with pytest.raises(LoadFailed, match=f"offset {LOG_START + 1}, share partition g1:AAECAwQFBgcICQoLDA0ODw:7: .*cut"):
-        load(ShardConfig(), log)
+        load(shard_config(), log)
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -102,21 +102,21 @@ def test_an_update_without_its_base_harms_nobody_once_its_snapshot_or_tombstone_
 ) -> None:
     log = [encode_record(codec, KEY, update()), encode_record(codec, KEY, end)]
     expected = {} if end is None else {KEY: ShareState(*end, 0)}
-    assert states(load(ShardConfig(), log)) == expected
+    assert states(load(shard_config(), log)) == expected
 
 
 @pytest.mark.parametrize("codec", Codec)
 def test_an_update_after_a_tombstone_has_no_base_either(codec: Codec) -> None:
     log = [encode_record(codec, KEY, value) for value in (snapshot(), None, update())]
     with pytest.raises(LoadFailed, match=f"offset {LOG_START + 2}"):
-        load(ShardConfig(), log)
+        load(shard_config(), log)
 
 
 @pytest.mark.parametrize("is_base_broken", [False, True])
 def test_what_an_admin_accepted_to_lose_is_left_out(is_base_broken: bool) -> None:
     key, value = encode_record(Codec.AVRO, KEY, snapshot())
     assert value is not None
-    shard = ShareShard(ShardConfig())
+    shard = ShareShard(shard_config())
     if is_base_broken:
         shard.load_record(key, value[:-1], 1)
     shard.load_record(*encode_record(Codec.AVRO, KEY, update()), 2)
@@ -132,7 +132,7 @@ def test_what_an_admin_accepted_to_lose_is_left_out(is_base_broken: bool) -> Non
 
 
 def test_what_comes_after_an_acceptance_is_not_accepted() -> None:
-    shard = ShareShard(ShardConfig())
+    shard = ShareShard(shard_config())
     shard.load_record(*encode_record(Codec.AVRO, KEY, update()), 1)
     shard.on_log_accepted()
     shard.load_record(*encode_record(Codec.AVRO, KEY, update()), 2)
@@ -146,20 +146,20 @@ def test_an_undecodable_value_fails_the_load_with_offset_and_key() -> None:
     with pytest.raises(
         LoadFailed, match=f"^offset {LOG_START}, share partition g1:AAECAwQFBgcICQoLDA0ODw:7: The value"
     ):
-        load(ShardConfig(), [(key, value[:-1])])
+        load(shard_config(), [(key, value[:-1])])
 
 
 def test_an_unknown_value_version_fails_the_load_by_name() -> None:
     key, value = encode_record(Codec.KAFKA, KEY, snapshot())
     assert value is not None
     with pytest.raises(LoadFailed, match=rf"offset {LOG_START}, share partition .*version 9 is unknown, upgrade"):
-        load(ShardConfig(), [(key, b"\x00\x09" + value[2:])])
+        load(shard_config(), [(key, b"\x00\x09" + value[2:])])
 
 
 def test_bytes_that_no_record_begins_with_are_refused_as_they_come() -> None:
     key, value = encode_record(Codec.AVRO, KEY, snapshot())
     assert value is not None
-    shard = ShareShard(ShardConfig())
+    shard = ShareShard(shard_config())
     with pytest.raises(UnknownVersion):
         shard.load_record(key, value[:2] + bytes(8) + value[10:], LOG_START)
     with pytest.raises(Undecodable):
@@ -175,7 +175,7 @@ def test_what_means_nothing_is_counted_and_warned_about_once() -> None:
         null_update,
     ]
     with capture_logs() as lines:
-        shard = load(ShardConfig(), log)
+        shard = load(shard_config(), log)
     assert states(shard) == {KEY: ShareState(*snapshot(), 0)}
     assert shard.load.skipped_records == 3
     assert [(line["log_level"], line["first_offset"]) for line in lines] == [
@@ -187,13 +187,13 @@ def test_what_means_nothing_is_counted_and_warned_about_once() -> None:
 def test_bytes_behind_a_kafka_value_are_ignored_and_counted() -> None:
     key, value = encode_record(Codec.KAFKA, KEY, snapshot())
     assert value is not None
-    shard = load(ShardConfig(), [(key, value + b"??")])
+    shard = load(shard_config(), [(key, value + b"??")])
     assert states(shard) == {KEY: ShareState(*snapshot(), 0)}
     assert shard.load.values_with_trailing_bytes == 1
 
 
 def test_the_fold_goes_on_where_its_time_was_up() -> None:
-    shard = ShareShard(ShardConfig())
+    shard = ShareShard(shard_config())
     keys = [KEY._replace(partition=partition) for partition in range(5)]
     for offset, key in enumerate(keys):
         shard.load_record(*encode_record(Codec.AVRO, key, snapshot()), offset)
@@ -206,13 +206,13 @@ def test_the_fold_goes_on_where_its_time_was_up() -> None:
 
 
 def test_an_empty_log_is_loaded_at_once() -> None:
-    shard = ShareShard(ShardConfig())
+    shard = ShareShard(shard_config())
     assert shard.finish_load(lambda: True)
     assert states(shard) == {}
 
 
 def test_what_was_loaded_cannot_be_reverted() -> None:
-    shard = load(ShardConfig(), [encode_record(Codec.AVRO, KEY, snapshot())])
+    shard = load(shard_config(), [encode_record(Codec.AVRO, KEY, snapshot())])
     shard.revert(0)
     assert states(shard) == {KEY: ShareState(*snapshot(), 0)}
 
@@ -221,4 +221,4 @@ def test_what_was_loaded_cannot_be_reverted() -> None:
 def test_after_a_load_the_update_count_is_what_the_log_shows(updates: int) -> None:
     values: list[Value] = [snapshot(), *[update()] * updates]
     log = [encode_record(Codec.AVRO, KEY, value) for value in values]
-    assert states(load(ShardConfig(), log))[KEY].update_count == updates
+    assert states(load(shard_config(), log))[KEY].update_count == updates

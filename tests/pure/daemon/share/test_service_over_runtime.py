@@ -12,7 +12,6 @@ from holdfast.api.results import PartitionRequest, ReadResult, StateRequest, Sta
 from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
 from holdfast.daemon.pruning.pruner import PruningSlice
 from holdfast.daemon.settings.models import PruningSettings
-from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.service import ShareService
 from holdfast.metrics.registry import Registry
@@ -21,7 +20,7 @@ from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
-from holdfast.runtime.settings import PartitionConfig
+from tests.configs import partition_config, shard_config
 from tests.pure.daemon.share.service_world import FakeMetrics, ask, codes
 from tests.pure.daemon.share.shard_world import TOPIC, Image, batch
 from tests.simulated.memory_log import MemoryTopic
@@ -34,14 +33,16 @@ class Node:
         self.topic, self.tasks = topic, deque[Callable[[], None]]()
         log = topic.open_log()
         self.runtime = CoordinatorRuntime(
-            PartitionConfig(node_id=name, log=topic.identity),
+            partition_config(node_id=name, log=topic.identity),
             log,
             self,
-            lambda _: ShareShard(ShardConfig(**config)),
+            lambda _: ShareShard(shard_config(**config)),
             lambda: 1000,
             lambda size: name.encode().ljust(size, b"\0"),
             lambda: 0.5,
             RuntimeMetrics(Registry(lambda: 1000)),
+            write_timeout_ms=5_000,
+            slice_ms=5,
         )
         self.runtime.new_metadata_image(Image({TOPIC: 8}))
         log.start(self.runtime)
@@ -94,7 +95,7 @@ def read(node: Node, partition: int = 0) -> ReadResult:
 def test_the_reviews_example_from_request_to_reload(limit: int) -> None:
     """Decision 25: a count survives a moved start offset, on the update path, on the snapshot path, and on another node."""
     topic = MemoryTopic()
-    node = Node(topic, "a", updates_per_snapshot=limit)
+    node = Node(topic, "a", snapshot_update_records_per_snapshot=limit)
     node.load(1)
     node.call(INITIALIZE, ask(INITIALIZE, 0, start_offset=100))
     first = (batch(100, 109, 0, 1), batch(110, 119, 0, 2), batch(120, 129, 0, 1))
@@ -102,7 +103,7 @@ def test_the_reviews_example_from_request_to_reload(limit: int) -> None:
     node.call(WRITE, ask(WRITE, 0, start_offset=110, state_batches=(batch(120, 129, 2, 1),)))
     expected = ReadResult(0, None, 0, 110, (batch(110, 119, 0, 2), batch(120, 129, 2, 1)))
     assert read(node) == expected
-    other = Node(topic, "b", updates_per_snapshot=limit)
+    other = Node(topic, "b", snapshot_update_records_per_snapshot=limit)
     other.load(2)
     assert read(other) == expected
     assert codes(node.call(READ, ask(READ, 0))) == [(TOPIC, [(0, 16)])]
@@ -145,7 +146,7 @@ def test_a_request_half_done_when_its_shards_unload_says_which_half() -> None:
 
 
 def test_a_share_partition_whose_snapshot_does_not_fit_harms_nobody_else() -> None:
-    node = Node(MemoryTopic(message_bytes_max=2000), "a", updates_per_snapshot=3)
+    node = Node(MemoryTopic(message_bytes_max=2000), "a", snapshot_update_records_per_snapshot=3)
     node.load(1)
     node.call(INITIALIZE, ask(INITIALIZE, 0), ask(INITIALIZE, 1))
     outcomes = []

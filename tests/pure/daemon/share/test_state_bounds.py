@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.codecs.codec import Codec
 from holdfast.records.keys import SharePartitionKey
+from tests.configs import shard_config
 from tests.pure.daemon.partitions.partitions_world import PartitionsWorld
 from tests.pure.daemon.share.shard_world import TOPIC, batch
 from tests.simulated.memory_log import MemoryTopic
@@ -177,6 +177,6 @@ async def test_a_bound_that_comes_close_is_one_line_before_anybody_is_refused() 
 
 @pytest.mark.parametrize(("codec", "is_shared"), [(Codec.AVRO, True), (Codec.KAFKA, False)])
 def test_the_two_encodings_of_a_key_are_held_once_where_they_are_the_same(codec: Codec, is_shared: bool) -> None:
-    shard = ShareShard(ShardConfig(codec=codec))
+    shard = ShareShard(shard_config(codec=codec))
     of_snapshots, of_updates = shard.state._encode_keys(key(0))
     assert (of_snapshots is of_updates) is is_shared

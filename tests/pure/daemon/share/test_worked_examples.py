@@ -16,7 +16,7 @@ NOW_MS = 1_735_689_600_000
 
 def test_the_worked_trace() -> None:
     """§6.9, limit 2; the row with the reversed range is refused by the service and so is not here."""
-    world = World(updates_per_snapshot=2)
+    world = World(snapshot_update_records_per_snapshot=2)
     assert world.read(5).error_code == world.write().error_code == ErrorCode.INVALID_REQUEST
     assert world.summarize().error_code == world.delete().error_code == ErrorCode.NONE
     assert world.initialize(0, -1).error_code == ErrorCode.NONE
@@ -55,7 +55,7 @@ def test_the_worked_trace() -> None:
 @pytest.mark.parametrize("limit", [500, 0])
 def test_the_reviews_example_keeps_a_count_when_the_start_offset_moves(limit: int) -> None:
     """§7 row 8: a write moves the start offset; the batches it does not name keep their counts."""
-    world = World(updates_per_snapshot=limit)
+    world = World(snapshot_update_records_per_snapshot=limit)
     world.initialize(0, 100)
     world.write(batch(100, 109, 0, 1), batch(110, 119, 0, 2), batch(120, 129, 0, 1))
     world.write(batch(120, 129, 2, 1), start_offset=110)

@@ -9,7 +9,6 @@ from typing import cast
 
 import pytest
 
-from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.snapshots.follower import Bounds, SnapshotFollower
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
@@ -31,6 +30,7 @@ from holdfast.runtime.log import ReadError
 from holdfast.runtime.partition.restore_point import Base
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
+from tests.configs import shard_config
 from tests.pure.records.logs import KEYS, LOG_PARTITION, PARTITION_COUNT, STATE_TOPIC_ID, DictStore, LogWriter
 from tests.simulated.memory_log import MemoryTopic
 
@@ -46,7 +46,7 @@ class Owned:
         self.log_start = log.log_start
         self.committed_offset = len(log.records)
         self.committed_sequence = 0
-        self.machine = ShareShard(ShardConfig())
+        self.machine = ShareShard(shard_config())
         for record in log.kept():
             if record.key is not None and record.key[:2] != (1000).to_bytes(2, "big"):
                 self.machine.load_record(record.key, record.value, record.offset)

@@ -20,6 +20,7 @@ from holdfast.runtime.log import LogRecord
 from holdfast.runtime.partition.ownership import Ownership, Verdict
 from holdfast.runtime.partition.restore_point import Base
 from holdfast.runtime.settings import LogIdentity
+from tests.configs import shard_config
 from tests.pure.records.logs import LOG_PARTITION, PARTITION_COUNT, STATE_TOPIC_ID, DictStore, LogWriter, logs
 from tests.shards import states_at, summarize
 
@@ -88,7 +89,7 @@ def outcome(shard: ShareShard, ownership: Ownership, end: int) -> dict[str, Any]
 
 @given(logs(), st.sampled_from([0, 1, 3, 500]), st.data(), st.randoms(use_true_random=False))
 def test_a_fast_load_is_a_whole_load(log: LogWriter, updates: int, data: st.DataObject, random: Random) -> None:
-    config = ShardConfig(updates_per_snapshot=updates)
+    config = shard_config(snapshot_update_records_per_snapshot=updates)
     folded = data.draw(st.integers(1, len(log.records)))
     topic = run_job(log.records[:folded], random)
     try:

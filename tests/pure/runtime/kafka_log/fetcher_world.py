@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 from holdfast.kafka.protocol.requests import Fetched
 from holdfast.metrics.registry import Registry
-from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from holdfast.runtime.log import LogRecord, ReadError
 from holdfast.runtime.metrics import RuntimeMetrics
+from tests.configs import fetcher_config
 from tests.pure.kafka.fake_brokers import FakeBrokers
 
-CONFIG = FetcherConfig(wait_ms=10, bytes_max=10_000, partition_bytes_max=1_000, slice_records_max=2, retry_backoff_ms=1)
+CONFIG = fetcher_config()
 
 
 class Told:

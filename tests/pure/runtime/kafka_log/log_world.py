@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
+from holdfast.runtime.kafka_log.log import KafkaLog
+from tests.configs import kafka_log_config
 from tests.pure.runtime.kafka_log.fake_cluster import FakeCluster
 from tests.pure.runtime.kafka_log.fetcher_world import Told, make_metrics
 
@@ -37,7 +38,7 @@ class Listener(Told):
 
 
 def make_log(cluster: FakeCluster, **settings: Any) -> KafkaLog:
-    config = KafkaLogConfig(
+    config = kafka_log_config(
         topic="topic",
         connection=cluster.options,
         fetch_wait_ms=10,

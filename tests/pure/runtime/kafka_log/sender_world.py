@@ -5,17 +5,17 @@ from typing import Any
 
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]
 
-from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig
-from holdfast.runtime.kafka_log.sender import Sender, SenderConfig
+from holdfast.runtime.kafka_log.sender import Sender
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
+from tests.configs import accumulator_config, sender_config
 from tests.pure.kafka.fake_brokers import FakeBrokers, produced
 from tests.pure.runtime.kafka_log.fetcher_world import make_metrics
 from tests.waiting import PATIENCE_MS
 
-CONFIG = SenderConfig(
-    accumulator=AccumulatorConfig(batch_bytes_max=1_000, records_max=20),
+CONFIG = sender_config(
+    accumulator=accumulator_config(producer_queue_records_max=20),
     message_timeout_ms=PATIENCE_MS,
-    requests_in_flight_max=2,
+    produce_requests_in_flight_max=2,
     retry_backoff_ms=1,
 )
 

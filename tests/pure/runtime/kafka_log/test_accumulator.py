@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from holdfast.runtime.errors import AppendRefused
-from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig
 from holdfast.runtime.kafka_log.sender import Sender
 from holdfast.runtime.kafka_log.sent_batches import SentBatches
+from tests.configs import accumulator_config
 from tests.pure.kafka.fake_brokers import FakeBrokers
 from tests.pure.runtime.kafka_log.fetcher_world import make_metrics
 from tests.pure.runtime.kafka_log.sender_world import (
@@ -43,7 +43,7 @@ async def test_largest_record_that_is_taken_fits(sender: Sender, brokers: FakeBr
 
 
 async def test_too_many_records_are_refused_until_some_were_sent(sender: Sender, brokers: FakeBrokers) -> None:
-    for _ in range(CONFIG.accumulator.records_max):
+    for _ in range(CONFIG.accumulator.producer_queue_records_max):
         sender.append(0, b"k", b"v", b"h")
     with pytest.raises(AppendRefused, match="20 records wait to be sent already, 20 of them in this") as refused:
         sender.append(0, b"k", b"v", b"h")
@@ -54,7 +54,7 @@ async def test_too_many_records_are_refused_until_some_were_sent(sender: Sender,
 
 async def test_what_a_silent_broker_does_not_take_uses_up_nobody_elses_part_of_the_queue() -> None:
     brokers = FakeBrokers({0: 1, 1: 1, 2: 2, 3: 2})
-    sender = make_sender(brokers, accumulator=AccumulatorConfig(batch_bytes_max=1_000, records_max=40))
+    sender = make_sender(brokers, accumulator=accumulator_config(producer_queue_records_max=40))
     for partition in range(4):
         sender.accumulator._queues[partition]  # it is known
     brokers.hold()
@@ -80,7 +80,7 @@ async def test_what_a_silent_broker_does_not_take_uses_up_nobody_elses_part_of_t
 
 async def test_what_waits_to_be_sent_is_bounded_in_bytes_as_well() -> None:
     brokers = FakeBrokers({0: 1, 1: 1})
-    sender = make_sender(brokers, accumulator=AccumulatorConfig(batch_bytes_max=1_000, bytes_max=2_000))
+    sender = make_sender(brokers, accumulator=accumulator_config(producer_queue_bytes_max=2_000))
     sender.accumulator._queues[1]  # it is known
     brokers.hold()
     sender.append(0, b"k", bytes(100), b"h")

@@ -6,14 +6,13 @@ import pytest
 
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.metrics.registry import Counter, Registry
-from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig
 from holdfast.runtime.kafka_log.bugs import BugReports
-from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
 from holdfast.runtime.kafka_log.fetcher import Fetcher
 from holdfast.runtime.kafka_log.list_offsets import OffsetQueries
-from holdfast.runtime.kafka_log.sender import Sender, SenderConfig
+from holdfast.runtime.kafka_log.sender import Sender
 from holdfast.runtime.kafka_log.sent_batches import SentBatches
 from holdfast.runtime.metrics import RuntimeMetrics
+from tests.configs import accumulator_config, fetcher_config, offset_query_bounds, sender_config
 from tests.pure.kafka.fake_brokers import FakeBrokers, fetched, produced
 from tests.pure.runtime.kafka_log.fetcher_world import Told
 from tests.waiting import PATIENCE_MS, wait_until
@@ -48,7 +47,7 @@ async def test_in_a_fetch(brokers: FakeBrokers, metrics: RuntimeMetrics, logged:
     brokers.answers.append(stumble)
     tail = Fetcher(
         "tail",
-        FetcherConfig(wait_ms=10, bytes_max=10_000, partition_bytes_max=1_000, slice_records_max=2),
+        fetcher_config(retry_backoff_ms=50),
         brokers,  # type: ignore[arg-type]
         lambda: told,  # type: ignore[arg-type,return-value]
         SentBatches(),
@@ -69,7 +68,12 @@ async def test_in_a_question_for_offsets(
 ) -> None:
     told: list[tuple[int, dict[int, int | None]]] = []
     brokers.answers.append(stumble)
-    offsets = OffsetQueries(brokers, lambda number, found: told.append((number, found)), metrics)  # type: ignore[arg-type]
+    offsets = OffsetQueries(
+        brokers,  # type: ignore[arg-type]
+        lambda number, found: told.append((number, found)),
+        metrics,
+        **offset_query_bounds(),
+    )
     offsets.want_latest(1, [0])
     await wait_until(lambda: bool(told))
     assert told == [(1, {0: None})]
@@ -85,9 +89,7 @@ async def test_before_a_batch_is_sent_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     landed: list[int] = []
-    config = SenderConfig(
-        accumulator=AccumulatorConfig(batch_bytes_max=1_000), message_timeout_ms=PATIENCE_MS, retry_backoff_ms=1
-    )
+    config = sender_config(accumulator=accumulator_config(), message_timeout_ms=PATIENCE_MS, retry_backoff_ms=1)
     sender = Sender(
         config,
         brokers,  # type: ignore[arg-type]

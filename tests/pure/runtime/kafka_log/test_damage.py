@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from holdfast.kafka.protocol.requests import Fetched
-from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
 from holdfast.runtime.kafka_log.fetcher import Fetcher
 from holdfast.runtime.kafka_log.sent_batches import SentBatch
+from tests.configs import fetcher_config
 from tests.pure.kafka.fake_brokers import FakeBrokers, batch, fetched, sealed, targets_of
 from tests.pure.runtime.kafka_log.fetcher_world import Sent, Told, answer, found, make_metrics
 from tests.waiting import wait_until
 
 GOOD = batch(5, [b"a", b"b"])
-CONFIG = FetcherConfig(wait_ms=10, bytes_max=10_000, partition_bytes_max=1_000, slice_records_max=2, retry_backoff_ms=1)
+CONFIG = fetcher_config()
 
 
 def make_fetcher(brokers: FakeBrokers, told: Told, sent: Sent | None = None) -> Fetcher:

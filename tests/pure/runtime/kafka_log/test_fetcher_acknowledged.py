@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
 from holdfast.runtime.kafka_log.fetcher import Fetcher
 from holdfast.runtime.kafka_log.record_batches import BATCH_HEAD_BYTES
 from holdfast.runtime.kafka_log.sent_batches import SentBatch
+from tests.configs import fetcher_config
 from tests.pure.kafka.fake_brokers import FakeBrokers, batch, fetched, last_epochs_of, targets_of, wait_ms_of
 from tests.pure.runtime.kafka_log.fetcher_world import Sent, Told, answer, found, make_metrics
 from tests.waiting import wait_until
@@ -169,7 +169,7 @@ async def test_while_batches_land_a_fetch_waits_for_its_time_and_no_broker_holds
 async def test_while_batches_land_what_an_answer_rests_on_is_fetched_at_once(
     silent_brokers: FakeBrokers, told: Told, sent: Sent
 ) -> None:
-    config = FetcherConfig(wait_ms=60_000, bytes_max=10_000, partition_bytes_max=1_000, slice_records_max=2)
+    config = fetcher_config(fetch_wait_ms=60_000, retry_backoff_ms=50)
     tail = Fetcher("tail", config, silent_brokers, lambda: told, sent.batches, make_metrics(), told.ended)  # type: ignore[arg-type,return-value]
     tail.follow(0, 3, 5)
     await silent_brokers.wait_requests(1)

@@ -12,6 +12,7 @@ from holdfast.kafka.protocol import requests as frames
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.kafka_log.list_offsets import OffsetQueries
 from holdfast.runtime.metrics import RuntimeMetrics
+from tests.configs import offset_query_bounds
 from tests.pure.kafka.fake_brokers import FakeBrokers
 from tests.waiting import wait_until
 
@@ -52,7 +53,12 @@ def told() -> Told:
 @pytest.fixture
 async def offsets(brokers: FakeBrokers, told: Told) -> AsyncIterator[OffsetQueries]:
     metrics = RuntimeMetrics(Registry(lambda: 0))
-    offsets = OffsetQueries(brokers, lambda number, found: told.append((number, found)), metrics)  # type: ignore[arg-type]
+    offsets = OffsetQueries(
+        brokers,  # type: ignore[arg-type]
+        lambda number, found: told.append((number, found)),
+        metrics,
+        **offset_query_bounds(),
+    )
     yield offsets
     offsets.close()
 
@@ -178,8 +184,7 @@ async def doubting(brokers: FakeBrokers, told: Told) -> AsyncIterator[OffsetQuer
         brokers,  # type: ignore[arg-type]
         lambda number, found: told.append((number, found)),
         metrics,
-        SILENCE_MS,
-        confirm_timeout_ms=SILENCE_MS,
+        **offset_query_bounds(leader_silence_max_ms=SILENCE_MS, request_timeout_ms=SILENCE_MS),
     )
     now_s = asyncio.get_running_loop().time()
     brokers.confirmed_at_s[1] = now_s
@@ -261,7 +266,12 @@ async def test_a_confirmation_that_was_asked_for_before_the_answer_came_is_none(
 
 async def test_a_broker_that_is_heard_all_the_time_is_asked_once(brokers: FakeBrokers, told: Told) -> None:
     metrics = RuntimeMetrics(Registry(lambda: 0))
-    offsets = OffsetQueries(brokers, lambda number, found: told.append((number, found)), metrics, 60_000)  # type: ignore[arg-type]
+    offsets = OffsetQueries(
+        brokers,  # type: ignore[arg-type]
+        lambda number, found: told.append((number, found)),
+        metrics,
+        **offset_query_bounds(leader_silence_max_ms=60_000),
+    )
     brokers.confirmed_at_s[1] = -1.0
     brokers.witnessed.add(1)
     brokers.always = lambda _: answer({0: 4})
@@ -281,7 +291,12 @@ async def test_of_a_silence_it_counts_when_the_last_answered_request_left_and_no
     brokers: FakeBrokers,
 ) -> None:
     """The broker may have answered at once, and this node may have been busy elsewhere."""
-    offsets = OffsetQueries(brokers, lambda *_: None, RuntimeMetrics(Registry(lambda: 0)), 1_000)  # type: ignore[arg-type]
+    offsets = OffsetQueries(
+        brokers,  # type: ignore[arg-type]
+        lambda *_: None,
+        RuntimeMetrics(Registry(lambda: 0)),
+        **offset_query_bounds(leader_silence_max_ms=1_000),
+    )
     now_s = asyncio.get_running_loop().time()
     offsets.on_heard(1, now_s - 0.9)
     brokers.confirmed_at_s[1] = now_s

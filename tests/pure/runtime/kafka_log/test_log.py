@@ -239,7 +239,7 @@ async def test_a_partition_is_there_while_somebody_leads_it(log: KafkaLog, clust
 
 async def test_a_read_index_beyond_the_tail_has_it_fetch_at_once(cluster: FakeCluster, told: Listener) -> None:
     log = make_log(cluster)
-    log._tail._config = log._tail._config._replace(wait_ms=60_000)
+    log._tail._config = log._tail._config._replace(fetch_wait_ms=60_000)
     await log.start(told)
     log.start_reading(0, 1)
     await wait_until(lambda: "0 instance 1: caught up at 0" in told.lines)

@@ -70,7 +70,7 @@ async def test_partitions_gather_while_every_connection_to_their_broker_is_busy(
         await brokers.wait_requests(partition + 1)
     for partition in (2, 3, 2):
         sender.append(partition, b"k", b"2", b"h")
-    assert len(brokers.requests) == CONFIG.requests_in_flight_max
+    assert len(brokers.requests) == CONFIG.produce_requests_in_flight_max
     brokers.let_go()
     assert await sender.close(5)
     assert [batches_of(body) for _, _, body in brokers.requests[2:]] == [{2: [b"2", b"2"], 3: [b"2"]}]
@@ -78,7 +78,7 @@ async def test_partitions_gather_while_every_connection_to_their_broker_is_busy(
 
 async def test_while_a_broker_has_not_answered_records_gather_until_it_does() -> None:
     brokers = FakeBrokers({0: 1, 1: 1, 2: 1, 3: 2})
-    sender = make_sender(brokers, adaptive_linger_min_ms=60_000, adaptive_linger_max_ms=60_000)
+    sender = make_sender(brokers, append_linger_min_ms=60_000, append_linger_max_ms=60_000)
     brokers.hold()
     sender.append(0, b"k", b"1", b"h")
     await brokers.wait_requests(1)
@@ -96,7 +96,7 @@ async def test_while_a_broker_has_not_answered_records_gather_until_it_does() ->
 
 async def test_a_broker_that_takes_longer_than_usual_is_sent_the_next_request_all_the_same() -> None:
     brokers = FakeBrokers({0: 1, 1: 1})
-    sender = make_sender(brokers, adaptive_linger_min_ms=0, adaptive_linger_max_ms=1)
+    sender = make_sender(brokers, append_linger_min_ms=0, append_linger_max_ms=1)
     brokers.hold()
     for partition in range(2):
         sender.append(partition, b"k", b"1", b"h")
@@ -107,7 +107,7 @@ async def test_a_broker_that_takes_longer_than_usual_is_sent_the_next_request_al
 
 async def test_a_broker_waits_for_its_own_answers_only() -> None:
     brokers = FakeBrokers({0: 1, 1: 1, 2: 2, 3: 2})
-    sender = make_sender(brokers, adaptive_linger_min_ms=100, adaptive_linger_max_ms=60_000)
+    sender = make_sender(brokers, append_linger_min_ms=100, append_linger_max_ms=60_000)
     brokers.hold()
     sender.append(0, b"k", b"1", b"h")
     await brokers.wait_requests(1)
@@ -129,7 +129,7 @@ def test_it_gathers_for_less_than_uvloop_can_tell_apart() -> None:
         failures: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
         brokers = FakeBrokers({0: 1, 1: 1})
-        sender = make_sender(brokers, adaptive_linger_min_ms=0.2, adaptive_linger_max_ms=0.2)
+        sender = make_sender(brokers, append_linger_min_ms=0.2, append_linger_max_ms=0.2)
         brokers.hold()
         sender.append(0, b"k", b"1", b"h")
         await brokers.wait_requests(1)
@@ -188,7 +188,7 @@ def test_versions_are_those_of_the_frames() -> None:
 
 
 async def test_records_wait_for_company_as_long_as_they_are_to_linger(brokers: FakeBrokers) -> None:
-    sender = make_sender(brokers, linger_ms=60_000)
+    sender = make_sender(brokers, append_linger_ms=60_000)
     for number in range(2):
         sender.append(0, b"k", b"%d" % number, b"h")
         for _ in range(10):
@@ -199,7 +199,7 @@ async def test_records_wait_for_company_as_long_as_they_are_to_linger(brokers: F
 
 
 async def test_records_that_lingered_are_sent_without_more_company(brokers: FakeBrokers) -> None:
-    sender = make_sender(brokers, linger_ms=1)
+    sender = make_sender(brokers, append_linger_ms=1)
     for number in range(2):
         sender.append(0, b"k", b"%d" % number, b"h")
         await brokers.wait_requests(number + 1)

@@ -3,14 +3,14 @@
 import asyncio
 
 from holdfast.kafka.connection import ConnectionOptions
-from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.kafka_log.shell import CoordinatorShell, make_clock_ms
+from tests.configs import kafka_log_config
 from tests.pure.runtime.counter import Bugs, Counter
 from tests.pure.runtime.kafka_log.fetcher_world import make_metrics
 from tests.pure.runtime.world import CONFIG
 from tests.waiting import wait_until
 
-NOBODY = KafkaLogConfig(
+NOBODY = kafka_log_config(
     topic="topic",
     connection=ConnectionOptions(bootstrap=(("127.0.0.1", 1),)),
 )
@@ -41,7 +41,14 @@ class StumblingObserver:
 async def test_clock_goes_on_after_a_tick_that_fails() -> None:
     observer = StumblingObserver()
     shell = CoordinatorShell(
-        CONFIG, NOBODY, lambda _: Counter("none", print, Bugs()), observer, metrics=make_metrics(), tick_ms=1
+        CONFIG,
+        NOBODY,
+        lambda _: Counter("none", print, Bugs()),
+        observer,
+        metrics=make_metrics(),
+        tick_ms=1,
+        write_timeout_ms=5_000,
+        slice_ms=5,
     )
     shell._ticker = asyncio.create_task(shell._tick())
     await wait_until(lambda: observer.ticks == 4)

@@ -15,7 +15,7 @@ from holdfast.runtime.errors import NotCoordinator, OperationFailed
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
-from holdfast.runtime.settings import PartitionConfig
+from tests.configs import partition_config
 from tests.pure.runtime.counter import Bugs, Counter
 from tests.simulated.memory_log import MemoryTopic
 
@@ -36,7 +36,7 @@ class World:
         log = self.topic.open_log()
         attempts = count(1)
         self.runtime = CoordinatorRuntime(
-            PartitionConfig(node_id="a", log=self.topic.identity),
+            partition_config(node_id="a", log=self.topic.identity),
             log,
             self,
             lambda _: Counter("machine", lambda _: None, Bugs()),
@@ -45,6 +45,8 @@ class World:
             lambda: 1.0,
             RuntimeMetrics(Registry(lambda: self.now_ms)),
             owners=self if asks_owners else None,
+            write_timeout_ms=5_000,
+            slice_ms=5,
         )
         log.start(self.runtime)
         self.runtime.load(0, None)

@@ -1,0 +1,140 @@
+"""Settings reach components by their names, and have their defaults in one place."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from holdfast.compaction.config import CompactionConfig
+from holdfast.daemon.components import (
+    partition_config,
+    shard_config,
+    snapshot_log_config,
+    state_bounds,
+    state_log_config,
+)
+from holdfast.daemon.settings.by_name import configure, field_names
+from holdfast.daemon.settings.declarations import Component, Properties
+from holdfast.daemon.settings.models import KafkaSettings, Settings
+from holdfast.daemon.settings.snapshot_models import CompactionSettings
+from holdfast.daemon.share.config import ShardConfig
+from holdfast.daemon.share.state_bounds import StateBounds, StateTotals
+from holdfast.daemon.topics.state_topic import StateTopic
+from holdfast.kafka.connection import ConnectionOptions
+from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig
+from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
+from holdfast.runtime.kafka_log.log import KafkaLogConfig
+from holdfast.runtime.kafka_log.sender import SenderConfig
+from holdfast.runtime.settings import LogIdentity, PartitionConfig
+
+TOPIC = StateTopic("state", bytes(16), 3, 1, 1_048_588)
+OPTIONS = ConnectionOptions(bootstrap=(("127.0.0.1", 1),))
+CONFIGS = (
+    AccumulatorConfig,
+    CompactionConfig,
+    FetcherConfig,
+    KafkaLogConfig,
+    PartitionConfig,
+    SenderConfig,
+    ShardConfig,
+    StateBounds,
+)
+
+
+def parts() -> dict[str, type[Component]]:
+    """Return the parts of the settings, by their names."""
+    return {
+        name: field.annotation
+        for name, field in Settings.model_fields.items()
+        if isinstance(field.annotation, type)
+        and issubclass(field.annotation, Component)
+        and not issubclass(field.annotation, Properties)
+    }
+
+
+def own_values() -> Settings:
+    """Return settings of which none that a component here has is at its default."""
+    log = {
+        "append_linger_max_ms": 8,
+        "append_linger_ms": 7,
+        "codec": "kafka",
+        "fetch_bytes_max": 2_000_001,
+        "fetch_partition_bytes_max": 200_001,
+        "fetch_wait_ms": 101,
+        "leader_silence_max_ms": 3_001,
+        "message_timeout_ms": 31_000,
+        "parked_writes_max": 14,
+        "produce_requests_in_flight_max": 5,
+        "producer_queue_bytes_max": 3_000_001,
+        "producer_queue_records_max": 15,
+        "request_timeout_ms": 10_001,
+        "slice_records_max": 16,
+        "state_topic_compression_codec": 3,
+        "throttle_max_ms": 17,
+    }
+    load = {
+        "alarm_backoff_ms": 18,
+        "load_stall_ms": 1_001,
+        "load_timeout_ms": 1_002,
+        "retry_backoff_max_ms": 202,
+        "retry_backoff_ms": 201,
+    }
+    share = {
+        "group_id_bytes_max": 19,
+        "share_partitions_max": 21,
+        "share_partitions_per_group_max": 20,
+        "snapshot_update_records_per_snapshot": 22,
+        "state_bytes_max": 4_000_001,
+    }
+    kafka = {"properties": {"bootstrap.servers": "127.0.0.1:1"}}
+    return Settings.model_validate({"kafka": kafka, "log": log, "load": load, "share": share})
+
+
+def default_of(config: Any, name: str) -> object:
+    """Return what a field has that nobody gives, or MISSING."""
+    if issubclass(config, tuple):
+        return config._field_defaults.get(name, dataclasses.MISSING)
+    return next(each.default for each in dataclasses.fields(config) if each.name == name)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_what_is_a_setting_has_its_default_there_and_nowhere_else(config: type) -> None:
+    # Two settings of this name belong to other components: the pause between Produces and Fetches is no setting.
+    own = {"retry_backoff_ms"} if config in (FetcherConfig, SenderConfig) else set()
+    settings = {name for component in parts().values() for name in component.model_fields} - own
+    repeated = [
+        name for name in field_names(config) if name in settings and default_of(config, name) is not dataclasses.MISSING
+    ]
+    assert repeated == []
+
+
+def test_each_component_gets_the_settings_of_its_names() -> None:
+    settings = own_values()
+    given = (
+        state_bounds(settings),
+        partition_config(settings, LogIdentity("cluster", bytes(16), 3), "127.0.0.1:9095"),
+        state_log_config(settings, TOPIC, OPTIONS),
+        shard_config(settings, TOPIC, StateTotals(state_bounds(settings))),
+    )
+    for config in given:
+        for part in (settings.share, settings.load, settings.log):
+            defaults = type(part)()
+            for name in (set(field_names(type(config))) & set(type(part).model_fields)) - {"codec"}:
+                assert getattr(config, name) == getattr(part, name) != getattr(defaults, name), name
+
+
+def test_the_snapshot_topic_is_read_like_the_log_but_with_its_own_wait() -> None:
+    settings = own_values()
+    log, snapshot_log = state_log_config(settings, TOPIC, OPTIONS), snapshot_log_config(settings, OPTIONS)
+    assert snapshot_log.topic == settings.snapshots.topic
+    assert snapshot_log.fetch_wait_ms == settings.snapshots.fetch_wait_ms
+    differing = {name for name in field_names(KafkaLogConfig) if getattr(log, name) != getattr(snapshot_log, name)}
+    assert differing == {"topic", "message_bytes_max", "fetch_wait_ms"}
+
+
+def test_a_name_of_two_settings_is_given_by_hand() -> None:
+    settings = Settings(kafka=KafkaSettings(properties={"bootstrap.servers": "127.0.0.1:1"}))
+    with pytest.raises(ValueError, match="fetch_wait_ms is the name of 2 settings"):
+        configure(KafkaLogConfig, settings.log, settings.snapshots)
+    with pytest.raises(TypeError, match="bootstrap_servers"):
+        configure(CompactionConfig, CompactionSettings())
