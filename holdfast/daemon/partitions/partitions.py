@@ -122,7 +122,7 @@ class Partitions:
             tick_ms=settings.load.tick_ms,
             slice_ms=settings.load.slice_ms,
             metrics=runtime_metrics,
-            bases=None if self._snapshots is None else self._snapshots.follower,
+            restore_points=None if self._snapshots is None else self._snapshots.follower,
             owners=self._owners,
         )
         self.runtime: CoordinatorRuntime = self._shell.runtime

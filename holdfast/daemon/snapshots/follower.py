@@ -9,11 +9,11 @@ from collections.abc import Generator
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
-from holdfast.daemon.snapshots.restore import NoBase, Refusal, choose_base
+from holdfast.daemon.snapshots.restore import NoRestorePoint, Refusal, choose_restore_point
 from holdfast.daemon.snapshots.verifier import PartitionVerifier, SnapshotHost, SnapshotVerifier
 from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
 from holdfast.runtime.log import LogRecord, ReadError
-from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State
 
 _RETRY_MS: Final = 30_000
@@ -64,7 +64,7 @@ class _Followed:
 
 
 class SnapshotFollower:
-    """Answers loads (`runtime.partition.restore_point.BaseFinder`) from what it is told of the snapshot topic (`LogListener`)."""
+    """Answers loads (`runtime.partition.restore_point.RestorePointFinder`) from what it is told of the snapshot topic (`LogListener`)."""
 
     def __init__(
         self,
@@ -93,10 +93,10 @@ class SnapshotFollower:
         self._retry_at_ms = 0  #: when partitions that serve and are not followed are looked for
         self._instances = 0
 
-    # ---- loads ask (BaseFinder) --------------------------------------------------------------------------------------
+    # ---- queries of loads (RestorePointFinder) -----------------------------------------------------------------------
 
-    def find_base(self, partition: int, instance: int, log_start: int) -> None:
-        """See `BaseFinder.find_base`."""
+    def find_restore_point(self, partition: int, instance: int, log_start: int) -> None:
+        """See `RestorePointFinder.find_restore_point`."""
         question = _Question(instance, log_start, self._host.now_ms() + self._bounds.read_timeout_ms)
         followed = self._followed.get(partition)
         if followed is not None and followed.entries.state_topic_id != self._host.log_identity.topic_id:
@@ -113,12 +113,12 @@ class SnapshotFollower:
         if followed.is_at_end:
             self._choose(partition, followed, question)
 
-    def base_judged(self, partition: int, offset: int, refusal: str) -> None:
-        """See `BaseFinder.base_judged`."""
+    def restore_point_judged(self, partition: int, offset: int, refusal: str) -> None:
+        """See `RestorePointFinder.restore_point_judged`."""
         if refusal:
             self._metrics.refusals[Refusal.REFUSED].value += 1
         else:
-            self._metrics.fast_loads.value += 1
+            self._metrics.restores.value += 1
 
     def forget(self, partition: int) -> None:
         """Follow a partition no more, because nobody here loads or serves it."""
@@ -226,27 +226,27 @@ class SnapshotFollower:
             self._refuse(partition, followed.question, refusal, text)
 
     def _choose(self, partition: int, followed: _Followed, question: _Question) -> None:
-        choice = choose_base(followed.entries, question.log_start, self._host.log_identity)
+        choice = choose_restore_point(followed.entries, question.log_start, self._host.log_identity)
 
         def go_on() -> None:
             if followed.question is not question:
                 return  # answered meanwhile, or asked anew
             try:
-                base = self._run_slice(choice)
-            except NoBase as none:
+                point = self._run_slice(choice)
+            except NoRestorePoint as none:
                 followed.question = None
                 self._refuse(partition, question, none.refusal, str(none))
                 return
-            if base is None:
+            if point is None:
                 self._host.continue_soon(go_on)
                 return
             followed.question = None
-            self._host.base_found(partition, question.instance, base)
+            self._host.restore_point_found(partition, question.instance, point)
 
         self._host.continue_soon(go_on)
 
-    def _run_slice(self, choice: Generator[None, None, Base]) -> Base | None:
-        """Go on choosing until the time of this slice is up; returns the base if it is chosen."""
+    def _run_slice(self, choice: Generator[None, None, RestorePoint]) -> RestorePoint | None:
+        """Go on choosing until the time of this slice is up; returns the restore point if it is chosen."""
         ends_ms = self._host.now_ms() + self._bounds.slice_ms
         try:
             while True:
@@ -254,11 +254,11 @@ class SnapshotFollower:
                 if self._host.now_ms() >= ends_ms:
                     return None
         except StopIteration as end:
-            base: Base = end.value
-            return base
+            point: RestorePoint = end.value
+            return point
 
     def _refuse(self, partition: int, question: _Question, refusal: Refusal, text: str) -> None:
         self._metrics.refusals[refusal].value += 1
         fields: dict[str, object] = {"partition": partition, "reason": refusal.value, "why": text}
         self._host.note(_LEVELS.get(refusal, "warning"), "restore_refused", fields)
-        self._host.base_found(partition, question.instance, None)
+        self._host.restore_point_found(partition, question.instance, None)

@@ -20,7 +20,7 @@ from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
-from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
 
@@ -112,9 +112,9 @@ class Snapshots:
         """See `SnapshotHost.note`."""
         getattr(_log, level)(event, **fields)
 
-    def base_found(self, partition: int, instance: int, base: Base | None) -> None:
-        """See `SnapshotHost.base_found`."""
-        self._held.runtime.base_found(partition, instance, base)
+    def restore_point_found(self, partition: int, instance: int, point: RestorePoint | None) -> None:
+        """See `SnapshotHost.restore_point_found`."""
+        self._held.runtime.restore_point_found(partition, instance, point)
 
     def remove(self, partition: int, key: bytes) -> bool:
         """See `SnapshotHost.remove`."""

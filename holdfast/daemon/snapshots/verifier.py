@@ -17,7 +17,7 @@ from holdfast.records.keys import format_key
 from holdfast.records.snapshot_store.entries import EntryKey, ManifestKey, decode_entry
 from holdfast.records.snapshot_store.snapshot_set import Disagreement, SnapshotSet
 from holdfast.runtime.partition.lifecycle import Partition
-from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
 
@@ -53,8 +53,8 @@ class SnapshotHost(Protocol):
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
         """Write a log line."""
 
-    def base_found(self, partition: int, instance: int, base: Base | None) -> None:
-        """Give a load what it restores from, or None; see `CoordinatorRuntime.base_found`."""
+    def restore_point_found(self, partition: int, instance: int, point: RestorePoint | None) -> None:
+        """Give a load what it restores from, or None; see `CoordinatorRuntime.restore_point_found`."""
 
     def remove(self, partition: int, key: bytes) -> bool:
         """Remove a message of the snapshot topic; returns False if it cannot take more now.
