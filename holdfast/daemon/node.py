@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from enum import IntEnum
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,6 +23,7 @@ from holdfast.daemon.maintenance.log_checks import ClusterAccess, LogChecks, che
 from holdfast.daemon.maintenance.maintenance import Maintenance
 from holdfast.daemon.maintenance.reader_offsets import ReaderOffsets, ReaderReport
 from holdfast.daemon.maintenance.schedule import Schedule
+from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.partitions.own_view import OwnView
 from holdfast.daemon.partitions.owners import Owners
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
@@ -68,16 +68,6 @@ T = TypeVar("T")
 _AtExit = Callable[..., None]
 
 
-class Exit(IntEnum):
-    """How a node ends."""
-
-    STOPPED = 0  #: asked to stop, and did so cleanly
-    FAILED_TO_STOP = 1  #: asked to stop, and some step did not end in time or failed
-    WRONG_USAGE = 2  #: a setting is wrong: a property of the Kafka client, or a node id that another node has
-    REFUSED = 3  #: the state topic or the cluster is not fit to be used; the line above says what mends it
-    SUPERSEDED = 4  #: another node took over what this one owned, or serves it and was not to be replaced
-
-
 class NodeParts(NamedTuple):
     """What a node consists of once it has found its log, and is asked about by people and clients."""
 
@@ -97,7 +87,7 @@ class Node:
         self.run_id = os.urandom(8).hex()  #: by which this process knows itself under any address
         self._metrics = ShareMetrics(self.registry)
         self._runtime_metrics = RuntimeMetrics(self.registry)
-        self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+        self._exit: asyncio.Future[NodeExit] = asyncio.get_running_loop().create_future()
         self.parts: NodeParts | None = None  #: None while the node starts
         self._server_metrics: ServerMetrics | None = None  #: None until it listens
         self._why_stopped = ""  #: beside how it ended
@@ -105,13 +95,13 @@ class Node:
         self._is_loaded = False  #: every log partition serves, as far as this node knows
         self._began_s = time.monotonic()
 
-    def stop(self, reason: Exit = Exit.STOPPED, why: str = "it was asked to") -> None:
+    def stop(self, reason: NodeExit = NodeExit.STOPPED, why: str = "it was asked to") -> None:
         """Begin to stop; the first reason given is the one that counts."""
         if not self._exit.done():
             self._why_stopped = why
             self._exit.set_result(reason)
 
-    async def run(self) -> Exit:
+    async def run(self) -> NodeExit:
         """Start, serve until `stop`, and stop again; returns how it ended, which its last line tells as well."""
         settings = self.settings
         _log.info(
@@ -126,7 +116,7 @@ class Node:
         _log.info("node_stopped", reason=self._why_stopped, exit_code=int(outcome))
         return outcome
 
-    async def _run(self) -> Exit:
+    async def _run(self) -> NodeExit:
         try:
             check_properties(self.settings.kafka.properties)
             async with self._started():
@@ -134,12 +124,12 @@ class Node:
         except (StateTopicError, ConnectionFailed, CannotListen, PropertyRefused, KafkaException) as refusal:
             self._why_stopped = _explain(refusal)
             _log.error("node_start_failed", why=self._why_stopped)
-            return Exit.WRONG_USAGE if isinstance(refusal, PropertyRefused) else Exit.REFUSED
+            return NodeExit.WRONG_USAGE if isinstance(refusal, PropertyRefused) else NodeExit.REFUSED
         except _Stopped:
             outcome = self._exit.result()
-        if outcome is Exit.STOPPED and self._has_failed_step:
+        if outcome is NodeExit.STOPPED and self._has_failed_step:
             self._why_stopped = "it was asked to, and a step of the shutdown failed or did not end in time"
-            return Exit.FAILED_TO_STOP
+            return NodeExit.FAILED_TO_STOP
         return outcome
 
     @property
@@ -378,13 +368,13 @@ class Node:
     def lost(self, winner: Checkpoint) -> None:
         """See `PartitionsHost.lost`."""
         address = f" at {winner.advertised_address}" if winner.advertised_address else ""
-        self.stop(Exit.SUPERSEDED, f"node {winner.node_id}{address} took over")
+        self.stop(NodeExit.SUPERSEDED, f"node {winner.node_id}{address} took over")
 
     def _refused(self, why: str, is_setting_wrong: bool) -> None:
         """Stop, because another node serves this log and is not to be replaced."""
         if not self._exit.done():
             _log.error("take_over_refused", why=why)
-        self.stop(Exit.WRONG_USAGE if is_setting_wrong else Exit.SUPERSEDED, why)
+        self.stop(NodeExit.WRONG_USAGE if is_setting_wrong else NodeExit.SUPERSEDED, why)
 
 
 def _now_ms() -> int:

@@ -13,7 +13,8 @@ import pytest
 from holdfast.client import AdminRefused, Client, ClientSettings, ShareStateError, connect
 from holdfast.daemon import node as node_module
 from holdfast.daemon.maintenance.log_checks import LogChecks
-from holdfast.daemon.node import Exit, Node
+from holdfast.daemon.node import Node
+from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.metadata import Topic, TopicAnswers
 from holdfast.kafka.protocol.error_codes import ErrorCode
@@ -148,7 +149,7 @@ async def listening(**flags: object) -> AsyncIterator[tuple[Node, Client]]:
     finally:
         node.stop()
         async with asyncio.timeout(PATIENCE_S):
-            assert await ended is Exit.STOPPED
+            assert await ended is NodeExit.STOPPED
 
 
 async def refusal(client: Client, command: str, **arguments: object) -> str:
