@@ -145,7 +145,7 @@ def test_a_node_on_a_terminal_speaks_to_people_and_outlives_sighup(tmp_path: Pat
     command = [sys.executable, "-m", "holdfast", "serve", "--config", str(config)]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=its, stderr=its) as node:
         try:
-            read_until(b" listening  ")
+            read_until(b" node_listening  ")
             config.write_text(config.read_text() + '[logging]\nlog_level = "warning"\n')
             node.send_signal(signal.SIGHUP)
             read_until(b"settings_reloaded")
