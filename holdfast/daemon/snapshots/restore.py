@@ -30,21 +30,28 @@ _SLICE: Final = 200
 class Refusal(Enum):
     """Why a load reads the whole log; the label of a metric."""
 
-    MISSING = "missing"  #: there is no snapshot topic, or it has not this partition
-    EMPTY = "empty"  #: no manifest lies at or above the log start
-    LATE = "late"  #: the snapshot topic could not be read in time
-    UNREADABLE = "unreadable"  #: a broker refused to let it be read
-    TOO_LARGE = "too-large"  #: it holds more than may be kept in memory
-    UNDECODABLE = "undecodable"  #: a manifest or an entry has another schema, or is damaged
-    FOREIGN = "foreign"  #: the manifests are for another number of partitions, or by another owner
-    DISAGREEMENT = "disagreement"  #: the entries do not add up to what the manifests say
-    REFUSED = (
-        "refused"  #: the log does not hold the record that the manifest ends with, or its entries could not be loaded
-    )
+    #: There is no snapshot topic, or it has not this partition.
+    MISSING = "missing"
+    #: No manifest lies at or above the log start.
+    EMPTY = "empty"
+    #: The snapshot topic could not be read in time.
+    LATE = "late"
+    #: A broker refused to let it be read.
+    UNREADABLE = "unreadable"
+    #: It holds more than may be kept in memory.
+    TOO_LARGE = "too-large"
+    #: A manifest or an entry has another schema, or is damaged.
+    UNDECODABLE = "undecodable"
+    #: The manifests are for another number of partitions, or by another owner.
+    FOREIGN = "foreign"
+    #: The entries do not add up to what the manifests say.
+    DISAGREEMENT = "disagreement"
+    #: The log does not hold the record that the manifest ends with, or its entries could not be loaded.
+    REFUSED = "refused"
 
 
 class NoRestorePoint(Exception):
-    """Say why there is nothing to begin with."""
+    """No manifest can be restored from; the text says why."""
 
     def __init__(self, refusal: Refusal, text: str) -> None:
         super().__init__(text)
@@ -54,7 +61,7 @@ class NoRestorePoint(Exception):
 def choose_restore_point(
     entries: SnapshotSet, log_start: int, identity: LogIdentity
 ) -> Generator[None, None, RestorePoint]:
-    """Return the newest restore point for a log that starts there; yields now and then, for others to have their turn.
+    """Return the newest restore point for a log that starts there; yields now and then, so that other work gets its turn.
 
     Raises:
         NoRestorePoint: none of the newest manifests can be used; says why not the last of them.
