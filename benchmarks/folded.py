@@ -83,7 +83,7 @@ class FastHoldfast(HoldfastNode):
             BenchmarkError: a load did not begin with the snapshot topic.
         """
         for entry in self._log_entries():
-            if entry.get("event") == "log_partition_loaded" and "base_offset" not in entry:
+            if entry.get("event") == "log_partition_loaded" and "restored_from_offset" not in entry:
                 raise BenchmarkError(f"Partition {entry['partition']} read its whole log.")
         return super().loads()
 

@@ -75,10 +75,10 @@ class HistoryAct:
         whole = await self._restart("reads the whole log", {"snapshots.topic": ""})
         await self._fold_log(records)
         fast = await self._restart("begins with the snapshots", self._job | _EAGER | {"compaction.run": "true"})
-        fast_loads = (await self._daemon.ask("metrics"))["fast-loads-total"]
+        restores = (await self._daemon.ask("metrics"))["restores-total"]
         self._check(
-            f"The daemon read a tenth or less: {fast_loads:.0f} log partitions began with a snapshot.",
-            fast_loads > 0 and fast * 10 <= whole,
+            f"The daemon read a tenth or less: {restores:.0f} log partitions were restored from a snapshot.",
+            restores > 0 and fast * 10 <= whole,
         )
         wrong = await count_wrong(self._daemon.address, answered)
         self._check(f"All {len(answered):,} states are what was written last.", not wrong, f"{wrong} are not")

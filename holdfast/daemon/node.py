@@ -1,7 +1,7 @@
 """A node: everything it consists of, started and stopped in one place, top to bottom.
 
 The wire server comes first and goes last but one: clients that connect early or late get an answer at once.
-While the node starts, a handler answers that says so (`daemon.starting`); when all parts exist, they are given the requests.
+While the node starts, a handler answers that it starts (`daemon.starting`); when all parts exist, requests go to them.
 """
 
 import asyncio
@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from enum import IntEnum
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,6 +23,7 @@ from holdfast.daemon.maintenance.log_checks import ClusterAccess, LogChecks, che
 from holdfast.daemon.maintenance.maintenance import Maintenance
 from holdfast.daemon.maintenance.reader_offsets import ReaderOffsets, ReaderReport
 from holdfast.daemon.maintenance.schedule import Schedule
+from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.partitions.own_view import OwnView
 from holdfast.daemon.partitions.owners import Owners
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
@@ -64,22 +64,12 @@ _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-#: Pushes a step of the shutdown: its name, what it does, and optionally how long it may take.
+#: Adds a step of the shutdown: its name, what it does, and optionally how long it may take.
 _AtExit = Callable[..., None]
 
 
-class Exit(IntEnum):
-    """How a node ends."""
-
-    STOPPED = 0  #: asked to stop, and did so cleanly
-    FAILED_TO_STOP = 1  #: asked to stop, and some step did not end in time or failed
-    WRONG_USAGE = 2  #: a setting is wrong: a property of the Kafka client, or a node id that another node has
-    REFUSED = 3  #: the state topic or the cluster is not fit to be used; the line above says what mends it
-    SUPERSEDED = 4  #: another node took over what this one owned, or serves it and was not to be replaced
-
-
 class NodeParts(NamedTuple):
-    """What a node consists of once it has found its log, and is asked about by people and clients."""
+    """The parts of a node that has found its log, which people and clients query."""
 
     view: OwnView
     partitions: Partitions
@@ -93,26 +83,32 @@ class Node:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.registry = Registry(_now_ms)
-        self.port = 0  #: the port it listens on, once it does
-        self.run_id = os.urandom(8).hex()  #: by which this process knows itself under any address
+        #: The port it listens on, once it does.
+        self.port = 0
+        #: By which this process knows itself under any address.
+        self.run_id = os.urandom(8).hex()
         self._metrics = ShareMetrics(self.registry)
         self._runtime_metrics = RuntimeMetrics(self.registry)
-        self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
-        self.parts: NodeParts | None = None  #: None while the node starts
-        self._server_metrics: ServerMetrics | None = None  #: None until it listens
-        self._why_stopped = ""  #: beside how it ended
+        self._exit: asyncio.Future[NodeExit] = asyncio.get_running_loop().create_future()
+        #: None while the node starts.
+        self.parts: NodeParts | None = None
+        #: None until it listens.
+        self._server_metrics: ServerMetrics | None = None
+        #: Beside how it ended.
+        self._why_stopped = ""
         self._has_failed_step = False
-        self._is_loaded = False  #: every log partition serves, as far as this node knows
+        #: Every log partition serves, as far as this node knows.
+        self._is_loaded = False
         self._began_s = time.monotonic()
 
-    def stop(self, reason: Exit = Exit.STOPPED, why: str = "it was asked to") -> None:
+    def stop(self, reason: NodeExit = NodeExit.STOPPED, why: str = "a stop was requested") -> None:
         """Begin to stop; the first reason given is the one that counts."""
         if not self._exit.done():
             self._why_stopped = why
             self._exit.set_result(reason)
 
-    async def run(self) -> Exit:
-        """Start, serve until `stop`, and stop again; returns how it ended, which its last line tells as well."""
+    async def run(self) -> NodeExit:
+        """Start, serve until `stop`, and stop again; returns how it ended, as its last log line does."""
         settings = self.settings
         _log.info(
             "node_starting",
@@ -126,7 +122,7 @@ class Node:
         _log.info("node_stopped", reason=self._why_stopped, exit_code=int(outcome))
         return outcome
 
-    async def _run(self) -> Exit:
+    async def _run(self) -> NodeExit:
         try:
             check_properties(self.settings.kafka.properties)
             async with self._started():
@@ -134,12 +130,12 @@ class Node:
         except (StateTopicError, ConnectionFailed, CannotListen, PropertyRefused, KafkaException) as refusal:
             self._why_stopped = _explain(refusal)
             _log.error("node_start_failed", why=self._why_stopped)
-            return Exit.WRONG_USAGE if isinstance(refusal, PropertyRefused) else Exit.REFUSED
+            return NodeExit.WRONG_USAGE if isinstance(refusal, PropertyRefused) else NodeExit.REFUSED
         except _Stopped:
             outcome = self._exit.result()
-        if outcome is Exit.STOPPED and self._has_failed_step:
-            self._why_stopped = "it was asked to, and a step of the shutdown failed or did not end in time"
-            return Exit.FAILED_TO_STOP
+        if outcome is NodeExit.STOPPED and self._has_failed_step:
+            self._why_stopped = "a stop was requested, and a step of the shutdown failed or did not end in time"
+            return NodeExit.FAILED_TO_STOP
         return outcome
 
     @property
@@ -190,7 +186,7 @@ class Node:
 
             # It listens first and answers that it starts.
             options = connection_options(settings.kafka.properties)
-            cluster = _ask_cluster(settings, options)
+            cluster = _make_cluster_clients(settings, options)
             server, this_node = await self._listen(cluster, admins, at_exit)
 
             # What it serves: the topic that is the log, in the cluster that the brokers say they are.
@@ -198,7 +194,7 @@ class Node:
                 cluster.client,
                 settings.metadata,
                 random=Random(),
-                tell_after_ms=settings.log.broker_silence_max_ms,
+                report_after_ms=settings.log.broker_silence_max_ms,
                 is_left_out=self._is_left_out,
             )
             at_exit("topic names", cluster.look_ups.names.close)
@@ -245,7 +241,7 @@ class Node:
             maintenance.start(settings, self.registry)
             at_exit("maintenance", maintenance.stop)
 
-            # It takes the log.
+            # It takes the log partitions.
             await self._unless_stopped(maintenance.log_checks.look_at_beginnings())
             service.start_up(topic.partition_count)
             partitions.load_all()
@@ -378,13 +374,13 @@ class Node:
     def lost(self, winner: Checkpoint) -> None:
         """See `PartitionsHost.lost`."""
         address = f" at {winner.advertised_address}" if winner.advertised_address else ""
-        self.stop(Exit.SUPERSEDED, f"node {winner.node_id}{address} took over")
+        self.stop(NodeExit.SUPERSEDED, f"node {winner.node_id}{address} took over")
 
     def _refused(self, why: str, is_setting_wrong: bool) -> None:
         """Stop, because another node serves this log and is not to be replaced."""
         if not self._exit.done():
             _log.error("take_over_refused", why=why)
-        self.stop(Exit.WRONG_USAGE if is_setting_wrong else Exit.SUPERSEDED, why)
+        self.stop(NodeExit.WRONG_USAGE if is_setting_wrong else NodeExit.SUPERSEDED, why)
 
 
 def _now_ms() -> int:
@@ -396,13 +392,13 @@ def _clock_ms() -> float:
 
 
 class _Cluster(NamedTuple):
-    """What asks the brokers about topics."""
+    """The clients that query the brokers about topics."""
 
     client: MetadataClient
     look_ups: TopicLookUps
 
 
-def _ask_cluster(settings: Settings, options: ConnectionOptions) -> _Cluster:
+def _make_cluster_clients(settings: Settings, options: ConnectionOptions) -> _Cluster:
     def make_client() -> MetadataClient:
         return MetadataClient(
             options,

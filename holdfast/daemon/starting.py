@@ -22,7 +22,7 @@ from holdfast.runtime.machine import Operation
 
 
 class TopicLookUps(NamedTuple):
-    """Who asks Kafka about topics for an admin."""
+    """The look-ups of topics in Kafka, for an admin."""
 
     names: TopicNames
     ends: TopicEndSource
@@ -58,7 +58,7 @@ class StartingShareCalls:
     def handle(
         self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None], caller: str
     ) -> None:
-        """Answer a call: what it asks for is not available yet."""
+        """Answer a call: the share partition is not available yet."""
         self._service.handle(api_key, request, respond)
 
 

@@ -14,13 +14,13 @@ from holdfast.runtime.deadlines import Deadlines
 from holdfast.runtime.effects import (
     AskLogStart,
     AskOwner,
-    BaseJudged,
     ContinueLoad,
     DeleteRecords,
-    FindBase,
+    FindRestorePoint,
     Note,
     Outbox,
     PartitionEffect,
+    RestorePointJudged,
     StartReading,
     StateChanged,
     StopReading,
@@ -42,7 +42,7 @@ from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.load import Load, Step
 from holdfast.runtime.partition.ownership import Owners
-from holdfast.runtime.partition.restore_point import Base, BaseFinder
+from holdfast.runtime.partition.restore_point import RestorePoint, RestorePointFinder
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.read_index import ReadIndexes
 from holdfast.runtime.settings import LogTrust, PartitionConfig, Ports
@@ -66,7 +66,7 @@ class CoordinatorRuntime:
         *,
         write_timeout_ms: int,
         slice_ms: int,
-        bases: BaseFinder | None = None,
+        restore_points: RestorePointFinder | None = None,
         owners: Owners | None = None,
     ) -> None:
         self.partitions: dict[int, Partition] = {}
@@ -78,7 +78,7 @@ class CoordinatorRuntime:
         self._make_machine = make_machine
         self._clock_ms = clock_ms
         self._slice_ms = slice_ms
-        self._bases = bases
+        self._restore_points = restore_points
         self._owners = owners
         self._trust = LogTrust()
         self._read_indexes = ReadIndexes()
@@ -89,7 +89,7 @@ class CoordinatorRuntime:
             jitter,
             self._trust,
             metrics,
-            has_bases=bases is not None,
+            has_restore_points=restore_points is not None,
             asks_owners=owners is not None,
         )
         self._outbox = Outbox()
@@ -262,9 +262,11 @@ class CoordinatorRuntime:
         self._drain()
         self._deadlines.clear()
 
-    def base_found(self, index: int, instance: int, base: Base | None) -> None:
+    def restore_point_found(self, index: int, instance: int, point: RestorePoint | None) -> None:
         """Learn what a load may begin with; None: nothing."""
-        self._while_loading(index, instance, "base found", lambda load, now_ms: load.base_found(base, now_ms))
+        self._while_loading(
+            index, instance, "restore point found", lambda load, now_ms: load.restore_point_found(point, now_ms)
+        )
 
     def owner_answered(self, index: int, instance: int, owner: Checkpoint, is_serving: bool) -> None:
         """Learn whether the owner of a partition still serves it."""
@@ -416,12 +418,12 @@ class CoordinatorRuntime:
             case AskOwner(index, instance, owner):
                 assert self._owners is not None
                 self._owners.ask_owner(index, instance, owner)
-            case FindBase(index, instance, log_start):
-                assert self._bases is not None
-                self._bases.find_base(index, instance, log_start)
-            case BaseJudged(index, offset, refusal):
-                assert self._bases is not None
-                self._bases.base_judged(index, offset, refusal)
+            case FindRestorePoint(index, instance, log_start):
+                assert self._restore_points is not None
+                self._restore_points.find_restore_point(index, instance, log_start)
+            case RestorePointJudged(index, offset, refusal):
+                assert self._restore_points is not None
+                self._restore_points.restore_point_judged(index, offset, refusal)
             case StartReading(index, instance, from_offset):
                 self._log.start_reading(index, instance, from_offset)
             case StopReading(index):

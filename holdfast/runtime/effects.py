@@ -14,7 +14,7 @@ class AskLogStart(NamedTuple):
     instance: int
 
 
-class FindBase(NamedTuple):
+class FindRestorePoint(NamedTuple):
     """Look for something that the load of this partition may begin with."""
 
     partition: int
@@ -22,8 +22,8 @@ class FindBase(NamedTuple):
     log_start: int
 
 
-class BaseJudged(NamedTuple):
-    """The log was compared with the base; `refusal` is empty, or says why the load began again without it."""
+class RestorePointJudged(NamedTuple):
+    """The log was compared with the restore point; `refusal` is empty, or says why the load began again without it."""
 
     partition: int
     offset: int
@@ -92,8 +92,8 @@ class Note(NamedTuple):
 PartitionEffect = (
     AskLogStart
     | AskOwner
-    | FindBase
-    | BaseJudged
+    | FindRestorePoint
+    | RestorePointJudged
     | StartReading
     | StopReading
     | ContinueLoad

@@ -22,13 +22,13 @@ make_decision: Callable[[tuple[tuple[tuple[Any, Any], ...], object, bool]], Deci
 class StateMachine(Protocol):
     """The state behind one log partition.
 
-    Every instance sees load_base? → load_record* → finish_load → on_loaded → (replay, committed, revert, images)* →
+    Every instance sees restore? → load_record* → finish_load → on_loaded → (replay, committed, revert, images)* →
     on_unloaded, and nothing after.
     Decisions are made by operations, which look at the machine and change nothing; only `replay` changes state.
     """
 
-    def load_base(self, content: Any) -> None:  # noqa: ANN401 - the machine's own type
-        """Begin to load with what `Base.content` holds; `finish_load` may find that it cannot be used."""
+    def restore(self, content: Any) -> None:  # noqa: ANN401 - the machine's own type
+        """Begin to load with what `RestorePoint.content` holds; `finish_load` may find that it cannot be used."""
 
     def load_record(self, key: bytes, value: bytes | None, offset: int) -> None:
         """Take one raw record that counts, in offset order, while loading."""
@@ -37,7 +37,7 @@ class StateMachine(Protocol):
         """Fold what was loaded until done (True) or until the time of this slice is up (False).
 
         Raises:
-            LoadFailed: a record cannot be decoded, or a base is missing; names key and offset.
+            LoadFailed: a record cannot be decoded, or an update's base is missing; names key and offset.
         """
 
     def on_log_accepted(self) -> None:

@@ -39,7 +39,9 @@ class RuntimeMetrics:
         self.batch_flush = registry.meter("batch-flush", "Batches sent to brokers.")
         self.parked_writes = gauge("parked-writes", "Answers that wait for the log, in all shards.")
         self.records_appended = counter("records-appended-total", "Records sent to brokers.")
-        self.records_read_back = counter("records-met-total", "Own records that the tail has read back and that count.")
+        self.records_committed = counter(
+            "records-committed-total", "Own records that are committed: the tail has read them back, and they count."
+        )
         self.records_void = counter("records-void-total", "Records read that do not count, by any reader of this node.")
         self.read_index_time = histogram(
             "read-index-time-ms", "Time of the request for the latest offsets that a read index rests on, in ms."

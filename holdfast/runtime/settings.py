@@ -62,7 +62,7 @@ class Ports(NamedTuple):
     jitter: Callable[[], float]
     trust: LogTrust
     metrics: RuntimeMetrics
-    #: Whether anything can find bases for loads.
-    has_bases: bool
+    #: Whether anything can find restore points for loads.
+    has_restore_points: bool
     #: Whether owners can be queried if they still serve.
     asks_owners: bool

@@ -1,4 +1,4 @@
-"""What the search explores of manifests and fast load: scopes, a large configuration for walks, and the mutants."""
+"""What the search explores of manifests and restores: scopes, a large configuration for walks, and the mutants."""
 
 from dataclasses import replace
 

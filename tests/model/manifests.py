@@ -1,4 +1,4 @@
-"""Manifests and fast load on top of the reference model: the job, its entries and manifests, and the load that uses them.
+"""Manifests and restores on top of the reference model: the job, its entries and manifests, and the load that uses them.
 
 Read it in this order: `manifest_rules`, then `fold_batch` (the job), `verified` (which set a manifest speaks of), `pick`
 and `check_record` (the load), `removable` (what the owner may remove), and `recover` (what must come back after faults).
@@ -23,7 +23,7 @@ class ManifestModel(Model):
     def __init__(self, rules: ManifestRules, scope: Scope) -> None:
         super().__init__(rules, scope)
         self.m = rules
-        self.fast_loads = 0  # so that a search can show that it was about something
+        self.restores = 0  # so that a search can show that it was about something
 
     def initial(self) -> World:
         w = super().initial()
@@ -289,7 +289,7 @@ class ManifestModel(Model):
             rec = w.log[n.base.ck]
             if rec.kind != "C" or (rec.epoch, rec.nonce) != (n.base.epoch, n.base.nonce):
                 return self.whole(w, n)
-        self.fast_loads += 1
+        self.restores += 1
         return n._replace(st="read", pos=n.pos + 1)
 
     def step(self, rd: Reader, off: int, rec: Rec, epoch_rule: bool = True) -> tuple[Reader, bool]:

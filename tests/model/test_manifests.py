@@ -1,4 +1,4 @@
-"""Scopes, mutants and walks of manifests and fast load; `python -m tests.model.checker --rules manifests` runs the long forms."""
+"""Scopes, mutants and walks of manifests and restores; `python -m tests.model.checker --rules manifests` runs the long forms."""
 
 import pytest
 
@@ -25,13 +25,13 @@ COMPLETE = {
 
 
 @pytest.mark.parametrize("scope", COMPLETE)
-def test_the_rules_hold_in_every_state_of_a_scope_and_fast_loads_are_taken(scope: str) -> None:
+def test_the_rules_hold_in_every_state_of_a_scope_and_loads_restore(scope: str) -> None:
     model = ManifestModel(MANIFESTS, MANIFEST_SCOPES[scope])
     result = bfs(model, manifest_settle_every(scope))
     assert result.complete
     assert not result.broken, result.trace
     assert result.states == COMPLETE[scope]
-    assert model.fast_loads > 0
+    assert model.restores > 0
 
 
 @pytest.mark.parametrize("name", MANIFEST_MUTANTS)

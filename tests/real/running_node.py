@@ -12,7 +12,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from confluent_kafka.admin import AdminClient
 
 from holdfast.client import Client, connect
-from holdfast.daemon.node import Exit, Node, NodeParts
+from holdfast.daemon.node import Node, NodeParts
+from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.settings.sources import load_settings
 from holdfast.records.header import find_header
@@ -48,7 +49,7 @@ class RunningNode:
 
     def __init__(self, settings: Settings) -> None:
         self.node = Node(settings)
-        self.exit: asyncio.Task[Exit] = asyncio.create_task(self.node.run())
+        self.exit: asyncio.Task[NodeExit] = asyncio.create_task(self.node.run())
         self.client: Client
 
     @property
@@ -92,7 +93,7 @@ class RunningNode:
             lambda: self.partitions() and all(each.state is state for each in self.partitions()), f"all {state.value}"
         )
 
-    async def stop(self) -> Exit:
+    async def stop(self) -> NodeExit:
         """Let it stop and return how it ended."""
         self.node.stop()
         async with asyncio.timeout(PATIENCE_S):

@@ -71,7 +71,7 @@ class Life:
         self._close()
         for node in (*self.world.former, *self.world.nodes):
             for refusal, counter in node.snapshot_metrics.refusals.items():
-                self.world.counts[f"no base: {refusal.value}"] += counter.value
+                self.world.counts[f"no restore point: {refusal.value}"] += counter.value
             self.world.counts["manifest verified by its owner"] += node.snapshot_metrics.manifests_verified.value
             self.world.counts["divergence"] += node.snapshot_metrics.divergences.value
         if self.world.counts["divergence"] and not self.world.counts["fault: entry corrupted"]:

@@ -12,8 +12,8 @@ import structlog
 import uvloop
 
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.daemon.node import Exit as NodeExit
 from holdfast.daemon.node import Node
+from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.settings.logging import configure_logging, set_level
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.settings.sources import ConfigError, load_settings, to_flags

@@ -15,7 +15,7 @@ from holdfast.records.snapshot_store.entries import EntryKey, Manifest, decode_e
 from holdfast.records.snapshot_store.folding import NEW, FoldStopped, RawRecord, fold
 from holdfast.records.snapshot_store.snapshot_set import Disagreement, RawEntry, SnapshotSet
 from holdfast.runtime.log import LogRecord
-from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.partition.restore_point import RestorePoint
 
 
 class PartitionSnapshots(NamedTuple):
@@ -91,9 +91,9 @@ class SnapshotReader:
             return str(error)
         if manifest.partition_count != self.partition_count:
             return f"it counts {manifest.partition_count} log partitions where there are {self.partition_count}"
-        base = Base(covered_offset, manifest.position, checkpoint, content=None, record_size_bytes=0)
+        point = RestorePoint(covered_offset, manifest.position, checkpoint, content=None, record_size_bytes=0)
         found = next(self.log_records(held.log_partition, covered_offset, covered_offset + 1), None)
-        return "no record lies at its offset" if found is None else base.refusal(LogRecord(*found))
+        return "no record lies at its offset" if found is None else point.refusal(LogRecord(*found))
 
     def log_records(self, log_partition: int, from_offset: int, end: int) -> Iterator[RawRecord]:
         """Yield the records of a log partition from an offset to before another."""

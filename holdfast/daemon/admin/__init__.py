@@ -1,1 +1,1 @@
-"""What an admin may ask of a node, and previews of what a change would do."""
+"""The commands of an admin, and previews of what a change would do."""

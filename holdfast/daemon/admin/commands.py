@@ -1,6 +1,6 @@
 """The commands of an admin: what a node shows and does; the command line tool calls them by name."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
@@ -33,7 +33,6 @@ Facts = dict[str, Any]
 
 #: Topic ids that are named where state goes; the log line has all of them.
 _TOPICS_SHOWN_MAX: Final = 10
-_NO_CLEAN_UP: Final = "No clean-up of deleted topics waits for an admin."
 
 
 class Plan(NamedTuple):
@@ -193,7 +192,7 @@ class LogCommands:
             "owner_epoch": None if winner is None else winner.owner_epoch,
             "failure": partition.failure,
         }
-        # Somebody else may have taken it since, and then the epoch is higher.
+        # Another node may have taken it since, and then the epoch is higher.
         owner_epoch = None if winner is None else winner.owner_epoch + 1
         owner = str(self._node.settings.node_id)
         return before, {"state": State.ACTIVE.value, "owner": owner, "owner_epoch": owner_epoch, "failure": None}
@@ -202,7 +201,7 @@ class LogCommands:
         reason = _reason(arguments)
         alarm, deleted = self._maintenance.deleted_state.alarm, self._maintenance.deleted_state.deleted
         if alarm is None:
-            raise AdminError(_NO_CLEAN_UP)
+            raise AdminError("No clean-up of deleted topics waits for an admin.")
         topic_ids = [format_topic_id(topic_id) for topic_id in sorted(alarm.topic_ids)]
 
         def carry_out() -> str:
@@ -220,90 +219,59 @@ class LogCommands:
 
     def _drop_reader(self, arguments: Arguments) -> Plan:
         reason, group, readers = _reason(arguments), arguments.get("group"), self._maintenance.readers
-        told = next((row for row in readers.describe() if row["group"] == group), None)
-        if told is None:
-            raise _not_registered(group, readers.groups)
+        reader = next((row for row in readers.describe() if row["group"] == group), None)
+        if reader is None:
+            registered = ", ".join(readers.groups) or "none"
+            raise AdminError(f"No group {group!r} is registered; registered are {registered}.")
 
         def carry_out() -> str:
             self._maintenance.reader_offsets.drop(str(group), reason)
             return f"the log is pruned past {group} until it commits again"
 
-        behind = told["behind"]
+        behind = reader["behind"]
         loss = f"{'what' if behind is None else f'{behind} offsets that'} {group} has not read yet may be pruned"
-        is_loss = told["state"] not in ("dropped", "not started") and behind != 0
-        return Plan(carry_out, {"state": told["state"]}, {"state": "dropped"}, (loss,) if is_loss else ())
+        is_loss = reader["state"] not in ("dropped", "not started") and behind != 0
+        return Plan(carry_out, {"state": reader["state"]}, {"state": "dropped"}, (loss,) if is_loss else ())
 
     def _preview_decision(self, arguments: Arguments) -> dict[str, Any]:
-        """Tell what a decision would change, by the code that would carry it out."""
-        plan = _decision(arguments, self._decisions)(arguments)
+        """Return what a decision would change, from the code that would carry it out."""
+        decide = self._decisions.get(str(arguments.get("decision")))
+        if decide is None:
+            raise AdminError(f"decision-preview needs a `decision`, one of {', '.join(self._decisions)}.")
+        plan = decide(arguments)
         return {"before": plan.before, "after": plan.after, "data_lost": list(plan.data_lost)}
 
     def _partition(self, arguments: Arguments) -> Partition:
         index = arguments.get("partition")
-        held = {partition.index: partition for partition in self._partitions}
-        if type(index) is not int or index not in held:
-            raise _not_held(index, sorted(held))
-        return held[index]
+        known = {partition.index: partition for partition in self._partitions}
+        if not known:
+            raise NodeStarting
+        if type(index) is not int or index not in known:
+            raise AdminError(
+                f"This node has no log partition {index!r}; it has {min(known)} to {max(known)}.",
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            )
+        return known[index]
 
 
 class StartingCommands:
-    """What the commands about log partitions answer while the node starts and has none yet."""
-
-    def __init__(self) -> None:
-        self._decisions: dict[str, Callable[[Arguments], Plan]] = {
-            "partitions-take": self._take,
-            "partitions-accept": self._accept,
-            "topics-accept-deleted": self._accept_deleted,
-            "readers-drop": self._drop_reader,
-        }
+    """The commands about log partitions while the node starts: it lists none, and refuses what needs one."""
 
     def table(self) -> Mapping[str, AdminCommand]:
         """Return the commands by name."""
         return {
             "partitions": lambda _: [],
-            "share-partitions": self._list_states,
+            "share-partitions": self._refuse,
             "readers": lambda _: [],
-            **{name: partial(_carry_out, decide) for name, decide in self._decisions.items()},
-            "decision-preview": lambda arguments: _decision(arguments, self._decisions)(arguments),
+            "partitions-take": self._refuse,
+            "partitions-accept": self._refuse,
+            "topics-accept-deleted": self._refuse,
+            "readers-drop": self._refuse,
+            "decision-preview": self._refuse,
         }
 
-    def _list_states(self, arguments: Arguments) -> NoReturn:
+    def _refuse(self, arguments: Arguments) -> NoReturn:
         raise NodeStarting
-
-    def _take(self, arguments: Arguments) -> NoReturn:
-        raise _not_held(arguments.get("partition"), [])
-
-    def _accept(self, arguments: Arguments) -> NoReturn:
-        _reason(arguments)
-        raise _not_held(arguments.get("partition"), [])
-
-    def _accept_deleted(self, arguments: Arguments) -> NoReturn:
-        _reason(arguments)
-        raise AdminError(_NO_CLEAN_UP)
-
-    def _drop_reader(self, arguments: Arguments) -> NoReturn:
-        _reason(arguments)
-        raise _not_registered(arguments.get("group"), ())
-
-
-def _decision(
-    arguments: Arguments, decisions: Mapping[str, Callable[[Arguments], Plan]]
-) -> Callable[[Arguments], Plan]:
-    decide = decisions.get(str(arguments.get("decision")))
-    if decide is None:
-        raise AdminError(f"decision-preview needs a `decision`, one of {', '.join(decisions)}.")
-    return decide
-
-
-def _not_held(index: object, held: list[int]) -> AdminError:
-    return AdminError(
-        f"This node holds no log partition {index!r}; it holds {_ranges(held)}.",
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    )
-
-
-def _not_registered(group: object, groups: Sequence[str]) -> AdminError:
-    return AdminError(f"No group {group!r} is registered; registered are {', '.join(groups) or 'none'}.")
 
 
 def _carry_out(decide: Callable[[Arguments], Plan], arguments: Arguments) -> str:
@@ -333,7 +301,3 @@ def _wanted_partitions(topics: object, partitions_max: int) -> dict[bytes, list[
     if count > partitions_max:
         raise AdminError(f"{count} partitions are named; topic_ends_partitions_max allows {partitions_max}.")
     return wanted
-
-
-def _ranges(indexes: list[int]) -> str:
-    return f"{indexes[0]} to {indexes[-1]}" if indexes else "none yet"

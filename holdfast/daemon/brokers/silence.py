@@ -1,6 +1,6 @@
 """How long the brokers that the log needs have been silent, and what is said about it.
 
-A broker is silent while no answer of it comes on any connection of this node, whatever was asked: one that is gone, and one that is
+A broker is silent while no answer of it comes on any connection of this node, whatever the request: one that is gone, and one that is
 frozen and takes connections. Time in which this process itself did not run says nothing about brokers, and does not count.
 """
 
@@ -15,28 +15,31 @@ from holdfast.metrics.registry import Registry
 
 _log = structlog.get_logger(__name__)
 
-#: While it lasts, a silence is told so often at most, by its three events together.
-_TELL_INTERVAL_S: Final = 60.0
+#: While it lasts, a silence is logged so often at most, by its three events together.
+_REPORT_INTERVAL_S: Final = 60.0
 #: So many brokers and log partitions are named; the rest is counted.
 _NAMED_MAX: Final = 5
 
 _GAUGE: Final = "broker-silence-ms"
 
-#: Tells whether a line about what a silent broker causes, for one log partition or (None) for any, is left to the lines about the silence.
+#: Returns whether to leave a line about the effects of a silent broker, on one log partition or (None) any, to the lines about the silence.
 IsLeftOut: TypeAlias = Callable[[int | None], bool]
 
 
 def none_left_out(_: int | None) -> bool:
-    """Leave no line out, where nobody tells of silences."""
+    """Leave no line out, where silences are not logged."""
     return False
 
 
 class _Quiet(NamedTuple):
     """One broker, or the lack of one."""
 
-    heard_s: float | None  #: when the answer came that was seen last
-    quiet_s: float  #: how long this process has been awake since
-    since_s: float  #: the time of day of that answer, or at which one was needed first
+    #: When the newest answer came.
+    heard_s: float | None
+    #: How long this process has been awake since.
+    quiet_s: float
+    #: The time of day of that answer, or at which one was needed first.
+    since_s: float
 
 
 class BrokerSilence:
@@ -50,24 +53,32 @@ class BrokerSilence:
         Args:
             max_ms: a leader that is silent for longer keeps its log partitions from being served.
             interval_s: between two looks, when this process has its turns.
-            doubt_s: of a leader that is silent for longer, what others would say of it is left out.
+            doubt_s: of a leader that is silent for longer, lines of other parts about it are left out.
             registry: gets the silence of each broker that leads a log partition.
-            wall_s: tells the time of day, in seconds.
+            wall_s: returns the time of day, in seconds.
         """
-        self.problem = ""  #: why the log cannot be served now; empty while it can
+        #: Why the log cannot be served now; empty while it can.
+        self.problem = ""
         self._max_s = max_ms / 1_000
         self._awake_max_s = 2 * interval_s
         self._doubt_s = doubt_s
         self._registry = registry
         self._wall_s = wall_s
         self._looked_s: float | None = None
-        self._brokers: dict[int, _Quiet] = {}  #: those that the log needs
-        self._leaders: Mapping[int, int] = {}  #: at the last look
-        self._leaderless: dict[int, _Quiet] = {}  #: the log partitions without a leader
-        self._silent_s = 0.0  #: how long the present silence has lasted; 0: there is none
-        self._since_s = 0.0  #: the time of day of the last answer before it, once it was told
-        self._told_s: float | None = None  #: when the present silence was told last
-        self._left_out = 0  #: lines of others since the last one that was told
+        #: Those that the log needs.
+        self._brokers: dict[int, _Quiet] = {}
+        #: At the last look.
+        self._leaders: Mapping[int, int] = {}
+        #: The log partitions without a leader.
+        self._leaderless: dict[int, _Quiet] = {}
+        #: How long the present silence has lasted; 0: there is none.
+        self._silent_s = 0.0
+        #: The time of day of the last answer before it, once it was logged.
+        self._since_s = 0.0
+        #: When the present silence was logged last.
+        self._reported_s: float | None = None
+        #: Lines of other parts that were left out since the last line about a silence.
+        self._left_out = 0
 
     def look(
         self,
@@ -78,24 +89,24 @@ class BrokerSilence:
         heard: Callable[[int], float | None],
         next_try_s: float,
     ) -> None:
-        """Take in what there is to see.
+        """Take in the state of the brokers.
 
         Args:
             now_s: monotonic.
             leaders: the leading broker of each log partition that has one, as last known.
             partition_count: how many log partitions there are.
             brokers: all that are known; while a log partition has no leader, each may become it.
-            heard: tells when a broker has answered last, by the same clock; None: it never did.
-            next_try_s: how soon silent brokers are asked again.
+            heard: returns when a broker has answered last, by the same clock; None: it never did.
+            next_try_s: how soon silent brokers are queried again.
         """
         awake_s = 0.0 if self._looked_s is None else min(now_s - self._looked_s, self._awake_max_s)
         self._looked_s = now_s
         self._leaders = leaders
         lacking, no_leader = _Quiet(None, -awake_s, self._wall_s()), set(range(partition_count)) - leaders.keys()
         self._leaderless = {
-            partition: held._replace(quiet_s=held.quiet_s + awake_s)
+            partition: quiet._replace(quiet_s=quiet.quiet_s + awake_s)
             for partition in no_leader
-            for held in (self._leaderless.get(partition, lacking),)
+            for quiet in (self._leaderless.get(partition, lacking),)
         }
         needed = {*leaders.values(), *brokers} if self._leaderless else set(leaders.values())
         self._take_brokers(needed, now_s, awake_s, heard)
@@ -105,26 +116,26 @@ class BrokerSilence:
         leading = {leaders[partition] for partition in led}
         quiets = [*silent.values(), *leaderless.values()]
         longest_s = max((quiet.quiet_s for quiet in quiets), default=0.0)
-        if quiets and self._told_s is None:
+        if quiets and self._reported_s is None:
             self._since_s = min(quiet.since_s for quiet in quiets)
         if silent and len(silent) == len(self._brokers):
-            self._tell("brokers_lost", now_s, longest_s, next_try_s, brokers=named(silent))
+            self._report("brokers_lost", now_s, longest_s, next_try_s, brokers=named(silent))
             self.problem = f"no broker answers, for {longest_s:.0f} s; asked {_some('broker', silent)}"
         elif led:
-            self._tell("broker_lost", now_s, longest_s, next_try_s, brokers=named(leading), leads=named(led))
+            self._report("broker_lost", now_s, longest_s, next_try_s, brokers=named(leading), leads=named(led))
             who, what = _some("broker", leading), _some("log partition", led)
             self.problem = f"{who} did not answer for {longest_s:.0f} s, and {_verb(leading)} {what}"
         elif leaderless:
-            self._tell("leaders_lost", now_s, longest_s, next_try_s, partitions=named(leaderless))
+            self._report("leaders_lost", now_s, longest_s, next_try_s, partitions=named(leaderless))
             self.problem = f"no broker has led {_some('log partition', leaderless)} for {longest_s:.0f} s"
         else:
             self.problem = ""
-            if self._told_s is not None:
+            if self._reported_s is not None:
                 silent_ms = round(1_000 * (self._silent_s + awake_s))
                 _log.info("brokers_recovered", silent_ms=silent_ms, **self._count_left_out())
             elif self._left_out and not self._is_doubted(None):
                 _log.warning("broker_answers_missed", **self._count_left_out())
-            self._told_s = None
+            self._reported_s = None
             self._silent_s = 0.0
 
     def quiet_s(self, broker: int) -> float:
@@ -170,11 +181,11 @@ class BrokerSilence:
             else:
                 self._brokers[broker] = before._replace(quiet_s=before.quiet_s + awake_s)
 
-    def _tell(self, event: str, now_s: float, longest_s: float, next_try_s: float, **fields: str) -> None:
+    def _report(self, event: str, now_s: float, longest_s: float, next_try_s: float, **fields: str) -> None:
         self._silent_s = max(self._silent_s, longest_s)
-        if self._told_s is not None and now_s - self._told_s < _TELL_INTERVAL_S:
+        if self._reported_s is not None and now_s - self._reported_s < _REPORT_INTERVAL_S:
             return
-        self._told_s = now_s
+        self._reported_s = now_s
         _log.error(
             event,
             since=datetime.fromtimestamp(self._since_s, UTC).isoformat(timespec="seconds"),

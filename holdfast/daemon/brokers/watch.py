@@ -1,7 +1,7 @@
-"""Watches the brokers that lead log partitions: asks those that have not answered for a while, and who leads now.
+"""The watch over the brokers that lead log partitions: it queries those that have not answered for a while, and who leads now.
 
 It has connections of its own and needs nothing of the log, so it sees brokers that no tail follows, too.
-What any other connection of the node hears counts as well.
+Answers on any other connection of the node count as well.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ _log = structlog.get_logger(__name__)
 
 _PURPOSE: Final = "watch"
 
-#: Looks and questions in the time after which a silence counts.
+#: Looks and queries in the time after which a silence counts.
 _LOOKS: Final = 15
-_QUESTIONS: Final = 5
+_QUERIES: Final = 5
 
 
 class BrokerWatch:
@@ -47,7 +47,7 @@ class BrokerWatch:
             topic: the state topic.
             partition_count: its number of partitions.
             silence_max_ms: see `BrokerSilence`.
-            timeout_ms: bound of each question.
+            timeout_ms: bound of each query.
             registry: see `BrokerSilence`.
             answered_again: called when a silence is over.
         """
@@ -56,13 +56,15 @@ class BrokerWatch:
         self._brokers = Brokers(options, topic, timeout_ms)
         self._partition_count = partition_count
         self._look_s = silence_max_ms / 1_000 / _LOOKS
-        self._question_s = silence_max_ms / 1_000 / _QUESTIONS
-        # Silent for two questions: one was asked, and had its time for an answer.
-        self._silence = BrokerSilence(silence_max_ms, self._look_s, 2 * self._question_s, registry, time.time)
+        self._query_s = silence_max_ms / 1_000 / _QUERIES
+        # Silent for two queries: one was sent, and had its time for an answer.
+        self._silence = BrokerSilence(silence_max_ms, self._look_s, 2 * self._query_s, registry, time.time)
         self._tasks: set[asyncio.Task[None]] = set()
         self._answered_again = answered_again
-        self._asking: set[int] = set()  #: brokers with a question on its way
-        self._leaders: asyncio.Task[None] | None = None  #: the question who leads
+        #: Brokers with a query in flight.
+        self._in_flight: set[int] = set()
+        #: The query for the leaders.
+        self._leaders: asyncio.Task[None] | None = None
 
     @property
     def problem(self) -> str:
@@ -75,11 +77,11 @@ class BrokerWatch:
 
     def start(self) -> None:
         """Begin to watch."""
-        for work in (self._look_for_ever(), self._ask_for_ever()):
+        for work in (self._look_for_ever(), self._query_for_ever()):
             self._run(work, "holdfast-broker-watch")
 
     async def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -98,31 +100,31 @@ class BrokerWatch:
     def _look(self) -> None:
         leaders = {partition: broker for partition, (broker, _) in self._brokers.leaders.items()}
         now_s, known, problem = asyncio.get_running_loop().time(), self._brokers.addresses, self.problem
-        self._silence.look(now_s, leaders, self._partition_count, known, self._heard, self._question_s)
+        self._silence.look(now_s, leaders, self._partition_count, known, self._heard, self._query_s)
         if problem and not self.problem:
             self._answered_again()
 
-    async def _ask_for_ever(self) -> None:
+    async def _query_for_ever(self) -> None:
         while True:
             if self._leaders is None or self._leaders.done():
-                self._leaders = self._run(self._ask_leaders(), "holdfast-broker-watch-leaders")
-            for broker in self._brokers.addresses.keys() - self._asking:
-                if self._silence.quiet_s(broker) >= self._question_s:
-                    self._asking.add(broker)
-                    self._run(self._ask(broker), f"holdfast-broker-watch-{broker}")
-            await asyncio.sleep(self._question_s)
+                self._leaders = self._run(self._query_leaders(), "holdfast-broker-watch-leaders")
+            for broker in self._brokers.addresses.keys() - self._in_flight:
+                if self._silence.quiet_s(broker) >= self._query_s:
+                    self._in_flight.add(broker)
+                    self._run(self._query(broker), f"holdfast-broker-watch-{broker}")
+            await asyncio.sleep(self._query_s)
 
-    async def _ask_leaders(self) -> None:
-        with suppress(Exception):  # nobody answered, or nothing that can be read; that is what is watched for
+    async def _query_leaders(self) -> None:
+        with suppress(Exception):  # no broker answered, or none that can be read; that is what is watched for
             await self._brokers.refresh()
             self._answers.keep({*self._brokers.addresses.values(), *self._bootstrap})
 
-    async def _ask(self, broker: int) -> None:
+    async def _query(self, broker: int) -> None:
         try:
             with suppress(Exception):
                 await self._brokers.ask_one(broker, _PURPOSE)
         finally:
-            self._asking.discard(broker)
+            self._in_flight.discard(broker)
 
     def _heard(self, broker: int) -> float | None:
         address = self._brokers.addresses.get(broker)

@@ -1,1 +1,1 @@
-"""What a node does by the clock, beside serving."""
+"""The periodic work of a node, beside serving."""

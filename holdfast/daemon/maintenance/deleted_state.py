@@ -68,14 +68,15 @@ class StateHolder(Protocol):
 
 
 class DeletedState:
-    """Follows what the cluster says of the topics in use (`topics.metadata_cache.TopicUser`), and removes what may go."""
+    """The clean-up of the state of deleted topics, driven by what the cluster says of the topics in use (`TopicUser`)."""
 
     def __init__(
         self, settings: DeletedTopicSettings, cluster_id: str, partitions: StateHolder, alarm_gauge: Gauge
     ) -> None:
         """Remove nothing yet; the log is of the cluster `cluster_id`."""
         self.deleted = DeletedTopics(settings, cluster_id)
-        self.alarm: CleanUpStopped | None = None  #: a clean-up that waits for an admin
+        #: A clean-up that waits for an admin.
+        self.alarm: CleanUpStopped | None = None
         self._records_max = settings.deleted_topic_keys_per_slice_max
         self._partitions = partitions
         self._alarm_gauge = alarm_gauge
@@ -85,7 +86,7 @@ class DeletedState:
         return self._partitions.topics_in_use()
 
     def refreshed(self, image: MetadataImage, refresh: Refresh) -> None:
-        """Take in a refresh: shards learn the image; after one that asked for every topic, the state of deleted ones may go."""
+        """Take in a refresh: shards get the image; after one that requested every topic, the state of deleted ones may go."""
         self._partitions.new_metadata_image(image)
         if not refresh.is_full:
             self.deleted.observe(refresh)

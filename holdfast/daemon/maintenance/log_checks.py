@@ -1,4 +1,4 @@
-"""Whether the log may be served: the state topic is checked again every so often, and how each log partition begins.
+"""Whether the log may be served: checks of the state topic, at intervals, and of how each log partition begins.
 
 A state topic that became unsafe, or another one under its name, stops all shards until it is safe or an admin accepts it.
 """
@@ -43,7 +43,7 @@ class LogHolder(Protocol):
 
 
 class ClusterAccess(NamedTuple):
-    """What a check asks Kafka with, by which settings, and where it counts what it finds."""
+    """The clients, settings and metrics of a check."""
 
     kafka: KafkaClients
     settings: Settings
@@ -95,16 +95,18 @@ class LogChecks:
         """Begin with a state topic just checked.
 
         Args:
-            access: asks Kafka.
+            access: to Kafka.
             topic: the state topic.
             partitions: are stopped when the log is not to be trusted.
             log_renewed: called with the topic that has taken the name of the one before.
             is_left_out: see `IsLeftOut`.
             read_beginnings: see `log_identity.read_beginnings`.
         """
-        self.problem: LogProblem | None = None  #: what the beginnings of the log partitions say against serving any
+        #: What the beginnings of the log partitions say against serving any.
+        self.problem: LogProblem | None = None
         self._access = access
-        self._topic = topic  #: as it was when last checked; its id changes when it is recreated
+        #: As it was when last checked; its id changes when it is recreated.
+        self._topic = topic
         self._partitions = partitions
         self._log_renewed = log_renewed
         self._is_left_out = is_left_out
@@ -135,7 +137,7 @@ class LogChecks:
             self._log_renewed(found)
             self.problem = None
             runtime.renew_log(found.topic_id)
-            self._distrust(f"the topic {topic.name} was made again, for its id changed; {_WAY_OUT}")
+            self._distrust(f"the topic {topic.name} was recreated: its id changed; {_WAY_OUT}")
         elif self.problem is not None:
             self._distrust(self.problem.text)
         else:
@@ -144,12 +146,12 @@ class LogChecks:
     async def look_at_beginnings(self) -> None:
         """Wait until every log partition was read to its first checkpoint, and distrust the log if one is of another.
 
-        While a log partition cannot be read, the others wait as well: it may be the one that knows.
+        While a log partition cannot be read, the others wait as well: it may be the one that names another log.
 
         Raises:
             StateTopicError: another program writes the topic.
         """
-        said = ""
+        logged = ""
         beginnings = await self._look()
         while find_foreign(beginnings) is None and (unread := [found for found in beginnings if not found.is_known]):
             numbers = ", ".join(str(found.partition) for found in unread)
@@ -158,9 +160,9 @@ class LogChecks:
                 f"log partition {numbers} ({unread[0].why_unread})"
             )
             self._partitions.hold_all(why)
-            if why != said and not self._is_left_out(None):
+            if why != logged and not self._is_left_out(None):
                 _log.warning("node_start_delayed", why=why)
-                said = why
+                logged = why
             beginnings = await self._look()
         self._partitions.hold_all(None)
         refuse_foreign_topic(self._topic.name, beginnings)
@@ -182,9 +184,9 @@ class LogChecks:
             self._distrust(self.problem.text)
 
     async def look_again(self) -> None:
-        """Trust the log again once nothing is left that speaks against it: it was restored, or accepted, meanwhile.
+        """Trust the log again once no problem is left: it was restored, or accepted, meanwhile.
 
-        Until then the first words stand, so that no log partition that an admin accepted is stopped by others.
+        Until then the first problem is kept, so that no log partition that an admin accepted is stopped by others.
         """
         if self.problem is None or not self.problem.is_acceptable:
             return

@@ -13,7 +13,7 @@ _ROLL_INTERVAL_MS = 1_000
 
 
 class Maintenance:
-    """What is done by the clock, and where an admin finds what it has found."""
+    """The periodic work, and its findings for an admin."""
 
     def __init__(
         self,

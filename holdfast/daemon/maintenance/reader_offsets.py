@@ -14,7 +14,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ReaderReport:
-    """Writes what becomes of a reader, and counts it."""
+    """The log lines and counts of changes of readers."""
 
     def __init__(self, metrics: ShareMetrics) -> None:
         self._metrics = metrics
@@ -32,7 +32,7 @@ class ReaderReport:
 
 
 class ReaderOffsets:
-    """Looks up what the registered readers have committed."""
+    """The look-up of what the registered readers have committed."""
 
     def __init__(
         self,
@@ -56,15 +56,16 @@ class ReaderOffsets:
         self._ends = ends
         self._metrics = metrics
         self._is_left_out = is_left_out
-        self._problems: dict[str, str] = {}  #: by group; why the last look-up failed
+        #: By group; why the last look-up failed.
+        self._problems: dict[str, str] = {}
 
     async def look_up(self) -> None:
-        """Look all of them up; one that cannot be looked up does not keep the others from it."""
+        """Look all of them up; one that fails does not keep the others from it."""
         for group in self._readers.groups:
             try:
                 found = await self._fetch(group)
             except (GroupRefused, ConnectionFailed) as failure:
-                # Brokers that cannot be reached are so in many words.
+                # Every broker that cannot be reached may word it differently.
                 problem = str(failure) if isinstance(failure, GroupRefused) else "Kafka does not answer"
                 is_left_out = isinstance(failure, ConnectionFailed) and self._is_left_out(None)
                 if self._problems.get(group) != problem and not is_left_out:
@@ -75,7 +76,7 @@ class ReaderOffsets:
             self._readers.learn(group, found, self._ends())
 
     def drop(self, group: str, reason: str) -> None:
-        """Let a registered reader hold the log no more before it commits again, because an admin says so."""
+        """Let a registered reader block pruning no more before it commits again, because an admin says so."""
         self._readers.drop(group)
         self._metrics.dropped_readers.value += 1
         _log.warning("log_reader_dropped", reader=group, reason=reason)

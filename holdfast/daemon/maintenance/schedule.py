@@ -1,4 +1,4 @@
-"""Work that is done again and again, whatever becomes of one turn of it."""
+"""Work that repeats at intervals, even if one turn of it fails."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -27,16 +27,16 @@ class Schedule:
         retry_ms = min(interval_ms, self._retry_ms_max)
 
         async def repeat() -> None:
-            is_unanswered = is_told = False  # that Kafka does not answer is told once, until it does
+            is_unanswered = is_reported = False  # an outage is logged once, until Kafka answers again
             while True:
                 await asyncio.sleep((retry_ms if is_unanswered else interval_ms) / 1_000)
                 try:
                     await work()
-                    is_unanswered = is_told = False
+                    is_unanswered = is_reported = False
                 except (KafkaException, ConnectionFailed) as failure:
-                    if not is_told and not self._is_left_out(None):
+                    if not is_reported and not self._is_left_out(None):
                         _log.warning("maintenance_unanswered", why=str(failure), again_in_ms=retry_ms)
-                        is_told = True
+                        is_reported = True
                     is_unanswered = True
                 except Exception:  # a bug in one turn must not be the last of them
                     _log.exception("maintenance_failed")

@@ -72,4 +72,4 @@ def why_not_loaded(partitions: Iterable[Partition]) -> str:
     for winner in superseded_by(known):
         where = f" at {winner['advertised_address']}" if winner["advertised_address"] else ""
         why += f"; node {winner['node_id']}{where} serves log partitions {named(winner['log_partitions'])}"
-    return f"not every log partition serves ({states or 'none is held'}){why}"
+    return f"not every log partition serves ({states or 'none is known'}){why}"

@@ -1,4 +1,4 @@
-"""What befalls many log partitions within moments is told in one line; each of them has its own at level debug."""
+"""One log line for what happens to many log partitions within moments; each of them has its own line at level debug."""
 
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -9,7 +9,7 @@ from holdfast.daemon.brokers.silence import named
 
 _log = structlog.get_logger(__name__)
 
-#: A sum is told when nothing was added to it for so long, and after so long in any case.
+#: A sum is written when nothing was added to it for so long, and after so long in any case.
 _QUIET_MS: Final = 500
 _LONGEST_MS: Final = 10_000
 #: No line names more log partitions than that; it counts the others.
@@ -24,7 +24,7 @@ class _Sum(NamedTuple):
 
 
 class PartitionSums:
-    """Sums by level, event and the fields that are the same for all."""
+    """The sums, by level, event and the fields that are the same for all."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         """Begin with none; the clock may start at any time."""
@@ -42,18 +42,18 @@ class PartitionSums:
         self._sums[key] = _Sum(began_ms, now_ms, partitions, totals)
 
     def tick(self) -> None:
-        """Tell the sums to which nothing more is added."""
+        """Write the sums to which nothing more is added."""
         now_ms = self._now_ms()
-        for key, held in list(self._sums.items()):
-            if now_ms - held.added_ms >= _QUIET_MS or now_ms - held.began_ms >= _LONGEST_MS:
-                self._tell(key)
+        for key, each in list(self._sums.items()):
+            if now_ms - each.added_ms >= _QUIET_MS or now_ms - each.began_ms >= _LONGEST_MS:
+                self._write(key)
 
-    def tell(self) -> None:
-        """Tell all of them now, in the order in which they began."""
+    def flush(self) -> None:
+        """Write all of them now, in the order in which they began."""
         for key in list(self._sums):
-            self._tell(key)
+            self._write(key)
 
-    def _tell(self, key: tuple[str, str, tuple[tuple[str, Any], ...]]) -> None:
+    def _write(self, key: tuple[str, str, tuple[tuple[str, Any], ...]]) -> None:
         level, event, same = key
         _, _, partitions, numbers = self._sums.pop(key)
         which = named(sorted(set(partitions)), _NAMED_MAX)

@@ -11,13 +11,14 @@ _REQUESTS_PER_TIMING: Final = 64
 
 
 class LoopClock:
-    """Measures the thread that it is called on."""
+    """The measurements of the thread that it is called on."""
 
     def __init__(self, metrics: RuntimeMetrics, tick_ms: int) -> None:
         """Begin; `tick` is to be called every `tick_ms`."""
         self._metrics = metrics
         self._tick_ms = tick_ms
-        self._ticked_s = 0.0  #: when the last tick ended
+        #: When the last tick ended.
+        self._ticked_s = 0.0
         self._worked_before_s = thread_time()
         self._until_timed = _REQUESTS_PER_TIMING
 
@@ -31,7 +32,7 @@ class LoopClock:
         self._ticked_s = now_s
 
     def is_timing_due(self) -> bool:
-        """Count a request, and tell whether it is one of those that are timed."""
+        """Count a request, and return whether it is one of those that are timed."""
         self._until_timed -= 1
         return not self._until_timed
 

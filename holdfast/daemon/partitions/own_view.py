@@ -1,7 +1,7 @@
 """The cluster as a node without membership sees it: what it owns itself, and who took over the rest.
 
-Who took a log partition over is told by its checkpoint, which names the node and the address under which clients reach it.
-That node may have been superseded since; then it names the next one, so a client that follows arrives.
+The checkpoint of a log partition names the node that took it over, and the address under which clients reach that node.
+That node may have been superseded since; then it names the next one, so a client that follows the answers reaches the owner.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _NODE_ID_MAX = 2**31 - 1
 
 
 class OwnView:
-    """Shows this node, and the nodes that superseded it."""
+    """A view of this node, and of the nodes that superseded it (`cluster_view.ClusterView`)."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class OwnView:
         self._find_partition = find_partition
 
     def log_renewed(self, state_topic: StateTopicView) -> None:
-        """Learn that another topic has taken the name of the one before, with as many partitions."""
+        """Take in that another topic has taken the name of the one before, with as many partitions."""
         self.state_topic = state_topic
 
     @property
@@ -50,28 +50,28 @@ class OwnView:
         """This node, and the owners of what it lost; each node id once."""
         owners = {owner for index in range(self._partition_count) if (owner := self.owner(index)) is not None}
         nodes = {owner.node_id: owner for owner in sorted(owners)}
-        # A node with our number elsewhere is named in our place where nothing is left to us.
+        # Another node with our id is named in our place where this one owns nothing any more.
         if self._this_node in owners or self._this_node.node_id not in nodes:
             nodes[self._this_node.node_id] = self._this_node
         return tuple(node for _, node in sorted(nodes.items()))
 
     def owner(self, partition: int) -> Node | None:
-        """Return who serves a log partition, or is about to; None where nobody is known to.
+        """Return who serves a log partition, or is about to; None where no node is known to.
 
         That is this node while it loads, serves or loads again; where another took over, that one;
-        and nobody where an alarm waits for an admin.
+        none where an alarm waits for an admin.
         """
-        held = self._find_partition(partition)
-        if held is None or held.state in (State.INITIAL, State.LOADING, State.ACTIVE):
+        found = self._find_partition(partition)
+        if found is None or found.state in (State.INITIAL, State.LOADING, State.ACTIVE):
             return self._this_node
-        if held.state is State.FAILED or held.retry_at_ms is not None:
-            return None if held.is_alarmed else self._this_node
-        winner = find_winner(held)
+        if found.state is State.FAILED or found.retry_at_ms is not None:
+            return None if found.is_alarmed else self._this_node
+        winner = find_winner(found)
         return None if winner is None else _node_of(winner)
 
 
 def find_winner(partition: Partition) -> Checkpoint | None:
-    """Return the checkpoint of the node that took a log partition over from this one for good; None where nobody did."""
+    """Return the checkpoint of the node that took a log partition over from this one for good; None where none did."""
     ownership, winner = partition.ownership, partition.ownership.winner
     if partition.state is not State.CLOSED or partition.retry_at_ms is not None:
         return None

@@ -1,7 +1,8 @@
-"""Before a node takes log partitions that another one owned, it asks that one whether it still serves them.
+"""Queries to the owner of log partitions, whether it still serves them, before this node takes them.
 
-The log alone decides who owns a log partition, whatever is said here. The question is a courtesy to whoever starts a node where one
-serves already. It costs a start no more than the time that an answer may take.
+The log alone decides who owns a log partition, whatever the owner answers.
+The query protects an admin who starts a node where another one serves already.
+It delays a start by no more than the time that an answer may take.
 """
 
 import asyncio
@@ -23,34 +24,36 @@ from holdfast.runtime.coordinator import CoordinatorRuntime
 
 _log = structlog.get_logger(__name__)
 
-#: Asks the node at an address (`host:port`) for its `status`; None: it gave no answer in time.
-Ask: TypeAlias = Callable[[str], Awaitable[Mapping[str, Any] | None]]
+#: Queries the `status` of the node at an address (`host:port`); None: it did not answer in time.
+QueryStatus: TypeAlias = Callable[[str], Awaitable[Mapping[str, Any] | None]]
 
 
 class Owner(NamedTuple):
     """Who wrote a checkpoint."""
 
     node_id: str
-    address: str  #: `host:port`; empty where it is not known
+    #: `host:port`; empty where it is not known.
+    address: str
 
 
 class OwnersHost(Protocol):
     """The log partitions that are taken, or left to their owners."""
 
-    runtime: CoordinatorRuntime  #: not before all of the node is made
+    #: Not before all of the node is made.
+    runtime: CoordinatorRuntime
 
     def load(self, indexes: Collection[int]) -> None:
         """Load log partitions again that were left to their owner."""
 
 
-class _Question(NamedTuple):
+class _Query(NamedTuple):
     partition: int
     instance: int
     checkpoint: Checkpoint
 
 
-async def ask_status(address: str, timeout_ms: int) -> Mapping[str, Any] | None:
-    """Return what the node at an address (`host:port`) tells of itself; None: nobody there does, in time."""
+async def query_status_at(address: str, timeout_ms: int) -> Mapping[str, Any] | None:
+    """Return the `status` of the node at an address (`host:port`); None: there was no answer in time."""
     try:
         async with asyncio.timeout(timeout_ms / 1_000):
             place = parse_address(address)
@@ -60,15 +63,15 @@ async def ask_status(address: str, timeout_ms: int) -> Mapping[str, Any] | None:
                 body = await connection.exchange(ADMIN, ADMIN_VERSION, request, is_flexible=True)
             finally:
                 connection.close()
-        told = decode_admin_response(body).result
+        status = decode_admin_response(body).result
     except (TimeoutError, ConnectionFailed, MalformedBody, ValueError) as failure:
         _log.debug("owner_query_unanswered", address=address, why=str(failure) or type(failure).__name__)
         return None
-    return told if isinstance(told, Mapping) else None
+    return status if isinstance(status, Mapping) else None
 
 
 class Owners:
-    """Asks owners, and leaves log partitions to those that serve; see `runtime.partition.ownership.Owners`."""
+    """The other owners of log partitions: queried, and left in place where they serve (`runtime.partition.ownership.Owners`)."""
 
     def __init__(
         self,
@@ -76,75 +79,78 @@ class Owners:
         run_id: str,
         refused: Callable[[str, bool], None],
         host: OwnersHost,
-        ask: Ask | None = None,
+        query_status: QueryStatus | None = None,
     ) -> None:
         """Know no owner yet.
 
         Args:
             settings: whether to wait, to take over, and how long an owner may be silent.
             run_id: of this process; a node that answers with it is this one, under an address that it had before.
-            refused: told why this node must not serve, and whether a setting is wrong.
+            refused: called with why this node must not serve, and whether a setting is wrong.
             host: gets the answers.
-            ask: how to ask.
+            query_status: replaces the query by a connection.
         """
         self._settings = settings
         self._run_id = run_id
         self._refused = refused
-        self._ask = ask or partial(ask_status, timeout_ms=settings.owner_answer_timeout_ms)
+        self._query_status = query_status or partial(query_status_at, timeout_ms=settings.owner_answer_timeout_ms)
         self._host = host
-        self._silent: set[Owner] = set()  #: those who did not serve when they were asked
-        self._asked: dict[Owner, list[_Question]] = {}  #: questions under way
-        self._left: dict[Owner, set[int]] = {}  #: log partitions that were left to owners that serve
+        #: Owners that did not serve when they were queried.
+        self._silent: set[Owner] = set()
+        #: Queries in flight, each with the log partitions that wait for it.
+        self._in_flight: dict[Owner, list[_Query]] = {}
+        #: Log partitions that were left to owners that serve.
+        self._left: dict[Owner, set[int]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        """Ask nobody any more."""
+        """Cancel all queries."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     def ask_owner(self, partition: int, instance: int, owner: Checkpoint) -> None:
-        """Ask the owner of a log partition, unless it is being asked or was silent before."""
+        """Query the owner of a log partition, unless a query is in flight or it was silent before."""
         who = Owner(owner.node_id, owner.advertised_address)
-        question = _Question(partition, instance, owner)
+        query = _Query(partition, instance, owner)
         if who in self._silent or not who.address:
-            self._answer(question, is_serving=False)
-        elif who in self._asked:
-            self._asked[who].append(question)
+            self._answer(query, is_serving=False)
+        elif who in self._in_flight:
+            self._in_flight[who].append(query)
         else:
-            self._asked[who] = [question]
+            self._in_flight[who] = [query]
             self._run(self._decide(who))
 
     async def _decide(self, who: Owner) -> None:
         try:
             is_serving = await self._serves(who)
-        except Exception:  # a start does not hang on what a stranger answers
+        except Exception:  # a start does not depend on what the other side answers
             _log.exception("owner_query_failed", node=who.node_id, address=who.address)
             is_serving = False
         if not is_serving:
             _log.info("owner_found_absent", node=who.node_id, address=who.address)
         elif self._takes_over_from(who):
             is_serving = False
-        questions = self._asked.pop(who)
+        queries = self._in_flight.pop(who)
         if is_serving:
-            self._leave(who, {question.partition for question in questions})
+            self._leave(who, {query.partition for query in queries})
         else:
             self._silent.add(who)
-        for question in questions:
-            self._answer(question, is_serving=is_serving)
+        for query in queries:
+            self._answer(query, is_serving=is_serving)
 
     async def _serves(self, who: Owner) -> bool:
-        """Ask whether that node answers there, is not this process, and has log partitions of this very log."""
-        told = await self._ask(who.address)
+        """Return whether that node answers there, is not this process, and has log partitions of this very log."""
+        status = await self._query_status(who.address)
         log = self._host.runtime.config.log
         return (
-            told is not None
-            and told.get("run_id") != self._run_id
-            and str(told.get("node_id")) == who.node_id
-            and told.get("cluster_id") == log.cluster_id
-            and told.get("topic_id") == format_topic_id(log.topic_id)
-            and bool(told.get("log_partitions_held"))
+            status is not None
+            and status.get("run_id") != self._run_id
+            and str(status.get("node_id")) == who.node_id
+            and status.get("cluster_id") == log.cluster_id
+            and status.get("topic_id") == format_topic_id(log.topic_id)
+            and bool(status.get("log_partitions_held"))
         )
 
     def _takes_over_from(self, who: Owner) -> bool:
@@ -178,19 +184,19 @@ class Owners:
             self._run(self._wait(who))
 
     async def _wait(self, who: Owner) -> None:
-        """Load what was left to an owner once that one is silent, or serves no more."""
+        """Load what was left to an owner, once that one is silent or serves no more."""
         loop, interval_s = asyncio.get_running_loop(), self._settings.owner_answer_timeout_ms / 1_000
-        heard_s = loop.time()
-        while loop.time() - heard_s < self._settings.owner_silence_max_ms / 1_000:
+        answered_s = loop.time()
+        while loop.time() - answered_s < self._settings.owner_silence_max_ms / 1_000:
             await asyncio.sleep(interval_s)
             if await self._serves(who):
-                heard_s = loop.time()
+                answered_s = loop.time()
         left = self._left.pop(who)
         _log.warning("owner_lost", node=who.node_id, address=who.address)
         self._host.load(left)
 
-    def _answer(self, question: _Question, *, is_serving: bool) -> None:
-        partition, instance, checkpoint = question
+    def _answer(self, query: _Query, *, is_serving: bool) -> None:
+        partition, instance, checkpoint = query
         self._host.runtime.owner_answered(partition, instance, checkpoint, is_serving)
 
     def _run(self, work: Awaitable[None]) -> None:

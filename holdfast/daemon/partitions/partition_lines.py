@@ -1,4 +1,4 @@
-"""The log lines of log partitions: alarms and bugs all, of the others some, and of what happens to many of them at once one line."""
+"""The log lines of log partitions: every alarm and bug, some of the others, and one line for what happens to many at once."""
 
 from collections.abc import Callable
 from typing import Final
@@ -14,12 +14,12 @@ from holdfast.runtime.partition.lifecycle import Partition
 
 _log = structlog.get_logger(__name__)
 
-#: What the runtime reports of each log partition, and what is said of all for which it did so within moments.
+#: What the runtime reports of each log partition, and the event of the line about all of them.
 _SUMMED: Final = {"load_accepted": "log_partitions_load_started", "unload_accepted": "log_partitions_unloaded"}
 
 
 class PartitionLines:
-    """Writes the lines of all log partitions of a node."""
+    """The writer of the lines of all log partitions of a node."""
 
     def __init__(
         self, per_minute_max: int, internal_errors: Counter, now_ms: Callable[[], int], is_left_out: IsLeftOut
@@ -81,4 +81,4 @@ class PartitionLines:
 
     def flush(self) -> None:
         """Write all sums now."""
-        self._sums.tell()
+        self._sums.flush()

@@ -42,17 +42,18 @@ class LogPlace(NamedTuple):
     topic: StateTopic
     cluster_id: str
     connection: ConnectionOptions
-    advertised_address: str  #: `host:port`, which checkpoints name
+    #: `host:port`, which checkpoints name.
+    advertised_address: str
 
 
 class PartitionsHost(Protocol):
     """What the node must know of its log partitions."""
 
     def all_loaded(self, is_all_loaded: bool) -> None:
-        """Learn whether every log partition serves."""
+        """Notify the node whether every log partition serves."""
 
     def lost(self, winner: Checkpoint) -> None:
-        """Learn that another node took a log partition over, and that this one is to end because of it."""
+        """Notify the node that another one took a log partition over, and that it is to stop because of it."""
 
 
 class Partitions:
@@ -78,12 +79,12 @@ class Partitions:
         Args:
             settings: of the node.
             log: where it is.
-            readers: hold the log from being pruned.
+            readers: block pruning of what they have not read.
             host: the node.
             metrics: of what is served.
             runtime_metrics: of the runtime.
             image: which topics exist, as known now.
-            make_owners: makes what asks owners before a log partition is taken from them; None: none is asked.
+            make_owners: makes what queries owners before a log partition is taken from them; None: none is queried.
             make_snapshots: makes what loads restore from; None: they read the whole log.
             make_shell: makes the runtime over the log.
             is_left_out: see `IsLeftOut`.
@@ -122,14 +123,14 @@ class Partitions:
             tick_ms=settings.load.tick_ms,
             slice_ms=settings.load.slice_ms,
             metrics=runtime_metrics,
-            bases=None if self._snapshots is None else self._snapshots.follower,
+            restore_points=None if self._snapshots is None else self._snapshots.follower,
             owners=self._owners,
         )
         self.runtime: CoordinatorRuntime = self._shell.runtime
         self._image = image
         self.runtime.new_metadata_image(image)
 
-    # ---- life ------------------------------------------------------------------------------------------------------
+    # ---- lifecycle -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Connect to the log, and to the snapshots that loads may restore from.
@@ -271,7 +272,7 @@ class Partitions:
         )
 
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
-        """Say who took over; a static node may end because of it."""
+        """Report who took over; a static node may stop because of it."""
         self._runtime_metrics.ownerships_lost.value += 1
         self._lines.superseded(partition, winner)
         if self._settings.load.when_superseded == "exit":

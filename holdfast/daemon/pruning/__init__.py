@@ -1,1 +1,1 @@
-"""Pruning: snapshots in the log, then the cut, never past a registered reader."""
+"""Pruning: snapshots in the log, then the deletion of what lies below, never past a registered reader."""

@@ -1,10 +1,10 @@
 """The registered readers of the log: consumer groups whose committed offsets the log is not pruned past.
 
-A reader that has never committed holds the whole log, unless it is registered from its first commit on only; and so does
-one whose offsets expired, however it is registered, as far as this process has seen that it once had some.
-One that is silent for too long raises an alarm and keeps holding the log, until an admin or a setting drops it: then it
-holds nothing before it commits again, and may find the log cut past it.
-One that nobody has looked up yet may have committed anything, so it holds the whole log too, however it is registered.
+A reader that has never committed blocks all pruning, unless it is registered from its first commit on only.
+So does one whose offsets expired, however it is registered, if this process has seen that it once had some.
+One that is silent for too long raises an alarm and keeps blocking, until an admin or a setting drops it.
+Then it blocks nothing before it commits again, and may find the log pruned past it.
+One that this process has not looked up yet may have committed any offset, so it blocks all pruning too.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,28 +18,33 @@ class Progress(NamedTuple):
     """How far a reader is in one log partition."""
 
     group: str
-    offset: int  #: the next record it will read; -1 where it has committed nothing, or its offset expired
-    is_known: bool = True  #: somebody has looked
+    #: The next record it will read; -1 where it has committed nothing, or its offset expired.
+    offset: int
+    #: Whether its committed offsets were looked up.
+    is_known: bool = True
 
 
 class Change(Enum):
-    """What becomes of a reader."""
+    """A change in how a reader affects pruning."""
 
-    SILENT = auto()  #: it has something to read and has not moved for too long
-    DROPPED = auto()  #: it holds the log no more, for it was silent for much too long
-    BACK = auto()  #: it was dropped, and committed again
+    #: It has something to read and has not moved for too long.
+    SILENT = auto()
+    #: It blocks pruning no more, because it was silent for much too long.
+    DROPPED = auto()
+    #: It was dropped, and committed again.
+    BACK = auto()
 
 
 class LogReaders:
-    """What the registered readers committed, as of the last look.
+    """What the registered readers had committed when they were last looked up.
 
     Args:
         groups: the consumer groups that are registered.
-        from_first_commit: those of them that hold nothing before they have committed anything.
+        from_first_commit: those of them that block nothing before they have committed anything.
         timeout_ms: a reader that has something to read and has not moved for so long is silent.
         drop_after_ms: one that has not moved for so long is dropped; 0 is never.
         clock_ms: monotonic.
-        tell: takes what becomes of a reader, its group, and for how many ms it has not moved.
+        report: called with a change of a reader, its group, and for how many ms it has not moved.
     """
 
     def __init__(
@@ -47,7 +52,7 @@ class LogReaders:
         groups: Sequence[str],
         timeout_ms: int,
         clock_ms: Callable[[], int],
-        tell: Callable[[Change, str, int], None],
+        report: Callable[[Change, str, int], None],
         *,
         from_first_commit: Collection[str] = (),
         drop_after_ms: int = 0,
@@ -57,21 +62,24 @@ class LogReaders:
         self._timeout_ms = timeout_ms
         self._drop_after_ms = drop_after_ms
         self._clock_ms = clock_ms
-        self._tell = tell
-        self._silent: set[str] = set()  #: groups whose alarm was raised and that have not moved since
-        self._committed: set[str] = set()  #: groups that were once seen with an offset; only a restart forgets it
-        self._dropped: set[str] = set()  #: groups that hold nothing before they commit again
-        #: by group; None where nobody has looked yet
+        self._report = report
+        #: Groups whose alarm was raised and that have not moved since.
+        self._silent: set[str] = set()
+        #: Groups that were once seen with an offset; only a restart forgets it.
+        self._committed: set[str] = set()
+        #: Groups that block nothing before they commit again.
+        self._dropped: set[str] = set()
+        #: By group; None before the first look-up.
         self._offsets: dict[str, Mapping[int, int] | None] = dict.fromkeys(self.groups)
         self._ends: Mapping[int, int] = {}
         self._moved_ms = dict.fromkeys(self.groups, clock_ms())
 
-    def holding(self, partition: int, cut_offset: int) -> Progress | None:
+    def blocking(self, partition: int, cut_offset: int) -> Progress | None:
         """Return the reader furthest behind that still needs records below the offset, or None."""
         behind = [
             Progress(group, (offsets or {}).get(partition, _NOTHING), offsets is not None)
             for group, offsets in self._offsets.items()
-            if self._holds(group, offsets)
+            if self._blocks(group, offsets)
         ]
         slowest = min(behind, key=lambda progress: progress.offset, default=None)
         return slowest if slowest is not None and slowest.offset < cut_offset else None
@@ -79,7 +87,7 @@ class LogReaders:
     def learn(self, group: str, offsets: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """Take in what a group has committed and where the log ends, both by log partition.
 
-        What a group does not say it has committed any more, it may read again from the start: that holds the log as well,
+        What a group does not say it has committed any more, it may read again from the start: that blocks pruning as well,
         and is no movement.
         """
         now_ms, before = self._clock_ms(), self._offsets[group]
@@ -94,25 +102,25 @@ class LogReaders:
         if group in self._dropped:
             if before is not None and any(offset > before.get(place, _NOTHING) for place, offset in offsets.items()):
                 self._dropped.discard(group)
-                self._tell(Change.BACK, group, 0)
+                self._report(Change.BACK, group, 0)
             return
-        if not self._holds(group, offsets):
+        if not self._blocks(group, offsets):
             return
         silent_ms = now_ms - self._moved_ms[group]
         if silent_ms >= self._timeout_ms and group not in self._silent:
             self._silent.add(group)
-            self._tell(Change.SILENT, group, silent_ms)
+            self._report(Change.SILENT, group, silent_ms)
         if self._drop_after_ms and silent_ms >= self._drop_after_ms:
             self._dropped.add(group)
-            self._tell(Change.DROPPED, group, silent_ms)
+            self._report(Change.DROPPED, group, silent_ms)
 
     def drop(self, group: str) -> None:
-        """Let a registered reader hold nothing before it commits again."""
+        """Let a registered reader block nothing before it commits again."""
         assert group in self._offsets
         self._dropped.add(group)
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return every reader for people: its state, how far behind the active log partitions it is, and since when."""
+        """Return every reader for people: its state, how many offsets it is behind, and for how many ms it has not moved."""
         now_ms = self._clock_ms()
         return [
             {
@@ -125,9 +133,9 @@ class LogReaders:
             for group, offsets in self._offsets.items()
         ]
 
-    def _holds(self, group: str, offsets: Mapping[int, int] | None) -> bool:
-        is_one = offsets is None or group in self._committed or group not in self._from_first_commit
-        return group not in self._dropped and is_one
+    def _blocks(self, group: str, offsets: Mapping[int, int] | None) -> bool:
+        must_be_waited_for = offsets is None or group in self._committed or group not in self._from_first_commit
+        return group not in self._dropped and must_be_waited_for
 
     def _behind(self, offsets: Mapping[int, int] | None) -> int | None:
         if offsets is None:
@@ -142,5 +150,5 @@ class LogReaders:
         if not offsets and group in self._committed:
             return "lost its offsets"
         if not offsets:
-            return "never committed" if self._holds(group, offsets) else "not started"
+            return "never committed" if self._blocks(group, offsets) else "not started"
         return "silent" if group in self._silent else "reading"

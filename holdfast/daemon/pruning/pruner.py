@@ -1,6 +1,6 @@
-"""Keeps the log of one partition short: refresh the checkpoint, write snapshots of what lies below it, cut.
+"""The pruner, which keeps the log of one partition short: refresh the checkpoint, write snapshots of what lies below it, delete that part.
 
-A log always begins with one of our checkpoints, and what is cut is replaced by a snapshot or a tombstone *in the log*.
+A log always begins with one of our checkpoints, and what is pruned is replaced by a snapshot or a tombstone *in the log*.
 A round begins when enough of the log is dead; the next one only when it is done or given up.
 So the snapshot bytes it writes stay below (1 / dead share - 1) times the bytes that calls write: a round writes at most
 the live bytes, and begins only when (dead share / (1 - dead share)) times as many others were written since the last.
@@ -30,23 +30,27 @@ SLICE_INTERVAL_MS = 100
 class Phase(Enum):
     """How far a round is."""
 
-    IDLE = "idle"  #: not enough of the log is dead
-    REFRESHING = "refreshing"  #: our checkpoint is on its way into the log again
-    WRITING = "writing snapshots"  #: of the keys whose newest snapshot lies below the checkpoint
-    CUTTING = "cutting"  #: everything below the checkpoint is replaced; the cut is asked for, or a reader holds it
+    #: Not enough of the log is dead.
+    IDLE = "idle"
+    #: Our checkpoint is being appended again.
+    REFRESHING = "refreshing"
+    #: Of the keys whose newest snapshot lies below the checkpoint.
+    WRITING = "writing snapshots"
+    #: Everything below the checkpoint is replaced; its deletion is requested, or waits for a reader.
+    DELETING = "deleting records"
 
 
 class Runtime(Protocol):
-    """What a pruner asks of the coordinator runtime."""
+    """The part of the coordinator runtime that a pruner uses."""
 
     def write(self, index: int, operation: Operation) -> None:
         """Run an operation on a log partition and complete it exactly once, maybe at once."""
 
     def refresh(self, index: int, cut_offset: int = -1) -> bool:
-        """Append our checkpoint again, which may say that nothing below an offset is needed; returns whether it was handed over."""
+        """Append our checkpoint again, which may say that nothing below an offset is needed; return whether it was handed over."""
 
     def delete_records(self, index: int, before_offset: int) -> None:
-        """Cut the log below one of our checkpoints."""
+        """Delete the records of the log below one of our checkpoints."""
 
 
 class PruningSlice:
@@ -71,13 +75,13 @@ class PruningSlice:
         self._count = 0
 
     def decide(self, machine: ShareShard, now_ms: int) -> Decision:
-        """Decide the next snapshots; none when every key has one above the offset or on its way."""
+        """Decide the next snapshots; none when every key has one above the offset or in flight."""
         decision = machine.decide_pruning_slice(self._below_offset, self._records_max, self._bytes_max, self._left_out)
         self._count = len(decision.records)
         return decision
 
     def complete(self, outcome: object) -> None:
-        """Tell the pruner what came of it."""
+        """Report the outcome to the pruner."""
         self._done(outcome, self._count)
 
 
@@ -92,23 +96,29 @@ class Pruner:
         readers: LogReaders,
     ) -> None:
         self.phase = Phase.IDLE
-        self.snapshots_written = 0  #: by all rounds of this process
+        #: By all rounds of this process.
+        self.snapshots_written = 0
         self._partition = partition
         self._runtime = runtime
         self._settings = settings
         self._readers = readers
         self._instance = 0
         self._cut_offset = -1
-        self._next_ms = 0  #: nothing is done before
-        self._progress_ms = 0  #: when the round last came forward
-        self._is_slice_out = False
-        self._slice_failure = ""  #: why the newest slice failed; empty if it did not
-        self._is_cut_named = False  #: the checkpoint that names the cut is on its way
-        self._left_out: dict[
-            SharePartitionKey, str
-        ] = {}  #: of this pass over the keys; why the log refused the snapshot
-        self._waits_for: dict[SharePartitionKey, str] = {}  #: all that the round waits for, as of the last pass
-        self._bytes_given_up = 0  #: `Partition.bytes_counted` where a round began that was given up; of this instance
+        #: `tick` does nothing before.
+        self._next_ms = 0
+        #: When the round last made progress.
+        self._progress_ms = 0
+        self._is_slice_in_flight = False
+        #: Why the newest slice failed; empty if it did not.
+        self._slice_failure = ""
+        #: The checkpoint that names the cut offset is in flight.
+        self._is_cut_offset_named = False
+        #: Why the log refused a snapshot, by key; of this pass over the keys.
+        self._left_out: dict[SharePartitionKey, str] = {}
+        #: All that the round waits for, as of the last pass.
+        self._waits_for: dict[SharePartitionKey, str] = {}
+        #: `Partition.bytes_counted` where a round began that was given up; of this instance.
+        self._bytes_given_up = 0
 
     def tick(self, now_ms: int) -> None:
         """Do the next step if one is due."""
@@ -117,14 +127,13 @@ class Pruner:
             self._instance = partition.instance
             self._bytes_given_up = 0
             self._end_round(now_ms)
-        elif now_ms < self._next_ms or self._is_slice_out:
+        elif now_ms < self._next_ms or self._is_slice_in_flight:
             return
         elif self.phase is Phase.IDLE:
             self._consider(now_ms)
-        elif (
-            self.phase is Phase.CUTTING
-        ):  # never given up: it costs nothing more, and a new round would write all again
-            self._cut(now_ms)
+        elif self.phase is Phase.DELETING:
+            # It is never given up: it costs nothing more, and a new round would write all snapshots again.
+            self._delete_records(now_ms)
         elif now_ms - self._progress_ms >= self._settings.pruning_timeout_ms:
             self._give_up(now_ms)
         elif self.phase is Phase.REFRESHING:
@@ -143,7 +152,7 @@ class Pruner:
         return max(0, total - live), total
 
     def why_not_pruned(self) -> str:
-        """Say in one sentence what stands between the log start and a shorter log."""
+        """Return in one sentence what keeps the log from being pruned further."""
         partition, settings = self._partition, self._settings
         machine = partition.machine
         if partition.state is not State.ACTIVE or not isinstance(machine, ShareShard):
@@ -154,13 +163,17 @@ class Pruner:
                 f"{dead} of {total} bytes are dead; a round begins at {settings.pruning_dead_share:.0%} "
                 f"and {settings.pruning_dead_bytes_min} bytes"
             )
-        reader = self._readers.holding(partition.index, self._cut_offset)
-        if self.phase is Phase.CUTTING and reader is not None:
-            return f"reader {reader.group} {_stands(reader)} and the cut would be at {self._cut_offset}"
+        reader = self._readers.blocking(partition.index, self._cut_offset)
+        if self.phase is Phase.DELETING and reader is not None:
+            return (
+                f"reader {reader.group} {_describe_progress(reader)} and the log would be pruned to {self._cut_offset}"
+            )
         oldest = machine.state.offsets.oldest()
         if self.phase is Phase.WRITING and oldest is not None and oldest[1] < self._cut_offset:
             if oldest[0] in self._waits_for:
-                return f"key {format_key(oldest[0])} alone is in the way: {self._waits_for[oldest[0]]}; move its start offset"
+                return (
+                    f"key {format_key(oldest[0])} alone blocks it: {self._waits_for[oldest[0]]}; move its start offset"
+                )
             failure = f"; writing the next ones failed: {self._slice_failure}" if self._slice_failure else ""
             return (
                 f"key {format_key(oldest[0])} has its newest snapshot at {oldest[1]}, below {self._cut_offset}{failure}"
@@ -185,10 +198,10 @@ class Pruner:
 
     def _write_slice(self, now_ms: int) -> None:
         self._next_ms = now_ms + SLICE_INTERVAL_MS
-        self._is_slice_out = True
+        self._is_slice_in_flight = True
 
         def done(outcome: object, count: int) -> None:
-            self._is_slice_out = False
+            self._is_slice_in_flight = False
             if isinstance(outcome, RecordTooLarge) and isinstance(outcome.key, SharePartitionKey):
                 self._left_out[outcome.key] = str(outcome)
                 return
@@ -206,28 +219,28 @@ class Pruner:
                 self._waits_for, self._left_out = self._left_out, {}
                 self._progress_ms = now_ms
                 self._next_ms = now_ms + self._settings.pruning_check_interval_ms
-            # Nothing is left to be written, and all of it has been met: this answer waited for every record before it.
+            # Nothing is left to be written, and all of it is committed: this answer waited for every record before it.
             elif isinstance(machine, ShareShard) and machine.is_prunable_to(self._cut_offset):
-                self._enter(Phase.CUTTING, now_ms)
-                self._name_cut()
+                self._enter(Phase.DELETING, now_ms)
+                self._name_cut_offset()
 
         self._runtime.write(self._partition.index, PruningSlice(self._cut_offset, self._settings, done, self._left_out))
 
-    def _cut(self, now_ms: int) -> None:
+    def _delete_records(self, now_ms: int) -> None:
         partition = self._partition
         if partition.log_start >= self._cut_offset:
             self._end_round(now_ms)
         elif partition.reading.cut_offset < self._cut_offset:
-            self._name_cut()
-        elif self._readers.holding(partition.index, self._cut_offset) is None:
-            # A cut that fails is told as a line only; it is asked for again until the log start has moved.
+            self._name_cut_offset()
+        elif self._readers.blocking(partition.index, self._cut_offset) is None:
+            # A failed deletion is only logged; it is requested again until the log start has moved.
             self._next_ms = now_ms + self._settings.pruning_check_interval_ms
             self._runtime.delete_records(partition.index, self._cut_offset)
 
-    def _name_cut(self) -> None:
-        """Let the log say that nothing below the cut is needed, before it is cut: brokers forget a cut they have not written down."""
-        if not self._is_cut_named:
-            self._is_cut_named = self._runtime.refresh(self._partition.index, self._cut_offset)
+    def _name_cut_offset(self) -> None:
+        """Append that nothing below the cut offset is needed, before it is deleted: brokers forget a log start not yet on disk."""
+        if not self._is_cut_offset_named:
+            self._is_cut_offset_named = self._runtime.refresh(self._partition.index, self._cut_offset)
 
     def _give_up(self, now_ms: int) -> None:
         if self.phase is Phase.WRITING:
@@ -242,11 +255,11 @@ class Pruner:
         self.phase = phase
         self._progress_ms = now_ms
         self._slice_failure = ""
-        self._is_cut_named = False
+        self._is_cut_offset_named = False
         self._left_out, self._waits_for = {}, {}
 
 
-def _stands(reader: Progress) -> str:
+def _describe_progress(reader: Progress) -> str:
     if not reader.is_known:
         return "is not looked up yet"
-    return f"stands at {reader.offset}" if reader.offset >= 0 else "has committed nothing"
+    return f"is at {reader.offset}" if reader.offset >= 0 else "has committed nothing"

@@ -75,7 +75,7 @@ class ShareShard:
 
     # ---- the state machine -----------------------------------------------------------------------------------------
 
-    def load_base(self, content: RestoredRuns) -> None:
+    def restore(self, content: RestoredRuns) -> None:
         """Begin to load with what a snapshot store holds up to an offset, which is this shard's own from now on."""
         self.load.begin_with(content)
 

@@ -54,11 +54,11 @@ class ShareLoad:
         self.skipped_records = 0
         self._skipped_kinds: set[Kind] = set()
 
-    def begin_with(self, base: RestoredRuns) -> None:
+    def begin_with(self, restored: RestoredRuns) -> None:
         """Begin with what a snapshot store holds up to an offset, which is this load's own from now on."""
-        self._newest_offset = base.offset
-        self._pending.begin_with(base.runs)
-        self._offsets.begin_with(base.snapshot_offsets)
+        self._newest_offset = restored.offset
+        self._pending.begin_with(restored.runs)
+        self._offsets.begin_with(restored.snapshot_offsets)
 
     def take(self, raw_key: bytes, raw_value: bytes | None, offset: int) -> None:
         """File one record.

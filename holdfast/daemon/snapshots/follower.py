@@ -1,31 +1,31 @@
-"""Follows the snapshot topic for the log partitions that load or serve on this node.
+"""The follower of the snapshot topic, for the log partitions that load or serve on this node.
 
 A load first reads its partition of the topic to the end that it has then, and begins with the newest manifest that agrees.
-The topic is read as the log is, by a `Log` of its own, so a slow or silent broker of it holds nobody up but those who wait, and
-those wait no longer than `read_timeout_ms`.
+The topic is read as the log is, by a `Log` of its own, so a slow or silent broker of it delays only the loads that wait for it,
+and those wait no longer than `read_timeout_ms`.
 """
 
 from collections.abc import Generator
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
-from holdfast.daemon.snapshots.restore import NoBase, Refusal, choose_base
+from holdfast.daemon.snapshots.restore import NoRestorePoint, Refusal, choose_restore_point
 from holdfast.daemon.snapshots.verifier import PartitionVerifier, SnapshotHost, SnapshotVerifier
 from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
 from holdfast.runtime.log import LogRecord, ReadError
-from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State
 
 _RETRY_MS: Final = 30_000
-#: Why no snapshot is used is told at this level where it is no reason to worry.
+#: The log level of a refusal that needs no action; of the others it is warning.
 _LEVELS: Final = {Refusal.MISSING: "debug", Refusal.EMPTY: "info"}
 
 
 class SnapshotTopic(Protocol):
-    """What is asked of the `Log` of the snapshot topic."""
+    """The part of `Log` that the follower uses, for the snapshot topic."""
 
     def has_partition(self, partition: int) -> bool:
-        """Tell whether the topic is known to have this partition."""
+        """Return whether the topic is known to have this partition."""
 
     def start_reading(self, partition: int, instance: int) -> None:
         """See `Log.start_reading`."""
@@ -37,13 +37,16 @@ class SnapshotTopic(Protocol):
 class Bounds(NamedTuple):
     """How much is read, and how long."""
 
-    read_timeout_ms: int  #: how long a load waits for the snapshot topic
-    bytes_max: int  #: of all that is kept in memory
-    slice_ms: int  #: how long the event loop may be held
+    #: How long a load waits for the snapshot topic.
+    read_timeout_ms: int
+    #: Of all that is kept in memory.
+    bytes_max: int
+    #: How long the event loop may be occupied.
+    slice_ms: int
 
 
-class _Question(NamedTuple):
-    """A load that wants to know what to begin with."""
+class _Query(NamedTuple):
+    """A load that waits for its restore point."""
 
     instance: int
     log_start: int
@@ -53,18 +56,19 @@ class _Question(NamedTuple):
 class _Followed:
     """One partition of the snapshot topic."""
 
-    __slots__ = ("entries", "instance", "is_at_end", "question", "verifier")
+    __slots__ = ("entries", "instance", "is_at_end", "query", "verifier")
 
     def __init__(self, entries: SnapshotSet, instance: int, verifier: PartitionVerifier) -> None:
         self.entries = entries
         self.instance = instance
-        self.is_at_end = False  #: the end it had when reading began is reached
-        self.question: _Question | None = None
+        #: The end it had when reading began is reached.
+        self.is_at_end = False
+        self.query: _Query | None = None
         self.verifier = verifier
 
 
 class SnapshotFollower:
-    """Answers loads (`runtime.partition.restore_point.BaseFinder`) from what it is told of the snapshot topic (`LogListener`)."""
+    """The finder of restore points (`RestorePointFinder`) in what is read of the snapshot topic (`LogListener`)."""
 
     def __init__(
         self,
@@ -89,15 +93,17 @@ class SnapshotFollower:
         self._metrics = metrics
         self._verifier = verifier
         self._followed: dict[int, _Followed] = {}
-        self._too_large: set[int] = set()  #: not to be followed again
-        self._retry_at_ms = 0  #: when partitions that serve and are not followed are looked for
+        #: Not to be followed again.
+        self._too_large: set[int] = set()
+        #: When partitions that serve and are not followed are looked for.
+        self._retry_at_ms = 0
         self._instances = 0
 
-    # ---- loads ask (BaseFinder) --------------------------------------------------------------------------------------
+    # ---- queries of loads (RestorePointFinder) -----------------------------------------------------------------------
 
-    def find_base(self, partition: int, instance: int, log_start: int) -> None:
-        """See `BaseFinder.find_base`."""
-        question = _Question(instance, log_start, self._host.now_ms() + self._bounds.read_timeout_ms)
+    def find_restore_point(self, partition: int, instance: int, log_start: int) -> None:
+        """See `RestorePointFinder.find_restore_point`."""
+        query = _Query(instance, log_start, self._host.now_ms() + self._bounds.read_timeout_ms)
         followed = self._followed.get(partition)
         if followed is not None and followed.entries.state_topic_id != self._host.log_identity.topic_id:
             self.forget(partition)
@@ -105,42 +111,42 @@ class SnapshotFollower:
         if followed is None:
             if not self._topic.has_partition(partition):
                 self._host.continue_soon(
-                    lambda: self._refuse(partition, question, Refusal.MISSING, "there is no such topic")
+                    lambda: self._refuse(partition, query, Refusal.MISSING, "there is no such topic")
                 )
                 return
             followed = self._follow(partition)
-        followed.question = question
+        followed.query = query
         if followed.is_at_end:
-            self._choose(partition, followed, question)
+            self._choose(partition, followed, query)
 
-    def base_judged(self, partition: int, offset: int, refusal: str) -> None:
-        """See `BaseFinder.base_judged`."""
+    def restore_point_judged(self, partition: int, offset: int, refusal: str) -> None:
+        """See `RestorePointFinder.restore_point_judged`."""
         if refusal:
             self._metrics.refusals[Refusal.REFUSED].value += 1
         else:
-            self._metrics.fast_loads.value += 1
+            self._metrics.restores.value += 1
 
     def forget(self, partition: int) -> None:
-        """Follow a partition no more, because nobody here loads or serves it."""
+        """Follow a partition no more, because this node neither loads nor serves it."""
         if self._followed.pop(partition, None) is not None:
             self._topic.stop_reading(partition)
 
     def tick(self, now_ms: int) -> None:
         """Let no load wait too long, and let the owner of what serves here do its work."""
         for partition, followed in list(self._followed.items()):
-            question = followed.question
-            if question is not None and now_ms >= question.deadline_ms:
-                followed.question = None
+            query = followed.query
+            if query is not None and now_ms >= query.deadline_ms:
+                followed.query = None
                 text = f"the snapshot topic could not be read within {self._bounds.read_timeout_ms} ms"
-                self._refuse(partition, question, Refusal.LATE, text)
+                self._refuse(partition, query, Refusal.LATE, text)
         if now_ms >= self._retry_at_ms:
             self._retry_at_ms = now_ms + _RETRY_MS
             self._follow_what_serves()
-        held = self._host.partitions
-        at_end = [(index, each) for index, each in self._followed.items() if each.is_at_end and index in held]
+        partitions = self._host.partitions
+        at_end = [(index, each) for index, each in self._followed.items() if each.is_at_end and index in partitions]
         if at_end:
             first = now_ms % len(at_end)  # none of them is always the last
-            self._verifier.tick((each.verifier, held[index]) for index, each in at_end[first:] + at_end[:first])
+            self._verifier.tick((each.verifier, partitions[index]) for index, each in at_end[first:] + at_end[:first])
 
     def _follow_what_serves(self) -> None:
         """Follow partitions whose topic could not be read when they were loaded."""
@@ -148,14 +154,14 @@ class SnapshotFollower:
             if partition.state is State.ACTIVE and index not in self._followed and index not in self._too_large:
                 self._follow(index)
 
-    # ---- the snapshot topic tells (LogListener) --------------------------------------------------------------------
+    # ---- what the log reports (LogListener) ------------------------------------------------------------------------
 
     def read_started(self, partition: int, instance: int, start_offset: int, end_offset: int) -> None:
         """See `LogListener.read_started`."""
 
     def records_read(self, partition: int, instance: int, records: list[LogRecord]) -> None:
         """See `LogListener.records_read`."""
-        followed = self._told(partition, instance)
+        followed = self._find(partition, instance)
         if followed is None:
             return
         entries, verifier = followed.entries, followed.verifier
@@ -182,16 +188,16 @@ class SnapshotFollower:
 
     def caught_up(self, partition: int, instance: int, next_offset: int) -> None:
         """See `LogListener.caught_up`."""
-        followed = self._told(partition, instance)
+        followed = self._find(partition, instance)
         if followed is not None:
             followed.is_at_end = True
             followed.verifier.end_reached()
-            if followed.question is not None:
-                self._choose(partition, followed, followed.question)
+            if followed.query is not None:
+                self._choose(partition, followed, followed.query)
 
     def read_failed(self, partition: int, instance: int, error: ReadError) -> None:
         """See `LogListener.read_failed`."""
-        followed = self._told(partition, instance)
+        followed = self._find(partition, instance)
         if followed is not None:
             self._give_up(partition, followed, Refusal.UNREADABLE, error.text)
 
@@ -199,13 +205,13 @@ class SnapshotFollower:
         """Ignore it: nothing is appended by this `Log`."""
 
     def log_start_found(self, partition: int, instance: int, log_start_offset: int | None) -> None:
-        """Ignore it: nobody asks."""
+        """Ignore it: the follower requests none."""
 
     def latest_offsets(self, round_number: int, offsets: dict[int, int | None]) -> None:
-        """Ignore it: nobody asks."""
+        """Ignore it: the follower requests none."""
 
     def records_deleted(self, partition: int, log_start_offset: int | None, why: str) -> None:
-        """Ignore it: nobody deletes."""
+        """Ignore it: the follower deletes none."""
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
@@ -216,37 +222,37 @@ class SnapshotFollower:
         self._topic.start_reading(partition, self._instances)
         return followed
 
-    def _told(self, partition: int, instance: int) -> _Followed | None:
+    def _find(self, partition: int, instance: int) -> _Followed | None:
         followed = self._followed.get(partition)
         return followed if followed is not None and followed.instance == instance else None
 
     def _give_up(self, partition: int, followed: _Followed, refusal: Refusal, text: str) -> None:
         self.forget(partition)
-        if followed.question is not None:
-            self._refuse(partition, followed.question, refusal, text)
+        if followed.query is not None:
+            self._refuse(partition, followed.query, refusal, text)
 
-    def _choose(self, partition: int, followed: _Followed, question: _Question) -> None:
-        choice = choose_base(followed.entries, question.log_start, self._host.log_identity)
+    def _choose(self, partition: int, followed: _Followed, query: _Query) -> None:
+        choice = choose_restore_point(followed.entries, query.log_start, self._host.log_identity)
 
         def go_on() -> None:
-            if followed.question is not question:
-                return  # answered meanwhile, or asked anew
+            if followed.query is not query:
+                return  # it was answered meanwhile, or a new load asks again
             try:
-                base = self._run_slice(choice)
-            except NoBase as none:
-                followed.question = None
-                self._refuse(partition, question, none.refusal, str(none))
+                point = self._run_slice(choice)
+            except NoRestorePoint as none:
+                followed.query = None
+                self._refuse(partition, query, none.refusal, str(none))
                 return
-            if base is None:
+            if point is None:
                 self._host.continue_soon(go_on)
                 return
-            followed.question = None
-            self._host.base_found(partition, question.instance, base)
+            followed.query = None
+            self._host.restore_point_found(partition, query.instance, point)
 
         self._host.continue_soon(go_on)
 
-    def _run_slice(self, choice: Generator[None, None, Base]) -> Base | None:
-        """Go on choosing until the time of this slice is up; returns the base if it is chosen."""
+    def _run_slice(self, choice: Generator[None, None, RestorePoint]) -> RestorePoint | None:
+        """Go on choosing until the time of this slice is up; returns the restore point if it is chosen."""
         ends_ms = self._host.now_ms() + self._bounds.slice_ms
         try:
             while True:
@@ -254,11 +260,11 @@ class SnapshotFollower:
                 if self._host.now_ms() >= ends_ms:
                     return None
         except StopIteration as end:
-            base: Base = end.value
-            return base
+            point: RestorePoint = end.value
+            return point
 
-    def _refuse(self, partition: int, question: _Question, refusal: Refusal, text: str) -> None:
+    def _refuse(self, partition: int, query: _Query, refusal: Refusal, text: str) -> None:
         self._metrics.refusals[refusal].value += 1
         fields: dict[str, object] = {"partition": partition, "reason": refusal.value, "why": text}
         self._host.note(_LEVELS.get(refusal, "warning"), "restore_refused", fields)
-        self._host.base_found(partition, question.instance, None)
+        self._host.restore_point_found(partition, query.instance, None)

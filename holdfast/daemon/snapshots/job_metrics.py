@@ -27,10 +27,11 @@ class JobMetrics:
         self._keys = gauge("compaction-share-partitions", "Share partitions with state, as the job knows them.")
         self._waiting = gauge(
             "compaction-share-partitions-waiting",
-            "Those that wait for a snapshot, because the log was cut before it.",
+            "Those that wait for a snapshot, because the log was pruned before it.",
         )
         self._cuts = counter(
-            "compaction-cuts-total", "Times that the job found a log partition cut past it, and began it afresh."
+            "compaction-cuts-total",
+            "Times that the job found a log partition pruned past it, and began it again at its start.",
         )
         self._stopped = gauge(
             "compaction-partitions-stopped", "Log partitions that the job cannot read on; a log line says why."
@@ -52,7 +53,7 @@ class JobMetrics:
         self._waiting.value = progress.waiting_count
         self._stopped.value = len(progress.stopped)
         for partition, behind in report.lag.items():
-            # Asked for each time: whoever stops serving a log partition removes all series about it.
+            # Looked up each time: a node that stops serving a log partition removes all series about it.
             self._registry.gauge(
                 "compaction-lag", "Records of the log that the job has not folded yet.", partition=partition
             ).value = behind

@@ -84,9 +84,8 @@ class Supervisor:
                 stderr_tail.append(str(error))
             except Exception:  # a bug of ours ends this job, and not the ones that follow
                 code = None
-                progress = (
-                    RunProgress()
-                )  # a bug may come back, so its restart is delayed like that of a job without progress
+                # A bug may come back, so the restart is delayed like that of a job without progress.
+                progress = RunProgress()
                 _log.exception("compaction_supervision_failed")
             if self._is_stopping:
                 return
@@ -130,7 +129,7 @@ class Supervisor:
             try:
                 await _kill(process)
             finally:
-                transport.close()  # what has left the child's group may hold its pipes for ever
+                transport.close()  # what has left the child's group may keep its pipes open for ever
 
     async def _take_reports(self, stream: asyncio.StreamReader, progress: RunProgress) -> None:
         async for line in _lines(stream):
@@ -173,7 +172,7 @@ async def _kill(process: Process) -> None:
 
 
 async def _exit_code(process: Process) -> int:
-    """Wait for the end of a child itself; `Process.wait` also waits for whoever else holds its pipes."""
+    """Wait for the end of a child itself; `Process.wait` also waits for every other process that holds its pipes."""
     while (code := process.returncode) is None:  # noqa: ASYNC110 # no event tells of the exit alone
         await asyncio.sleep(_POLL_S)
     return code

@@ -5,13 +5,13 @@ from holdfast.metrics.registry import Registry
 
 
 class SnapshotMetrics:
-    """The instruments of fast loads and of the owner's look at the snapshot topic."""
+    """The instruments of restores and of the owner's checks of the snapshot topic."""
 
     def __init__(self, registry: Registry) -> None:
-        self.fast_loads = registry.counter("fast-loads-total", "Loads that began with the snapshot topic.")
+        self.restores = registry.counter("restores-total", "Loads that restored from the snapshot topic.")
         self.refusals = {
             refusal: registry.counter(
-                "fast-loads-refused-total",
+                "restores-refused-total",
                 "Loads that read the whole log although a snapshot topic is set, by the reason.",
                 reason=refusal.value,
             )
@@ -24,9 +24,11 @@ class SnapshotMetrics:
             "snapshot-divergence-alarm", "1 since the first divergence that this process has seen, else 0."
         )
         self.manifests_verified = registry.counter(
-            "snapshot-manifests-verified-total", "Manifests that agreed with their entries when their owner looked."
+            "snapshot-manifests-verified-total",
+            "Manifests that agreed with their entries when their owner checked them.",
         )
         self.manifests_disagreeing = registry.counter("snapshot-manifests-disagreeing-total", "Manifests that did not.")
         self.removals = registry.counter(
-            "snapshot-removals-total", "Messages of the snapshot topic that an owner removed because nobody needs them."
+            "snapshot-removals-total",
+            "Messages of the snapshot topic that an owner removed because no load needs them.",
         )

@@ -17,7 +17,7 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.pending_runs import Run
 from holdfast.records.snapshot_store.entries import snapshot_offset_of
 from holdfast.records.snapshot_store.snapshot_set import Disagreement, RawEntry, SnapshotSet
-from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.settings import LogIdentity
 
 #: A load tries so many manifests at most, newest first.
@@ -30,63 +30,76 @@ _SLICE: Final = 200
 class Refusal(Enum):
     """Why a load reads the whole log; the label of a metric."""
 
-    MISSING = "missing"  #: there is no snapshot topic, or it has not this partition
-    EMPTY = "empty"  #: no manifest lies at or above the log start
-    LATE = "late"  #: the snapshot topic could not be read in time
-    UNREADABLE = "unreadable"  #: a broker refused to let it be read
-    TOO_LARGE = "too-large"  #: it holds more than may be kept in memory
-    UNDECODABLE = "undecodable"  #: a manifest or an entry has another schema, or is damaged
-    FOREIGN = "foreign"  #: the manifests are for another number of partitions, or by another owner
-    DISAGREEMENT = "disagreement"  #: the entries do not add up to what the manifests say
-    REFUSED = (
-        "refused"  #: the log does not hold the record that the manifest ends with, or its entries could not be loaded
-    )
+    #: There is no snapshot topic, or it has not this partition.
+    MISSING = "missing"
+    #: No manifest lies at or above the log start.
+    EMPTY = "empty"
+    #: The snapshot topic could not be read in time.
+    LATE = "late"
+    #: A broker refused to let it be read.
+    UNREADABLE = "unreadable"
+    #: It holds more than may be kept in memory.
+    TOO_LARGE = "too-large"
+    #: A manifest or an entry has another schema, or is damaged.
+    UNDECODABLE = "undecodable"
+    #: The manifests are for another number of partitions, or by another owner.
+    FOREIGN = "foreign"
+    #: The entries do not add up to what the manifests say.
+    DISAGREEMENT = "disagreement"
+    #: The log does not hold the record that the manifest ends with, or its entries could not be loaded.
+    REFUSED = "refused"
 
 
-class NoBase(Exception):
-    """Say why there is nothing to begin with."""
+class NoRestorePoint(Exception):
+    """No manifest can be restored from; the text says why."""
 
     def __init__(self, refusal: Refusal, text: str) -> None:
         super().__init__(text)
         self.refusal = refusal
 
 
-def choose_base(entries: SnapshotSet, log_start: int, identity: LogIdentity) -> Generator[None, None, Base]:
-    """Return the newest base for a log that starts there; yields now and then, for others to have their turn.
+def choose_restore_point(
+    entries: SnapshotSet, log_start: int, identity: LogIdentity
+) -> Generator[None, None, RestorePoint]:
+    """Return the newest restore point for a log that starts there; yields now and then, so that other work gets its turn.
 
     Raises:
-        NoBase: none of the newest manifests can be used; says why not the last of them.
+        NoRestorePoint: none of the newest manifests can be used; says why not the last of them.
     """
     offsets = [offset for offset in entries.manifest_offsets() if offset >= log_start]
-    failure = NoBase(Refusal.EMPTY, f"no manifest lies at or above the log start {log_start}")
+    failure = NoRestorePoint(Refusal.EMPTY, f"no manifest lies at or above the log start {log_start}")
     for offset in offsets[:MANIFESTS_TRIED_MAX]:
         try:
-            return (yield from _make_base(entries, offset, log_start, identity))
-        except NoBase as refused:
+            return (yield from _make_restore_point(entries, offset, log_start, identity))
+        except NoRestorePoint as refused:
             failure = refused
     raise failure
 
 
-def _make_base(entries: SnapshotSet, offset: int, log_start: int, identity: LogIdentity) -> Generator[None, None, Base]:
+def _make_restore_point(
+    entries: SnapshotSet, offset: int, log_start: int, identity: LogIdentity
+) -> Generator[None, None, RestorePoint]:
     where = f"the manifest at offset {offset}"
     try:
         manifest = entries.manifest(offset)
         checkpoint = decode_checkpoint(manifest.checkpoint)
     except RecordError as error:
-        raise NoBase(Refusal.UNDECODABLE, f"{where}: {error}") from error
+        raise NoRestorePoint(Refusal.UNDECODABLE, f"{where}: {error}") from error
     if manifest.partition_count != identity.partition_count:
-        raise NoBase(Refusal.FOREIGN, f"{where} is for {manifest.partition_count} partitions")
+        raise NoRestorePoint(Refusal.FOREIGN, f"{where} is for {manifest.partition_count} partitions")
     if (checkpoint.owner_epoch, checkpoint.attempt_id) != manifest.position[:2]:
-        raise NoBase(Refusal.FOREIGN, f"{where} does not name the owner of its epoch")
+        raise NoRestorePoint(Refusal.FOREIGN, f"{where} does not name the owner of its epoch")
     if manifest.checkpoint_offset < 0:
-        raise NoBase(Refusal.FOREIGN, f"{where} does not say where its newest checkpoint lies")
+        raise NoRestorePoint(Refusal.FOREIGN, f"{where} does not say where its newest checkpoint lies")
     try:
         live = yield from entries.agree(offset, log_start)
     except Disagreement as disagreement:
         refusal = Refusal.UNDECODABLE if disagreement.is_undecodable else Refusal.DISAGREEMENT
-        raise NoBase(refusal, f"{where}: {disagreement}") from disagreement
+        raise NoRestorePoint(refusal, f"{where}: {disagreement}") from disagreement
     content = yield from _take_over(live, offset, where)
-    return Base(offset, manifest.position, checkpoint, content, _record_size_bytes(live), manifest.checkpoint_offset)
+    return RestorePoint(
+        offset, manifest.position, checkpoint, content, _record_size_bytes(live), manifest.checkpoint_offset
+    )
 
 
 def _take_over(live: dict[SharePartitionKey, RawEntry], offset: int, where: str) -> Generator[None, None, RestoredRuns]:
@@ -99,7 +112,7 @@ def _take_over(live: dict[SharePartitionKey, RawEntry], offset: int, where: str)
             runs[key] = Run(key, entry.value_bytes)
             snapshot_offsets.append((key, snapshot_offset_of(entry.value_bytes)))
     except RecordError as error:
-        raise NoBase(Refusal.UNDECODABLE, f"{where}: {error}") from error
+        raise NoRestorePoint(Refusal.UNDECODABLE, f"{where}: {error}") from error
     snapshot_offsets.sort(key=lambda pair: pair[1])
     return RestoredRuns(offset, runs, snapshot_offsets)
 

@@ -1,4 +1,4 @@
-"""The snapshot topic as a node has it: a log of its own, followed for the partitions that load or serve here."""
+"""The snapshot topic as a node uses it: a log of its own, followed for the partitions that load or serve here."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
-from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
 
@@ -34,11 +34,12 @@ def _clock_ms() -> int:
 class RuntimeHolder(Protocol):
     """The log partitions that restore from snapshots, and whose owner verifies them."""
 
-    runtime: CoordinatorRuntime  #: not before all of the node is made
+    #: Not before all of the node is made.
+    runtime: CoordinatorRuntime
 
 
 class Snapshots:
-    """Starts and stops the follower of the snapshot topic, and gives it its turns."""
+    """The follower of the snapshot topic with its log and its producer, from `start` to `stop`."""
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class Snapshots:
     ) -> None:
         """Prepare; `start` connects. Needs a running event loop."""
         snapshots = settings.snapshots
-        self._held = partitions
+        self._holder = partitions
         # Only the log of the state topic has metrics.
         self._log = KafkaLog(log_config, _clock_ms, RuntimeMetrics(Registry(_clock_ms)))
         metrics = SnapshotMetrics(registry)
@@ -59,7 +60,8 @@ class Snapshots:
         self._topic = snapshots.topic
         lines = LibraryLines(settings.logging.library_lines_per_minute_max, is_left_out=is_left_out)
         self._clients = KafkaClients(settings.kafka.properties, lines)
-        self._producer: Producer | None = None  #: none before the first removal
+        #: None before the first removal.
+        self._producer: Producer | None = None
         self._loop = asyncio.get_running_loop()
         self.follower = SnapshotFollower(self._log, bounds, self, metrics, verifier)
 
@@ -72,18 +74,18 @@ class Snapshots:
         await self._log.start(self.follower)
 
     async def stop(self, timeout_s: float) -> bool:
-        """Let go of the topic; returns whether that was done in time."""
+        """Close the log of the topic; return whether that was done in time."""
         if self._producer is not None:
             self._producer.purge()  # what is not removed now is found again by the next owner
         return await self._log.close(timeout_s)
 
     def partition_changed(self, partition: Partition) -> None:
-        """Follow no more what is not to be loaded again."""
+        """Stop following a partition that is not to be loaded again."""
         if partition.state is State.CLOSED:
             self.follower.forget(partition.index)
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Let the follower do what is due, and the producer report."""
         self.follower.tick(_clock_ms())
         if self._producer is not None:
             self._producer.poll(0)
@@ -93,12 +95,12 @@ class Snapshots:
     @property
     def log_identity(self) -> LogIdentity:
         """See `SnapshotHost.log_identity`."""
-        return self._held.runtime.config.log
+        return self._holder.runtime.config.log
 
     @property
     def partitions(self) -> Mapping[int, Partition]:
         """See `SnapshotHost.partitions`."""
-        return self._held.runtime.partitions
+        return self._holder.runtime.partitions
 
     def now_ms(self) -> int:
         """See `SnapshotHost.now_ms`."""
@@ -112,9 +114,9 @@ class Snapshots:
         """See `SnapshotHost.note`."""
         getattr(_log, level)(event, **fields)
 
-    def base_found(self, partition: int, instance: int, base: Base | None) -> None:
-        """See `SnapshotHost.base_found`."""
-        self._held.runtime.base_found(partition, instance, base)
+    def restore_point_found(self, partition: int, instance: int, point: RestorePoint | None) -> None:
+        """See `SnapshotHost.restore_point_found`."""
+        self._holder.runtime.restore_point_found(partition, instance, point)
 
     def remove(self, partition: int, key: bytes) -> bool:
         """See `SnapshotHost.remove`."""

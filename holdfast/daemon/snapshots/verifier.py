@@ -1,4 +1,4 @@
-"""The owner's look at the snapshot topic: entries are compared with its own state, manifests verified, dead messages removed.
+"""The owner's checks of the snapshot topic: entries are compared with its own state, manifests verified, dead messages removed.
 
 All of it is done in small turns, one partition after the other, and costs nothing where nothing was written.
 What is kept of the topic is in the follower's sets; beside them a turn holds references only.
@@ -17,7 +17,7 @@ from holdfast.records.keys import format_key
 from holdfast.records.snapshot_store.entries import EntryKey, ManifestKey, decode_entry
 from holdfast.records.snapshot_store.snapshot_set import Disagreement, SnapshotSet
 from holdfast.runtime.partition.lifecycle import Partition
-from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
 
@@ -34,7 +34,7 @@ class RemovalRefused(Exception):
 
 
 class SnapshotHost(Protocol):
-    """What follows and verifies the snapshot topic asks of the node around it."""
+    """The part of the node that the follower and the verifier of the snapshot topic use."""
 
     @property
     def log_identity(self) -> LogIdentity:
@@ -53,8 +53,8 @@ class SnapshotHost(Protocol):
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
         """Write a log line."""
 
-    def base_found(self, partition: int, instance: int, base: Base | None) -> None:
-        """Give a load what it restores from, or None; see `CoordinatorRuntime.base_found`."""
+    def restore_point_found(self, partition: int, instance: int, point: RestorePoint | None) -> None:
+        """Give a load what it restores from, or None; see `CoordinatorRuntime.restore_point_found`."""
 
     def remove(self, partition: int, key: bytes) -> bool:
         """Remove a message of the snapshot topic; returns False if it cannot take more now.
@@ -79,7 +79,7 @@ class RemovalRate:
         self._room, self._ticked_ms = min(room, float(self._per_second_max)), now_ms
 
     def has_room(self) -> bool:
-        """Tell whether one more may be removed."""
+        """Return whether one more may be removed."""
         return self._room >= 1
 
     def take(self) -> None:
@@ -104,14 +104,14 @@ class PartitionVerifier:
     )
 
     def __init__(self, entries: SnapshotSet, host: SnapshotHost, metrics: SnapshotMetrics, rate: RemovalRate) -> None:
-        """Begin with nothing verified; `entries` is filled by who reads the topic."""
+        """Begin with nothing verified; `entries` is filled by the reader of the topic."""
         self._entries = entries
         self._host = host
         self._metrics = metrics
         self._rate = rate
         self._arrived: deque[EntryKey] = deque(maxlen=_ARRIVED_MAX)
-        #: Keys of messages about other state topics that were there before this one was loaded. What comes later may be about a
-        #: recreated topic, of which this node has not learned yet.
+        #: Keys of messages about other state topics that were there before this one was loaded.
+        #: What comes later may be about a recreated topic that this node does not know yet.
         self._foreign: deque[bytes] = deque(maxlen=_FOREIGN_MAX)
         #: Covered offsets of the two newest manifests that agreed, newest first.
         self.verified: list[int] = []
@@ -123,7 +123,7 @@ class PartitionVerifier:
         self._work: Generator[bool, None, None] | None = None
 
     def record_read(self, about: EntryKey | ManifestKey | None, value: bytes | None) -> None:
-        """Learn of one record behind the end, which the set of entries has taken already."""
+        """Take in one record behind the end, which the set of entries has taken already."""
         if value is not None and about is not None:
             # What was verified before is as good as its messages: one that came again may say something else.
             if isinstance(about, EntryKey):
@@ -134,11 +134,11 @@ class PartitionVerifier:
                 self.verified = [offset for offset in self.verified if offset != about.covered_offset]
 
     def foreign_read(self, key: bytes) -> None:
-        """Learn of a message about another state topic that was there before the end."""
+        """Take in a message about another state topic that was there before the end."""
         self._foreign.append(key)
 
     def end_reached(self) -> None:
-        """Learn that all was read that was there when reading began."""
+        """Take in that all was read that was there when reading began."""
         self._is_due = True
 
     def run(self, partition: Partition, ends_ms: int) -> None:
@@ -258,7 +258,7 @@ class PartitionVerifier:
 
 
 class SnapshotVerifier:
-    """Gives the verifiers of all log partitions that serve here their turns."""
+    """The verifiers of all log partitions that serve here, and their turns."""
 
     def __init__(
         self, host: SnapshotHost, metrics: SnapshotMetrics, removals_per_second_max: int, slice_ms: int

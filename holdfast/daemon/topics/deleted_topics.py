@@ -1,7 +1,7 @@
 """When the state of a topic may go: only after its deletion was seen beyond doubt.
 
-Outside a broker, absence is no evidence: an ACL may be missing, the cluster may be the wrong one, a restore may be under way.
-So a topic counts as deleted only when its id was once seen, or its state stands in this cluster's log,
+Outside a broker, absence is no evidence: an ACL may be missing, the cluster may be the wrong one, a restore may be in progress.
+So a topic counts as deleted only when its id was once seen, or its state is in this cluster's log,
 and Metadata by id has answered UNKNOWN_TOPIC_ID in every refresh for the time of grace, from the cluster to which the log belongs.
 If that would take too large a share of all keys at once, nothing is removed before an admin agrees.
 
@@ -18,7 +18,8 @@ from holdfast.daemon.topics.metadata_cache import Refresh
 class CleanUp(NamedTuple):
     """The state of these topics may be removed."""
 
-    topic_ids: frozenset[bytes]  #: not empty
+    #: Not empty.
+    topic_ids: frozenset[bytes]
     key_count: int
 
 
@@ -28,7 +29,8 @@ class CleanUpStopped(NamedTuple):
     topic_ids: frozenset[bytes]
     key_count: int
     total_count: int
-    text: str  #: the alarm, with the command that ends it
+    #: The alarm, with the command that ends it.
+    text: str
 
 
 class DeletedTopics:
@@ -38,17 +40,17 @@ class DeletedTopics:
         """Know nothing yet; `cluster_id` is the one that the log's checkpoints carry."""
         self._settings = settings
         self._cluster_id = cluster_id
-        #: ids that existed in this cluster once
+        #: Ids that existed in this cluster once.
         self._seen: set[bytes] = set()
-        #: by id, since when every refresh that asked for it was answered UNKNOWN_TOPIC_ID; a subset of `_seen`
+        #: By id, since when every refresh that requested it was answered UNKNOWN_TOPIC_ID; a subset of `_seen`.
         self._missing_since_ms: dict[bytes, int] = {}
-        #: ids whose state may go, and that no refresh has shown otherwise since; a subset of `_missing_since_ms`
+        #: Ids whose state may go, and that no refresh has shown otherwise since; a subset of `_missing_since_ms`.
         self._gone: set[bytes] = set()
-        #: ids whose removal an admin has agreed to
+        #: Ids whose removal an admin has agreed to.
         self._accepted: set[bytes] = set()
 
     def count_as_seen(self, topic_ids: Iterable[bytes]) -> None:
-        """Count topics of which the log holds state as seen, although nobody has asked for them yet.
+        """Count topics of which the log holds state as seen, although no refresh has requested them yet.
 
         No state is accepted for a topic that the cluster does not know, and the log's checkpoints name this cluster.
         So a topic that was deleted while no node was up loses its state as any other, after the time of grace.
@@ -70,7 +72,7 @@ class DeletedTopics:
             self._missing_since_ms.setdefault(topic_id, refresh.at_ms)
 
     def decide(self, key_counts: Mapping[bytes, int], now_ms: int) -> CleanUp | CleanUpStopped | None:
-        """Say which state may be removed now; None where there is nothing to do.
+        """Return which state may be removed now; None where there is nothing to do.
 
         Args:
             key_counts: the number of live keys by topic id, of all topics of which this node holds state;
@@ -112,5 +114,5 @@ class DeletedTopics:
         for topic_id in self._missing_since_ms.keys() - key_counts.keys():
             del self._missing_since_ms[topic_id]
         self._gone.intersection_update(key_counts)
-        # One that came back was not deleted, whatever the admin thought: a later absence is a new question.
+        # One that came back was not deleted, whatever the admin thought: a later absence is decided from scratch.
         self._accepted.intersection_update(self._missing_since_ms)

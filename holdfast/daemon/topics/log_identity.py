@@ -1,4 +1,4 @@
-"""Is the topic ours, and every log partition of this log? That is asked of all of them before the first one serves.
+"""Whether the topic is ours, and every log partition is of this log: checked in all of them before the first one serves.
 
 The number of partitions decides in which log partition a share partition lives. Where partitions were added, those that
 are new are empty: nothing in them says that the state is elsewhere, and only the others know. So each log partition is
@@ -38,9 +38,12 @@ class Beginning:
         self.partition = partition
         self.is_known = False
         self.is_empty = True
-        self.has_header: bool | None = None  #: whether the first record has our header; None: none was read
-        self.other: Checkpoint | None = None  #: the first checkpoint of another log, unless an admin accepted it
-        self.is_accepted = False  #: an admin accepted what stands there
+        #: Whether the first record has our header; None: none was read.
+        self.has_header: bool | None = None
+        #: The first checkpoint of another log, unless an admin accepted it.
+        self.other: Checkpoint | None = None
+        #: An admin accepted what is there.
+        self.is_accepted = False
         self.why_unread = "no broker has answered"
         self._identity = identity
         self._ownership = Ownership()
@@ -68,7 +71,7 @@ class Beginning:
 def find_foreign(beginnings: Iterable[Beginning]) -> int | None:
     """Return a log partition that another program writes, if none of them says that the topic is ours.
 
-    One such log partition among others of ours is no matter of the topic: its load raises an alarm that an admin can clear.
+    One such log partition among others of ours is no problem of the topic: its load raises an alarm that an admin can clear.
     """
     found = None
     for beginning in beginnings:
@@ -151,7 +154,7 @@ def read_beginnings(
     A topic of another program is read no further than that is clear. Another log may be long, so `stop` ends the reading.
 
     Returns:
-        What is known of each log partition, by number; `is_known` is false of those that told nothing for `timeout_ms`.
+        What is known of each log partition, by number; `is_known` is false of those of which nothing came for `timeout_ms`.
     """
     consumer = clients.consumer(
         "holdfast-first-look",
@@ -189,7 +192,7 @@ def read_beginnings(
 
 
 def _read(beginning: Beginning, message: Message) -> bool:
-    """Take what the client tells of a log partition; returns whether it came forward."""
+    """Take what the client reports of a log partition; return whether it made progress."""
     error, offset = message.error(), message.offset()
     if error is None:
         assert offset is not None

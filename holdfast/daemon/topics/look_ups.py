@@ -1,7 +1,7 @@
-"""Topic ids that callers wait for, and whose turn it is; pure, and told of everything by its owner.
+"""Topic ids that callers wait for, and whose turn it is; pure, and driven by its owner.
 
-One question to a broker has room for a bounded number of ids. It is filled in turns: an id of each address, of an address an id of
-each connection, of a connection an id of each request. So one honest id is in the next question, whatever others ask for.
+A query to a broker has room for a bounded number of ids. It is filled in turns: an id of each address, of an address an id of
+each connection, of a connection an id of each request. So one honest id is in the next query, whatever other clients request.
 """
 
 from collections import deque
@@ -11,10 +11,10 @@ from typing import TypeVar
 
 from holdfast.kafka.addresses import find_host
 
-#: Told of the end of a look-up: those of its ids that no broker was asked about.
+#: Called at the end of a look-up, with those of its ids that no broker was queried about.
 Then = Callable[[Collection[bytes]], None]
-#: What one question asks: by topic id, the look-ups that waited for it before the question was asked.
-Question = dict[bytes, list["LookUp"]]
+#: One query: by topic id, the look-ups that waited for it before the query was sent.
+Query = dict[bytes, list["LookUp"]]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -26,28 +26,30 @@ class LookUp:
     __slots__ = ("_turns", "caller", "host", "is_over", "passed_over", "then", "waiting")
 
     def __init__(self, caller: str, topic_ids: Collection[bytes], count_max: int, then: Then) -> None:
-        """Wait for the first `count_max` of the ids; the others are passed over, and told to be so at the end."""
-        self.caller = caller  #: address of the client, `host:port`
+        """Wait for the first `count_max` of the ids; the others are passed over, and reported as such at the end."""
+        #: Address of the client, `host:port`.
+        self.caller = caller
         self.host = find_host(caller)
-        self.waiting = dict.fromkeys(islice(topic_ids, count_max))  #: not answered yet
+        #: Not answered yet.
+        self.waiting = dict.fromkeys(islice(topic_ids, count_max))
         self.passed_over = tuple(islice(topic_ids, count_max, None))
         self.then = then
         self.is_over = False
-        #: the ids in the order of their turns; may hold some that were answered
+        #: The ids in the order of their turns; may hold some that were answered.
         self._turns = deque(self.waiting)
 
-    def turns(self, asked: Collection[bytes]) -> Iterator[bytes]:
-        """Yield the ids that wait and are not among `asked`, each once; those whose turn it was come last in the next round."""
+    def turns(self, excluded: Collection[bytes]) -> Iterator[bytes]:
+        """Yield the ids that wait and are not among `excluded`, each once; those whose turn it was come last in the next round."""
         turns, waiting = self._turns, self.waiting
         for _ in range(len(turns)):
             topic_id = turns.popleft()
             if topic_id in waiting:
                 turns.append(topic_id)
-                if topic_id not in asked:
+                if topic_id not in excluded:
                     yield topic_id
 
     def left(self) -> Collection[bytes]:
-        """Return the ids that no broker was asked about."""
+        """Return the ids that no broker was queried about."""
         return (*self.waiting, *self.passed_over)
 
 
@@ -58,10 +60,11 @@ class LookUps:
         """Hold at most `waiting_max` ids that wait, and of one request at most `per_request_max`."""
         self._waiting_max = waiting_max
         self._per_request_max = per_request_max
-        self._waiting_count = 0  #: ids over all look-ups
-        #: by host, then by connection: the look-ups in the order of their turns
+        #: Ids over all look-ups.
+        self._waiting_count = 0
+        #: By host, then by connection: the look-ups in the order of their turns.
         self._hosts: dict[str, dict[str, dict[LookUp, None]]] = {}
-        #: ids that wait, by host, then by connection
+        #: Ids that wait, by host, then by connection.
         self._counts: dict[str, dict[str, int]] = {}
         self._by_id: dict[bytes, dict[LookUp, None]] = {}
 
@@ -119,18 +122,18 @@ class LookUps:
         for topic_id in look_up.waiting:
             self._no_longer(topic_id, look_up)
 
-    def next_question(self, count_max: int) -> Question:
-        """Return what the next question asks, at most `count_max` ids, and whose turn it is afterwards has changed."""
-        question: Question = {}
-        turns = self._all_turns(question)
-        while len(question) < count_max and (topic_id := next(turns, None)) is not None:
-            question[topic_id] = list(self._by_id[topic_id])
-        return question
+    def next_query(self, count_max: int) -> Query:
+        """Return the next query, of at most `count_max` ids, and move their look-ups behind the others."""
+        query: Query = {}
+        turns = self._all_turns(query)
+        while len(query) < count_max and (topic_id := next(turns, None)) is not None:
+            query[topic_id] = list(self._by_id[topic_id])
+        return query
 
-    def answered(self, question: Question) -> list[LookUp]:
-        """Take in that all ids of a question were answered; returns the look-ups that wait for nothing more, and forgets them."""
+    def answered(self, query: Query) -> list[LookUp]:
+        """Take in that all ids of a query were answered; returns the look-ups that wait for nothing more, and forgets them."""
         done = []
-        for topic_id, look_ups in question.items():
+        for topic_id, look_ups in query.items():
             for look_up in look_ups:
                 if not look_up.is_over:
                     self._no_longer(topic_id, look_up)
@@ -154,9 +157,9 @@ class LookUps:
             if not counts:
                 del self._counts[host]
 
-    def _all_turns(self, asked: Collection[bytes]) -> Iterator[bytes]:
+    def _all_turns(self, excluded: Collection[bytes]) -> Iterator[bytes]:
         def of_connection(look_ups: dict[LookUp, None]) -> Iterator[bytes]:
-            return _in_turns(look_ups, lambda look_up: look_up.turns(asked))
+            return _in_turns(look_ups, lambda look_up: look_up.turns(excluded))
 
         def of_host(connections: dict[str, dict[LookUp, None]]) -> Iterator[bytes]:
             return _in_turns(connections, lambda caller: of_connection(connections[caller]))
@@ -165,7 +168,7 @@ class LookUps:
 
 
 def _in_turns(branches: dict[K, V], open_branch: Callable[[K], Iterator[bytes]]) -> Iterator[bytes]:
-    """Yield of each branch in turn, until none has anything more; who had a turn is moved to the end of `branches`."""
+    """Yield of each branch in turn, until none has anything more; a branch that had a turn is moved to the end of `branches`."""
     round_of: deque[tuple[K, Iterator[bytes] | None]] = deque((name, None) for name in branches)
     while round_of:
         name, turns = round_of.popleft()

@@ -33,9 +33,11 @@ _PROBLEMS_PER_MINUTE_MAX: Final = 1
 class MetadataImage:
     """What was known of the cluster at one moment."""
 
-    version: int  #: grows with every image of a process
+    #: Grows with every image of a process.
+    version: int
     cluster_id: str
-    topics: Mapping[bytes, int] = field(default_factory=dict)  #: partition count by topic id
+    #: Partition count by topic id.
+    topics: Mapping[bytes, int] = field(default_factory=dict)
 
     def partition_count(self, topic_id: bytes) -> int | None:
         """Return how many partitions a topic has, or None if it is not known to exist."""
@@ -69,34 +71,38 @@ def _next_image(image: MetadataImage | None, topics: Mapping[bytes, int], cluste
 
 
 class Refresh(NamedTuple):
-    """What one refresh learned; each id that was asked for is in one of the three sets."""
+    """The result of one refresh; each id that was requested is in one of the three sets."""
 
-    at_ms: int  #: monotonic
+    #: Monotonic.
+    at_ms: int
     cluster_id: str
     existing_ids: frozenset[bytes]
-    unknown_ids: frozenset[bytes]  #: answered UNKNOWN_TOPIC_ID
-    unclear_ids: frozenset[bytes]  #: any other answer, or none: no evidence
-    is_full: bool = True  #: it asked for all topics in use, not only for those that somebody waits for
+    #: Answered UNKNOWN_TOPIC_ID.
+    unknown_ids: frozenset[bytes]
+    #: Any other answer, or none: no evidence.
+    unclear_ids: frozenset[bytes]
+    #: It requested all topics in use, not only for those that callers wait for.
+    is_full: bool = True
 
 
 class TopicSource(Protocol):
-    """Who is asked: `MetadataClient`, or a fake."""
+    """The source of answers: `MetadataClient`, or a fake."""
 
     async def ask_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
-        """Ask for topics by id; raises ConnectionFailed."""
+        """Query topics by id; raises ConnectionFailed."""
 
     def move_on(self) -> None:
-        """Ask another broker next."""
+        """Query another broker next."""
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
 
 
 class TopicUser(Protocol):
-    """Uses topics of the cluster, and follows what becomes of them."""
+    """A user of topics of the cluster, notified of each refresh."""
 
     def topics_in_use(self) -> Collection[bytes]:
-        """Return the ids of all topics of which state is kept; each full refresh asks about them."""
+        """Return the ids of all topics of which state is kept; each full refresh queries them."""
 
     def refreshed(self, image: MetadataImage, refresh: Refresh) -> None:
         """Take in a refresh that succeeded, with the image that it made."""
@@ -111,19 +117,19 @@ class ClusterMetadata:
         settings: MetadataSettings,
         *,
         random: Random,
-        tell_after_ms: int = 0,
+        report_after_ms: int = 0,
         is_left_out: IsLeftOut = none_left_out,
     ) -> None:
         """Prepare; `run` does the work.
 
         Args:
-            source: who is asked.
+            source: of the answers.
             settings: intervals and bounds.
             random: jitter of the back-off.
-            tell_after_ms: a problem is told when it has lasted for so long.
+            report_after_ms: a problem is logged when it has lasted for so long.
             is_left_out: see `IsLeftOut`.
         """
-        self._tell_after_s = tell_after_ms / 1_000
+        self._report_after_s = report_after_ms / 1_000
         self._is_left_out = is_left_out
         self._source = source
         self._settings = settings
@@ -132,31 +138,36 @@ class ClusterMetadata:
         self._look_ups = LookUps(settings.metadata_topics_max, settings.unknown_topics_per_request_max)
         self._timers: dict[LookUp, asyncio.TimerHandle] = {}
         self._is_wanted = asyncio.Event()
-        #: ids that were wanted since the last full refresh began, and exist; the next one asks for them again
+        #: Ids that were wanted since the last full refresh began, and exist; the next one queries them again.
         self._recent: set[bytes] = set()
-        self._round: _Round | None = None  #: the full refresh that was begun and is not complete
-        self._full_refresh_s = 0.0  #: when the next one begins, on the loop's clock
-        #: ids in one question: halved when there is no answer, so that what spoils a question soon spoils only its own
-        self._question_size = settings.metadata_topics_per_request_max
+        #: The full refresh that was begun and is not complete.
+        self._round: _Round | None = None
+        #: When the next one begins, on the loop's clock.
+        self._full_refresh_s = 0.0
+        #: Ids in one query: halved when there is no answer, so that an id that spoils a query soon spoils only its own.
+        self._query_size = settings.metadata_topics_per_request_max
         self._has_image = asyncio.Event()
         #: None before the first answer
         self.image: MetadataImage | None = None
-        #: why the last question failed; empty after one that succeeded
+        #: Why the last query failed; empty after one that succeeded.
         self.problem = "no broker has answered yet"
-        self._problem_since_s: float | None = None  #: on the loop's clock; None: there is none
-        self._judged = ""  #: the problem for which it was decided last whether to tell it
-        self._has_told = False  #: that there is a problem
+        #: On the loop's clock; None: there is none.
+        self._problem_since_s: float | None = None
+        #: The problem for which it was decided last whether to log it.
+        self._judged = ""
+        #: Whether the problem was logged.
+        self._is_reported = False
         self._line_limit = LineLimit(_PROBLEMS_PER_MINUTE_MAX)
 
     def add_user(self, user: TopicUser) -> None:
-        """Ask about the topics of this user, too, and let it follow all refreshes from now on."""
+        """Query the topics of this user, too, and notify it of all refreshes from now on."""
         self._users.append(user)
 
     def look_up(self, topic_ids: Collection[bytes], caller: str, then: Then, timeout_ms: int) -> None:
-        """Ask a broker about unknown topics for the client at address `caller`.
+        """Query a broker about unknown topics for the client at address `caller`.
 
-        `then` is called once and soon: when a broker was asked about all of them after now and has answered, or in `timeout_ms`,
-        or at once where there is no room; it is told those that no broker was asked about.
+        `then` is called once and soon: when a broker was queried about all of them after now and has answered, or in `timeout_ms`,
+        or at once where there is no room; it gets those that no broker was queried about.
         """
         loop = asyncio.get_running_loop()
         look_up, dropped = self._look_ups.add(caller, topic_ids, then)
@@ -169,7 +180,7 @@ class ClusterMetadata:
         self._is_wanted.set()
 
     def refresh_soon(self) -> None:
-        """Ask for all topics in use now, and not only when it is time."""
+        """Query all topics in use now, and not only when it is time."""
         self._full_refresh_s = 0.0
         self._is_wanted.set()
 
@@ -188,7 +199,7 @@ class ClusterMetadata:
         return self.image
 
     async def run(self) -> None:
-        """Ask for ever; ends by being cancelled, and then closes the connection."""
+        """Send queries for ever; ends by being cancelled, and then closes the connection."""
         settings, loop = self._settings, asyncio.get_running_loop()
         backoff_ms = _BACKOFF_FIRST_MS
         try:
@@ -204,44 +215,44 @@ class ClusterMetadata:
                             await self._is_wanted.wait()
                     continue
                 try:
-                    await self._ask()
+                    await self._send_query()
                 except Exception as error:  # a bug in one turn, too, must not be the last of them
                     if not isinstance(error, ConnectionFailed):
                         _log.exception("metadata_refresh_crashed")
-                    self._tell_problem(str(error) or repr(error))
+                    self._report_problem(str(error) or repr(error))
                     if isinstance(error, QuestionRefused):
-                        backoff_ms = _BACKOFF_FIRST_MS  # the broker is there, and the next question is a smaller one
+                        backoff_ms = _BACKOFF_FIRST_MS  # the broker is there, and the next query is a smaller one
                     await asyncio.sleep(backoff_ms * (1 + self._random.random()) / 2_000)
                     backoff_ms = min(2 * backoff_ms, settings.metadata_reconnect_backoff_max_ms)
                     continue
-                self._tell_problem("")
+                self._report_problem("")
                 backoff_ms = _BACKOFF_FIRST_MS
                 if self._round is None:
                     await asyncio.sleep(settings.metadata_refresh_backoff_ms / 1_000)
         finally:
             self._source.close()
 
-    async def _ask(self) -> None:
-        """Ask one question: what callers wait for, and the next part of a full refresh."""
+    async def _send_query(self) -> None:
+        """Send one query: what callers wait for, and the next part of a full refresh."""
         whole = self._round
-        size = self._question_size
-        question = self._look_ups.next_question(size if whole is None or not whole.left else (size + 1) // 2)
-        part = [] if whole is None else whole.next_part(size - len(question))
+        size = self._query_size
+        query = self._look_ups.next_query(size if whole is None or not whole.left else (size + 1) // 2)
+        part = [] if whole is None else whole.next_part(size - len(query))
         try:
-            answers = await self._source.ask_ids({*question, *part})
+            answers = await self._source.ask_ids({*query, *part})
             self._check_cluster(answers)
         except ConnectionFailed as failure:
-            self._question_size = max(1, size // 2)
-            if isinstance(failure, QuestionRefused) and whole is not None and len(part) == 1 and not question:
+            self._query_size = max(1, size // 2)
+            if isinstance(failure, QuestionRefused) and whole is not None and len(part) == 1 and not query:
                 whole.pass_over(part)  # refused for its own sake: no answer is no evidence, and the others go on
             raise
-        self._question_size = min(2 * size, self._settings.metadata_topics_per_request_max)
+        self._query_size = min(2 * size, self._settings.metadata_topics_per_request_max)
         self._show(merge(self.image, answers))
-        if len(self._recent) + len(question) <= self._settings.metadata_topics_max:
-            self._recent.update({topic.topic_id for topic in answers.topics} & question.keys())
-        if question:
-            self._tell(answers, question, is_full=False)
-        for look_up in self._look_ups.answered(question):
+        if len(self._recent) + len(query) <= self._settings.metadata_topics_max:
+            self._recent.update({topic.topic_id for topic in answers.topics} & query.keys())
+        if query:
+            self._notify(answers, query, is_full=False)
+        for look_up in self._look_ups.answered(query):
             self._finish(look_up)
         if whole is not None:
             whole.learn(part, answers)
@@ -261,22 +272,22 @@ class ClusterMetadata:
         self._has_image.set()
 
     def _complete(self, whole: "_Round", cluster_id: str) -> None:
-        """End a full refresh: topics that nobody wanted since it began, and that it did not ask about, are forgotten."""
+        """End a full refresh: topics that were not wanted since it began, and that it did not query, are forgotten."""
         assert self.image is not None
-        self._show(keep_only(self.image, whole.asked | self._recent))
-        self._tell(whole.answers(cluster_id), whole.asked, is_full=True)
+        self._show(keep_only(self.image, whole.requested | self._recent))
+        self._notify(whole.answers(cluster_id), whole.requested, is_full=True)
         self._round = None
-        self._source.move_on()  # a broker that is cut off tells the past, again and again
+        self._source.move_on()  # a broker that is cut off answers with the past, again and again
 
-    def _tell(self, answers: TopicAnswers, asked: Collection[bytes], *, is_full: bool) -> None:
+    def _notify(self, answers: TopicAnswers, requested: Collection[bytes], *, is_full: bool) -> None:
         assert self.image is not None
         existing = frozenset(topic.topic_id for topic in answers.topics)
         refresh = Refresh(
             at_ms=int(asyncio.get_running_loop().time() * 1_000),
             cluster_id=answers.cluster_id,
-            existing_ids=existing.intersection(asked),
-            unknown_ids=answers.unknown_ids.intersection(asked),
-            unclear_ids=frozenset(asked).difference(existing, answers.unknown_ids),
+            existing_ids=existing.intersection(requested),
+            unknown_ids=answers.unknown_ids.intersection(requested),
+            unclear_ids=frozenset(requested).difference(existing, answers.unknown_ids),
             is_full=is_full,
         )
         for user in self._users:
@@ -287,41 +298,41 @@ class ClusterMetadata:
         self._finish(look_up)
 
     def _finish(self, look_up: LookUp) -> None:
-        """Tell who waits, not before the loop's next turn."""
+        """Notify the caller that waits, not before the loop's next turn."""
         self._timers.pop(look_up).cancel()
         asyncio.get_running_loop().call_soon(look_up.then, look_up.left())
 
-    def _tell_problem(self, problem: str) -> None:
-        """Keep the problem, and log it when it is another than before, for brokers fail in as many words as there are brokers."""
+    def _report_problem(self, problem: str) -> None:
+        """Keep the problem, and log it when it differs from the one before; every broker may word its failure differently."""
         self.problem = problem
         now_s = asyncio.get_running_loop().time()
         if not problem:
-            if self._has_told:
+            if self._is_reported:
                 _log.info("metadata_refresh_recovered")
-            self._problem_since_s, self._judged, self._has_told = None, "", False
+            self._problem_since_s, self._judged, self._is_reported = None, "", False
             return
         if self._problem_since_s is None:
             self._problem_since_s = now_s
-        is_new = problem != self._judged and now_s - self._problem_since_s >= self._tell_after_s
+        is_new = problem != self._judged and now_s - self._problem_since_s >= self._report_after_s
         if is_new and not self._is_left_out(None):
             self._judged = problem
             left_out = self._line_limit.admit("problem")
             if left_out is not None:
-                self._has_told = True
+                self._is_reported = True
                 _log.warning("metadata_refresh_failed", problem=problem, **left_out)
 
 
 class _Round:
-    """A full refresh, asked in parts; it ends when each id was asked about."""
+    """A full refresh, queried in parts; it ends when each id was queried."""
 
     def __init__(self, topic_ids: set[bytes]) -> None:
-        self.asked = frozenset(topic_ids)
+        self.requested = frozenset(topic_ids)
         self.left = deque(topic_ids)
         self._topics: dict[bytes, Topic] = {}
         self._unknown_ids: set[bytes] = set()
 
     def next_part(self, count_max: int) -> list[bytes]:
-        """Return what is asked next; it is asked again until it was answered or passed over."""
+        """Return what is queried next; it is queried again until it was answered or passed over."""
         return list(islice(self.left, count_max))
 
     def pass_over(self, part: list[bytes]) -> None:
@@ -332,8 +343,8 @@ class _Round:
     def learn(self, part: list[bytes], answers: TopicAnswers) -> None:
         """Go on behind a part, and take in what its answer says of the ids of this refresh."""
         self.pass_over(part)
-        self._topics |= {topic.topic_id: topic for topic in answers.topics if topic.topic_id in self.asked}
-        self._unknown_ids |= answers.unknown_ids & self.asked
+        self._topics |= {topic.topic_id: topic for topic in answers.topics if topic.topic_id in self.requested}
+        self._unknown_ids |= answers.unknown_ids & self.requested
 
     def answers(self, cluster_id: str) -> TopicAnswers:
         """Return what all answers say; of two about one topic, that it exists."""

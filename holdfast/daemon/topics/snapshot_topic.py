@@ -1,4 +1,4 @@
-"""The snapshot topic: made where somebody is to write it, and checked by whoever uses it.
+"""The snapshot topic: created where the job that writes it runs, and checked by every user of it.
 
 A setting that would make its content useless is refused, with the command that mends it; nothing in it is ever needed, so
 a node goes on without it.
@@ -72,7 +72,7 @@ def check_snapshot_topic(
 def find_snapshot_problems(
     topic: StateTopic, config: Mapping[str, str], state: StateTopic, bootstrap_servers: str
 ) -> Iterator[Finding]:
-    """Compare the snapshot topic as it is with what the state topic asks for."""
+    """Compare the snapshot topic as it is with what the state topic requires."""
 
     def alter(key: str, value: object) -> str:
         return command_to_alter(bootstrap_servers, topic.name, key, value)
@@ -83,7 +83,7 @@ def find_snapshot_problems(
     if topic.partition_count != state.partition_count:
         yield Finding(
             f"topic {topic.name} has {topic.partition_count} partitions and the state topic {state.partition_count}: "
-            "snapshots would be looked for in others; delete it, for it is made again, or name another with snapshots.topic",
+            "snapshots would be looked for in others; delete it, for it is recreated, or name another with snapshots.topic",
             "",
             is_fatal=True,
         )

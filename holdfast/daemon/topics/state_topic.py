@@ -1,4 +1,4 @@
-"""The state topic: made when it is missing, and checked at every start and every hour.
+"""The state topic: created when it is missing, and checked at every start and every hour.
 
 A setting that would lose state is refused, with the command that mends it; one that weakens the log is a warning.
 All functions but `ensure_state_topic` block while Kafka answers; run them in a thread.
@@ -54,8 +54,10 @@ class StateTopic(NamedTuple):
 class Finding(NamedTuple):
     """Something about the state topic that an admin should mend."""
 
-    problem: str  #: one sentence without its full stop
-    command: str  #: what mends it; empty where no single command does
+    #: One sentence without its full stop.
+    problem: str
+    #: What mends it; empty where no single command does.
+    command: str
     is_fatal: bool = False
 
     def __str__(self) -> str:

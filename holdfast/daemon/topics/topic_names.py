@@ -1,6 +1,6 @@
 """Topics by name, for the people and tools that know no ids.
 
-Kafka is asked first, because a name says nothing about a topic that was deleted and recreated.
+Kafka is queried first, because a name says nothing about a topic that was deleted and recreated.
 Only where Kafka cannot be reached, or is silent for too long, the answer is what it said before, and says so.
 """
 
@@ -28,36 +28,40 @@ class TooManyNames(Exception):
 class Resolved(NamedTuple):
     """What is known of a name."""
 
-    topic: Topic | None  #: None: Kafka knows no topic of this name
-    age_ms: int  #: 0: Kafka said so now
-    problem: str  #: why Kafka could not be asked; empty when it was
+    #: None: Kafka knows no topic of this name.
+    topic: Topic | None
+    #: 0: Kafka said so now.
+    age_ms: int
+    #: Why Kafka could not be queried; empty when it was.
+    problem: str
 
 
 class _Answer(NamedTuple):
     topic: Topic | None
-    problem: str  #: why there is no answer; empty when there is one
+    #: Why there is no answer; empty when there is one.
+    problem: str
 
 
 class NameSource(Protocol):
-    """Who is asked: `MetadataClient`, or a fake."""
+    """The source of answers: `MetadataClient`, or a fake."""
 
     async def ask_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
-        """Ask for topics by name, leaving out missing ones; raises ConnectionFailed."""
+        """Query topics by name, leaving out missing ones; raises ConnectionFailed."""
 
     def close(self) -> None:
         """Close the connection."""
 
 
 class TopicNames:
-    """Look-ups by name: one question at a time, shared by all who wait for it."""
+    """Look-ups by name: one query at a time, shared by all callers that wait for it."""
 
     def __init__(
         self, source: NameSource, settings: MetadataSettings, now_ms: Callable[[], int], *, timeout_ms: int
     ) -> None:
-        """Prepare; nothing is asked before the first look-up.
+        """Prepare; nothing is queried before the first look-up.
 
         Args:
-            source: who is asked; a connection of its own, so that no look-up of an admin disturbs another question.
+            source: of the answers; has a connection of its own, so that no look-up of an admin delays another query.
             settings: bounds.
             now_ms: monotonic.
             timeout_ms: how long a look-up waits for Kafka's answer, before what Kafka said earlier serves.
@@ -66,12 +70,12 @@ class TopicNames:
         self._timeout_ms = timeout_ms
         self._settings = settings
         self._now_ms = now_ms
-        #: by name: the topic and when Kafka said so, the longest ago first
+        #: By name: the topic and when Kafka said so, the longest ago first.
         self._known: dict[str, tuple[Topic, int]] = {}
         self._known_bytes = 0
-        #: by name: the answers that callers wait for
+        #: By name: the answers that callers wait for.
         self._waiting: dict[str, asyncio.Future[_Answer]] = {}
-        self._asking: asyncio.Task[None] | None = None
+        self._querying: asyncio.Task[None] | None = None
 
     async def resolve(self, name: str) -> Resolved:
         """Return the topic of this name.
@@ -88,9 +92,9 @@ class TopicNames:
             if len(self._waiting) >= self._settings.topic_names_waiting_max:
                 raise TooManyNames
             answer = self._waiting[name] = asyncio.get_running_loop().create_future()
-            if self._asking is None:
-                self._asking = asyncio.create_task(self._ask_waiting(), name="holdfast-topic-names")
-        # The question goes on without this caller: its answer serves those who come later.
+            if self._querying is None:
+                self._querying = asyncio.create_task(self._query_waiting(), name="holdfast-topic-names")
+        # The query goes on without this caller: its answer serves those who come later.
         await asyncio.wait([answer], timeout=self._timeout_ms / 1_000)
         if answer.done():
             topic, problem = answer.result()
@@ -105,25 +109,25 @@ class TopicNames:
         return Resolved(topic, max(1, self._now_ms() - asked_ms), problem)
 
     async def close(self) -> None:
-        """Ask no more; look-ups in flight fail."""
-        if self._asking is not None:
-            self._asking.cancel()
+        """Send no more queries; look-ups in flight fail."""
+        if self._querying is not None:
+            self._querying.cancel()
             with suppress(asyncio.CancelledError):
-                await self._asking
+                await self._querying
         self._source.close()
 
-    async def _ask_waiting(self) -> None:
+    async def _query_waiting(self) -> None:
         problem = "the look-up was given up"  # by the end of the node, or by a bug
         try:
             while self._waiting:
-                asked = list(self._waiting)[: self._settings.metadata_topics_per_request_max]
-                found = await self._source.ask_names(asked)
-                for name in asked:
+                queried = list(self._waiting)[: self._settings.metadata_topics_per_request_max]
+                found = await self._source.ask_names(queried)
+                for name in queried:
                     self._answer(name, found.get(name))
         except ConnectionFailed as failure:
             problem = str(failure)
         finally:
-            self._asking = None
+            self._querying = None
             waiting, self._waiting = self._waiting, {}
             for answer in waiting.values():
                 answer.set_result(_Answer(None, problem))

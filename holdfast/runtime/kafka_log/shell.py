@@ -14,7 +14,7 @@ from holdfast.runtime.machine import StateMachine
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.ownership import Owners
-from holdfast.runtime.partition.restore_point import BaseFinder
+from holdfast.runtime.partition.restore_point import RestorePointFinder
 from holdfast.runtime.settings import PartitionConfig
 
 
@@ -68,7 +68,7 @@ class CoordinatorShell:
         write_timeout_ms: int,
         tick_ms: int,
         slice_ms: int,
-        bases: BaseFinder | None = None,
+        restore_points: RestorePointFinder | None = None,
         owners: Owners | None = None,
     ) -> None:
         clock_ms = make_clock_ms()
@@ -87,7 +87,7 @@ class CoordinatorShell:
             write_timeout_ms=write_timeout_ms,
             slice_ms=slice_ms,
             metrics=metrics,
-            bases=bases,
+            restore_points=restore_points,
             owners=owners,
         )
 

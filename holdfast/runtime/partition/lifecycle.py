@@ -10,12 +10,20 @@ from typing import Any, TypeVar
 
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.header import decode_header
-from holdfast.runtime.effects import BaseJudged, DeleteRecords, Note, Outbox, StateChanged, StopReading, Superseded
+from holdfast.runtime.effects import (
+    DeleteRecords,
+    Note,
+    Outbox,
+    RestorePointJudged,
+    StateChanged,
+    StopReading,
+    Superseded,
+)
 from holdfast.runtime.errors import Alarm, CoordinatorError, LoadFailed, LoadInProgress, NotCoordinator, OutcomeUnknown
 from holdfast.runtime.log import LogRecord, ReadError
 from holdfast.runtime.machine import Operation, StateMachine
 from holdfast.runtime.partition.ends import End, Fail, Lose
-from holdfast.runtime.partition.load import BeginAtCut, BeginWithoutBase, LeaveToOwner, Load, Loaded, Step
+from holdfast.runtime.partition.load import BeginAtCut, BeginWithoutRestorePoint, LeaveToOwner, Load, Loaded, Step
 from holdfast.runtime.partition.ownership import Ownership
 from holdfast.runtime.partition.parking import Parking
 from holdfast.runtime.partition.reading import Reading
@@ -276,10 +284,10 @@ class Partition:
             return
         if isinstance(step, Fail | Lose):
             self._end(step, now_ms)
-        elif isinstance(step, BeginWithoutBase):
-            base_offset, why = step
-            self._note("warning", "load_restarted_without_base", base_offset=base_offset, why=why)
-            self._outbox.effects.append(BaseJudged(self.index, base_offset, why))
+        elif isinstance(step, BeginWithoutRestorePoint):
+            offset, why = step
+            self._note("warning", "load_restarted_without_restore_point", restore_point_offset=offset, why=why)
+            self._outbox.effects.append(RestorePointJudged(self.index, offset, why))
             self._load_again(load, now_ms, 0)
         elif isinstance(step, BeginAtCut):
             log_start, cut = self.log_start, step.cut_offset
@@ -304,9 +312,9 @@ class Partition:
         tenancy.takes_over = False
         reading.load_ended_ms = now_ms
         restored: dict[str, object] = {}
-        if reading.base_offset >= 0:
-            restored["base_offset"] = reading.base_offset
-            self._outbox.effects.append(BaseJudged(self.index, reading.base_offset, ""))
+        if reading.restored_from_offset >= 0:
+            restored["restored_from_offset"] = reading.restored_from_offset
+            self._outbox.effects.append(RestorePointJudged(self.index, reading.restored_from_offset, ""))
         self._backoff_ms = tenancy.config.retry_backoff_ms
         self._note(
             "debug",

@@ -14,22 +14,30 @@ from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint
 from holdfast.records.errors import RecordError
 from holdfast.records.header import encode_header
 from holdfast.records.log_start import Beginning
-from holdfast.runtime.effects import AskLogStart, AskOwner, ContinueLoad, FindBase, Note, PartitionEffect, StartReading
+from holdfast.runtime.effects import (
+    AskLogStart,
+    AskOwner,
+    ContinueLoad,
+    FindRestorePoint,
+    Note,
+    PartitionEffect,
+    StartReading,
+)
 from holdfast.runtime.errors import Alarm, AppendRefused, LoadFailed
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.machine import StateMachine
 from holdfast.runtime.partition.ends import End, Fail, Lose, judge_unexpected
 from holdfast.runtime.partition.ownership import OWNER_EPOCH_MAX, Verdict
 from holdfast.runtime.partition.reading import Reading
-from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.tenancy import Tenancy
 from holdfast.runtime.settings import Ports
 
 
-class BeginWithoutBase(NamedTuple):
-    """Load from the log's start, because the base at an offset cannot be used."""
+class BeginWithoutRestorePoint(NamedTuple):
+    """Load from the log's start, because the restore point at an offset cannot be used."""
 
-    base_offset: int
+    restore_point_offset: int
     refusal: str
 
 
@@ -50,7 +58,7 @@ class Loaded:
     """Serve: our own checkpoint was read, and all before it is folded."""
 
 
-Step = PartitionEffect | Note | End | BeginWithoutBase | BeginAtCut | LeaveToOwner | Loaded
+Step = PartitionEffect | Note | End | BeginWithoutRestorePoint | BeginAtCut | LeaveToOwner | Loaded
 
 
 @final
@@ -69,8 +77,8 @@ class Load:
         #: The high watermark when reading began.
         self._end_offset = 0
         #: Not yet compared with the log.
-        self._base: Base | None = None
-        #: The base's newest checkpoint is read first.
+        self._restore_point: RestorePoint | None = None
+        #: The restore point's newest checkpoint is read first.
         self._is_at_checkpoint = False
         self._is_reading = False
         self._is_folding = False
@@ -81,79 +89,79 @@ class Load:
     # ---- where it begins -------------------------------------------------------------------------------------------
 
     def begin(self) -> Step:
-        """Look for a base, or read the log as a whole."""
-        if self._may_use_base():
+        """Look for a restore point, or read the log as a whole."""
+        if self._may_restore():
             return AskLogStart(self._tenancy.index, self._reading.instance)
         return self.read_from(None)
 
-    def _may_use_base(self) -> bool:
+    def _may_restore(self) -> bool:
         """Tell whether the log is as it always was; one that lost its end, or that an admin accepts, is read as a whole."""
         tenancy = self._tenancy
-        return self._ports.has_bases and tenancy.accept_reason is None and tenancy.lost_from is None
+        return self._ports.has_restore_points and tenancy.accept_reason is None and tenancy.lost_from is None
 
     def log_start_found(self, log_start: int | None, now_ms: int) -> Step | None:
-        """Look for a base, now that it is known which ones can be of use."""
+        """Look for a restore point, now that it is known which ones can be of use."""
         if self._is_reading:
             return None
         self._progress_ms = now_ms
         if log_start is None:
             return self.read_from(None)
         self._reading.log_start = log_start
-        return FindBase(self._tenancy.index, self._reading.instance, log_start)
+        return FindRestorePoint(self._tenancy.index, self._reading.instance, log_start)
 
-    def base_found(self, base: Base | None, now_ms: int) -> Step | None:
-        """Read the log from the base on, or from its start where there is none."""
+    def restore_point_found(self, point: RestorePoint | None, now_ms: int) -> Step | None:
+        """Read the log from the restore point on, or from its start where there is none."""
         if self._is_reading:
             return None
         self._progress_ms = now_ms
-        return self.read_from(base if self._may_use_base() else None)
+        return self.read_from(point if self._may_restore() else None)
 
-    def read_from(self, base: Base | None) -> Step:
-        """Read the log from a base, or from where a whole one begins."""
-        self._base = base
+    def read_from(self, point: RestorePoint | None) -> Step:
+        """Read the log from a restore point, or from where a whole one begins."""
+        self._restore_point = point
         self._is_reading = True
-        from_offset = self._begins_at if base is None else base.offset
-        self._is_at_checkpoint = base is not None and base.reads_checkpoint(self._reading.log_start)
-        if base is not None and self._is_at_checkpoint:
-            from_offset = base.checkpoint_offset
+        from_offset = self._begins_at if point is None else point.offset
+        self._is_at_checkpoint = point is not None and point.reads_checkpoint(self._reading.log_start)
+        if point is not None and self._is_at_checkpoint:
+            from_offset = point.checkpoint_offset
         return StartReading(self._tenancy.index, self._reading.instance, from_offset)
 
     def read_started(self, start_offset: int, end_offset: int, now_ms: int) -> Step | None:
         """Learn where the log starts and where its end was."""
-        reading, tenancy, base = self._reading, self._tenancy, self._base
+        reading, tenancy, point = self._reading, self._tenancy, self._restore_point
         reading.log_start = reading.position = max(start_offset, self._begins_at)
         self._end_offset = end_offset
-        if base is None:
+        if point is None:
             reading.ownership.beginning = Beginning(reading.log_start)
         self._progress_ms = now_ms
         tenancy.find_lost_end(end_offset)
-        if base is not None and not start_offset <= base.offset < end_offset:
-            return BeginWithoutBase(base.offset, "the log does not hold its offset")
+        if point is not None and not start_offset <= point.offset < end_offset:
+            return BeginWithoutRestorePoint(point.offset, "the log does not hold its offset")
         if tenancy.lost_from is not None:
             reading.check.judge_lost_end(tenancy.lost_from, tenancy.committed_offset)
         return None
 
-    # ---- the base --------------------------------------------------------------------------------------------------
+    # ---- the restore point -----------------------------------------------------------------------------------------
 
-    def _compare_checkpoint(self, base: Base, record: LogRecord) -> Step:
-        """Compare the base's newest checkpoint with the log, then read on where the base ends."""
+    def _compare_checkpoint(self, point: RestorePoint, record: LogRecord) -> Step:
+        """Compare the restore point's newest checkpoint with the log, then read on where the restore point ends."""
         self._is_at_checkpoint = False
         reading = self._reading
-        refusal = base.checkpoint_refusal(record) if base.reads_checkpoint(reading.log_start) else ""
+        refusal = point.checkpoint_refusal(record) if point.reads_checkpoint(reading.log_start) else ""
         if refusal:
-            return BeginWithoutBase(base.offset, refusal)
+            return BeginWithoutRestorePoint(point.offset, refusal)
         reading.instance += 1
-        return StartReading(self._tenancy.index, reading.instance, base.offset)
+        return StartReading(self._tenancy.index, reading.instance, point.offset)
 
-    def _restore(self, base: Base) -> None:
-        """Go on behind a base whose record is in the log."""
+    def _restore(self, point: RestorePoint) -> None:
+        """Go on behind a restore point whose record is in the log."""
         reading = self._reading
-        self._base, reading.base_offset = None, base.offset
-        reading.position = base.offset + 1
-        reading.bytes_counted = (base.offset + 1 - reading.log_start) * base.record_size_bytes
-        reading.ownership.begin_at(base.position, base.checkpoint, base.offset)
-        self.machine.load_base(base.content)
-        self._judge_checkpoint(base.checkpoint, base.offset)
+        self._restore_point, reading.restored_from_offset = None, point.offset
+        reading.position = point.offset + 1
+        reading.bytes_counted = (point.offset + 1 - reading.log_start) * point.record_size_bytes
+        reading.ownership.begin_at(point.position, point.checkpoint, point.offset)
+        self.machine.restore(point.content)
+        self._judge_checkpoint(point.checkpoint, point.offset)
 
     # ---- the log ---------------------------------------------------------------------------------------------------
 
@@ -163,14 +171,14 @@ class Load:
         ownership, check, metrics = reading.ownership, reading.check, self._ports.metrics
         self._progress_ms = now_ms
         reading.records_read += len(records)
-        base = self._base
-        if base is not None:
+        point = self._restore_point
+        if point is not None:
             if self._is_at_checkpoint:
-                return [self._compare_checkpoint(base, records[0])]
-            refusal = base.refusal(records[0])
+                return [self._compare_checkpoint(point, records[0])]
+            refusal = point.refusal(records[0])
             if refusal:
-                return [BeginWithoutBase(base.offset, refusal)]
-            self._restore(base)
+                return [BeginWithoutRestorePoint(point.offset, refusal)]
+            self._restore(point)
             records = records[1:]
         steps: list[Step] = []
         for record in records:
@@ -230,8 +238,8 @@ class Load:
             return None
         reading.position_reached(next_offset)
         self._progress_ms = now_ms
-        if self._base is not None:
-            return BeginWithoutBase(self._base.offset, "no record lies at its offset")
+        if self._restore_point is not None:
+            return BeginWithoutRestorePoint(self._restore_point.offset, "no record lies at its offset")
         return self._claim()
 
     def _own_checkpoint_read(self, offset: int) -> Step:
@@ -314,8 +322,8 @@ class Load:
                 return ContinueLoad(self._tenancy.index, self._reading.instance)
             self.machine.on_loaded(image)
         except Exception as error:  # a bug in one machine fails its partition, never the loop
-            if self._reading.base_offset >= 0:
-                return BeginWithoutBase(self._reading.base_offset, f"loading failed: {error!r}")
+            if self._reading.restored_from_offset >= 0:
+                return BeginWithoutRestorePoint(self._reading.restored_from_offset, f"loading failed: {error!r}")
             return Fail(error if isinstance(error, LoadFailed) else LoadFailed(f"loading failed: {error!r}"))
         return Loaded()
 

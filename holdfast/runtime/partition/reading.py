@@ -37,7 +37,7 @@ class Reading:
         #: 0 until the load has ended.
         self.load_ended_ms = 0
         #: Of the restore point that the load began with; -1: it read the log from its start.
-        self.base_offset = -1
+        self.restored_from_offset = -1
 
     def position_reached(self, next_offset: int) -> None:
         """Move behind offsets that hold nothing for a reader."""

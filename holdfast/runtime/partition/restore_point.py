@@ -15,7 +15,7 @@ from holdfast.records.header import decode_header
 from holdfast.runtime.log import LogRecord
 
 
-class Base(NamedTuple):
+class RestorePoint(NamedTuple):
     """A restore point."""
 
     #: Of the last record that counts and is contained.
@@ -24,7 +24,7 @@ class Base(NamedTuple):
     position: Position
     #: The newest of that epoch.
     checkpoint: Checkpoint
-    #: For `StateMachine.load_base`.
+    #: For `StateMachine.restore`.
     content: Any
     #: Roughly, of one record below; the part of the log that is not read is known by its offsets only.
     record_size_bytes: int
@@ -49,7 +49,7 @@ class Base(NamedTuple):
         return "" if is_it else "its newest checkpoint is another one"
 
     def refusal(self, record: LogRecord) -> str:
-        """Return why the record at hand is not the one that the base ends with; empty if it is."""
+        """Return why the record at hand is not the one that the restore point ends with; empty if it is."""
         owner_epoch, attempt_id, next_sequence = self.position
         if record.offset != self.offset:
             return "no record lies at its offset"
@@ -65,11 +65,11 @@ class Base(NamedTuple):
         return ""
 
 
-class BaseFinder(Protocol):
+class RestorePointFinder(Protocol):
     """Finds restore points."""
 
-    def find_base(self, partition: int, instance: int, log_start: int) -> None:
-        """Look for a restore point in a log that starts there, and report by `CoordinatorRuntime.base_found`, in bounded time."""
+    def find_restore_point(self, partition: int, instance: int, log_start: int) -> None:
+        """Look for a restore point in a log that starts there, and report by `CoordinatorRuntime.restore_point_found`, in bounded time."""
 
-    def base_judged(self, partition: int, offset: int, refusal: str) -> None:
+    def restore_point_judged(self, partition: int, offset: int, refusal: str) -> None:
         """Learn whether a restore point was used: empty, or why the load began again without it."""

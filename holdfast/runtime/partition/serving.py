@@ -131,7 +131,7 @@ class Serving:
                 self._outbox.replies.append((operation, response))
             machine.committed(key, value, offset, sequence, size)
         self._ownership.own_committed(self.committed_sequence)
-        self._ports.metrics.records_read_back.value += count
+        self._ports.metrics.records_committed.value += count
 
     def position_reached(self, next_offset: int) -> None:
         """Move behind offsets that hold nothing for a reader."""

@@ -13,7 +13,8 @@ import pytest
 from holdfast.client import AdminRefused, Client, ClientSettings, ShareStateError, connect
 from holdfast.daemon import node as node_module
 from holdfast.daemon.maintenance.log_checks import LogChecks
-from holdfast.daemon.node import Exit, Node
+from holdfast.daemon.node import Node
+from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.metadata import Topic, TopicAnswers
 from holdfast.kafka.protocol.error_codes import ErrorCode
@@ -148,7 +149,7 @@ async def listening(**flags: object) -> AsyncIterator[tuple[Node, Client]]:
     finally:
         node.stop()
         async with asyncio.timeout(PATIENCE_S):
-            assert await ended is Exit.STOPPED
+            assert await ended is NodeExit.STOPPED
 
 
 async def refusal(client: Client, command: str, **arguments: object) -> str:
@@ -167,8 +168,8 @@ async def test_a_node_that_starts_answers_at_once_that_it_serves_nothing_yet(sta
         assert (status["log_partitions_held"], status["superseded_by"]) == (0, [])
         assert await client.admin("partitions") == []
         assert await client.admin("readers") == []
-        assert "This node is starting" in await refusal(client, "share-partitions")
-        assert "it holds none yet" in await refusal(client, "partitions-take", partition=0)
+        for command in "share-partitions", "partitions-take":
+            assert "is starting; try again when it is ready" in await refusal(client, command, partition=0)
         assert (await client.admin("settings"))["node_id"] == 1
         found = await client.admin("resolve-topic", name="orders")
         assert found == {"name": "orders", "topic_id": format_topic_id(TOPIC), "partitions": 10}

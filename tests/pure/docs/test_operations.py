@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 
 from holdfast.compaction.progress import RunProgress
 from holdfast.daemon.brokers.silence import BrokerSilence, watch_broker
-from holdfast.daemon.node import Exit as NodeExit
+from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.server.metrics import ServerMetrics
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.settings.listener_models import LimitSettings

@@ -41,8 +41,8 @@ class Counter:
         self._loaded: list[tuple[int, bytes | None]] = []
         self._is_unloaded = False
 
-    def load_base(self, content: int) -> None:
-        self._bugs.strike("load_base")
+    def restore(self, content: int) -> None:
+        self._bugs.strike("restore")
         self.value = content
 
     def load_record(self, key: bytes, value: bytes | None, offset: int) -> None:

@@ -162,7 +162,7 @@ async def test_every_account_of_the_state_agrees_whatever_was_killed(
         # What is cut before the node knows of the job is not in the history.
         job.launch()
         await until_registered(node)
-        fast_loads = 0
+        restores = 0
         async with watched_log_starts(reader, topic) as log_starts:
             with writer_process(node.address, topic_id, tmp_path / "journal", pause_ms=PAUSE_MS) as writer:
                 journal = Journal(tmp_path / "journal")
@@ -172,7 +172,7 @@ async def test_every_account_of_the_state_agrees_whatever_was_killed(
                     if kill == "daemon":
                         node.kill()
                         await node.start()
-                        fast_loads += int((await node.ask("metrics"))["fast-loads-total"])
+                        restores += int((await node.ask("metrics"))["restores-total"])
                     else:
                         job.kill()
                         if number == loses_its_state_at:
@@ -194,7 +194,7 @@ async def test_every_account_of_the_state_agrees_whatever_was_killed(
         await node.start()
         assert await find_lost(node, topic_id, answered) == []
         fast = await read_all(node, topic_id)
-        last_fast_loads = int((await node.ask("metrics"))["fast-loads-total"])
+        last_restores = int((await node.ask("metrics"))["restores-total"])
         node.signal(signal.SIGTERM)
         assert await node.wait_exit() == 0
         whole_node = make_node(**PRUNING | of_the_job | {"snapshots.topic": ""})
@@ -202,11 +202,11 @@ async def test_every_account_of_the_state_agrees_whatever_was_killed(
         assert await read_all(whole_node, topic_id) == fast
         assert [from_snapshots[partition] for partition in range(CONNECTIONS)] == fast
         changes = check_history(history_dir, answered)
-    assert last_fast_loads == LOG_PARTITIONS
+    assert last_restores == LOG_PARTITIONS
     print(
         f"{answered.total()} answered writes, {changes} changes in the history, {len(job.reports())} batches; the log was "
-        f"seen to start at {[len(starts) for starts in log_starts]} offsets; {fast_loads} fast loads under load, "
-        f"{last_fast_loads} at the end; snapshots, fast load, whole load and journal agree"
+        f"seen to start at {[len(starts) for starts in log_starts]} offsets; {restores} restores under load, "
+        f"{last_restores} at the end; snapshots, restored load, whole load and journal agree"
     )
 
 

@@ -18,7 +18,7 @@ from holdfast.client import AdminRefused, ShareStateError, connect
 from holdfast.daemon import node as node_module
 from holdfast.daemon.maintenance.log_checks import LogChecks
 from holdfast.daemon.maintenance.maintenance import Maintenance
-from holdfast.daemon.node import Exit
+from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server.listener import Server
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata
@@ -79,13 +79,13 @@ async def test_a_node_serves_counts_stops_cleanly_and_finds_everything_again(
         found = await node.client.admin("metrics")
         timed = ("event-queue", "event-processing", "event-purgatory", "batch-linger", "batch-flush", "read-index")
         assert [name for name in timed if not found[f"{name}-time-ms-count"]] == []
-        assert found["records-appended-total"] == found["records-met-total"] + 2 >= 18
+        assert found["records-appended-total"] == found["records-committed-total"] + 2 >= 18
         assert found["batch-flush-total"] <= found["records-appended-total"]
         assert (found["checkpoints-appended-total"], found["internal-errors-total"]) == (2, 0)
         assert found["event-purgatory-time-ms-p50"] > 0
         assert 0 < found["thread-idle-ratio-avg"] <= 1
         assert sum(found[f"share-partitions{{partition={index},topic={topic}}}"] for index in (0, 1)) == 8
-        assert await node.stop() is Exit.STOPPED
+        assert await node.stop() is NodeExit.STOPPED
     async with running(settings) as again:
         assert await start_offsets(again, orders) == list(range(8))
 
@@ -121,13 +121,13 @@ async def test_a_node_answers_while_it_waits_for_kafka(topic: str) -> None:
         assert await client.admin("partitions") == []
     assert refused.value.code == ErrorCode.coordinator_not_available
     assert not node.exit.done()
-    assert await node.stop() is Exit.STOPPED
+    assert await node.stop() is NodeExit.STOPPED
 
 
 async def test_without_kafka_a_node_ends_with_one_clear_line(topic: str) -> None:
     with capture_logs() as lines:
         node = RunningNode(make_settings(NO_KAFKA, topic, request_timeout_ms=300))
-        assert await in_patience(node.exit) is Exit.REFUSED
+        assert await in_patience(node.exit) is NodeExit.REFUSED
     errors = [line for line in lines if line["log_level"] == "error"]
     assert [line["event"] for line in errors] == ["node_start_failed"]
     assert errors[0]["why"].startswith(f"no metadata came within 300 ms: {NO_KAFKA} cannot be reached")
@@ -136,7 +136,7 @@ async def test_without_kafka_a_node_ends_with_one_clear_line(topic: str) -> None
 async def test_a_property_that_the_kafka_client_does_not_know_is_named(kafka: str, topic: str) -> None:
     with capture_logs() as lines:
         node = RunningNode(make_settings(kafka, topic, **{"kafka.no.such.property": "7"}))
-        assert await in_patience(node.exit) is Exit.WRONG_USAGE
+        assert await in_patience(node.exit) is NodeExit.WRONG_USAGE
     [why] = [line["why"] for line in lines if line["log_level"] == "error"]
     assert "no.such.property" in why
 
@@ -154,10 +154,10 @@ async def test_an_unsafe_state_topic_is_refused_with_the_command_that_mends_it(
     name = new_topic(2, **config)
     with capture_logs() as lines:
         node = RunningNode(make_settings(kafka, name))
-        assert await in_patience(node.exit) is Exit.REFUSED
+        assert await in_patience(node.exit) is NodeExit.REFUSED
     assert [line["event"] for line in lines if line["log_level"] == "error"] == ["node_start_failed"]
     assert why in lines[-2]["why"]
-    assert (lines[-1]["event"], lines[-1]["exit_code"]) == ("node_stopped", Exit.REFUSED)
+    assert (lines[-1]["event"], lines[-1]["exit_code"]) == ("node_stopped", NodeExit.REFUSED)
 
 
 async def test_a_topic_that_another_program_writes_is_refused_and_stays_as_it_is(
@@ -169,7 +169,7 @@ async def test_a_topic_that_another_program_writes_is_refused_and_stays_as_it_is
     assert producer.flush(PATIENCE_S) == 0
     with capture_logs() as lines:
         node = RunningNode(make_settings(kafka, name))
-        assert await in_patience(node.exit) is Exit.REFUSED
+        assert await in_patience(node.exit) is NodeExit.REFUSED
     assert lines[-1]["reason"].startswith(f"Another program writes topic {name}")
     assert [len(read_log(kafka, name, partition)) for partition in (0, 1)] == [0, 1]
 
@@ -207,7 +207,7 @@ async def test_a_stop_during_any_stage_of_the_start_is_clean(
     stop_before(monkeypatch, owner, name, lambda: holder[0].node.stop())
     with capture_logs() as lines:
         holder.append(RunningNode(make_settings(kafka, topic)))
-        assert await in_patience(holder[0].exit) is Exit.STOPPED
+        assert await in_patience(holder[0].exit) is NodeExit.STOPPED
     assert [line for line in lines if line["log_level"] == "error"] == []
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", holder[0].node.port)
@@ -216,7 +216,7 @@ async def test_a_stop_during_any_stage_of_the_start_is_clean(
 async def test_a_stop_while_it_loads_is_clean(kafka: str, topic: str) -> None:
     node = RunningNode(make_settings(kafka, topic))
     await node.until(lambda: node.partitions(), "a load")
-    assert await node.stop() is Exit.STOPPED
+    assert await node.stop() is NodeExit.STOPPED
     assert {held.state for held in node.partitions()} == {State.CLOSED}
 
 
@@ -234,7 +234,7 @@ async def test_a_step_of_the_shutdown_that_does_not_end_keeps_no_later_one_from_
         node = await RunningNode(make_settings(kafka, topic, shutdown_step_timeout_ms=300)).ready()
         async with connect(node.address, ONE_TRY) as client:
             await client.initialize(GROUP, orders, 0, 1, 0)
-        assert await node.stop() is Exit.FAILED_TO_STOP
+        assert await node.stop() is NodeExit.FAILED_TO_STOP
     assert [line["step"] for line in lines if line["log_level"] == "error"] == ["maintenance"]
     assert {held.state for held in node.partitions()} == {State.CLOSED}
     with pytest.raises(ConnectionRefusedError):
@@ -247,8 +247,8 @@ async def test_a_step_of_the_shutdown_that_does_not_end_keeps_no_later_one_from_
 
 async def test_the_first_reason_to_stop_is_the_one_that_counts(kafka: str, topic: str) -> None:
     node = await RunningNode(make_settings(kafka, topic)).ready()
-    node.node.stop(Exit.SUPERSEDED)
-    assert await node.stop() is Exit.SUPERSEDED
+    node.node.stop(NodeExit.SUPERSEDED)
+    assert await node.stop() is NodeExit.SUPERSEDED
 
 
 # ---- alarms and their way out ----------------------------------------------------------------------------------------
@@ -307,9 +307,9 @@ async def test_a_node_asks_who_serves_before_it_takes_a_log(kafka: str, topic: s
         async with running(make_settings(kafka, topic, **asking)) as first:
             await fill(first, orders)
             second = RunningNode(make_settings(kafka, topic, node_id=2, **asking))
-            assert await in_patience(second.exit) is Exit.SUPERSEDED
+            assert await in_patience(second.exit) is NodeExit.SUPERSEDED
             twin = RunningNode(make_settings(kafka, topic, **asking | {"take_over": True}))
-            assert await in_patience(twin.exit) is Exit.WRONG_USAGE
+            assert await in_patience(twin.exit) is NodeExit.WRONG_USAGE
             assert (await first.client.admin("metrics"))["checkpoints-appended-total"] == 2
             standby = RunningNode(make_settings(kafka, topic, node_id=3, **asking | {"when_superseded": "wait"}))
             await standby.until_states(State.CLOSED)
@@ -318,7 +318,7 @@ async def test_a_node_asks_who_serves_before_it_takes_a_log(kafka: str, topic: s
         await standby.ready()
         async with connect(standby.address, ONE_TRY) as standby.client:
             assert await start_offsets(standby, orders) == list(range(8))
-        assert await standby.stop() is Exit.STOPPED
+        assert await standby.stop() is NodeExit.STOPPED
     refused = [line["why"] for line in lines if line["event"] == "take_over_refused"]
     serves = f"node 1 serves this log and answers at {first.address}"
     assert refused == [

@@ -81,7 +81,8 @@ async def test_a_registered_reader_holds_the_log_until_it_commits(kafka: str, to
             )
             cut_offset = int(row["why_not_pruned"].rpartition(" ")[2])
             assert (
-                row["why_not_pruned"] == f"reader {reader} has committed nothing and the cut would be at {cut_offset}"
+                row["why_not_pruned"]
+                == f"reader {reader} has committed nothing and the log would be pruned to {cut_offset}"
             )
             assert row["log_start"] == 0
             silent = "log_reader_stalled"
@@ -90,7 +91,7 @@ async def test_a_registered_reader_holds_the_log_until_it_commits(kafka: str, to
             for offset, held in ((cut_offset - 1, True), (cut_offset, False)):
                 consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
                 if held:
-                    stands = f"reader {reader} stands at {offset} and the cut would be at {cut_offset}"
+                    stands = f"reader {reader} is at {offset} and the log would be pruned to {cut_offset}"
                     row = await node.until_partition(0, lambda row: row["why_not_pruned"] == stands, stands)  # noqa: B023
                     assert row["log_start"] == 0
                 else:
@@ -117,7 +118,7 @@ async def test_a_job_that_has_committed_holds_the_log_until_an_admin_drops_it(
         consumer.close()
         await node.until(lambda: readers.describe()[0]["state"] == "reading", "the job is a reader")
         await fill(node, orders)
-        named = f"reader {job} stands at 1 and the cut would be at "
+        named = f"reader {job} is at 1 and the log would be pruned to "
         row = await node.until_partition(0, lambda row: str(row["why_not_pruned"]).startswith(named), named)
         assert row["log_start"] == 0
         await node.client.admin("readers-drop", group=job, reason="nobody runs it any more")

@@ -109,9 +109,9 @@ async def states(node: RunningNode, orders: bytes) -> list[ReadResult]:
 async def loads(node: RunningNode) -> dict[str, float]:
     """Return how many loads began with snapshots ("fast"), and how many did not, by the reason."""
     found = await node.client.admin("metrics")
-    refused = "fast-loads-refused-total{reason="
+    refused = "restores-refused-total{reason="
     reasons = {name.removeprefix(refused)[:-1]: n for name, n in found.items() if name.startswith(refused) and n}
-    return {"fast": found["fast-loads-total"]} | reasons
+    return {"fast": found["restores-total"]} | reasons
 
 
 def with_snapshots(kafka: str, topic: str, job: Job, **flags: Any) -> Settings:

@@ -25,7 +25,7 @@ FAILED: Final = ((MEMORY, 637), (MEMORY, 746), (CLUSTER, 502), (CLUSTER, 529), (
 #: They need more memory, or another number of partitions, than any life has.
 NEVER = (Refusal.TOO_LARGE, Refusal.FOREIGN)
 RARELY = ("disagreement", "unreadable", "undecodable")
-_NO_BASE = "no base: "
+_NO_RESTORE_POINT = "no restore point: "
 EXPECTED = (
     *(f"fault: {kind}" for kind in FAULTS),
     "fault: a write that is too large",
@@ -82,10 +82,10 @@ EXPECTED = (
     "removal",
     "removal lands",
     "manifest verified by its owner",
-    "fast load",
-    "base: loaded",
-    "base: the log does not hold its offset",
-    *(_NO_BASE + refusal.value for refusal in Refusal if refusal not in NEVER and refusal.value not in RARELY),
+    "restored load",
+    "restore point: loaded",
+    "restore point: the log does not hold its offset",
+    *(_NO_RESTORE_POINT + refusal.value for refusal in Refusal if refusal not in NEVER and refusal.value not in RARELY),
 )
 
 #: Seen once in some hundred lives.
@@ -96,7 +96,7 @@ RARE = (
     "own records refused",
     "batch behind a cut",
     "divergence",
-    *(_NO_BASE + name for name in RARELY),
+    *(_NO_RESTORE_POINT + name for name in RARELY),
 )
 
 

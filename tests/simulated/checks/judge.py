@@ -46,8 +46,8 @@ def check_loaded(node: Node, shard: WatchedShard) -> None:
     wanted = truth.contents(end)
     found = {key: shard.newest(key) for key in shard.newest_states()}
     if found == wanted:
-        if partition.reading.base_offset >= 0:
-            _check_fast_load(node, partition, shard, truth, end)
+        if partition.reading.restored_from_offset >= 0:
+            _check_restored_load(node, partition, shard, truth, end)
         return
     for key in {*found, *wanted}:
         if found.get(key) == wanted.get(key):
@@ -81,8 +81,8 @@ def _check_identity(node: Node, partition: Partition, truth: Truth) -> None:
         )
 
 
-def _check_fast_load(node: Node, partition: Partition, shard: WatchedShard, truth: Truth, end: int) -> None:
-    node.world.count("fast load")
+def _check_restored_load(node: Node, partition: Partition, shard: WatchedShard, truth: Truth, end: int) -> None:
+    node.world.count("restored load")
     whole, ownership = ShareShard(shard.config), Ownership()
     for offset in range(partition.log_start, end):
         record = truth.log.records[offset]
@@ -92,7 +92,7 @@ def _check_fast_load(node: Node, partition: Partition, shard: WatchedShard, trut
     wanted = (states_at(whole, 0), summarize(whole), ownership.position)
     found = (states_at(shard, 0), summarize(shard), partition.ownership.position)
     if found != wanted:
-        where = f"{node.name}/{partition.index} from {partition.reading.base_offset}"
+        where = f"{node.name}/{partition.index} from {partition.reading.restored_from_offset}"
         violate(Invariant.FAST_LOAD_IS_A_WHOLE_LOAD, f"{where}: {found} in place of {wanted}")
 
 

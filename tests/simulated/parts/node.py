@@ -37,8 +37,8 @@ from tests.simulated.parts.stand_ins import (
     EagerPruner,
     FollowerHost,
     NoMetrics,
-    WatchedBases,
     WatchedLog,
+    WatchedRestorePoints,
     WatchedSnapshotTopic,
 )
 
@@ -108,7 +108,7 @@ class Node:
             world.random.random,
             RuntimeMetrics(Registry(world.clock_ms)),
             slice_ms=world.slice_ms,
-            bases=self.follower and WatchedBases(self.follower, world.count),
+            restore_points=self.follower and WatchedRestorePoints(self.follower, world.count),
             write_timeout_ms=5_000,
         )
         self.log.start(self)

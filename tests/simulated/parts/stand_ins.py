@@ -12,7 +12,7 @@ from holdfast.daemon.snapshots.follower import SnapshotFollower
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.ownership import Ownership, Verdict
-from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.settings import LogIdentity
 from tests.simulated.memory_log import Append, MemoryLog
 
@@ -97,23 +97,23 @@ class FollowerHost:
         """Return the log partitions of the node."""
         return self._node.runtime.partitions
 
-    def base_found(self, partition: int, instance: int, base: Base | None) -> None:
+    def restore_point_found(self, partition: int, instance: int, point: RestorePoint | None) -> None:
         """Give a load what it restores from."""
-        self._node.runtime.base_found(partition, instance, base)
+        self._node.runtime.restore_point_found(partition, instance, point)
 
 
-class WatchedBases:
-    """The real finder of bases, whose success is counted."""
+class WatchedRestorePoints:
+    """The real finder of restore points, whose success is counted."""
 
     def __init__(self, follower: SnapshotFollower, count: Callable[[str], None]) -> None:
-        self.find_base = follower.find_base
+        self.find_restore_point = follower.find_restore_point
         self._follower = follower
         self._count = count
 
-    def base_judged(self, partition: int, offset: int, refusal: str) -> None:
+    def restore_point_judged(self, partition: int, offset: int, refusal: str) -> None:
         """Count what the log said."""
-        self._count(f"base: {refusal.split(':')[0] or 'loaded'}")
-        self._follower.base_judged(partition, offset, refusal)
+        self._count(f"restore point: {refusal.split(':')[0] or 'loaded'}")
+        self._follower.restore_point_judged(partition, offset, refusal)
 
 
 class WatchedLog:

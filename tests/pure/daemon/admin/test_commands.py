@@ -100,18 +100,19 @@ async def test_a_node_tells_what_it_is_and_what_it_holds() -> None:
     assert [row["state"] for row in world.ask("partitions")] == ["active"] * 3
 
 
-def test_a_node_that_starts_tells_that_it_holds_nothing() -> None:
+def test_a_node_that_starts_lists_nothing_and_refuses_what_needs_a_log_partition() -> None:
     world = World(MemoryTopic(3))
     assert world.ask("partitions") == []
-    not_held = "This node holds no log partition 0; it holds none yet."
-    assert world.refusal("partitions-take", partition=0) == not_held
-    assert world.refusal("partitions-accept", partition=0, reason="so") == not_held
-    assert world.refusal("decision-preview", decision="partitions-take", partition=0) == not_held
-    assert world.refusal("partitions-accept", partition=0).startswith("A `reason` is needed")
-    assert world.refusal("topics-accept-deleted", reason="so") == "No clean-up of deleted topics waits for an admin."
-    assert world.refusal("readers-drop", group="a", reason="so") == "No group 'a' is registered; registered are none."
     assert world.ask("readers") == []
-    assert world.refusal("share-partitions") == "This node is starting; try again when it is ready."
+    for command in (
+        "share-partitions",
+        "partitions-take",
+        "partitions-accept",
+        "topics-accept-deleted",
+        "readers-drop",
+        "decision-preview",
+    ):
+        assert world.refusal(command, partition=0) == "This node is starting; try again when it is ready."
     begun = World(MemoryTopic(3))
     begun.begin()
     assert world.table.keys() == begun.table.keys()
@@ -149,7 +150,7 @@ async def test_what_a_node_has_it_need_not_take() -> None:
 @pytest.mark.parametrize("partition", [3, -1, None, "0", 0.0, True])
 async def test_a_partition_that_is_not_held_is_named_with_those_that_are(partition: object) -> None:
     world = await serving(3)
-    refusal = f"This node holds no log partition {partition!r}; it holds 0 to 2."
+    refusal = f"This node has no log partition {partition!r}; it has 0 to 2."
     assert world.refusal("partitions-take", partition=partition) == refusal
     assert world.refusal("partitions-accept", partition=partition, reason="so") == refusal
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.daemon.partitions.owners import Owners, ask_status
+from holdfast.daemon.partitions.owners import Owners, query_status_at
 from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.records.keys import format_topic_id
 from holdfast.runtime.partition.states import State
@@ -168,11 +168,11 @@ async def test_an_owner_of_an_older_version_that_named_no_address_is_not_asked(t
 async def test_a_node_tells_its_status_to_who_asks_and_nobody_else_tells_anything() -> None:
     status = {"run_id": "that-run", "log_partitions_held": 3}
     async with serve(commands={"status": lambda _: status}) as served:
-        assert await ask_status(served.address, 10_000) == status
+        assert await query_status_at(served.address, 10_000) == status
     async with serve(commands={}) as served:
-        assert await ask_status(served.address, 10_000) is None, "it does not know the command"
-    assert await ask_status("127.0.0.1:1", 10_000) is None
-    assert await ask_status("no address", 10_000) is None
+        assert await query_status_at(served.address, 10_000) is None, "it does not know the command"
+    assert await query_status_at("127.0.0.1:1", 10_000) is None
+    assert await query_status_at("no address", 10_000) is None
 
 
 async def test_who_takes_connections_and_answers_nothing_costs_no_more_than_the_time_for_an_answer() -> None:
@@ -186,7 +186,7 @@ async def test_who_takes_connections_and_answers_nothing_costs_no_more_than_the_
 
     async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as silent:
         port = silent.sockets[0].getsockname()[1]
-        assert await in_patience(ask_status(f"127.0.0.1:{port}", 50)) is None
+        assert await in_patience(query_status_at(f"127.0.0.1:{port}", 50)) is None
         await in_patience(hung_up.wait())
 
 

@@ -345,8 +345,14 @@ async def test_what_the_log_takes_and_shows_is_counted() -> None:
     counts = world.series("-total")
     assert {
         name: counts[f"{name}-total"]
-        for name in ("records-met", "records-void", "checkpoints-appended", "appends-refused", "internal-errors")
-    } == {"records-met": 1, "records-void": 1, "checkpoints-appended": 1, "appends-refused": 1, "internal-errors": 0}
+        for name in ("records-committed", "records-void", "checkpoints-appended", "appends-refused", "internal-errors")
+    } == {
+        "records-committed": 1,
+        "records-void": 1,
+        "checkpoints-appended": 1,
+        "appends-refused": 1,
+        "internal-errors": 0,
+    }
 
 
 async def test_one_request_in_64_is_timed_and_so_is_the_loop_at_each_tick() -> None:

@@ -27,7 +27,7 @@ from tests.shards import states_at
 from tests.simulated.memory_log import MemoryTopic
 
 TICK_MS = 50
-IDLE, REFRESHING, WRITING, CUTTING = Phase.IDLE, Phase.REFRESHING, Phase.WRITING, Phase.CUTTING
+IDLE, REFRESHING, WRITING, DELETING = Phase.IDLE, Phase.REFRESHING, Phase.WRITING, Phase.DELETING
 SETTINGS: dict[str, Any] = {
     "pruning_dead_share": 0.5,
     "pruning_dead_bytes_min": 1,

@@ -44,39 +44,39 @@ def world() -> World:
 
 
 def test_without_readers_nothing_is_held() -> None:
-    assert World().readers.holding(0, 10) is None
+    assert World().readers.blocking(0, 10) is None
 
 
 def test_a_reader_nobody_has_looked_up_holds_everything(world: World) -> None:
     world.learn("fast", 50, 50)
-    assert world.readers.holding(0, 1) == Progress("slow", -1, is_known=False)
+    assert world.readers.blocking(0, 1) == Progress("slow", -1, is_known=False)
     (_, row) = world.readers.describe()
     assert (row["state"], row["behind"], row["committed"]) == ("not looked up", None, {})
     world.readers.drop("slow")
-    assert world.readers.holding(0, 1) is None
+    assert world.readers.blocking(0, 1) is None
     assert world.state_of("slow") == "dropped"
 
 
 def test_the_slowest_reader_is_the_one_that_holds(world: World) -> None:
     world.learn("fast", 50, 9)
     world.learn("slow", 40, 10)
-    assert world.readers.holding(0, 41) == Progress("slow", 40)
-    assert world.readers.holding(1, 10) == Progress("fast", 9)
-    assert world.readers.holding(0, 40) is None
+    assert world.readers.blocking(0, 41) == Progress("slow", 40)
+    assert world.readers.blocking(1, 10) == Progress("fast", 9)
+    assert world.readers.blocking(0, 40) is None
 
 
 def test_a_reader_that_went_back_holds_more(world: World) -> None:
     world.learn("slow", 40, 40)
     world.learn("fast", 50, 50)
     world.learn("slow", 20, 40)
-    assert world.readers.holding(0, 30) == Progress("slow", 20)
+    assert world.readers.blocking(0, 30) == Progress("slow", 20)
 
 
 def test_a_reader_whose_commits_expired_holds_everything_again(world: World) -> None:
     world.learn("slow", 40, 40)
     world.learn("fast", 50, 50)
     world.learn("slow", -1, 40)
-    assert world.readers.holding(0, 1) == Progress("slow", -1)
+    assert world.readers.blocking(0, 1) == Progress("slow", -1)
 
 
 def test_the_alarm_is_raised_once_for_each_silence(world: World) -> None:
@@ -121,17 +121,17 @@ def test_one_reader_that_moves_does_not_speak_for_another(world: World) -> None:
 
 def test_a_reader_from_its_first_commit_on_holds_nothing_before_and_everything_then() -> None:
     world = World("job", from_first_commit=("job",))
-    assert world.readers.holding(0, 1) == Progress("job", -1, is_known=False), "it may have committed"
+    assert world.readers.blocking(0, 1) == Progress("job", -1, is_known=False), "it may have committed"
     assert world.state_of("job") == "not looked up"
     world.learn("job", after_ms=10 * TIMEOUT_MS)
-    assert world.readers.holding(0, 1) is None
+    assert world.readers.blocking(0, 1) is None
     assert world.told == [], "who does not run is not silent"
     assert world.state_of("job") == "not started"
     world.learn("job", 5)
-    assert world.readers.holding(0, 10) == Progress("job", 5)
-    assert world.readers.holding(1, 10) == Progress("job", -1)
+    assert world.readers.blocking(0, 10) == Progress("job", 5)
+    assert world.readers.blocking(1, 10) == Progress("job", -1)
     world.learn("job")
-    assert world.readers.holding(0, 10) == Progress("job", -1), (
+    assert world.readers.blocking(0, 10) == Progress("job", -1), (
         "its commits expired, and it may begin again at the start"
     )
 
@@ -143,11 +143,11 @@ def test_a_reader_silent_for_too_long_is_dropped_by_the_setting() -> None:
     world = World("slow", drop_after_ms=3 * TIMEOUT_MS)
     world.learn("slow", 40, 40)
     world.learn("slow", 40, 40, after_ms=3 * TIMEOUT_MS - 1)
-    assert world.readers.holding(0, 50) is not None
+    assert world.readers.blocking(0, 50) is not None
     world.learn("slow", 40, 40, after_ms=1)
     world.learn("slow", 40, 40, after_ms=TIMEOUT_MS)
     assert world.told[1:] == [(Change.DROPPED, "slow", 3 * TIMEOUT_MS)]
-    assert world.readers.holding(0, 50) is None
+    assert world.readers.blocking(0, 50) is None
     assert world.state_of("slow") == "dropped"
 
 
@@ -157,17 +157,17 @@ def test_a_dropped_reader_that_commits_again_is_one_again() -> None:
     world.readers.drop("slow")
     world.learn("slow", 40, 40)
     world.learn("slow", 40)
-    assert world.readers.holding(0, 50) is None, "commits that expire are no sign of life"
+    assert world.readers.blocking(0, 50) is None, "commits that expire are no sign of life"
     world.learn("slow", 41)
     assert world.told == [(Change.BACK, "slow", 0)]
-    assert world.readers.holding(0, 50) == Progress("slow", 41)
+    assert world.readers.blocking(0, 50) == Progress("slow", 41)
 
 
 def test_a_reader_dropped_before_anybody_looked_is_not_back_at_the_first_look() -> None:
     world = World("slow")
     world.readers.drop("slow")
     world.learn("slow", 40, 40)
-    assert world.readers.holding(0, 50) is None
+    assert world.readers.blocking(0, 50) is None
 
 
 def test_people_are_told_how_far_behind_each_reader_is() -> None:
@@ -186,7 +186,7 @@ def test_a_job_whose_offsets_expired_still_holds_the_log_and_its_alarm_stands() 
     world.learn("job", 40, 40, after_ms=TIMEOUT_MS)
     assert world.alarms == [("job", TIMEOUT_MS)]
     world.learn("job")
-    holding = world.readers.holding(0, 1)
+    holding = world.readers.blocking(0, 1)
     assert holding is not None
     assert (holding.group, holding.offset) == ("job", -1)
     assert world.state_of("job") == "lost its offsets"

@@ -7,7 +7,7 @@ import pytest
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
 from tests.pure.daemon.pruning.pruning_world import (
-    CUTTING,
+    DELETING,
     IDLE,
     PrunedNode,
     tick_a_round,
@@ -61,8 +61,8 @@ def test_a_claim_that_lost_the_epoch_does_not_hide_its_owner_where_the_log_start
 
 
 def test_the_log_says_that_it_may_be_cut_before_it_is(node: PrunedNode) -> None:
-    node.tick_until(CUTTING)
-    assert node.pruner.phase is CUTTING
+    node.tick_until(DELETING)
+    assert node.pruner.phase is DELETING
     assert node.log_start == 0
     node.tick_until(IDLE)
     records = node.topic.partitions[0].records[node.log_start :]

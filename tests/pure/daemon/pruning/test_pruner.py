@@ -11,7 +11,7 @@ from holdfast.records.checkpoint import CHECKPOINT_KEY
 from holdfast.records.codecs.codec import Codec
 from holdfast.runtime.partition.states import State
 from tests.pure.daemon.pruning.pruning_world import (
-    CUTTING,
+    DELETING,
     IDLE,
     REFRESHING,
     SETTINGS,
@@ -45,7 +45,7 @@ def test_a_round_refreshes_writes_snapshots_and_cuts(node: PrunedNode) -> None:
             seen.append(node.pruner.phase)
         if seen[1:] and seen[-1] is IDLE:
             break
-    assert seen == [IDLE, REFRESHING, WRITING, CUTTING, IDLE]
+    assert seen == [IDLE, REFRESHING, WRITING, DELETING, IDLE]
     # One record of the key that was busy, the other nine were cold: all have their snapshot above the checkpoint.
     assert node.pruner.snapshots_written == 10
     assert node.log_start == node.partition.reading.checkpoint_offset == node.partition.log_start
@@ -175,7 +175,7 @@ def test_a_refresh_that_is_not_met_is_given_up(node: PrunedNode) -> None:
 
 
 def test_a_cut_that_fails_is_asked_for_again(node: PrunedNode) -> None:
-    node.tick_until(CUTTING)
+    node.tick_until(DELETING)
     node.settle()
     node.tick_only()
     node.log.delete(is_refused=True)
@@ -189,10 +189,10 @@ def test_a_cut_that_fails_is_asked_for_again(node: PrunedNode) -> None:
 
 
 def test_a_cut_whose_answer_is_lost_is_known_at_the_next_try(node: PrunedNode) -> None:
-    node.tick_until(CUTTING)
+    node.tick_until(DELETING)
     node.settle()
     node.topic.cut(0, node.partition.reading.checkpoint_offset)
-    assert node.pruner.phase is CUTTING
+    assert node.pruner.phase is DELETING
     node.tick(CHECK_TICKS + 1)
     assert node.pruner.phase is IDLE
     assert node.partition.reading.bytes_cut == node.partition.reading.checkpoint_bytes
@@ -211,13 +211,13 @@ def test_the_log_is_not_cut_past_a_reader(offset: int | None) -> None:
     node = PrunedNode(MemoryTopic(), readers=("reader",))
     node.fill()
     learn(node, offset)
-    node.tick_until(CUTTING)
+    node.tick_until(DELETING)
     node.settle()
     node.tick(2 * TIMEOUT_TICKS)
     cut_offset = node.partition.reading.checkpoint_offset
-    assert (node.log_start, node.pruner.phase, node.refreshes) == (0, CUTTING, 1), "a held round is not given up"
-    stands = "has committed nothing" if offset is None else f"stands at {offset}"
-    assert node.pruner.why_not_pruned() == f"reader reader {stands} and the cut would be at {cut_offset}"
+    assert (node.log_start, node.pruner.phase, node.refreshes) == (0, DELETING, 1), "a held round is not given up"
+    stands = "has committed nothing" if offset is None else f"is at {offset}"
+    assert node.pruner.why_not_pruned() == f"reader reader {stands} and the log would be pruned to {cut_offset}"
     learn(node, cut_offset - 1)
     node.tick(2)
     assert node.log_start == 0
@@ -229,10 +229,13 @@ def test_the_log_is_not_cut_past_a_reader(offset: int | None) -> None:
 def test_a_held_round_costs_nothing_more_however_long_it_is_held() -> None:
     node = PrunedNode(MemoryTopic(), readers=("reader",))
     node.fill()
-    node.tick_until(CUTTING)
+    node.tick_until(DELETING)
     node.settle()
     cut_offset = node.partition.reading.checkpoint_offset
-    assert node.pruner.why_not_pruned() == f"reader reader is not looked up yet and the cut would be at {cut_offset}"
+    assert (
+        node.pruner.why_not_pruned()
+        == f"reader reader is not looked up yet and the log would be pruned to {cut_offset}"
+    )
     written, landed = node.pruner.snapshots_written, node.bytes_landed
     for turn in range(100):
         node.update(0, turn * 10 + 10_000, turn * 10 + 10_000)
@@ -244,7 +247,7 @@ def test_a_held_round_costs_nothing_more_however_long_it_is_held() -> None:
 # ---- the partition stops ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("phase", [REFRESHING, WRITING, CUTTING])
+@pytest.mark.parametrize("phase", [REFRESHING, WRITING, DELETING])
 @pytest.mark.parametrize("is_settled", [False, True])
 def test_a_partition_that_loads_again_in_any_phase_starts_over(phase: Phase, is_settled: bool) -> None:
     node = PrunedNode(MemoryTopic())
@@ -268,7 +271,7 @@ def test_a_partition_that_loads_again_in_any_phase_starts_over(phase: Phase, is_
     assert node.states() == before
 
 
-@pytest.mark.parametrize("phase", [REFRESHING, WRITING, CUTTING])
+@pytest.mark.parametrize("phase", [REFRESHING, WRITING, DELETING])
 def test_an_instance_that_came_and_went_between_two_ticks_is_noticed(phase: Phase) -> None:
     node = PrunedNode(MemoryTopic())
     node.fill()
@@ -281,7 +284,7 @@ def test_an_instance_that_came_and_went_between_two_ticks_is_noticed(phase: Phas
     assert (node.partition.state, node.pruner.phase, node.log_start) == (State.ACTIVE, IDLE, log_start)
 
 
-@pytest.mark.parametrize("phase", [REFRESHING, WRITING, CUTTING])
+@pytest.mark.parametrize("phase", [REFRESHING, WRITING, DELETING])
 def test_a_node_that_lost_the_partition_cuts_nothing_more(phase: Phase) -> None:
     node = PrunedNode(MemoryTopic())
     node.fill()
@@ -365,7 +368,7 @@ def test_a_key_whose_snapshot_the_log_refuses_is_named_and_keeps_no_other_from_b
     node.tick(2 * TIMEOUT_TICKS)
     assert node.pruner.phase is WRITING, "a new round would write all of it again"
     assert node.pruner.why_not_pruned().startswith("key group:")
-    assert ":5 alone is in the way: a record of" in node.pruner.why_not_pruned()
+    assert ":5 alone blocks it: a record of" in node.pruner.why_not_pruned()
     assert {key.partition for key in node.shard.state.offsets.below(node.partition.reading.checkpoint_offset)} == {5}
     assert node.refreshes == 1
     landed = node.bytes_landed

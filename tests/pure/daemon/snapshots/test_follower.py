@@ -27,7 +27,7 @@ from holdfast.records.snapshot_store.entries import (
 )
 from holdfast.records.snapshot_store.folding import NEW, fold
 from holdfast.runtime.log import ReadError
-from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
 from tests.configs import shard_config
@@ -62,7 +62,7 @@ class World:
         self.time_ms = 0
         self.tasks: deque[Callable[[], None]] = deque()
         self.lines: list[tuple[str, str, dict[str, object]]] = []
-        self.answers: list[tuple[int, int, Base | None]] = []
+        self.answers: list[tuple[int, int, RestorePoint | None]] = []
         self.removed: list[bytes] = []
         self.is_known = True
         self.refuses = False
@@ -90,8 +90,8 @@ class World:
     def continue_soon(self, task: Callable[[], None]) -> None:
         self.tasks.append(task)
 
-    def base_found(self, partition: int, instance: int, base: Base | None) -> None:
-        self.answers.append((partition, instance, base))
+    def restore_point_found(self, partition: int, instance: int, point: RestorePoint | None) -> None:
+        self.answers.append((partition, instance, point))
 
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
         self.lines.append((level, event, fields))
@@ -108,7 +108,7 @@ class World:
         self.topic.write_foreign(LOG_PARTITION, key, value, None)
 
     def ask(self, log_start: int = 0) -> None:
-        self.follower.find_base(LOG_PARTITION, 7, log_start)
+        self.follower.find_restore_point(LOG_PARTITION, 7, log_start)
 
     def settle(self) -> None:
         """Let everything happen that can."""
@@ -158,10 +158,10 @@ def test_a_load_is_given_the_newest_manifest_that_stood_there_when_it_asked() ->
     world.ask()
     assert world.answers == []
     world.settle()
-    ((partition, instance, base),) = world.answers
+    ((partition, instance, point),) = world.answers
     assert (partition, instance) == (LOG_PARTITION, 7)
-    assert base is not None
-    assert base.offset == len(log.records) - 1
+    assert point is not None
+    assert point.offset == len(log.records) - 1
 
 
 def test_a_second_load_is_answered_from_what_is_followed_already() -> None:
@@ -175,7 +175,7 @@ def test_a_second_load_is_answered_from_what_is_followed_already() -> None:
     world.settle()
     world.ask()
     world.settle()
-    assert [base and base.offset for _, _, base in world.answers] == [len(log.records) - 2, len(log.records) - 1]
+    assert [point and point.offset for _, _, point in world.answers] == [len(log.records) - 2, len(log.records) - 1]
 
 
 def test_a_topic_that_hangs_holds_a_load_up_no_longer_than_the_setting_says() -> None:
@@ -227,9 +227,9 @@ def test_damage_in_the_topic_costs_a_load_of_the_whole_log_one_line_and_nothing_
     world.lines.clear()
     world.ask()
     world.settle()
-    base = world.answers[-1][2]
-    assert base is not None, "a copy that is whole again serves the next load"
-    assert base.offset == len(log.records) - 1
+    point = world.answers[-1][2]
+    assert point is not None, "a copy that is whole again serves the next load"
+    assert point.offset == len(log.records) - 1
     assert world.lines == []
 
 
@@ -306,9 +306,9 @@ def test_what_the_two_newest_manifests_need_stays_and_the_rest_is_removed() -> N
     fresh.start_reading, fresh.stop_reading = fresh.log.start_reading, fresh.log.stop_reading
     fresh.ask()
     fresh.settle()
-    base = fresh.answers[0][2]
-    assert base is not None
-    assert base.offset == len(log.records) - 1
+    point = fresh.answers[0][2]
+    assert point is not None
+    assert point.offset == len(log.records) - 1
     entries = fresh.follower._followed[LOG_PARTITION].entries
     for offset in entries.manifest_offsets():
         entries.verify(offset, 0)

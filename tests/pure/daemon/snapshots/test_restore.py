@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.decisions import ShareShard
-from holdfast.daemon.snapshots.restore import NoBase, Refusal, choose_base
+from holdfast.daemon.snapshots.restore import NoRestorePoint, Refusal, choose_restore_point
 from holdfast.records.snapshot_store.entries import ManifestKey, decode_entry, decode_key, encode_entry, encode_manifest
 from holdfast.records.snapshot_store.folding import NEW, RawRecord, fold
 from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.partition.ownership import Ownership, Verdict
-from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.settings import LogIdentity
 from tests.configs import shard_config
 from tests.pure.records.logs import LOG_PARTITION, PARTITION_COUNT, STATE_TOPIC_ID, DictStore, LogWriter, logs
@@ -47,24 +47,26 @@ def read(records: Iterable[tuple[bytes, bytes | None]]) -> SnapshotSet:
     return entries
 
 
-def finish(choice: Generator[None, None, Base]) -> Base:
+def finish(choice: Generator[None, None, RestorePoint]) -> RestorePoint:
     while True:
         try:
             next(choice)
         except StopIteration as end:
-            base: Base = end.value
-            return base
+            point: RestorePoint = end.value
+            return point
 
 
-def load(records: list[RawRecord], config: ShardConfig, base: Base | None = None) -> tuple[ShareShard, Ownership]:
+def load(
+    records: list[RawRecord], config: ShardConfig, point: RestorePoint | None = None
+) -> tuple[ShareShard, Ownership]:
     """Load as the runtime does."""
     shard, ownership = ShareShard(config), Ownership()
     found = [LogRecord(*record) for record in records]
-    if base is not None:
-        found = [record for record in found if record.offset >= base.offset]
-        assert base.refusal(found.pop(0)) == ""
-        ownership.begin_at(base.position, base.checkpoint, base.offset)
-        shard.load_base(base.content)
+    if point is not None:
+        found = [record for record in found if record.offset >= point.offset]
+        assert point.refusal(found.pop(0)) == ""
+        ownership.begin_at(point.position, point.checkpoint, point.offset)
+        shard.restore(point.content)
     for record in found:
         if ownership.judge(record) is Verdict.DATA:
             shard.load_record(record.key or b"", record.value, record.offset)
@@ -88,23 +90,23 @@ def outcome(shard: ShareShard, ownership: Ownership, end: int) -> dict[str, Any]
 
 
 @given(logs(), st.sampled_from([0, 1, 3, 500]), st.data(), st.randoms(use_true_random=False))
-def test_a_fast_load_is_a_whole_load(log: LogWriter, updates: int, data: st.DataObject, random: Random) -> None:
+def test_a_restore_is_a_whole_load(log: LogWriter, updates: int, data: st.DataObject, random: Random) -> None:
     config = shard_config(snapshot_update_records_per_snapshot=updates)
     folded = data.draw(st.integers(1, len(log.records)))
     topic = run_job(log.records[:folded], random)
     try:
-        base = finish(choose_base(read(topic.items()), log.log_start, IDENTITY))
-    except NoBase:
+        point = finish(choose_restore_point(read(topic.items()), log.log_start, IDENTITY))
+    except NoRestorePoint:
         assert log.log_start, "a log that was never cut has a manifest for each batch"
         return
     wanted = outcome(*load(log.kept(), config), len(log.records))
-    assert outcome(*load(log.kept(), config, base), len(log.records)) == wanted
+    assert outcome(*load(log.kept(), config, point), len(log.records)) == wanted
 
 
 @given(logs(), st.randoms(use_true_random=False))
-def test_a_job_that_has_seen_all_of_a_cut_log_makes_fast_loads_possible(log: LogWriter, random: Random) -> None:
-    base = finish(choose_base(read(run_job(log.records, random).items()), log.log_start, IDENTITY))
-    assert base.offset >= log.log_start
+def test_a_job_that_has_seen_all_of_a_cut_log_makes_restores_possible(log: LogWriter, random: Random) -> None:
+    point = finish(choose_restore_point(read(run_job(log.records, random).items()), log.log_start, IDENTITY))
+    assert point.offset >= log.log_start
 
 
 # ---- what is wrong -------------------------------------------------------------------------------------------------
@@ -129,8 +131,8 @@ def topic_of(log: LogWriter, *sizes: int) -> dict[bytes, bytes | None]:
 
 
 def refusal_of(topic: dict[bytes, bytes | None], log_start: int = 0, identity: LogIdentity = IDENTITY) -> Refusal:
-    with pytest.raises(NoBase) as none:
-        finish(choose_base(read(topic.items()), log_start, identity))
+    with pytest.raises(NoRestorePoint) as none:
+        finish(choose_restore_point(read(topic.items()), log_start, identity))
     return none.value.refusal
 
 
@@ -149,7 +151,7 @@ def test_an_older_manifest_takes_the_place_of_one_that_does_not_agree() -> None:
     log = small_log()
     topic = topic_of(log, 5, 8)
     topic[newest_entry(topic)] = None
-    assert finish(choose_base(read(topic.items()), 0, IDENTITY)).offset == 4
+    assert finish(choose_restore_point(read(topic.items()), 0, IDENTITY)).offset == 4
 
 
 def test_entries_that_do_not_add_up_are_refused() -> None:

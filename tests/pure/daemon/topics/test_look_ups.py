@@ -29,23 +29,23 @@ def make(waiting_max: int = 100_000, per_request_max: int = 20_000) -> LookUps:
     return LookUps(waiting_max, per_request_max)
 
 
-def test_one_honest_id_is_in_the_next_question_whatever_other_connections_ask_for() -> None:
+def test_one_honest_id_is_in_the_next_query_whatever_other_connections_ask_for() -> None:
     look_ups = make()
     for connection in range(6):
         for request in range(3):
             add(look_ups, f"10.0.0.1:{connection}", ids(5_000, 5_000 * (3 * connection + request)))
     (honest,) = ids(1, 10**6)
     add(look_ups, "10.0.0.1:99", [honest])
-    assert honest in look_ups.next_question(100)
+    assert honest in look_ups.next_query(100)
 
 
-def test_one_honest_id_is_in_the_next_question_whatever_another_host_asks_for_over_a_thousand_connections() -> None:
+def test_one_honest_id_is_in_the_next_query_whatever_another_host_asks_for_over_a_thousand_connections() -> None:
     look_ups = make()
     for connection in range(900):
         add(look_ups, f"10.0.0.1:{connection}", ids(100, 100 * connection))
     (honest,) = ids(1, 10**6)
     add(look_ups, "[::1]:99", [honest])
-    assert honest in look_ups.next_question(100)
+    assert honest in look_ups.next_query(100)
 
 
 def test_a_short_request_is_not_behind_the_long_ones_of_its_own_connection() -> None:
@@ -54,40 +54,40 @@ def test_a_short_request_is_not_behind_the_long_ones_of_its_own_connection() -> 
         add(look_ups, "10.0.0.1:1", ids(1_000, 1_000 * request))
     (honest,) = ids(1, 10**6)
     add(look_ups, "10.0.0.1:1", [honest])
-    assert honest in look_ups.next_question(100)
+    assert honest in look_ups.next_query(100)
 
 
-def test_who_had_a_turn_comes_last_in_the_next_question() -> None:
+def test_who_had_a_turn_comes_last_in_the_next_query() -> None:
     look_ups = make()
     for connection in range(10):
         add(look_ups, f"10.0.0.1:{connection}", ids(1, connection))
-    asked = [set(look_ups.next_question(5)) for _ in range(2)]
+    asked = [set(look_ups.next_query(5)) for _ in range(2)]
     assert asked[0] | asked[1] == set(ids(10))
 
 
 def test_an_id_that_many_wait_for_is_asked_for_once_and_answers_all_who_waited_before() -> None:
     look_ups = make()
     before = [add(look_ups, f"10.0.0.1:{connection}", ids(2)) for connection in range(5)]
-    question = look_ups.next_question(100)
+    question = look_ups.next_query(100)
     assert list(question) == ids(2)
     later = add(look_ups, "10.0.0.1:9", ids(2))
     assert look_ups.answered(question) == before
     assert list(later.waiting) == ids(2), "the topic may have been made after this question"
-    assert list(look_ups.next_question(100)) == ids(2)
+    assert list(look_ups.next_query(100)) == ids(2)
 
 
 def test_what_was_not_answered_is_asked_again_after_the_others() -> None:
     look_ups = make()
     waiting = add(look_ups, "10.0.0.1:1", ids(3))
-    assert [list(look_ups.next_question(1)) for _ in range(4)] == [[each] for each in (*ids(3), ids(1)[0])]
-    assert look_ups.answered(look_ups.next_question(3)) == [waiting]
+    assert [list(look_ups.next_query(1)) for _ in range(4)] == [[each] for each in (*ids(3), ids(1)[0])]
+    assert look_ups.answered(look_ups.next_query(3)) == [waiting]
     assert not look_ups
 
 
 def test_of_a_request_with_too_many_unknown_ids_the_first_are_asked_about_and_the_others_told() -> None:
     look_ups = make(per_request_max=3)
     look_up = add(look_ups, "10.0.0.1:1", ids(5))
-    question = look_ups.next_question(100)
+    question = look_ups.next_query(100)
     assert list(question) == ids(3)
     assert look_ups.answered(question) == [look_up]
     assert list(look_up.left()) == ids(5)[3:]
@@ -120,11 +120,11 @@ def test_where_too_many_wait_an_address_with_many_small_connections_makes_room_f
 def test_an_answer_after_the_end_of_a_look_up_changes_nothing() -> None:
     look_ups = make()
     gone, stays = (add(look_ups, f"10.0.0.1:{number}", ids(2)) for number in range(2))
-    question = look_ups.next_question(10)
+    question = look_ups.next_query(10)
     look_ups.remove(gone)
     assert look_ups.answered(question) == [stays]
     assert not look_ups
-    assert look_ups.next_question(10) == {}
+    assert look_ups.next_query(10) == {}
 
 
 @settings(max_examples=200)
@@ -151,7 +151,7 @@ def test_every_look_up_ends_once_and_the_books_agree(steps: list[tuple[str, int,
             if look_up is not None:
                 waiting.append(look_up)
         elif what in ("ask", "fail"):
-            question = look_ups.next_question(count)
+            question = look_ups.next_query(count)
             assert len(question) == min(count, len({each for held in waiting for each in held.waiting}))
             if what == "ask":
                 done = look_ups.answered(question)
@@ -162,7 +162,7 @@ def test_every_look_up_ends_once_and_the_books_agree(steps: list[tuple[str, int,
         assert look_ups._waiting_count == sum(len(each.waiting) for each in waiting) <= 40
         assert bool(look_ups) == bool(waiting)
     while look_ups:
-        for each in look_ups.answered(look_ups.next_question(5)):
+        for each in look_ups.answered(look_ups.next_query(5)):
             waiting.remove(each)
     assert waiting == []
     assert (look_ups._hosts, look_ups._counts, look_ups._by_id) == ({}, {}, {})

@@ -316,7 +316,7 @@ def many(count: int, first: int = 0) -> list[bytes]:
     return [number.to_bytes(16, "big") for number in range(first, first + count)]
 
 
-async def test_a_flood_of_unknown_ids_keeps_nobody_from_the_next_question(cluster: FakeCluster) -> None:
+async def test_a_flood_of_unknown_ids_keeps_nobody_from_the_next_query(cluster: FakeCluster) -> None:
     cluster.partition_counts = {A: 3}
     async with running(Node(cluster, metadata_topics_per_request_max=100)) as node:
         cluster.asked.clear()

@@ -1,4 +1,4 @@
-"""A base is taken only behind the very record that it names; in any other case the load reads the log from its start."""
+"""A restore point is taken only behind the very record that it names; in any other case the load reads the log from its start."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.log import LogRecord
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
-from holdfast.runtime.partition.restore_point import Base
+from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State
 from tests.configs import partition_config
 from tests.pure.runtime.counter import Bugs, Counter
@@ -23,7 +23,7 @@ from tests.simulated.memory_log import MemoryTopic
 
 ATTEMPT = b"a" * 16
 CHECKPOINT = Checkpoint(3, ATTEMPT, "b", 2, "memory", (1).to_bytes(16, "big"), 1, None)
-BASE = Base(4, Position(3, ATTEMPT, 5), CHECKPOINT, 40, 10)
+RESTORE_POINT = RestorePoint(4, Position(3, ATTEMPT, 5), CHECKPOINT, 40, 10)
 
 
 def record(
@@ -50,15 +50,15 @@ def record(
         (record(key=CHECKPOINT_KEY, value=b"?"), "the record at its offset cannot be read"),
     ],
 )
-def test_a_base_names_its_record(found: LogRecord, refusal: str) -> None:
-    assert BASE.refusal(found) == refusal
+def test_a_restore_point_names_its_record(found: LogRecord, refusal: str) -> None:
+    assert RESTORE_POINT.refusal(found) == refusal
 
 
 class World:
     """A runtime over a log of one partition, with a finder that answers what it is told to."""
 
-    def __init__(self, base: Base | None) -> None:
-        self.base = base
+    def __init__(self, point: RestorePoint | None) -> None:
+        self.point = point
         self.judged: list[tuple[int, str]] = []
         self.asked: list[int] = []
         self.bugs = Bugs()
@@ -80,7 +80,7 @@ class World:
             lambda size: next(attempts).to_bytes(size, "big"),
             lambda: 1.0,
             RuntimeMetrics(Registry(lambda: self.now_ms)),
-            bases=self,
+            restore_points=self,
             write_timeout_ms=5_000,
             slice_ms=5,
         )
@@ -91,11 +91,11 @@ class World:
         self.topic.run_until_quiet()
         return self.runtime.partitions[0]
 
-    def find_base(self, partition: int, instance: int, log_start: int) -> None:
+    def find_restore_point(self, partition: int, instance: int, log_start: int) -> None:
         self.asked.append(log_start)
-        self.runtime.base_found(partition, instance, self.base)
+        self.runtime.restore_point_found(partition, instance, self.point)
 
-    def base_judged(self, partition: int, offset: int, refusal: str) -> None:
+    def restore_point_judged(self, partition: int, offset: int, refusal: str) -> None:
         self.judged.append((offset, refusal))
 
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
@@ -117,32 +117,34 @@ def value_of(partition: Partition) -> int:
     return machine.value
 
 
-def test_a_load_goes_on_behind_its_base() -> None:
-    world = World(BASE)
+def test_a_load_goes_on_behind_its_restore_point() -> None:
+    world = World(RESTORE_POINT)
     partition = world.load()
-    assert (partition.state, value_of(partition), partition.reading.base_offset) == (State.ACTIVE, 40 + 3, 4)
+    assert (partition.state, value_of(partition), partition.reading.restored_from_offset) == (State.ACTIVE, 40 + 3, 4)
     assert (partition.ownership.epoch, partition.generation) == (4, 3)
     assert partition.reading.bytes_counted == 5 * 10 + 3 * len(b"key1")
     assert (world.asked, world.judged) == ([0], [(4, "")])
 
 
 @pytest.mark.parametrize(
-    ("base", "refusal"),
+    ("point", "refusal"),
     [
-        (BASE._replace(position=Position(3, ATTEMPT, 6)), "the record at its offset is another one"),
-        (BASE._replace(offset=8), "the log does not hold its offset"),
-        (BASE._replace(offset=-1), "the log does not hold its offset"),
+        (RESTORE_POINT._replace(position=Position(3, ATTEMPT, 6)), "the record at its offset is another one"),
+        (RESTORE_POINT._replace(offset=8), "the log does not hold its offset"),
+        (RESTORE_POINT._replace(offset=-1), "the log does not hold its offset"),
     ],
 )
-def test_a_load_starts_over_without_a_base_that_the_log_does_not_confirm(base: Base, refusal: str) -> None:
-    world = World(base)
+def test_a_load_starts_over_without_a_restore_point_that_the_log_does_not_confirm(
+    point: RestorePoint, refusal: str
+) -> None:
+    world = World(point)
     partition = world.load()
-    assert (partition.state, value_of(partition), partition.reading.base_offset) == (State.ACTIVE, 7, -1)
-    assert world.judged == [(base.offset, refusal)]
+    assert (partition.state, value_of(partition), partition.reading.restored_from_offset) == (State.ACTIVE, 7, -1)
+    assert world.judged == [(point.offset, refusal)]
 
 
-def test_a_hole_at_the_offset_of_a_base_refuses_it() -> None:
-    world = World(BASE._replace(offset=8, position=Position(3, ATTEMPT, 9)))
+def test_a_hole_at_the_offset_of_a_restore_point_refuses_it() -> None:
+    world = World(RESTORE_POINT._replace(offset=8, position=Position(3, ATTEMPT, 9)))
     world.topic.write_hole(0)
     world.topic.commit(0)
     partition = world.load()
@@ -150,24 +152,24 @@ def test_a_hole_at_the_offset_of_a_base_refuses_it() -> None:
     assert world.judged == [(8, "no record lies at its offset")]
 
 
-def test_a_base_that_cannot_be_loaded_costs_a_load_of_the_whole_log() -> None:
-    world = World(BASE)
+def test_a_restore_point_that_cannot_be_loaded_costs_a_load_of_the_whole_log() -> None:
+    world = World(RESTORE_POINT)
     world.bugs.armed.append("finish_load")
     partition = world.load()
-    assert (partition.state, value_of(partition), partition.reading.base_offset) == (State.ACTIVE, 7, -1)
+    assert (partition.state, value_of(partition), partition.reading.restored_from_offset) == (State.ACTIVE, 7, -1)
     ((offset, refusal),) = world.judged
     assert offset == 4
     assert refusal.startswith("loading failed: ")
 
 
-def test_without_a_base_the_whole_log_is_read() -> None:
+def test_without_a_restore_point_the_whole_log_is_read() -> None:
     world = World(None)
     assert value_of(world.load()) == 7
     assert world.judged == []
 
 
 def test_a_log_that_an_admin_accepts_or_that_lost_its_end_is_read_as_a_whole() -> None:
-    world = World(BASE)
+    world = World(RESTORE_POINT)
     partition = world.load()
     world.topic.make()
     world.topic.write_foreign(0, CHECKPOINT_KEY, encode_checkpoint(CHECKPOINT), encode_header(3, 0))
@@ -180,10 +182,10 @@ def test_a_log_that_an_admin_accepts_or_that_lost_its_end_is_read_as_a_whole() -
     assert world.asked == []
 
 
-def test_a_load_that_begins_with_a_base_knows_that_an_admin_accepted_the_log() -> None:
-    world = World(BASE._replace(checkpoint=CHECKPOINT._replace(accepted_reason="restored")))
+def test_a_load_that_begins_with_a_restore_point_knows_that_an_admin_accepted_the_log() -> None:
+    world = World(RESTORE_POINT._replace(checkpoint=CHECKPOINT._replace(accepted_reason="restored")))
     partition = world.load()
-    assert (partition.state, partition.reading.base_offset) == (State.ACTIVE, 4)
+    assert (partition.state, partition.reading.restored_from_offset) == (State.ACTIVE, 4)
     own = decode_checkpoint(world.topic.partitions[0].records[-1].value or b"")
     assert (own.owner_epoch, own.reason, own.accepted_reason) == (4, None, "restored")
 
@@ -199,20 +201,20 @@ def test_a_load_that_begins_with_a_base_knows_that_an_admin_accepted_the_log() -
         (-1, CHECKPOINT, ""),
     ],
 )
-def test_a_load_compares_the_newest_checkpoint_that_its_base_names(
+def test_a_load_compares_the_newest_checkpoint_that_its_restore_point_names(
     checkpoint_offset: int, checkpoint: Checkpoint, refusal: str
 ) -> None:
     """Another attempt may have taken the same epoch where the log lost its end, and written as many records."""
     position = Position(3, checkpoint.attempt_id, 5)
-    world = World(BASE._replace(position=position, checkpoint=checkpoint, checkpoint_offset=checkpoint_offset))
+    world = World(RESTORE_POINT._replace(position=position, checkpoint=checkpoint, checkpoint_offset=checkpoint_offset))
     partition = world.load()
     assert world.judged == [(4, refusal)]
     assert partition.state is State.ACTIVE
-    assert (value_of(partition), partition.reading.base_offset) == ((7, -1) if refusal else (43, 4))
+    assert (value_of(partition), partition.reading.restored_from_offset) == ((7, -1) if refusal else (43, 4))
 
 
 def test_a_newest_checkpoint_that_was_cut_off_is_not_compared() -> None:
-    world = World(BASE._replace(checkpoint=CHECKPOINT._replace(node_id="c"), checkpoint_offset=0))
+    world = World(RESTORE_POINT._replace(checkpoint=CHECKPOINT._replace(node_id="c"), checkpoint_offset=0))
     world.topic.partitions[0].log_start_offset = 2
     partition = world.load()
-    assert (partition.state, partition.reading.base_offset, world.judged) == (State.ACTIVE, 4, [(4, "")])
+    assert (partition.state, partition.reading.restored_from_offset, world.judged) == (State.ACTIVE, 4, [(4, "")])

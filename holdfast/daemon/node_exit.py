@@ -1,0 +1,18 @@
+"""How a node ends."""
+
+from enum import IntEnum
+
+
+class NodeExit(IntEnum):
+    """How a node ends; `console.outcomes.Exit` has the same codes for all commands."""
+
+    #: A stop was requested, and every step of it succeeded.
+    STOPPED = 0
+    #: A stop was requested, and a step of it failed or did not end in time.
+    FAILED_TO_STOP = 1
+    #: A setting is wrong: a property of the Kafka client, or a node id that another node has.
+    WRONG_USAGE = 2
+    #: The state topic or the cluster cannot be used; the log line above says what repairs it.
+    REFUSED = 3
+    #: Another node took over what this one owned, or serves it and was not to be replaced.
+    SUPERSEDED = 4
