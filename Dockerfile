@@ -49,8 +49,8 @@ COPY --from=build /opt/holdfast /opt/holdfast
 ENV PATH=/opt/holdfast/bin:$PATH HOLDFAST_LISTEN=0.0.0.0:9492
 USER 10001
 EXPOSE 9492
-# It asks for readiness: a node that loads, waits because it was superseded, or hears no broker, is not healthy. Where something
-# restarts what is not healthy, ask `holdfast status --alive`: a new start mends none of these.
+# It checks for readiness: a node that loads, waits because it was superseded, or hears no broker, is not healthy. Where something
+# restarts what is not healthy, run `holdfast status --alive`: a new start mends none of these.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["holdfast", "status"]
 ENTRYPOINT ["holdfast"]
 CMD ["serve"]

@@ -45,7 +45,7 @@ def place_orders(bootstrap_servers: str, topic: str, partitions: int, per_partit
     clients = KafkaClients({"bootstrap.servers": bootstrap_servers})
     with clients.admin() as admin:
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_KAFKA_TIMEOUT_S)
-    # Without idempotence a batch that is tried again may land behind a later one, or twice.
+    # Without idempotence a batch that is tried again may be appended behind a later one, or twice.
     producer = clients.producer({"enable.idempotence": True})
     placed: Placed = [{} for _ in range(partitions)]
 

@@ -216,11 +216,7 @@ def main() -> int:
     lacking = [_row(event, named[event]) for event in sorted(named.keys() - described.keys())]
     gone = [f"no code logs `{event}`, which the page has" for event in sorted(described.keys() - named.keys())]
     unnamed = [f"{site.place} logs an event that is not in the code ({site.function})" for site in unknown(found)]
-    ugly = [
-        f"`{event}` is not in snake case"
-        for event in sorted(named)
-        if not re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)+", event)
-    ]
+    ugly = [f"`{event}` is not in snake case" for event in sorted(named) if not is_well_formed(event)]
     print("\n".join([*lacking, *gone, *unnamed, *ugly]))
     return 1 if lacking or gone or unnamed or ugly else 0
 

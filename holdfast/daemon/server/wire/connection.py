@@ -187,18 +187,19 @@ class Connection:
         self._frames.clear()
 
     def overdue(self, now_ms: float) -> Violation | None:
-        """Return why time is up for this connection, or None."""
+        """Return that a request took too long to arrive whole, or None."""
         limits, frames = self._limits, self._frames
         began_ms = frames.incomplete_since_ms
         if began_ms is not None and now_ms - began_ms > limits.frame_timeout_ms:
             text = f"it began a request and did not complete it in {limits.frame_timeout_ms} ms ({frames.progress} arrived)"
             return Violation("request_timed_out", text)
-        if len(self._answers) or frames.has_unread_chunk:
-            # It waits for us.
-            self._last_active_ms = now_ms
-        elif now_ms - self._last_active_ms > limits.connections_max_idle_ms:
-            return Violation("idle", f"it sent no request for {limits.connections_max_idle_ms} ms")
         return None
+
+    def is_idle(self, now_ms: float) -> bool:
+        """Tell whether the client has sent no request for too long; while it waits for answers it is not idle."""
+        if len(self._answers) or self._frames.has_unread_chunk:
+            self._last_active_ms = now_ms
+        return now_ms - self._last_active_ms > self._limits.connections_max_idle_ms
 
     def _may_resume(self, now_ms: float) -> bool:
         """End a pause if enough has left: half of each limit, so that reading is not paused and resumed for each request."""

@@ -52,7 +52,7 @@ class OpenConnection(Worker, Buffered, Protocol):
     def close_if_overdue(self, now_ms: float) -> None:
         """Close if time is up."""
 
-    def close(self, violation: Violation, is_offence: bool = True) -> None:
+    def close(self, violation: Violation) -> None:
         """Close because of what the client did."""
 
     def abort(self) -> None:
@@ -116,7 +116,7 @@ class Connections:
                     self.report("connections_exceeded", connection.address, f"it is closed at once, because {refusal}")
                 else:
                     text = f"it was silent, and gives its place to a new connection, because {refusal}"
-                    silent.close(Violation("connections_exceeded", text), is_offence=True)
+                    silent.close(Violation("connections_exceeded", text))
                     refusal = None
             if refusal is None:
                 self._open[connection] = None

@@ -175,17 +175,20 @@ class ClientProtocol:
         if self._connection is None:
             return
         violation, idle_ms = self._connection.overdue(now_ms), self._connections.limits.connections_max_idle_ms
-        if violation is None and self._is_writing_paused and now_ms - self._writing_paused_ms > idle_ms:
-            violation = Violation("idle", f"it took too few of its answers for {idle_ms} ms")
+        takes_no_answers = self._is_writing_paused and now_ms - self._writing_paused_ms > idle_ms
         if violation is not None:
-            # Silence is no offence: Kafka's clients leave connections to the idle limit.
-            self.close(violation, is_offence=violation.kind != "idle")
+            self.close(violation)
+        elif self._connection.is_idle(now_ms) or takes_no_answers:
+            # Silence is no violation: Kafka's clients leave connections to the idle limit.
+            self._close_at_once()
 
-    def close(self, violation: Violation, is_offence: bool = True) -> None:
+    def close(self, violation: Violation) -> None:
         """Close because of what the client did; others take its place at once."""
-        if is_offence:
-            self._connections.violations += 1
-            self._connections.report(violation.kind, self.address, violation.text)
+        self._connections.violations += 1
+        self._connections.report(violation.kind, self.address, violation.text)
+        self._close_at_once()
+
+    def _close_at_once(self) -> None:
         # Not the transport's close(): that would wait for a client to take what was written.
         self.abort()
         self._connections.remove(self)
@@ -314,7 +317,7 @@ class ClientProtocol:
             request.release()
             name = self._connections.apis[request.api_key].name
         _log.debug("request_failure_traced", client=self.address, call=name, exc_info=bug)
-        self.close(Violation("request_failed", f"{name} failed by a bug of ours: {bug!r}"), is_offence=True)
+        self.close(Violation("request_failed", f"{name} failed by a bug of ours: {bug!r}"))
 
     def _update_reading(self) -> None:
         connection, transport = self._connection, self._transport

@@ -284,6 +284,7 @@ def test_time_does_not_count_while_we_do_not_read() -> None:
     assert len(requests) == 4
     assert connection.is_paused
     assert connection.overdue(50_000) is None
+    assert not connection.is_idle(50_000)
     for request in requests:
         connection.reply(request, b"")
     assert resume(connection, 60_000) == []
@@ -294,15 +295,14 @@ def test_time_does_not_count_while_we_do_not_read() -> None:
 
 def test_a_connection_without_requests_is_idle_after_a_time() -> None:
     connection = connect()
-    assert connection.overdue(5_000) is None
-    idle = connection.overdue(5_001)
-    assert idle is not None
-    assert idle.kind == "idle"
+    assert not connection.is_idle(5_000)
+    assert connection.is_idle(5_001)
+    assert connection.overdue(5_001) is None
     (request,) = receive(connection, write_frame(1), 5_000)
-    assert connection.overdue(20_000) is None  # it waits for us
+    assert not connection.is_idle(20_000)  # it waits for us
     connection.reply(request, b"")
-    assert connection.overdue(25_000) is None
-    assert connection.overdue(25_001) is not None
+    assert not connection.is_idle(25_000)
+    assert connection.is_idle(25_001)
 
 
 def test_random_cuts_of_a_long_stream() -> None:
