@@ -24,7 +24,7 @@ class Invariant(Enum):
     STATE_IS_WHAT_WAS_SENT = "the newest state is the committed state and what is parked"
     COUNTED_IS_NOT_VOID = "a record that a node takes as its own counts for every reader"
     LOAD_IS_COMPLETE = "a load serves the fold of the log up to its own checkpoint"
-    FAST_LOAD_IS_A_WHOLE_LOAD = "a load that began with snapshots ends as a load of the whole log does"
+    RESTORE_IS_A_WHOLE_LOAD = "a load that began with snapshots ends as a load of the whole log does"
     REMOVED_IS_DEAD = "a removal leaves the newest manifest that agrees with its entries as it is"
     NO_FALSE_DIVERGENCE = "a divergence is told only where an entry was falsified"
     LOAD_ENDS_AT_ITS_CHECKPOINT = "a partition serves when its own checkpoint counts in the log, not before"

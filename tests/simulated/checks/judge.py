@@ -93,7 +93,7 @@ def _check_restored_load(node: Node, partition: Partition, shard: WatchedShard, 
     found = (states_at(shard, 0), summarize(shard), partition.ownership.position)
     if found != wanted:
         where = f"{node.name}/{partition.index} from {partition.reading.restored_from_offset}"
-        violate(Invariant.FAST_LOAD_IS_A_WHOLE_LOAD, f"{where}: {found} in place of {wanted}")
+        violate(Invariant.RESTORE_IS_A_WHOLE_LOAD, f"{where}: {found} in place of {wanted}")
 
 
 def _earlier(truth: Truth, key: SharePartitionKey, offset: int) -> list[ShareState | None]:
