@@ -167,7 +167,7 @@ async def test_a_node_that_starts_answers_at_once_that_it_serves_nothing_yet(sta
         assert (status["log_partitions_held"], status["superseded_by"]) == (0, [])
         assert await client.admin("partitions") == []
         assert await client.admin("readers") == []
-        assert "still starting" in await refusal(client, "share-partitions")
+        assert "node is starting" in await refusal(client, "share-partitions")
         assert "it holds none yet" in await refusal(client, "partitions-take", partition=0)
         assert (await client.admin("settings"))["node_id"] == 1
         found = await client.admin("resolve-topic", name="orders")

@@ -111,7 +111,7 @@ def test_a_node_that_starts_tells_that_it_holds_nothing() -> None:
     assert world.refusal("topics-accept-deleted", reason="so") == "No clean-up of deleted topics waits for an admin."
     assert world.refusal("readers-drop", group="a", reason="so") == "No group 'a' is registered; registered are none."
     assert world.ask("readers") == []
-    assert world.refusal("share-partitions") == "This node is still starting; try again."
+    assert world.refusal("share-partitions") == "This node is starting; try again when it is ready."
     begun = World(MemoryTopic(3))
     begun.begin()
     assert world.table.keys() == begun.table.keys()
