@@ -14,6 +14,7 @@ from holdfast.client import AdminRefused, Client, ClientSettings, ShareStateErro
 from holdfast.daemon import node as node_module
 from holdfast.daemon.maintenance.log_checks import LogChecks
 from holdfast.daemon.node import Exit, Node
+from holdfast.daemon.topics import cluster_queries
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.metadata import Topic, TopicAnswers
 from holdfast.kafka.protocol.error_codes import ErrorCode
@@ -116,7 +117,7 @@ async def stages(monkeypatch: pytest.MonkeyPatch) -> Stages:
     async def no_snapshots(*_: object) -> bool:
         return False
 
-    monkeypatch.setattr(node_module, "MetadataClient", Metadata)
+    monkeypatch.setattr(cluster_queries, "MetadataClient", Metadata)
     monkeypatch.setattr(node_module, "BrokerWatch", Watch)
     monkeypatch.setattr(node_module, "ensure_state_topic", stages.ensure_state_topic)
     monkeypatch.setattr(node_module, "check_snapshots", no_snapshots)
