@@ -29,7 +29,7 @@ from holdfast.compaction.report import BatchReport, PartitionReport
 from holdfast.compaction.spark.fold_processor import ENTRY, MANIFEST, REPORT, STRETCHES, TOTALS
 from holdfast.compaction.topics import Topics
 from holdfast.kafka.java_properties import to_java
-from holdfast.kafka.topic_description import DescribedTopic
+from holdfast.kafka.librdkafka import DescribedTopic
 from holdfast.records.keys import format_topic_id
 
 #: Above any record of the snapshot topic; the topic's own limit is what counts.

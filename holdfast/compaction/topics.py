@@ -12,9 +12,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.errors import CompactionError
-from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.kafka.librdkafka import DescribedTopic, KafkaClients, find_topic
 from holdfast.kafka.librdkafka_types import OffsetSpec, earliest_offset, latest_offset
-from holdfast.kafka.topic_description import DescribedTopic, find_topic
 
 _PRODUCE_TIMEOUT_S: Final = 120.0
 

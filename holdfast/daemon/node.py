@@ -41,19 +41,17 @@ from holdfast.daemon.share.topic_gate import TopicGate
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
 from holdfast.daemon.snapshots.job_supervisor import Supervisor
 from holdfast.daemon.snapshots.store import Snapshots
-from holdfast.daemon.starting import StartingShareCalls, StartingView, TopicLookUps, starting_commands
+from holdfast.daemon.starting import StartingShareCalls, StartingView, starting_commands
+from holdfast.daemon.topics.cluster_queries import ClusterQueries, make_cluster_queries
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata, MetadataImage
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError, ensure_state_topic
-from holdfast.daemon.topics.topic_names import TopicNames
 from holdfast.distribution import VERSION
 from holdfast.kafka.addresses import format_address
-from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.group_offsets import GroupOffsets
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.metadata import MetadataClient
 from holdfast.kafka.security import check_properties, connection_options
-from holdfast.kafka.topic_ends import TopicEndSource
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import format_topic_id
@@ -186,7 +184,7 @@ class Node:
 
             # It listens first and answers that it starts.
             options = connection_options(settings.kafka.properties)
-            cluster = _make_cluster_clients(settings, options)
+            cluster = make_cluster_queries(settings, options, _now_ms)
             server, this_node = await self._listen(cluster, admins, at_exit)
 
             # What it serves: the topic that is the log, in the cluster that the brokers say they are.
@@ -255,7 +253,9 @@ class Node:
             yield
             _log.info("node_stopping")
 
-    async def _listen(self, cluster: "_Cluster", admins: list[Admin], at_exit: _AtExit) -> tuple[Server, NodeAddress]:
+    async def _listen(
+        self, cluster: ClusterQueries, admins: list[Admin], at_exit: _AtExit
+    ) -> tuple[Server, NodeAddress]:
         """Listen, with a handler that says that the node starts; returns also where clients reach it."""
         settings = self.settings
         host, advertised_port = settings.listener.advertised_address
@@ -389,36 +389,6 @@ def _now_ms() -> int:
 
 def _clock_ms() -> float:
     return time.monotonic_ns() / 1_000_000
-
-
-class _Cluster(NamedTuple):
-    """The clients that query the brokers about topics."""
-
-    client: MetadataClient
-    look_ups: TopicLookUps
-
-
-def _make_cluster_clients(settings: Settings, options: ConnectionOptions) -> _Cluster:
-    def make_client() -> MetadataClient:
-        return MetadataClient(
-            options,
-            timeout_ms=settings.metadata.metadata_timeout_ms,
-            topics_per_request_max=settings.metadata.metadata_topics_per_request_max,
-            random=Random(),
-        )
-
-    client = make_client()
-    # Half the time of an admin command, which then has an answer although a broker is silent.
-    timeout_ms = max(1, settings.log.request_timeout_ms // 2)
-    names = TopicNames(make_client(), settings.metadata, _now_ms, timeout_ms=timeout_ms)
-    ends = TopicEndSource(
-        options,
-        timeout_ms=settings.metadata.metadata_timeout_ms,
-        topics_per_request_max=settings.metadata.metadata_topics_per_request_max,
-        waiting_max=settings.metadata.topic_ends_waiting_max,
-        known_brokers=lambda: client.brokers,
-    )
-    return _Cluster(client, TopicLookUps(names, ends))
 
 
 class _Stopped(Exception):

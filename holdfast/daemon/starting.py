@@ -6,7 +6,6 @@ It serves no share partition and owns no log partition yet; commands that need n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
 from holdfast.api.results import StateRequest, StateResponse
 from holdfast.daemon.admin.commands import NodeCommands, NodeView, StartingCommands
@@ -14,18 +13,10 @@ from holdfast.daemon.server.admin import AdminCommand
 from holdfast.daemon.server.cluster_view import Node, StateTopicView
 from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.share.service import ShareService
-from holdfast.daemon.topics.topic_names import TopicNames
-from holdfast.kafka.topic_ends import TopicEndSource
+from holdfast.daemon.topics.cluster_queries import TopicLookUps
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.errors import NotAvailable
 from holdfast.runtime.machine import Operation
-
-
-class TopicLookUps(NamedTuple):
-    """The look-ups of topics in Kafka, for an admin."""
-
-    names: TopicNames
-    ends: TopicEndSource
 
 
 class StartingView:

@@ -1,4 +1,4 @@
-"""The clients of librdkafka, made in one place.
+"""The clients of librdkafka, made in one place, and a topic as its admin client describes it.
 
 What librdkafka says goes to a function of ours, never to standard error. It gives its lines out only while it is polled, so a client that
 is not polled is made for as long as it is used, and no longer; then nothing talks in between either.
@@ -9,10 +9,12 @@ the reason, and does that.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
+
+from holdfast.kafka.librdkafka_types import TopicDescription, topic_id_bytes
 
 #: Takes a line of librdkafka: its level by Python's numbers, its kind (`FAIL`), the name of the client, and the text.
 Say: TypeAlias = Callable[[int, str, str, str], None]
@@ -84,3 +86,33 @@ class _Lines:
     def log(self, level: int, form: str, kind: str, client: str, text: str) -> None:
         """Take a line."""
         self._say(level, kind, client, text)
+
+
+class DescribedTopic(NamedTuple):
+    """Id and size of a topic."""
+
+    topic_id: bytes
+    partition_count: int
+    #: The lowest of all partitions.
+    replication_factor: int
+
+
+def find_topic(admin: AdminClient, name: str, timeout_ms: int) -> DescribedTopic | None:
+    """Return a topic by its name, None when there is none.
+
+    Raises:
+        KafkaException: no broker describes it, which says nothing about it.
+    """
+    try:
+        futures = admin.describe_topics(TopicCollection([name]), request_timeout=timeout_ms / 1_000)
+        found: TopicDescription = futures[name].result()
+    except KafkaException as error:
+        cause: KafkaError = error.args[0]
+        if cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise
+    return DescribedTopic(
+        topic_id_bytes(found.topic_id),
+        len(found.partitions),
+        min((len(partition.replicas) for partition in found.partitions), default=0),
+    )

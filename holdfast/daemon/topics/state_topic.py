@@ -14,9 +14,9 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 
 from holdfast.daemon.settings.log_models import LogSettings
 from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.librdkafka import find_topic
 from holdfast.kafka.librdkafka_types import ConfigResource, NewTopic, ResourceType
 from holdfast.kafka.metadata import MetadataClient
-from holdfast.kafka.topic_description import find_topic
 
 #: What a state topic is made with, beside the settings of an admin.
 FIXED_CONFIG: Final = {

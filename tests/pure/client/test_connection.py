@@ -88,6 +88,8 @@ class Script(asyncio.Protocol):
     def __init__(self, answers: Sequence[bytes], talks: list[Script]) -> None:
         self._answers = iter(answers)
         self.is_over = False
+        #: None before the connection is made, which is some turns of the loop later.
+        self.transport: asyncio.Transport | None = None
         talks.append(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -95,6 +97,7 @@ class Script(asyncio.Protocol):
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
+        assert self.transport is not None
         self.transport.write(next(self._answers, b""))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -113,8 +116,10 @@ async def scripted(*answers: bytes | Callable[[Address], bytes]) -> AsyncIterato
         yield address
     finally:
         server.close()
+        await wait_until(lambda: all(talk.transport is not None for talk in talks))
         for talk in talks:
-            talk.transport.abort()
+            if talk.transport is not None:
+                talk.transport.abort()
         await wait_until(lambda: all(talk.is_over for talk in talks))
 
 

@@ -15,6 +15,7 @@ from holdfast.daemon import node as node_module
 from holdfast.daemon.maintenance.log_checks import LogChecks
 from holdfast.daemon.node import Node
 from holdfast.daemon.node_exit import NodeExit
+from holdfast.daemon.topics import cluster_queries
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.metadata import Topic, TopicAnswers
 from holdfast.kafka.protocol.error_codes import ErrorCode
@@ -117,7 +118,7 @@ async def stages(monkeypatch: pytest.MonkeyPatch) -> Stages:
     async def no_snapshots(*_: object) -> bool:
         return False
 
-    monkeypatch.setattr(node_module, "MetadataClient", Metadata)
+    monkeypatch.setattr(cluster_queries, "MetadataClient", Metadata)
     monkeypatch.setattr(node_module, "BrokerWatch", Watch)
     monkeypatch.setattr(node_module, "ensure_state_topic", stages.ensure_state_topic)
     monkeypatch.setattr(node_module, "check_snapshots", no_snapshots)

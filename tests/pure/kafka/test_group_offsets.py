@@ -32,6 +32,7 @@ from kio.static.primitive import i32, i32Timedelta, i64
 from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.group_offsets import BlockingGroupOffsets, GroupOffsets, GroupRefused
+from tests.waiting import wait_until
 
 REQUESTS: dict[int, Any] = {8: OffsetCommitRequest, 9: OffsetFetchRequest, 10: FindCoordinatorRequest}
 GENEROUS_MS = 60_000
@@ -148,6 +149,13 @@ class Connection:
 FIND, FETCH, COMMIT = "FindCoordinator", "OffsetFetch", "OffsetCommit"
 
 
+def let_time_pass(monkeypatch: pytest.MonkeyPatch, time_ms: int) -> None:
+    """Put the loop's clock forward by so much, at once."""
+    loop = asyncio.get_running_loop()
+    time_s = loop.time
+    monkeypatch.setattr(loop, "time", lambda: time_s() + time_ms / 1_000)
+
+
 async def test_a_coordinator_is_looked_up_once_and_its_connection_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, a=[coordinator("b")], b=[fetched({0: 7, 1: -1, 2: 0})])
     offsets = cluster.offsets()
@@ -217,11 +225,13 @@ async def test_a_silent_broker_does_not_keep_others_from_telling_the_coordinator
 
 async def test_a_silent_coordinator_is_given_up_in_time_and_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, a=[coordinator("b"), coordinator("c")], b=[Silence()], c=[fetched({0: 1})])
-    offsets = cluster.offsets(timeout_ms=50)
+    fetching = asyncio.create_task(cluster.offsets().fetch_offsets("g", "log", [0]))
+    await wait_until(lambda: ("b", FETCH) in cluster.asked)
+    let_time_pass(monkeypatch, GENEROUS_MS)
     with pytest.raises(
-        ConnectionFailed, match=r"coordinator of group g did not tell what it committed within 50 ms: no answer came"
+        ConnectionFailed, match=r"coordinator of group g did not tell what it committed within 60000 ms: no answer came"
     ):
-        await offsets.fetch_offsets("g", "log", [0])
+        await fetching
     patient = cluster.offsets()
     assert await patient.fetch_offsets("g", "log", [0]) == {0: 1}
     assert [connection.is_open for connection in cluster.connections] == [False, False, False, True]

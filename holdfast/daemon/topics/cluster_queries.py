@@ -1,0 +1,58 @@
+"""What queries the brokers about the cluster and its topics: for the node itself, and for an admin."""
+
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple
+
+from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.topics.topic_names import TopicNames
+from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.metadata import MetadataClient
+from holdfast.kafka.topic_ends import TopicEndSource
+
+
+class TopicLookUps(NamedTuple):
+    """What queries Kafka about topics for an admin."""
+
+    names: TopicNames
+    ends: TopicEndSource
+
+
+class ClusterQueries(NamedTuple):
+    """All queries of a node about its cluster and topics."""
+
+    #: For the metadata image; it also knows the brokers.
+    client: MetadataClient
+    look_ups: TopicLookUps
+
+
+def make_cluster_queries(settings: Settings, options: ConnectionOptions, now_ms: Callable[[], int]) -> ClusterQueries:
+    """Return the queries of a node; nothing connects before it is used.
+
+    Args:
+        settings: the node's.
+        options: how to connect.
+        now_ms: a clock that never goes back.
+    """
+    metadata = settings.metadata
+
+    def make_client() -> MetadataClient:
+        return MetadataClient(
+            options,
+            timeout_ms=metadata.metadata_timeout_ms,
+            topics_per_request_max=metadata.metadata_topics_per_request_max,
+            random=Random(),
+        )
+
+    client = make_client()
+    # Half the time of an admin command, which then has an answer although a broker is silent.
+    timeout_ms = max(1, settings.log.request_timeout_ms // 2)
+    names = TopicNames(make_client(), metadata, now_ms, timeout_ms=timeout_ms)
+    ends = TopicEndSource(
+        options,
+        timeout_ms=metadata.metadata_timeout_ms,
+        topics_per_request_max=metadata.metadata_topics_per_request_max,
+        waiting_max=metadata.topic_ends_waiting_max,
+        known_brokers=lambda: client.brokers,
+    )
+    return ClusterQueries(client, TopicLookUps(names, ends))
