@@ -91,4 +91,5 @@ def test_no_text_holds_half_of_a_surrogate_pair(monkeypatch: pytest.MonkeyPatch)
 
 def test_nothing_reads_the_cause_of_an_exception() -> None:
     # `raise … from` sets none when it is compiled, so whoever reads one would see another build's behaviour.
-    assert [path for path in (ROOT / "holdfast").rglob("*.py") if "__cause__" in path.read_text()] == []
+    paths = (ROOT / "holdfast").rglob("*.py")
+    assert [path for path in paths if "__cause__" in path.read_text()] == []
