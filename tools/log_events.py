@@ -28,35 +28,25 @@ _LOGGERS: Final = frozenset({"_log", "log", "logger"})
 
 #: Functions, methods and classes that take an event to where it is logged, and which of their arguments it is; one before it that is a
 #: level is the level, otherwise it is the one given here.
+#: Not named are calls that begin with a level and an event, and private functions that hand one of their own parameters on.
 CARRIERS: Final = {
     "note": (1, ""),
     "_note": (1, ""),
     "Note": (1, ""),
-    "serving._note": (0, "error"),
-    "serving._note_bug": (0, "error"),
     "Violation": (0, "warning"),
-    "connection._refuse": (0, "warning"),
     "protocol.report": (0, "warning"),
-    "silence._report": (0, "error"),
-    "load_summaries.add": (1, ""),
-    "_sums.add": (1, ""),
 }
-#: Where events pass that come from elsewhere: `module.function`, the module by its last name.
+#: Where events pass that come from elsewhere, but for private functions that take them as a parameter: `module.function`, the module by
+#: its last name.
 FORWARDERS: Final = frozenset(
     {
         "store.note",
         "child_lines.__call__",
         "partition_lines.note",
         "partitions.note",
-        "load_summaries._write",
         "logging.__call__",
-        "silence._report",
         "coordinator._carry_out",
         "lifecycle._follow",
-        "lifecycle._note",
-        "serving._note",
-        "serving._note_bug",
-        "connection._refuse",
         "protocol.close",
     }
 )
@@ -118,10 +108,33 @@ class _Module:
         self._path = path
         self._tree = ast.parse(path.read_text(encoding="utf-8"))
         self._constants = dict(_assigned(self._tree.body))
+        #: Private functions that hand one of their own parameters on as an event: its place in a call, and the level.
+        self._handing: dict[str, tuple[int, str]] = {}
+        #: Names that callers of the private function being walked give; what these are is seen at the calls.
+        self._given: set[str] = set()
+        functions = [node for node in ast.walk(self._tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        before = -1
+        while before != len(self._handing):  # one may hand it on to another
+            before = len(self._handing)
+            self._handing |= {each.name: found for each in functions if (found := self._handed_on(each)) is not None}
 
     def sites(self) -> Iterator[Site]:
         yield from self._tables()
         yield from self._walk(self._tree, "", {})
+
+    def _handed_on(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[int, str] | None:
+        """Return which parameter of a private function is an event, counted without `self`, and its level; None if none is."""
+        parameters = _parameters(function)
+        if _is_private(function.name):
+            for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+                place = self._place_of_event(call)
+                if place is not None and place[0] < len(call.args):
+                    event = call.args[place[0]]
+                    if isinstance(event, ast.Name) and event.id in parameters:
+                        before = call.args[place[0] - 1] if place[0] else None
+                        levels = self._strings(before, {}) if before is not None else None
+                        return parameters.index(event.id), min(levels) if levels else place[1]
+        return None
 
     def _tables(self) -> Iterator[Site]:
         for name, level in TABLES.items():
@@ -136,7 +149,9 @@ class _Module:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
                 inner = dict(_assigned(each for each in ast.walk(child) if isinstance(each, ast.stmt)))
+                outer, self._given = self._given, _given(child)
                 yield from self._walk(child, child.name, inner)
+                self._given = outer
                 continue
             if isinstance(child, ast.Call):
                 yield from self._of_call(child, function, local)
@@ -147,7 +162,7 @@ class _Module:
         if place is None:
             return
         index, level = place
-        if index >= len(call.args):
+        if index >= len(call.args) or _name(call.args[index]) in self._given:
             return
         before = self._strings(call.args[index - 1], local) if index else None
         for event in self._strings(call.args[index], local) or ("",):
@@ -163,6 +178,11 @@ class _Module:
         owner = _last_name(called.value) if isinstance(called, ast.Attribute) else ""
         if owner in _LOGGERS and name in _METHODS:
             return 0, _METHODS[name]
+        if owner in ("", "self") and name in self._handing:
+            return self._handing[name]
+        begins_with_level = len(call.args) > 1 and (self._strings(call.args[0], {}) or {""}) <= set(LEVELS)
+        if isinstance(called, ast.Attribute) and begins_with_level and self._strings(call.args[1], {}):
+            return 1, ""
         return CARRIERS.get(f"{self._path.stem}.{name}") or CARRIERS.get(f"{owner}.{name}") or CARRIERS.get(name)
 
     def _strings(self, node: ast.expr, local: dict[str, ast.expr]) -> set[str] | None:
@@ -191,6 +211,30 @@ def _assigned(statements: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
                 yield from ((each.id, found) for each, found in pairs if isinstance(each, ast.Name))
             elif isinstance(target, ast.Name):
                 yield target.id, value
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """Return the names of a function's positional parameters, without `self`."""
+    return [each.arg for each in function.args.args if each.arg != "self"]
+
+
+def _given(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """Return the names in a private function whose values its callers give: parameters, and what a tuple among them is unpacked to."""
+    if not _is_private(function.name):
+        return set()
+    given = set(_parameters(function))
+    for each in ast.walk(function):
+        if isinstance(each, ast.Assign) and _name(each.value) in given and isinstance(each.targets[0], ast.Tuple):
+            given |= {_name(target) for target in each.targets[0].elts}
+    return given - {""}
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _last_name(node: ast.expr) -> str:

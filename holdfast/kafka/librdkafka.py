@@ -104,8 +104,11 @@ def find_topic(admin: AdminClient, name: str, timeout_ms: int) -> DescribedTopic
         KafkaException: no broker describes it, which says nothing about it.
     """
     try:
-        futures = admin.describe_topics(TopicCollection([name]), request_timeout=timeout_ms / 1_000)
-        found: TopicDescription = futures[name].result()
+        # The future has no name here: it holds its exception, whose traceback holds this frame, which would hold the future. The
+        # client would live on until that circle is collected, and with it what librdkafka says in an outage.
+        found: TopicDescription = admin.describe_topics(TopicCollection([name]), request_timeout=timeout_ms / 1_000)[
+            name
+        ].result()
     except KafkaException as error:
         cause: KafkaError = error.args[0]
         if cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:

@@ -62,6 +62,14 @@ def found_in(tmp_path: Path, code: str) -> list[tuple[str, str]]:
         ('self._note("debug", "load_accepted", offset=1)', [("debug", "load_accepted")]),
         ('effects.append(Note("error" if x else "info", "a_b", {}))', [("error", "a_b"), ("info", "a_b")]),
         ('Violation("request_malformed", text)', [("warning", "request_malformed")]),
+        ('sums.add("info", "nodes_loaded", 3)', [("info", "nodes_loaded")]),
+        ('def _say(self, event):\n    _log.error(event)\nself._say("a_b")', [("error", "a_b")]),
+        (
+            'def _say(self, event):\n    self._write("info", event)\n'
+            'def _write(self, level, event):\n    getattr(_log, level)(event)\nself._say("a_b")',
+            [("info", "a_b")],
+        ),
+        ("def _write(self, key):\n    level, event = key\n    getattr(_log, level)(event)", []),
         ("def f(event):\n    _log.info(event)", [("info", "")]),
         ('_log.info(f"node_{state}")', [("info", "")]),
         ("getattr(_log, level)(event)", [("varies", "")]),

@@ -8,7 +8,7 @@ from typing import Any, cast
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from holdfast.kafka.topic_description import find_topic
+from holdfast.kafka.librdkafka import find_topic
 
 
 class UnknownTopics:
