@@ -4,9 +4,9 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from holdfast.daemon.settings.declarations import Component
+from holdfast.daemon.settings.file_env_flags import KNOWN, MEANINGLESS, Known, expected
 from holdfast.daemon.settings.models import OWNED_PROPERTIES, Settings
 from holdfast.daemon.settings.snapshot_models import OWNED_SPARK_PROPERTIES
-from holdfast.daemon.settings.sources import KNOWN, MEANINGLESS, Known, expected
 
 _HEAD = """\
 # Configuration

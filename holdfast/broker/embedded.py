@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from holdfast.broker.errors import BrokerError
-from holdfast.broker.node import BrokerNode, nodes_in
+from holdfast.broker.kafka_broker import BrokerNode, nodes_in
 from holdfast.broker.properties import HOST, NodePorts, choose_ports, is_free, new_kafka_uuid, node_properties
 from holdfast.kafka.librdkafka import KafkaClients
 

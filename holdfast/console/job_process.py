@@ -27,9 +27,9 @@ from holdfast.compaction.topics import Topics
 from holdfast.console.job_output import Output, Show
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.daemon.settings.by_name import configure
+from holdfast.daemon.settings.file_env_flags import ConfigError, load_settings
 from holdfast.daemon.settings.logging import LibraryLines
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.settings.sources import ConfigError, load_settings
 from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError, ensure_snapshot_topic
 from holdfast.daemon.topics.state_topic import TopicMissing, describe_topic
 from holdfast.distribution import how_to_install

@@ -16,7 +16,7 @@ from holdfast.daemon.share.service import ShareService
 from holdfast.daemon.topics.cluster_queries import TopicLookUps
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.errors import NotAvailable
-from holdfast.runtime.machine import Operation
+from holdfast.runtime.state_machine import Operation
 
 
 class StartingView:

@@ -36,8 +36,7 @@ from holdfast.runtime.errors import (
     TimedOut,
 )
 from holdfast.runtime.host import Host
-from holdfast.runtime.log import Log, LogRecord, ReadError
-from holdfast.runtime.machine import Operation, StateMachine
+from holdfast.runtime.log_protocol import Log, LogRecord, ReadError
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.load import Load, Step
@@ -46,6 +45,7 @@ from holdfast.runtime.partition.restore_point import RestorePoint, RestorePointF
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.read_index import ReadIndexes
 from holdfast.runtime.settings import LogTrust, PartitionConfig, Ports
+from holdfast.runtime.state_machine import Operation, StateMachine
 
 T = TypeVar("T")
 

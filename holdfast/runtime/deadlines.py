@@ -3,7 +3,7 @@
 from collections import deque
 from heapq import heappop, heappush
 
-from holdfast.runtime.machine import Operation
+from holdfast.runtime.state_machine import Operation
 
 
 class Deadlines:

@@ -3,8 +3,8 @@
 from typing import NamedTuple, final
 
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.runtime.machine import Operation
 from holdfast.runtime.partition.states import State
+from holdfast.runtime.state_machine import Operation
 
 
 class AskLogStart(NamedTuple):

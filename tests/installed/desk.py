@@ -12,7 +12,7 @@ from shutil import copytree
 from typing import Any, Final
 
 from holdfast.client import ClientError, connect
-from holdfast.daemon.settings.sources import KNOWN
+from holdfast.daemon.settings.file_env_flags import KNOWN
 from tests.installed.environment import ROOT, Environment
 from tests.installed.terminal import Terminal
 from tests.pure.docs.blocks import Block, blocks_of, is_like, reaches_outside, steps_of

@@ -14,10 +14,10 @@ from confluent_kafka.admin import AdminClient
 from holdfast.client import Client, connect
 from holdfast.daemon.node import Node, NodeParts
 from holdfast.daemon.node_exit import NodeExit
+from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.settings.sources import load_settings
 from holdfast.records.header import find_header
-from holdfast.runtime.log import LogRecord
+from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from tests.real.nodes import PATIENT, PATIENT_CLIENT

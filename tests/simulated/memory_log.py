@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from holdfast.runtime.errors import AppendRefused
-from holdfast.runtime.log import LogListener, LogRecord, ReadError
+from holdfast.runtime.log_protocol import LogListener, LogRecord, ReadError
 from holdfast.runtime.settings import LogIdentity
 
 
@@ -177,7 +177,7 @@ class _Reader:
 
 
 class MemoryLog:
-    """The log as one node process sees it: its producer, its readers and its questions; implements `runtime.log.Log`."""
+    """The log as one node process sees it: its producer, its readers and its questions; implements `runtime.log_protocol.Log`."""
 
     def __init__(self, topic: MemoryTopic, queue_records_max: int) -> None:
         self.queue_records_max = queue_records_max

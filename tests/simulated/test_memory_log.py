@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.runtime.errors import AppendRefused
-from holdfast.runtime.log import Log, LogListener
+from holdfast.runtime.log_protocol import Log, LogListener
 from tests.simulated.memory_log import MemoryLog, MemoryTopic
 
 

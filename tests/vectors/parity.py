@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.records.redundant_offsets import RedundantOffsetTracker
 from holdfast.records.values import Snapshot
-from holdfast.runtime.machine import Decision
+from holdfast.runtime.state_machine import Decision
 
 
 def decide_cold_snapshots(shard: ShareShard, now_ms: int, interval_ms: int) -> Decision:

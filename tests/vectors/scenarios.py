@@ -13,7 +13,7 @@ from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.codecs.codec import Codec, decode_record, encode_record
 from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
 from holdfast.records.values import Snapshot, Update, Value
-from holdfast.runtime.machine import Decision
+from holdfast.runtime.state_machine import Decision
 from tests.configs import shard_config
 from tests.vectors.cases import take_value
 from tests.vectors.fields import Fields, Mismatch, check

@@ -14,9 +14,9 @@ import uvloop
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.daemon.node import Node
 from holdfast.daemon.node_exit import NodeExit
+from holdfast.daemon.settings.file_env_flags import ConfigError, load_settings, to_flags
 from holdfast.daemon.settings.logging import configure_logging, set_level
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.settings.sources import ConfigError, load_settings, to_flags
 
 _log = structlog.get_logger(__name__)
 

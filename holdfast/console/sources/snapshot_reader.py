@@ -14,7 +14,7 @@ from holdfast.records.snapshot_store import folding
 from holdfast.records.snapshot_store.entries import EntryKey, Manifest, decode_entry, decode_key
 from holdfast.records.snapshot_store.folding import NEW, FoldStopped, RawRecord, fold
 from holdfast.records.snapshot_store.snapshot_set import Disagreement, RawEntry, SnapshotSet
-from holdfast.runtime.log import LogRecord
+from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.restore_point import RestorePoint
 
 

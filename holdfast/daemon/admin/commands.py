@@ -13,8 +13,8 @@ from holdfast.daemon.maintenance.maintenance import Maintenance
 from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server.admin import AdminCommand, AdminError, NodeStarting, topic_id_of
 from holdfast.daemon.server.share_calls import ShareCalls
+from holdfast.daemon.settings.file_env_flags import describe
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.settings.sources import describe
 from holdfast.daemon.topics.topic_names import NotATopicName, TooManyNames, TopicNames
 from holdfast.distribution import VERSION
 from holdfast.kafka.errors import ConnectionFailed

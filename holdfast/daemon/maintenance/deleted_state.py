@@ -12,8 +12,8 @@ from holdfast.daemon.topics.deleted_topics import CleanUp, CleanUpStopped, Delet
 from holdfast.daemon.topics.metadata_cache import MetadataImage, Refresh
 from holdfast.metrics.registry import Gauge
 from holdfast.runtime.errors import CoordinatorError
-from holdfast.runtime.machine import Decision, Operation
 from holdfast.runtime.partition.lifecycle import Partition
+from holdfast.runtime.state_machine import Decision, Operation
 
 _log = structlog.get_logger(__name__)
 

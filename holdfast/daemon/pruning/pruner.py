@@ -19,9 +19,9 @@ from holdfast.daemon.settings.models import PruningSettings
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.records.keys import SharePartitionKey, format_key
 from holdfast.runtime.errors import CoordinatorError, RecordTooLarge
-from holdfast.runtime.machine import Decision, Operation
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
+from holdfast.runtime.state_machine import Decision, Operation
 
 #: A round writes one slice at most this often; the bytes of a slice follow from the rate.
 SLICE_INTERVAL_MS = 100

@@ -14,7 +14,7 @@ import structlog
 
 from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
 from holdfast.daemon.settings.declarations import REDACTED, is_secret
-from holdfast.daemon.settings.log_limits import TracebackLimit, bound_text
+from holdfast.daemon.settings.log_line_limits import TracebackLimit, bound_text
 from holdfast.daemon.settings.models import LoggingSettings
 from holdfast.metrics.line_limit import LineLimit
 

@@ -38,7 +38,7 @@ from holdfast.records.combining import combine
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update, make_update
-from holdfast.runtime.machine import Decision, make_decision
+from holdfast.runtime.state_machine import Decision, make_decision
 
 #: In requests, records and answers: an epoch not to be checked, a start offset not decided or unchanged, an unknown count.
 _NONE = -1
@@ -60,7 +60,7 @@ class MetadataImage(Protocol):
 # The simulation watches it as a subclass, whichever build it runs on.
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ShareShard:
-    """The state machine behind one log partition, a `runtime.machine.StateMachine`; it has a state, and decides about it."""
+    """The state machine behind one log partition, a `runtime.state_machine.StateMachine`; it has a state, and decides about it."""
 
     def __init__(self, config: ShardConfig) -> None:
         self.config = config

@@ -34,7 +34,7 @@ from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBat
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import replay
 from holdfast.runtime.errors import CoordinatorError
-from holdfast.runtime.machine import Decision
+from holdfast.runtime.state_machine import Decision
 
 _log = structlog.get_logger(__name__)
 
@@ -138,7 +138,7 @@ def merge(topics: Topics, results: list[PartitionResult | None]) -> StateRespons
 
 
 class ShareOperation:
-    """Base of the five operations; implements `runtime.machine.Operation`."""
+    """Base of the five operations; implements `runtime.state_machine.Operation`."""
 
     # `deadline_ms` and `is_done` belong to the runtime, which sets them before it reads them.
     __slots__ = ("deadline_ms", "index", "is_done", "key", "pending", "request")

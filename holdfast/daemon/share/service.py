@@ -27,7 +27,7 @@ from holdfast.daemon.share.operations import (
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey, group_hash, log_partition
 from holdfast.runtime.errors import NotAvailable
-from holdfast.runtime.machine import Operation
+from holdfast.runtime.state_machine import Operation
 
 _log = structlog.get_logger(__name__)
 

@@ -20,8 +20,8 @@ import structlog
 
 from holdfast.compaction.child_lines import ChildLines
 from holdfast.compaction.progress import RunProgress, from_json
+from holdfast.daemon.settings.file_env_flags import to_flags
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.settings.sources import to_flags
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
 
 _log = structlog.get_logger(__name__)

@@ -19,7 +19,7 @@ from holdfast.kafka.librdkafka import DAMAGE, KafkaClients
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.errors import RecordError
 from holdfast.records.header import HEADER_NAME, find_header
-from holdfast.runtime.log import LogRecord
+from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.log_check import identity_of, show
 from holdfast.runtime.partition.ownership import Ownership, Verdict
 from holdfast.runtime.settings import LogIdentity

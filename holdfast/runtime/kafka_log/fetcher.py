@@ -18,7 +18,7 @@ from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.requests import Fetched
 from holdfast.kafka.throttle import Throttle
-from holdfast.runtime.kafka_log.bugs import BugReports
+from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig, FetchLoop
 from holdfast.runtime.kafka_log.fetch_session import PartitionFetch
 from holdfast.runtime.kafka_log.record_batches import (
@@ -30,7 +30,7 @@ from holdfast.runtime.kafka_log.record_batches import (
     take,
 )
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
-from holdfast.runtime.log import LogListener, ReadError
+from holdfast.runtime.log_protocol import LogListener, ReadError
 from holdfast.runtime.metrics import RuntimeMetrics
 
 

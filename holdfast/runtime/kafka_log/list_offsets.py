@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests as frames
 from holdfast.kafka.throttle import Throttle
-from holdfast.runtime.kafka_log.bugs import BugReports
+from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.metrics import RuntimeMetrics
 
 #: In place of (broker id, leader epoch) of a partition of which no leader is known.

@@ -14,13 +14,13 @@ from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests as frames
 from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig
-from holdfast.runtime.kafka_log.bugs import BugReports
+from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
 from holdfast.runtime.kafka_log.fetcher import Fetcher
 from holdfast.runtime.kafka_log.list_offsets import OffsetQueries
 from holdfast.runtime.kafka_log.sender import Sender, SenderConfig
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
-from holdfast.runtime.log import LogListener, ReadError
+from holdfast.runtime.log_protocol import LogListener, ReadError
 from holdfast.runtime.metrics import RuntimeMetrics
 
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from holdfast.kafka.aiokafka_parts import MAGIC, read_batch
 from holdfast.records.header import find_header
-from holdfast.runtime.log import LogRecord, make_log_record
+from holdfast.runtime.log_protocol import LogRecord, make_log_record
 
 #: base offset, length, leader epoch, magic, crc, attributes, last offset delta, …, record count
 BATCH_HEAD: Final = Struct(">qiibIhiqqqhii")

@@ -19,7 +19,7 @@ from holdfast.kafka.protocol.error_codes import PRODUCE_RETRIABLE
 from holdfast.kafka.throttle import Throttle
 from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig, RecordAccumulator
 from holdfast.runtime.kafka_log.broker_slot import RETRY_CONNECTION, BrokerSlot
-from holdfast.runtime.kafka_log.bugs import BugReports
+from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.kafka_log.linger import Linger
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from holdfast.runtime.metrics import RuntimeMetrics

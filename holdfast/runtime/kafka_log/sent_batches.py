@@ -6,7 +6,7 @@ The accumulator adds a batch when it is made; the fetchers remove it when the lo
 from collections import defaultdict, deque
 from typing import NamedTuple
 
-from holdfast.runtime.log import LogRecord
+from holdfast.runtime.log_protocol import LogRecord
 
 
 class SentBatch(NamedTuple):

@@ -10,12 +10,12 @@ from typing import Protocol
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
-from holdfast.runtime.machine import StateMachine
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.ownership import Owners
 from holdfast.runtime.partition.restore_point import RestorePointFinder
 from holdfast.runtime.settings import PartitionConfig
+from holdfast.runtime.state_machine import StateMachine
 
 
 def make_clock_ms() -> Callable[[], int]:

@@ -5,11 +5,11 @@ from typing import final
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.errors import RecordError
 from holdfast.runtime.errors import LoadFailed, OutcomeUnknown
-from holdfast.runtime.log import LogRecord
-from holdfast.runtime.machine import Operation
+from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.ownership import Verdict
 from holdfast.runtime.partition.reading import Reading
+from holdfast.runtime.state_machine import Operation
 
 
 @final

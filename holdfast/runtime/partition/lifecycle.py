@@ -20,8 +20,7 @@ from holdfast.runtime.effects import (
     Superseded,
 )
 from holdfast.runtime.errors import Alarm, CoordinatorError, LoadFailed, LoadInProgress, NotCoordinator, OutcomeUnknown
-from holdfast.runtime.log import LogRecord, ReadError
-from holdfast.runtime.machine import Operation, StateMachine
+from holdfast.runtime.log_protocol import LogRecord, ReadError
 from holdfast.runtime.partition.ends import End, Fail, Lose
 from holdfast.runtime.partition.load import BeginAtCut, BeginWithoutRestorePoint, LeaveToOwner, Load, Loaded, Step
 from holdfast.runtime.partition.ownership import Ownership
@@ -31,6 +30,7 @@ from holdfast.runtime.partition.serving import RepeatedLine, Serving
 from holdfast.runtime.partition.states import Closed, Failed, State, check_transition
 from holdfast.runtime.partition.tenancy import Tenancy
 from holdfast.runtime.settings import PartitionConfig, Ports
+from holdfast.runtime.state_machine import Operation, StateMachine
 
 T = TypeVar("T")
 

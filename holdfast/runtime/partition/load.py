@@ -24,14 +24,14 @@ from holdfast.runtime.effects import (
     StartReading,
 )
 from holdfast.runtime.errors import Alarm, AppendRefused, LoadFailed
-from holdfast.runtime.log import LogRecord
-from holdfast.runtime.machine import StateMachine
+from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.ends import End, Fail, Lose, judge_unexpected
 from holdfast.runtime.partition.ownership import OWNER_EPOCH_MAX, Verdict
 from holdfast.runtime.partition.reading import Reading
 from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.tenancy import Tenancy
 from holdfast.runtime.settings import Ports
+from holdfast.runtime.state_machine import StateMachine
 
 
 class BeginWithoutRestorePoint(NamedTuple):

@@ -2,7 +2,7 @@
 
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.errors import Alarm, LoadFailed
-from holdfast.runtime.log import LogRecord
+from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.settings import LogIdentity
 
 

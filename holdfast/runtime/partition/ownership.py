@@ -15,7 +15,7 @@ from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_check
 from holdfast.records.fencing import START, Position, step
 from holdfast.records.header import decode_header
 from holdfast.records.log_start import Beginning
-from holdfast.runtime.log import LogRecord
+from holdfast.runtime.log_protocol import LogRecord
 
 #: Owner epochs are int32; the last one is never taken, so that every reader can compare.
 OWNER_EPOCH_MAX = 2**31 - 2

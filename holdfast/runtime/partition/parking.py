@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
-from holdfast.runtime.machine import Operation
+from holdfast.runtime.state_machine import Operation
 
 
 class Parked(NamedTuple):

@@ -12,7 +12,7 @@ from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_check
 from holdfast.records.errors import RecordError
 from holdfast.records.fencing import Position
 from holdfast.records.header import decode_header
-from holdfast.runtime.log import LogRecord
+from holdfast.runtime.log_protocol import LogRecord
 
 
 class RestorePoint(NamedTuple):

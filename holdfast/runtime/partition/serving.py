@@ -20,13 +20,13 @@ from holdfast.runtime.errors import (
     OutcomeUnknown,
     RecordTooLarge,
 )
-from holdfast.runtime.log import LogRecord
-from holdfast.runtime.machine import Operation, StateMachine
+from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.ends import End, Fail, judge_unexpected
 from holdfast.runtime.partition.parking import Parked, Parking, make_parked
 from holdfast.runtime.partition.reading import Reading
 from holdfast.runtime.partition.tenancy import Tenancy
 from holdfast.runtime.settings import Ports
+from holdfast.runtime.state_machine import Operation, StateMachine
 
 
 @final

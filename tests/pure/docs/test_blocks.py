@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
-from holdfast.daemon.settings.sources import load_settings
+from holdfast.daemon.settings.file_env_flags import load_settings
 from tests.pure.docs.blocks import TYPED_PAGES, Block, Step, blocks_in, blocks_of, is_like, reaches_outside, steps_of
 from tests.pure.docs.pages import ROOT, code_spans
 from tests.pure.docs.test_pages import check_command

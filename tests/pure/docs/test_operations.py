@@ -22,10 +22,10 @@ from holdfast.daemon.brokers.silence import BrokerSilence, watch_broker
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.server.metrics import ServerMetrics
 from holdfast.daemon.server.wire.connections import Connections
+from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.daemon.settings.log_models import LogSettings
 from holdfast.daemon.settings.models import ShutdownSettings
-from holdfast.daemon.settings.sources import load_settings
 from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
@@ -39,7 +39,7 @@ from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
 from holdfast.runtime.kafka_log.fetcher import _damage_error, _read_error
-from holdfast.runtime.log import LogRecord
+from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.log_check import LogCheck
 from holdfast.runtime.partition.ownership import OWNER_EPOCH_MAX

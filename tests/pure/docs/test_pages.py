@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.compaction.history import schema
-from holdfast.daemon.settings.sources import KNOWN, MEANINGLESS, RESERVED_VARIABLES
+from holdfast.daemon.settings.file_env_flags import KNOWN, MEANINGLESS, RESERVED_VARIABLES
 from tests.pure.docs.pages import GUIDES, PAGES, ROOT, anchors, code_blocks, code_spans, commands, links, name_of
 from tools.log_events import events, sites
 

@@ -13,7 +13,7 @@ import yaml  # type: ignore[import-untyped] # it ships no types
 
 from holdfast.console import job_process
 from holdfast.console.outcomes import Exit
-from holdfast.daemon.settings.sources import load_settings
+from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.jars.cache import SPARK_KAFKA_VERSION
 from tests.pure.docs.pages import ROOT, table
 from tests.pure.docs.test_operations import pins

@@ -6,7 +6,7 @@ A record's value is a number to add, as text; an unlucky one (13) cannot be repl
 from collections.abc import Callable
 
 from holdfast.runtime.errors import LoadFailed, NotAvailable
-from holdfast.runtime.machine import Decision
+from holdfast.runtime.state_machine import Decision
 
 UNLUCKY = 13
 

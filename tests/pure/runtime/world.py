@@ -18,7 +18,7 @@ from holdfast.records.checkpoint import (
 from holdfast.records.header import decode_header, encode_header
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import Alarm, AppendRefused, CoordinatorError
-from holdfast.runtime.log import LogRecord, ReadError
+from holdfast.runtime.log_protocol import LogRecord, ReadError
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State

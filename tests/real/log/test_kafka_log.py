@@ -14,7 +14,7 @@ from holdfast.metrics.registry import Registry
 from holdfast.records.header import encode_header
 from holdfast.runtime.errors import LoadInProgress, NotAvailable, NotCoordinator, RecordTooLarge
 from holdfast.runtime.kafka_log.log import KafkaLog
-from holdfast.runtime.log import LogRecord, ReadError
+from holdfast.runtime.log_protocol import LogRecord, ReadError
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.states import State
 from tests.real.container_kafka import needs_processes

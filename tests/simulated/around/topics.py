@@ -14,9 +14,9 @@ from holdfast.daemon.share.topic_gate import TopicGate
 from holdfast.daemon.topics.metadata_cache import Refresh
 from holdfast.metrics.registry import Gauge
 from holdfast.records.keys import SharePartitionKey
-from holdfast.runtime.machine import Operation
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
+from holdfast.runtime.state_machine import Operation
 from tests.simulated.checks.invariants import Invariant, violate
 
 if TYPE_CHECKING:

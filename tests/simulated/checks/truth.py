@@ -10,7 +10,7 @@ from holdfast.records.codecs.codec import decode_record
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState, replay
 from holdfast.records.values import NOOP
-from holdfast.runtime.log import LogRecord
+from holdfast.runtime.log_protocol import LogRecord
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.memory_log import Append, MemoryPartition
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.api.results import StateRequest, StateResponse
-from holdfast.runtime.log import LogRecord, ReadError
+from holdfast.runtime.log_protocol import LogRecord, ReadError
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from tests.simulated.checks.invariants import Invariant, violate

@@ -13,7 +13,7 @@ from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.kafka_log.log import KafkaLog
-from holdfast.runtime.log import LogListener, LogRecord
+from holdfast.runtime.log_protocol import LogListener, LogRecord
 from holdfast.runtime.metrics import RuntimeMetrics
 from tests.configs import kafka_log_config
 from tests.simulated.checks.invariants import Invariant, violate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from holdfast.runtime.log import LogRecord
+from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.states import State
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.cluster import inside, wire

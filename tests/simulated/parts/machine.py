@@ -11,7 +11,7 @@ from holdfast.daemon.share.decisions import ShareShard
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.errors import CoordinatorError
-from holdfast.runtime.machine import Decision, Operation
+from holdfast.runtime.state_machine import Decision, Operation
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.checks.truth import Content, Truth, content
 from tests.simulated.memory_log import Append

@@ -19,11 +19,11 @@ from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint
 from holdfast.records.header import decode_header
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import AppendRefused
-from holdfast.runtime.log import LogRecord, ReadError
-from holdfast.runtime.machine import Operation, StateMachine
+from holdfast.runtime.log_protocol import LogRecord, ReadError
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
+from holdfast.runtime.state_machine import Operation, StateMachine
 from tests.configs import partition_config
 from tests.simulated.around.readers import NodeReaders
 from tests.simulated.around.topics import Image, NodeTopics

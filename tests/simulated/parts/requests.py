@@ -16,7 +16,7 @@ from holdfast.api.results import (
 )
 from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
 from holdfast.records.batches import StateBatch
-from holdfast.runtime.machine import Decision
+from holdfast.runtime.state_machine import Decision
 from tests.simulated.around.topics import OTHER_TOPIC_ID, TOPIC_ID
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.parts.machine import WatchedShard

@@ -7,8 +7,8 @@ import click
 
 from holdfast.api.results import SummaryResult
 from holdfast.client import Client, ShareStateError
+from holdfast.console.commands.state.apply import Named, missing
 from holdfast.console.commands.state.changes import delete, init, raise_leader_epoch, write
-from holdfast.console.commands.state.changing import Named, missing
 from holdfast.console.options import (
     EPOCH_OR_NONE,
     address_option,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 
 from holdfast.client import Client
-from holdfast.console.commands.state.changing import Named, StateChange, change
+from holdfast.console.commands.state.apply import Named, StateChange, change
 from holdfast.console.confirmation import Manner, change_options
 from holdfast.console.options import (
     EPOCH_OR_NONE,

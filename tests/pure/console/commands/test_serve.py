@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 
 from holdfast.console.commands.serve import reload
 from holdfast.console.outcomes import Exit
-from holdfast.daemon.settings.sources import load_settings
+from holdfast.daemon.settings.file_env_flags import load_settings
 from tests.waiting import PATIENCE_S
 
 

@@ -11,8 +11,8 @@ from holdfast.daemon.components import log_readers
 from holdfast.daemon.maintenance.reader_offsets import ReaderReport
 from holdfast.daemon.partitions.owners import Owners
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
+from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.settings.sources import load_settings
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.topics.state_topic import StateTopic
@@ -23,10 +23,10 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.kafka_log.log import KafkaLogConfig
-from holdfast.runtime.machine import Decision, StateMachine
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.settings import PartitionConfig
+from holdfast.runtime.state_machine import Decision, StateMachine
 from tests.pure.daemon.share.shard_world import TOPIC, Image, batch
 from tests.shards import states_at
 from tests.simulated.memory_log import MemoryTopic

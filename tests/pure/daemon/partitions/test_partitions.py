@@ -14,7 +14,7 @@ from holdfast.records.header import encode_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot
 from holdfast.runtime.errors import NotAvailable, TimedOut
-from holdfast.runtime.log import ReadError
+from holdfast.runtime.log_protocol import ReadError
 from holdfast.runtime.partition.states import State
 from tests.pure.daemon.partitions.partitions_world import Call, PartitionsWorld
 from tests.pure.daemon.share.shard_world import TOPIC

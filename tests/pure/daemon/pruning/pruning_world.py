@@ -17,10 +17,10 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import CoordinatorError, RecordTooLarge
-from holdfast.runtime.machine import Decision
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
+from holdfast.runtime.state_machine import Decision
 from tests.configs import partition_config, shard_config
 from tests.pure.daemon.share.shard_world import TOPIC, Image, batch
 from tests.shards import states_at

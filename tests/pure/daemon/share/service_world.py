@@ -22,7 +22,7 @@ from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.runtime.errors import (
     CoordinatorError,
 )
-from holdfast.runtime.machine import Decision, Operation
+from holdfast.runtime.state_machine import Decision, Operation
 from tests.configs import shard_config
 from tests.pure.daemon.share.shard_world import OTHER_TOPIC, TOPIC, Image
 

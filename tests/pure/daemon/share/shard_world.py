@@ -12,7 +12,7 @@ from holdfast.records.codecs.codec import Codec, decode_record, encode_record
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update
-from holdfast.runtime.machine import Decision
+from holdfast.runtime.state_machine import Decision
 from tests.configs import shard_config
 from tests.shards import states_at
 

@@ -8,7 +8,7 @@ from holdfast.records.batches import StateBatch
 from holdfast.records.codecs.codec import Codec
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot, Update
-from holdfast.runtime.machine import Decision
+from holdfast.runtime.state_machine import Decision
 from tests.pure.daemon.share.shard_world import (
     KEY,
     LOG_START,

@@ -16,7 +16,7 @@ from holdfast.records.batches import StateBatch
 from holdfast.records.codecs.codec import Codec, decode_record
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot, Update
-from holdfast.runtime.machine import Decision
+from holdfast.runtime.state_machine import Decision
 from tests.pure.daemon.share.shard_world import LOG_START, OTHER_TOPIC, TOPIC, UNKNOWN_TOPIC, World, without_counts
 from tests.pure.records.strategies import batch_lists, start_offsets
 from tests.shards import summarize

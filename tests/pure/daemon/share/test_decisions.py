@@ -14,7 +14,7 @@ from holdfast.records.codecs.codec import Codec
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update
-from holdfast.runtime.machine import Decision
+from holdfast.runtime.state_machine import Decision
 from tests.configs import shard_config
 from tests.pure.daemon.share.shard_world import KEY, TOPIC, UNKNOWN_TOPIC, Image, World, batch
 

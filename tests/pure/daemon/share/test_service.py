@@ -32,7 +32,7 @@ from holdfast.runtime.errors import (
     RecordTooLarge,
     TimedOut,
 )
-from holdfast.runtime.machine import Operation
+from holdfast.runtime.state_machine import Operation
 from tests.pure.daemon.share.service_world import CALLS, PARTITION_COUNT, House, ask, codes
 from tests.pure.daemon.share.shard_world import OTHER_TOPIC, TOPIC, UNKNOWN_TOPIC, batch
 

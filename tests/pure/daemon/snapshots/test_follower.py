@@ -26,7 +26,7 @@ from holdfast.records.snapshot_store.entries import (
     encode_manifest_key,
 )
 from holdfast.records.snapshot_store.folding import NEW, fold
-from holdfast.runtime.log import ReadError
+from holdfast.runtime.log_protocol import ReadError
 from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity

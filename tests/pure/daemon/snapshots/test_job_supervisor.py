@@ -15,7 +15,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.compaction.progress import to_json
-from holdfast.daemon.settings.sources import load_settings
+from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.snapshots import job_supervisor
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
 from holdfast.daemon.snapshots.job_supervisor import Supervisor

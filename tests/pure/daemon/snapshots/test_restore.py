@@ -16,7 +16,7 @@ from holdfast.daemon.snapshots.restore import NoRestorePoint, Refusal, choose_re
 from holdfast.records.snapshot_store.entries import ManifestKey, decode_entry, decode_key, encode_entry, encode_manifest
 from holdfast.records.snapshot_store.folding import NEW, RawRecord, fold
 from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
-from holdfast.runtime.log import LogRecord
+from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.ownership import Ownership, Verdict
 from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.settings import LogIdentity

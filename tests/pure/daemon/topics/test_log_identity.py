@@ -21,7 +21,7 @@ from holdfast.kafka import librdkafka
 from holdfast.kafka.librdkafka import DAMAGE, KafkaClients
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
-from holdfast.runtime.log import LogRecord
+from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.settings import LogIdentity
 
 OURS = LogIdentity("cluster", b"t" * 16, 3)

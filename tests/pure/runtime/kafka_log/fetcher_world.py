@@ -5,7 +5,7 @@ from collections.abc import Callable
 from holdfast.kafka.protocol.requests import Fetched
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
-from holdfast.runtime.log import LogRecord, ReadError
+from holdfast.runtime.log_protocol import LogRecord, ReadError
 from holdfast.runtime.metrics import RuntimeMetrics
 from tests.configs import fetcher_config
 from tests.pure.kafka.fake_brokers import FakeBrokers

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.metrics.registry import Counter, Registry
-from holdfast.runtime.kafka_log.bugs import BugReports
+from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.kafka_log.fetcher import Fetcher
 from holdfast.runtime.kafka_log.list_offsets import OffsetQueries
 from holdfast.runtime.kafka_log.sender import Sender

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.errors import Alarm, LoadFailed
-from holdfast.runtime.log import LogRecord
+from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.log_check import LogCheck
 from holdfast.runtime.settings import LogIdentity
 

@@ -6,7 +6,7 @@ from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_check
 from holdfast.records.errors import RecordError
 from holdfast.records.header import encode_header
 from holdfast.records.log_start import Beginning
-from holdfast.runtime.log import LogRecord
+from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.ownership import OWNER_EPOCH_MAX, Ownership, Verdict, may_take
 
 OURS, THEIRS, OTHERS = b"o" * 16, b"t" * 16, b"x" * 16

@@ -12,7 +12,7 @@ from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_check
 from holdfast.records.fencing import Position
 from holdfast.records.header import encode_header
 from holdfast.runtime.coordinator import CoordinatorRuntime
-from holdfast.runtime.log import LogRecord
+from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.restore_point import RestorePoint

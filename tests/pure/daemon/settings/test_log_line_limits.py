@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
-from holdfast.daemon.settings.log_limits import TracebackLimit, printable
+from holdfast.daemon.settings.log_line_limits import TracebackLimit, printable
 from holdfast.daemon.settings.logging import configure_logging
 from holdfast.daemon.settings.models import LoggingSettings
 

@@ -9,10 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from holdfast.daemon.settings.declarations import Properties
-from holdfast.daemon.settings.listener_models import ListenerSettings
-from holdfast.daemon.settings.log_models import LogSettings
-from holdfast.daemon.settings.models import OWNED_PROPERTIES, KafkaSettings, Settings
-from holdfast.daemon.settings.sources import (
+from holdfast.daemon.settings.file_env_flags import (
     KNOWN,
     MEANINGLESS,
     ConfigError,
@@ -21,6 +18,9 @@ from holdfast.daemon.settings.sources import (
     load_settings,
     to_flags,
 )
+from holdfast.daemon.settings.listener_models import ListenerSettings
+from holdfast.daemon.settings.log_models import LogSettings
+from holdfast.daemon.settings.models import OWNED_PROPERTIES, KafkaSettings, Settings
 from tools.settings_reference import render_reference
 
 BROKERS = {"kafka.bootstrap.servers": "broker:9092"}
