@@ -1,14 +1,19 @@
 """librdkafka is made in one place, says nothing by itself, and is asked nothing about groups and transactions."""
 
 import ast
+import gc
+import weakref
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 import holdfast
-from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.kafka.librdkafka import KafkaClients, find_topic
 
 HOUSE = Path(holdfast.__file__).parent
 DEMO = Path(__file__).parents[3] / "demo"
@@ -110,3 +115,22 @@ def test_no_setting_makes_a_consumer_commit(capfd: pytest.CaptureFixture[str]) -
     texts = [text for *_, text in said if "enable.auto" in text]
     assert any("enable.auto.commit = false" in text for text in texts), texts
     consumer.close()
+
+
+class UnknownTopics:
+    def describe_topics(self, topics: object, request_timeout: float) -> dict[str, Future[Any]]:
+        future: Future[Any] = Future()
+        future.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+        return {"orders": future}
+
+
+def test_a_client_that_found_no_topic_is_gone_when_its_user_is() -> None:
+    admin = UnknownTopics()
+    alive = weakref.ref(admin)
+    gc.disable()  # it may come late, and until then the client of librdkafka has its threads
+    try:
+        assert find_topic(cast("AdminClient", admin), "orders", 1_000) is None
+        del admin
+        assert alive() is None
+    finally:
+        gc.enable()

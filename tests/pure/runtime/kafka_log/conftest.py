@@ -11,8 +11,8 @@ from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from tests.pure.kafka.fake_brokers import FakeBrokers, fetched
 from tests.pure.runtime.kafka_log.fetcher_world import CONFIG as FETCHER_CONFIG
 from tests.pure.runtime.kafka_log.fetcher_world import Sent, Told, make_metrics
-from tests.pure.runtime.kafka_log.sender_world import CONFIG as SENDER_CONFIG
-from tests.pure.runtime.kafka_log.sender_world import Failures, Landings
+from tests.pure.runtime.kafka_log.sending.sender_world import CONFIG as SENDER_CONFIG
+from tests.pure.runtime.kafka_log.sending.sender_world import Failures, Landings
 from tests.waiting import PATIENCE_MS
 
 

@@ -11,7 +11,7 @@ from holdfast.runtime.kafka_log.sender import Sender
 from holdfast.runtime.kafka_log.sent_batches import SentBatches
 from tests.pure.kafka.fake_brokers import FakeBrokers, produced
 from tests.pure.runtime.kafka_log.fetcher_world import make_metrics
-from tests.pure.runtime.kafka_log.sender_world import (
+from tests.pure.runtime.kafka_log.sending.sender_world import (
     CONFIG,
     Failures,
     Landings,

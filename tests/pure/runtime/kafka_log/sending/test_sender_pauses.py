@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.runtime.kafka_log.sender import Sender
 from tests.pure.kafka.fake_brokers import FakeBrokers, produced
-from tests.pure.runtime.kafka_log.sender_world import (
+from tests.pure.runtime.kafka_log.sending.sender_world import (
     Failures,
     Landings,
     batches_of,
