@@ -57,7 +57,9 @@ async def open_transport(
     )
     try:
         _, writer = await inner.connect()
-    except (OSError, KafkaError, RuntimeError) as error:  # RuntimeError: uvloop's, when it closes while it opens
+    # RuntimeError: uvloop's, when it closes while it opens. UnicodeError: a host that is no name of a host. AssertionError: aiokafka's,
+    # of versions that a broker announces.
+    except (OSError, KafkaError, RuntimeError, UnicodeError, AssertionError) as error:
         raise ConnectionFailed(f"{host}:{port} cannot be reached: {str(error) or type(error).__name__}") from error
     except BaseException:
         inner.close()

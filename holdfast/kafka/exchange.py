@@ -32,7 +32,8 @@ async def exchange(connection: BrokerConnection, request: RequestPayload, respon
     )
     try:
         response, _ = entity_reader(response_type)(body, 0)
-    except (SerialError, ValueError) as error:  # ValueError: a number that is none of an enumeration's
+    # ValueError: a number that is none of an enumeration's. KeyError: a tagged field that kio does not know.
+    except (SerialError, ValueError, KeyError) as error:
         raise UnreadableAnswer(f"a broker sent an answer that cannot be read: {error}") from error
     return response
 
@@ -74,22 +75,35 @@ async def exchange_with_any(
 async def first_answer(addresses: Iterable[Address], try_one: Callable[[Address], Coroutine[Any, Any, T]]) -> T:
     """Try one broker after the other, and the next one as well when the last is silent for a while.
 
+    A bug that shows with one broker is reported, and keeps no other one from answering.
+
     Raises:
         ConnectionFailed: none of them gave an answer that can be used; says why of each.
+        Exception: a bug, where no broker answered.
     """
     untried = deque(addresses)
     trying: set[asyncio.Task[T]] = set()
     failures: list[str] = []
+    bugs: list[BaseException] = []
     try:
         while untried or trying:
             if untried:
                 trying.add(asyncio.create_task(try_one(untried.popleft()), name="holdfast-first-answer"))
             patience_s = PATIENCE_S if untried else None
             done, trying = await asyncio.wait(trying, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
-            answered = [task for task in done if not isinstance(task.exception(), ConnectionFailed)]
-            failures += [str(task.exception()) for task in done if task not in answered]
+            for failure in filter(None, [task.exception() for task in done]):
+                if isinstance(failure, ConnectionFailed):
+                    failures.append(str(failure))
+                else:
+                    bugs.append(failure)
+            answered = [task for task in done if task.exception() is None]
             if answered:
+                for bug in bugs:
+                    context = {"message": "querying a broker failed", "exception": bug}
+                    asyncio.get_running_loop().call_exception_handler(context)
                 return answered[0].result()
+        if bugs:
+            raise bugs[0]
         raise ConnectionFailed("; ".join(failures))
     finally:
         for task in trying:

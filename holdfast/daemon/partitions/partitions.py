@@ -163,11 +163,14 @@ class Partitions:
 
     async def stop(self, timeout_ms: int) -> bool:
         """Give every partition up and close the log; returns whether all of it ended in time."""
-        if self._owners is not None:
-            await self._owners.close()
-        is_stopped = await self._shell.stop(timeout_ms / 1_000)
-        self._lines.flush()
-        return (self._snapshots is None or await self._snapshots.stop(timeout_ms / 1_000)) and is_stopped
+        try:
+            if self._owners is not None:
+                await self._owners.close()
+        finally:  # whatever became of that, the log is closed in good order
+            is_stopped = await self._shell.stop(timeout_ms / 1_000)
+            self._lines.flush()
+            is_followed_to_its_end = self._snapshots is None or await self._snapshots.stop(timeout_ms / 1_000)
+        return is_followed_to_its_end and is_stopped
 
     # ---- callers ---------------------------------------------------------------------------------------------------
 

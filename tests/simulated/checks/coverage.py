@@ -66,7 +66,7 @@ EXPECTED = (
     "log start moved",
     "pruning refreshing",
     "pruning writing snapshots",
-    "pruning cutting",
+    "pruning deleting records",
     "accept",
     "restart",
     "thaw",
