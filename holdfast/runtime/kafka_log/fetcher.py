@@ -97,10 +97,6 @@ class Fetcher:
         if self._partitions.pop(partition, None) is not None:
             self._share_out()
 
-    def is_following(self) -> bool:
-        """Tell whether any partition is followed."""
-        return bool(self._partitions)
-
     def on_acknowledged(self, partition: int, batch: SentBatch, base_offset: int) -> None:
         """Learn where a batch of ours lies, below the high watermark; it is read back now if nothing lies between."""
         fetch = self._partitions.get(partition)
