@@ -15,7 +15,6 @@ from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.share.service import ShareService
 from holdfast.daemon.topics.cluster_queries import TopicLookUps
 from holdfast.records.keys import SharePartitionKey
-from holdfast.runtime.errors import NotAvailable
 from holdfast.runtime.state_machine import Operation
 
 
@@ -54,13 +53,11 @@ class StartingShareCalls:
 
 
 class _NoPartitions:
-    """A runtime without log partitions."""
+    """The runtime of a service that is never started, and so refuses every call itself."""
 
     def write_many(self, operations: Iterable[tuple[int, Operation]], waited_ms: int = 0) -> None:
-        """Refuse each operation."""
-        for _, operation in operations:
-            operation.is_done = True
-            operation.complete(NotAvailable("this node is starting"))
+        """Run nothing."""
+        raise AssertionError("a service that was not started runs no operation")
 
 
 def starting_commands(
