@@ -223,8 +223,7 @@ class CoordinatorRuntime:
         self._trust.alarm = alarm
         self._host.note("error", "log_distrusted", {"why": str(alarm), "is_alarm": True})
         for partition in self.partitions.values():
-            if partition.state in (State.LOADING, State.ACTIVE):
-                partition.fail(alarm, self._clock_ms())
+            partition.log_trust_changed(alarm, self._clock_ms())
         self._drain()
 
     def renew_log(self, topic_id: bytes) -> None:
@@ -238,7 +237,7 @@ class CoordinatorRuntime:
         if self._trust.alarm is not None:
             self._trust.alarm = None
             for partition in self.partitions.values():
-                partition.log_trusted(self._clock_ms())
+                partition.log_trust_changed(None, self._clock_ms())
 
     def refresh(self, index: int, cut_offset: int = -1) -> bool:
         """Append a partition's own checkpoint again; with a cut offset it says that nothing below that is needed."""

@@ -338,6 +338,7 @@ async def test_a_state_topic_made_again_stops_the_shards_until_an_admin_accepts_
         old_id = node.parts.view.state_topic
         admin.delete_topics([topic])[topic].result(PATIENCE_S)
         await wait_until(lambda: topic not in admin.list_topics(timeout=PATIENCE_S).topics, "it is gone")
+        await node.until_states(State.FAILED)  # they say what is wrong now, not what was wrong first
         admin.create_topics([NewTopic(topic, 2, 1, config=dict(FIXED_CONFIG))])[topic].result(PATIENCE_S)
         await node.until(lambda: node.parts.view.state_topic != old_id, "the other topic is seen")
         await node.until_states(State.FAILED)

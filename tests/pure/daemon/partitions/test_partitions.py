@@ -128,7 +128,9 @@ async def test_a_stop_while_partitions_wait_for_their_turn_loads_none_of_them() 
 async def test_partitions_that_failed_load_again_at_once_when_brokers_answer_again_and_alarmed_ones_wait() -> None:
     world = await PartitionsWorld(MemoryTopic(3), retry_backoff_ms=30_000, retry_backoff_max_ms=30_000).serve()
     for index, is_alarm in ((0, False), (1, True)):
-        world.runtime.read_failed(index, world.partition(index).instance, ReadError("it failed", is_alarm=is_alarm))
+        world.runtime.read_failed(
+            index, world.partition(index).reading.instance, ReadError("it failed", is_alarm=is_alarm)
+        )
     world.tick(10)
     assert [held.state for held in world.partitions] == [State.FAILED, State.FAILED, State.ACTIVE]
     assert world.partitions.why_not_loaded() == "not every log partition serves (2 failed); log partition 0: " + str(
