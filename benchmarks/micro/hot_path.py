@@ -74,10 +74,10 @@ class ListLog:
     def stop_reading(self, partition: int) -> None:
         """Nothing is read."""
 
-    def ask_log_start(self, partition: int, instance: int) -> None:
+    def query_log_start(self, partition: int, instance: int) -> None:
         """Nothing is read."""
 
-    def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
+    def query_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
         """Nothing is read."""
 
     def delete_records(self, partition: int, before_offset: int) -> None:

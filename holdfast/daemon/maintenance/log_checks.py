@@ -38,8 +38,8 @@ class LogHolder(Protocol):
 
     runtime: CoordinatorRuntime
 
-    def hold_all(self, why: str | None) -> None:
-        """Show every log partition, and why none is loaded yet; None: there is no reason any more."""
+    def list_all_unloaded(self, why: str | None) -> None:
+        """List every log partition with why none is loaded yet; None: there is no reason any more."""
 
 
 class ClusterAccess(NamedTuple):
@@ -159,12 +159,12 @@ class LogChecks:
                 f"no log partition is served before each was read to its first checkpoint, and {len(unread)} could not be: "
                 f"log partition {numbers} ({unread[0].why_unread})"
             )
-            self._partitions.hold_all(why)
+            self._partitions.list_all_unloaded(why)
             if why != logged and not self._is_left_out(None):
                 _log.warning("node_start_delayed", why=why)
                 logged = why
             beginnings = await self._look()
-        self._partitions.hold_all(None)
+        self._partitions.list_all_unloaded(None)
         refuse_foreign_topic(self._topic.name, beginnings)
         self._judge(beginnings)
 

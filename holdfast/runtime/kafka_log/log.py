@@ -150,12 +150,12 @@ class KafkaLog:
         self._load.forget(partition)
         self._sender.accumulator.forget(partition)
 
-    def ask_log_start(self, partition: int, instance: int) -> None:
-        """See `Log.ask_log_start`."""
+    def query_log_start(self, partition: int, instance: int) -> None:
+        """See `Log.query_log_start`."""
         self._run(self._find_log_start(partition, instance))
 
-    def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
-        """See `Log.ask_latest_offsets`."""
+    def query_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
+        """See `Log.query_latest_offsets`."""
         self._offsets.want_latest(round_number, partitions)
 
     def delete_records(self, partition: int, before_offset: int) -> None:
