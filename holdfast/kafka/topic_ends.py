@@ -171,7 +171,7 @@ class TopicEndSource:
                 if int(topic.error_code) != ErrorCode.NONE or not topic.name:
                     if int(topic.error_code) != ErrorCode.UNKNOWN_TOPIC_ID:
                         problems[topic_id] = (
-                            f"Kafka tells nothing about the topic: {error_name(topic.error_code.value)}"
+                            f"Kafka returns nothing about the topic: {error_name(topic.error_code.value)}"
                         )
                     continue
                 del problems[topic_id]
@@ -209,7 +209,7 @@ class TopicEndSource:
             if error is None:
                 answers[place] = Ends(both[0][1], both[1][1]), False
             else:
-                problem = f"its leader does not tell its offsets: {error_name(error)}"
+                problem = f"its leader does not return its offsets: {error_name(error)}"
                 answers[place] = Ends(-1, -1, problem), error in STALE_LEADER
         return answers
 

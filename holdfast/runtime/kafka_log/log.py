@@ -192,7 +192,7 @@ class KafkaLog:
                 return
             if found is None:
                 self._listening().read_failed(
-                    partition, instance, ReadError("no broker told its bounds", is_alarm=False)
+                    partition, instance, ReadError("no broker returned its start and end", is_alarm=False)
                 )
                 return
             bounds.append(found)

@@ -104,7 +104,7 @@ async def test_bounds_that_a_leader_of_the_past_tells_late_are_not_believed(
     await log._brokers.refresh()
     cluster.let_go(1, LIST_OFFSETS)
     await wait_until(lambda: bool(told.lines))
-    assert told.lines == ["0 instance 1: failed, no broker told its bounds"]
+    assert told.lines == ["0 instance 1: failed, no broker returned its start and end"]
     log.start_reading(0, 2)
     await wait_until(lambda: "0 instance 2: from 2 to 9" in told.lines)
 
