@@ -32,7 +32,7 @@ _PAUSE_S: Final = 0.1
 Place = tuple[bytes, int]
 
 
-class TooManyQuestions(Exception):
+class TooManyQueries(Exception):
     """As many other queries wait as may."""
 
 
@@ -98,10 +98,10 @@ class TopicEndSource:
         """Return first and end offsets of partitions by topic id; what cannot be found says why.
 
         Raises:
-            TooManyQuestions: `waiting_max` others wait.
+            TooManyQueries: `waiting_max` others wait.
         """
         if self._waiting >= self._waiting_max:
-            raise TooManyQuestions
+            raise TooManyQueries
         missing = {(topic_id, partition) for topic_id, partitions in wanted.items() for partition in partitions}
         names: dict[bytes, str] = {}
         found: dict[Place, Ends] = {}

@@ -45,7 +45,7 @@ class _Answer(NamedTuple):
 class NameSource(Protocol):
     """The source of answers: `MetadataClient`, or a fake."""
 
-    async def ask_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
+    async def query_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
         """Query topics by name, leaving out missing ones; raises ConnectionFailed."""
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class TopicNames:
         try:
             while self._waiting:
                 queried = list(self._waiting)[: self._settings.metadata_topics_per_request_max]
-                found = await self._source.ask_names(queried)
+                found = await self._source.query_names(queried)
                 for name in queried:
                     self._answer(name, found.get(name))
         except ConnectionFailed as failure:

@@ -80,10 +80,10 @@ class Metadata:
     def __init__(self, *_: object, **__: object) -> None:
         self.found = Topic(TOPIC, "orders", 10, True)
 
-    async def ask_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
+    async def query_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
         return TopicAnswers(CLUSTER, (self.found,) if TOPIC in topic_ids else (), frozenset(topic_ids) - {TOPIC})
 
-    async def ask_names(self, names: Collection[str]) -> dict[str, Topic]:
+    async def query_names(self, names: Collection[str]) -> dict[str, Topic]:
         return {"orders": self.found}
 
     def move_on(self) -> None:
