@@ -195,8 +195,8 @@ def _batch_problem(batch: StateBatch) -> str:
     return ""
 
 
-def ask(address: str, question: Callable[[Client], Awaitable[T]]) -> T:
-    """Connect to a node, ask, and return the answer.
+def query_node(address: str, query: Callable[[Client], Awaitable[T]]) -> T:
+    """Connect to a node, query it, and return the answer.
 
     Raises:
         Failure: whatever went wrong, in one sentence with the next step.
@@ -204,7 +204,7 @@ def ask(address: str, question: Callable[[Client], Awaitable[T]]) -> T:
 
     async def connected() -> T:
         async with connect(address, _SETTINGS) as client:
-            return await question(client)
+            return await query(client)
 
     try:
         return asyncio.run(connected())
@@ -225,7 +225,7 @@ def admin(address: str, command: str, **arguments: Any) -> Any:  # noqa: ANN401
     Raises:
         Failure: it could not be reached, or refused.
     """
-    return ask(address, lambda client: client.admin(command, **arguments))
+    return query_node(address, lambda client: client.admin(command, **arguments))
 
 
 def failure_of(error: ShareStateError) -> Failure:

@@ -183,7 +183,7 @@ def _to_leaders(response: MetadataResponse) -> Leaders:
         UnreadableAnswer: it is about none, or about several.
     """
     if len(response.topics) != 1:
-        raise UnreadableAnswer(f"a broker was asked for one topic and answered for {len(response.topics)}")
+        raise UnreadableAnswer(f"a broker was queried for one topic and answered for {len(response.topics)}")
     (topic,) = response.topics
     brokers = {int(broker.node_id): (broker.host, int(broker.port)) for broker in response.brokers}
     return Leaders(

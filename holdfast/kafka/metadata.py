@@ -1,6 +1,6 @@
 """Metadata of topics, requested from the brokers by topic id or by name; the one module that writes and reads such requests.
 
-librdkafka asks by name only, and a name says nothing about a topic that was deleted and recreated.
+librdkafka queries by name only, and a name says nothing about a topic that was deleted and recreated.
 Source: Apache Kafka `MetadataRequest.json` version 12, the first that takes ids alone (Kafka 3.1); `Topic.validate`, `Uuid.RESERVED`.
 """
 

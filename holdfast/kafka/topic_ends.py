@@ -225,7 +225,7 @@ def _request(led: Mapping[Place, _Led], which: int) -> ListOffsetsRequest:
     return ListOffsetsRequest(
         replica_id=_CONSUMER,
         isolation_level=_READ_UNCOMMITTED,
-        topics=tuple(ListOffsetsTopic(name=TopicName(name), partitions=tuple(asked)) for name, asked in topics.items()),
+        topics=tuple(ListOffsetsTopic(name=TopicName(name), partitions=tuple(named)) for name, named in topics.items()),
     )
 
 

@@ -178,7 +178,7 @@ class CoordinatorRuntime:
             self._drain()
 
     def read(self, index: int, query: Callable[[Any, int], T]) -> T | CoordinatorError:
-        """Ask a partition's state at its last committed position, at once."""
+        """Query a partition's state at its last committed position, at once."""
         partition = self.partitions.get(index)
         if partition is None or self.is_closed:
             return self._not_here(index)

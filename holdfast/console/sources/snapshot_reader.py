@@ -24,7 +24,7 @@ class PartitionSnapshots(NamedTuple):
     log_partition: int
     snapshots: SnapshotSet
     size_bytes: int  #: of the records there, also of those about another topic, nulls and what is not yet compacted
-    log: OffsetRange  #: of the log partition, asked after the snapshots were read
+    log: OffsetRange  #: of the log partition, queried after the snapshots were read
 
     def newest_manifest(self) -> int | None:
         """Return the covered offset of the newest manifest that the log still reaches; None: there is none."""

@@ -110,13 +110,13 @@ class LimitSettings(Component):
     )
     share_partitions_per_page_max: int = count(
         1_000,
-        "Share partitions in one answer to an admin who lists them; further ones are asked for with another request.",
+        "Share partitions in one answer to an admin who lists them; further ones take another request.",
         most=100_000,
     )
     answer_size_bytes_max: int = setting(
         8 * MIB,
         "Largest answer to a Read, one share partition excepted: those that have no room in it are answered "
-        "COORDINATOR_NOT_AVAILABLE, and are to be asked for again. It ends a page of listed share partitions, too.",
+        "COORDINATOR_NOT_AVAILABLE, and are to be requested again. It ends a page of listed share partitions, too.",
         ge=1024,
         le=1024 * MIB,
     )

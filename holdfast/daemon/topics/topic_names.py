@@ -105,8 +105,8 @@ class TopicNames:
         known = self._recall(name)
         if known is None:
             raise ConnectionFailed(problem)
-        topic, asked_ms = known
-        return Resolved(topic, max(1, self._now_ms() - asked_ms), problem)
+        topic, queried_ms = known
+        return Resolved(topic, max(1, self._now_ms() - queried_ms), problem)
 
     async def close(self) -> None:
         """Send no more queries; look-ups in flight fail."""
