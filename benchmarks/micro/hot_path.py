@@ -161,7 +161,7 @@ class World:
         """See `topic_gate.TopicLookup`; all topics are known."""
 
     def owner(self, partition: int) -> Node | None:
-        """See `cluster_view.ClusterView`; nobody asks."""
+        """See `cluster_view.ClusterView`; it is not called."""
 
     def call(self, connection: Connection, frame: bytes) -> tuple[float, float]:
         """Let a connection take a frame; returns when it was taken apart and when it was handed over."""

@@ -59,7 +59,7 @@ _NEXT_STEPS: Final = {
 
 
 def _nearest_address(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Return the address that stands behind the command, or else before it; what the environment says comes after both."""
+    """Return the address that follows the command, or else precedes it; what the environment says comes after both."""
     nearest: click.Context | None = context
     while nearest is not None:
         if nearest.get_parameter_source("address") is ParameterSource.COMMANDLINE:

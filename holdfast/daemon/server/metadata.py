@@ -99,7 +99,7 @@ class MetadataAnswers:
         cluster, state_topic = self._cluster, self._cluster.state_topic
         distinct = list(dict.fromkeys(queries))
         schemas = ResponseSchemas("metadata", version)
-        # Topics stand behind one another, so the body is that of an answer without one, split where they belong.
+        # Topics follow one another, so the body is that of an answer without one, split where they belong.
         empty = encode(_make_response(schemas, cluster, []))
         end = len(empty) - _size_behind_topics(version)
         if version >= FLEXIBLE_FROM:

@@ -18,7 +18,7 @@ class ListenerSettings(Component):
         min_length=1,
     )
     advertised_listener: Address = setting(
-        "", "Address that clients and other nodes are told, as host:port. Empty: the same as `listen`."
+        "", "Address that clients and other nodes are given, as host:port. Empty: the same as `listen`."
     )
 
     @model_validator(mode="after")
@@ -41,7 +41,7 @@ class ListenerSettings(Component):
 
     @property
     def advertised_address(self) -> tuple[str, int]:
-        """Host and port to tell; where no `advertised_listener` is set and `listen` has port 0, the port is 0."""
+        """Host and port to advertise; where no `advertised_listener` is set and `listen` has port 0, the port is 0."""
         return parse_address(self.advertised_listener or self.listen)
 
 
@@ -50,7 +50,7 @@ class LimitSettings(Component):
 
     frame_size_bytes_max: int = setting(
         8 * MIB,
-        "Largest request. Kafka's default of 100 MiB is for records, which nobody sends here.",
+        "Largest request. Kafka's default of 100 MiB is for records, which no client sends here.",
         kafka="socket.request.max.bytes",
         ge=1024,
         le=100 * MIB,

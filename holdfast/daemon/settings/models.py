@@ -97,7 +97,7 @@ class LoadSettings(Component):
     load_timeout_ms: int = time_ms(10 * MINUTE_MS, "How long one load may take in all.", minimum=1_000)
     loads_max: int = count(64, "Log partitions that load at the same time; the others wait their turn.", most=10_000)
     load_stall_ms: int = time_ms(
-        30_000, "A load that has read nothing new for so long says where it stands and why. At most load_timeout_ms."
+        30_000, "A load that has read nothing new for so long says where it is and why. At most load_timeout_ms."
     )
     slice_ms: int = time_ms(
         5,

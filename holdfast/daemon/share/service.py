@@ -135,7 +135,7 @@ class ShareService:
         """
         group_id, topics, caller = request
         if not caller.is_wanted:
-            # Nobody waits any more; what was not begun is left out.
+            # The client is gone; what was not begun is left out.
             respond([])
             return
         count = 0

@@ -43,7 +43,7 @@ class Service(Protocol):
 
 
 class TopicGate:
-    """Stands before the share service; a topic made or enlarged a moment ago is found before a call for it is refused.
+    """A gate before the share service: a topic made or enlarged a moment ago is found before a call for it is refused.
 
     Unknown means that a broker said so. Where none was queried in time, the answer is a retriable one.
     """

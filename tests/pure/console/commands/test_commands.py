@@ -149,7 +149,7 @@ def test_a_wrong_argument_is_named(run: Run, arguments: tuple[str, ...], what: s
 def test_a_node_that_is_not_there_is_named() -> None:
     result = CliRunner().invoke(main, ["status", "--address", "127.0.0.1:1"])
     assert result.exit_code == Exit.UNREACHABLE
-    assert result.stderr.startswith("Error: Nobody can be reached at 127.0.0.1:1")
+    assert result.stderr.startswith("Error: No server can be reached at 127.0.0.1:1")
 
 
 def test_an_address_may_stand_before_the_command_as_well(node: Node) -> None:
