@@ -24,7 +24,7 @@ from holdfast.runtime.build import BUILD
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(VERSION, message=f"holdfast %(version)s ({BUILD})")
-@click.option("--address", metavar="HOST:PORT", help="A node, for every command that asks one.")
+@click.option("--address", metavar="HOST:PORT", help="A node, for every command that queries one.")
 def main(address: str | None) -> None:
     """Keep the delivery state of Kafka share groups outside the broker.
 

@@ -96,7 +96,7 @@ async def connect(
 
 
 def parse_address(text: str) -> Address:
-    """Return the address that `host:port` names; an IPv6 host stands in brackets.
+    """Return the address that `host:port` names; an IPv6 host is in brackets.
 
     Raises:
         ValueError: it is anything else.

@@ -181,7 +181,7 @@ class NodeConnection(asyncio.Protocol):
 
     def _take_answer(self, frame: bytes) -> None:
         if not self._waiting:
-            self.close(Disconnected(f"The server at {self.address} answered a request that nobody sent."))
+            self.close(Disconnected(f"The server at {self.address} answered a request that was not sent."))
             return
         correlation_id, has_tags, _, answer = self._waiting.popleft()
         try:
@@ -224,7 +224,7 @@ async def open_connection(
         reason = f"The server at {address} did not open a connection in {timeout_ms} ms."
         raise Disconnected(reason) from error
     except OSError as error:
-        raise Disconnected(f"Nobody can be reached at {address} ({error.strerror or error}).") from error
+        raise Disconnected(f"No server can be reached at {address} ({error.strerror or error}).") from error
     except MalformedBody as error:
         raise Disconnected(f"The server at {address} breaks the protocol. {error}") from error
     finally:

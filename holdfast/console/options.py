@@ -59,7 +59,7 @@ _NEXT_STEPS: Final = {
 
 
 def _nearest_address(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Return the address that stands behind the command, or else before it; what the environment says comes after both."""
+    """Return the address that follows the command, or else precedes it; what the environment says comes after both."""
     nearest: click.Context | None = context
     while nearest is not None:
         if nearest.get_parameter_source("address") is ParameterSource.COMMANDLINE:
@@ -195,8 +195,8 @@ def _batch_problem(batch: StateBatch) -> str:
     return ""
 
 
-def ask(address: str, question: Callable[[Client], Awaitable[T]]) -> T:
-    """Connect to a node, ask, and return the answer.
+def query_node(address: str, query: Callable[[Client], Awaitable[T]]) -> T:
+    """Connect to a node, query it, and return the answer.
 
     Raises:
         Failure: whatever went wrong, in one sentence with the next step.
@@ -204,7 +204,7 @@ def ask(address: str, question: Callable[[Client], Awaitable[T]]) -> T:
 
     async def connected() -> T:
         async with connect(address, _SETTINGS) as client:
-            return await question(client)
+            return await query(client)
 
     try:
         return asyncio.run(connected())
@@ -225,7 +225,7 @@ def admin(address: str, command: str, **arguments: Any) -> Any:  # noqa: ANN401
     Raises:
         Failure: it could not be reached, or refused.
     """
-    return ask(address, lambda client: client.admin(command, **arguments))
+    return query_node(address, lambda client: client.admin(command, **arguments))
 
 
 def failure_of(error: ShareStateError) -> Failure:

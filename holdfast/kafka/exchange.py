@@ -12,6 +12,7 @@ from kio.static.protocol import Entity, Payload, RequestPayload
 
 from holdfast.kafka.connection import Address, BrokerConnection, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
+from holdfast.kafka.protocol.unknown_tags import cut_unknown_tags
 
 R = TypeVar("R", bound=Payload)
 T = TypeVar("T")
@@ -23,6 +24,8 @@ PATIENCE_S: Final = 0.5
 async def exchange(connection: BrokerConnection, request: RequestPayload, response_type: type[R]) -> R:
     """Send one of kio's requests and return its answer.
 
+    Tagged fields that its schema does not know are skipped.
+
     Raises:
         UnreadableAnswer: the answer is not what its schema says.
         ConnectionFailed: no answer in time, or the broker does not know this version.
@@ -31,10 +34,20 @@ async def exchange(connection: BrokerConnection, request: RequestPayload, respon
         request.__api_key__, request.__version__, _to_bytes(request), is_flexible=request.__flexible__
     )
     try:
-        response, _ = entity_reader(response_type)(body, 0)
-    # ValueError: a number that is none of an enumeration's. KeyError: a tagged field that kio does not know.
-    except (SerialError, ValueError, KeyError) as error:
+        return _read(response_type, body)
+    # ValueError: a number that is none of an enumeration's, or a body that is malformed.
+    except (SerialError, ValueError) as error:
         raise UnreadableAnswer(f"a broker sent an answer that cannot be read: {error}") from error
+
+
+def _read(response_type: type[R], body: bytes) -> R:
+    reader = entity_reader(response_type)
+    try:
+        response, _ = reader(body, 0)
+    except (
+        KeyError
+    ):  # a tagged field that kio does not know; brokers of today send none, so no other answer pays for it
+        response, _ = reader(cut_unknown_tags(response_type, body), 0)
     return response
 
 

@@ -89,7 +89,7 @@ class GroupOffsets:
         """
         named = OffsetFetchRequestTopic(name=TopicName(topic), partition_indexes=tuple(map(i32, partitions)))
         request = OffsetFetchRequest(group_id=GroupId(group), topics=(named,), require_stable=True)
-        response = await self._request(group, request, OffsetFetchResponse, "tell what it committed")
+        response = await self._request(group, request, OffsetFetchResponse, "return the committed offsets")
         return {
             int(each.partition_index): int(each.committed_offset)
             for named_topic in response.topics
@@ -114,7 +114,7 @@ class GroupOffsets:
             ),
         )
         request = OffsetCommitRequest(group_id=GroupId(group), member_id="", topics=(named,))
-        response = await self._request(group, request, OffsetCommitResponse, "take its offsets")
+        response = await self._request(group, request, OffsetCommitResponse, "acknowledge the offsets")
         answered_for = {int(each.partition_index) for answered in response.topics for each in answered.partitions}
         if left_out := next_offsets.keys() - answered_for:
             raise GroupRefused(f"The answer for group {group} leaves out partitions {_listed(left_out)}.")
@@ -188,7 +188,7 @@ class GroupOffsets:
             return found.host, int(found.port)
         text = f"{error_name(found.error_code.value)} {found.error_message or ''}".strip()
         if found.error_code.value not in GROUP_OFFSETS_RETRIABLE:
-            raise GroupRefused(f"Kafka does not tell the coordinator of group {group}: {text}.")
+            raise GroupRefused(f"Kafka does not name the coordinator of group {group}: {text}.")
         await asyncio.sleep(found.throttle_time.total_seconds())
         return text
 

@@ -20,7 +20,7 @@ class Throttle:
 
         Args:
             max_ms: the longest that a broker is left alone at a time, whatever it says.
-            total_ms: counts the pauses that brokers asked for.
+            total_ms: counts the pauses that brokers requested.
             now_s: a clock that never goes back.
         """
         self._max_ms = max_ms
@@ -29,7 +29,7 @@ class Throttle:
         self._until_s: dict[int, float] = {}
 
     def on_answer(self, broker_id: int, throttle_ms: int) -> int:
-        """Take note of the pause that an answer asks for; returns for how many ms it is left alone from now on."""
+        """Take note of the pause that an answer requests; returns for how many ms it is left alone from now on."""
         wait_ms = min(throttle_ms, self._max_ms)
         if wait_ms <= 0:
             return 0

@@ -35,7 +35,7 @@ class Run:
 
     def __init__(self, key: SharePartitionKey, entry: bytes | None = None) -> None:
         self.key = key
-        #: Value of the snapshot store's entry that stands before all records; None: there is none, or a record replaced it.
+        #: Value of the snapshot store's entry that precedes all records; None: there is none, or a record replaced it.
         self.entry = entry
         #: Every raw key under which records of the share partition were filed.
         self.raw_keys: list[bytes] = []

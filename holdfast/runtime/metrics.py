@@ -53,7 +53,7 @@ class RuntimeMetrics:
             "appends-failed-total", "Records that failed after they had left; they may still be appended."
         )
         self.throttle_time_ms = counter(
-            "throttle-time-ms-total", "Time for which brokers asked to be sent nothing, because of a quota, in ms."
+            "throttle-time-ms-total", "Time for which brokers requested to be sent nothing, because of a quota, in ms."
         )
         self.loads_failed = counter("loads-failed-total", "Loads that failed, and will be tried again.")
         self.internal_errors = counter("internal-errors-total", "Exceptions that no handler expected: bugs of ours.")

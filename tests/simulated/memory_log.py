@@ -238,12 +238,12 @@ class MemoryLog:
         if reader is not None:
             self._former[partition] = reader
 
-    def ask_log_start(self, partition: int, instance: int) -> None:
-        """See `Log.ask_log_start`."""
+    def query_log_start(self, partition: int, instance: int) -> None:
+        """See `Log.query_log_start`."""
         self._starts_asked.append((partition, instance))
 
-    def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
-        """See `Log.ask_latest_offsets`."""
+    def query_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
+        """See `Log.query_latest_offsets`."""
         self._asked.append((round_number, partitions))
 
     def delete_records(self, partition: int, before_offset: int) -> None:

@@ -70,7 +70,7 @@ def test_nothing_happens_by_itself(topic: MemoryTopic) -> None:
     log, told = open_log(topic)
     append(log, b"a")
     log.start_reading(0, 1)
-    log.ask_latest_offsets(1, [0])
+    log.query_latest_offsets(1, [0])
     assert told.take() == []
     assert kinds(topic) == ["land", "look up", "begin"]
     make(topic, "begin", "catch up", "land")
@@ -136,8 +136,8 @@ def test_runs_of_own_records_are_told_as_such(topic: MemoryTopic) -> None:
 
 def test_a_latest_offset_is_that_of_the_moment_it_was_looked_up(topic: MemoryTopic) -> None:
     log, told = open_log(topic)
-    log.ask_latest_offsets(1, [0])
-    log.ask_latest_offsets(2, [0])
+    log.query_latest_offsets(1, [0])
+    log.query_latest_offsets(2, [0])
     make(topic, "look up")
     append(log, b"a")
     make(topic, "land", "commit")

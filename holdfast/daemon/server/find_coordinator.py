@@ -1,8 +1,8 @@
 """FindCoordinator, versions 0 to 6: which node coordinates the share partition of each key.
 
 Keys are batched from version 4 on, and share keys exist from version 6 on. A problem of one key is an error of that key
-alone; the answers stand in the order of the keys, duplicates included. Answers are packed by hand, because a group
-coordinator asks for all share partitions of its groups at once.
+alone; the answers are in the order of the keys, duplicates included. Answers are packed by hand, because a group
+coordinator looks up all share partitions of its groups at once.
 
 Source: KIP-699, KIP-932.
 """
@@ -44,7 +44,7 @@ _KEY_BYTES_PER_STEP: Final = 32_768
 #: What Kafka's record keys can carry.
 _GROUP_ID_BYTES_MAX: Final = 0x7FFF
 _UTF_8_BYTES_MAX: Final = 4
-#: A group id, a topic id with its padding, a partition, and what stands between and behind them.
+#: A group id, a topic id with its padding, a partition, and what separates and ends them.
 _KEY_CHARS_MAX: Final = _GROUP_ID_BYTES_MAX + 64
 
 

@@ -31,7 +31,7 @@ _INT32: Final = Struct(">i")
 
 
 class TopicQuery(NamedTuple):
-    """A topic that is asked for by its name or, where that is None, by its id."""
+    """A topic that is requested by its name or, where that is None, by its id."""
 
     name: str | None
     topic_id: bytes
@@ -99,7 +99,7 @@ class MetadataAnswers:
         cluster, state_topic = self._cluster, self._cluster.state_topic
         distinct = list(dict.fromkeys(queries))
         schemas = ResponseSchemas("metadata", version)
-        # Topics stand behind one another, so the body is that of an answer without one, split where they belong.
+        # Topics follow one another, so the body is that of an answer without one, split where they belong.
         empty = encode(_make_response(schemas, cluster, []))
         end = len(empty) - _size_behind_topics(version)
         if version >= FLEXIBLE_FROM:
@@ -179,7 +179,7 @@ def _make_response(schemas: ResponseSchemas, cluster: ClusterView, topics: list[
             for node in cluster.nodes
         ),
         cluster_id=cluster.cluster_id,
-        # Any node, as a KRaft broker does: without one, Kafka's admin tools ask for ever and do not fail.
+        # Any node, as a KRaft broker does: without one, Kafka's admin tools retry for ever and do not fail.
         controller_id=cluster.nodes[0].node_id if cluster.nodes else _NO_NODE,
         topics=tuple(topics),
         error_code=ErrorCode.none,

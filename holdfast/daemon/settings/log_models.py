@@ -110,7 +110,7 @@ class LogSettings(Component):
     throttle_max_ms: int = time_ms(
         5 * MINUTE_MS,
         "Longest time for which a broker is sent nothing because it says that a quota was exceeded; a pause that it "
-        "asks for and that is longer is cut to this.",
+        "requests and that is longer is cut to this.",
     )
     leader_silence_max_ms: int = time_ms(
         3_000,

@@ -135,7 +135,7 @@ class ShareService:
         """
         group_id, topics, caller = request
         if not caller.is_wanted:
-            # Nobody waits any more; what was not begun is left out.
+            # The client is gone; what was not begun is left out.
             respond([])
             return
         count = 0
@@ -173,15 +173,17 @@ class ShareService:
         hash_of_group: int | None = None
         operations: list[tuple[int, Operation]] = []
         for topic_id, partitions in topics:
-            for asked in partitions:
-                name = (group_id, topic_id, asked.partition)
+            for partition_request in partitions:
+                name = (group_id, topic_id, partition_request.partition)
                 place = places.get(name)
                 if place is None:
                     if hash_of_group is None:
                         hash_of_group = group_hash(group_id)
                     place = self._place(SharePartitionKey(*name), hash_of_group)
                 key, log_partition_index = place
-                operations.append((log_partition_index, operation_type(key, asked, pending, len(operations))))
+                operations.append(
+                    (log_partition_index, operation_type(key, partition_request, pending, len(operations)))
+                )
         try:
             self._runtime.write_many(operations, waited_ms)
         except Exception as bug:

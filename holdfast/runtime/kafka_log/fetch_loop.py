@@ -77,7 +77,7 @@ class FetchLoop:
         """
         #: What the broker leads, by partition.
         self.wanted: dict[int, PartitionFetch] = {}
-        #: There is something to be fetched that the last fetch did not ask for.
+        #: There is something to be fetched that the last fetch did not request.
         self.changed = asyncio.Event()
         #: How many the owner had counted when this loop looked last.
         self._acknowledged_batches = 0

@@ -183,7 +183,7 @@ class Fetcher:
         has_failed = False
         try:
             await self._brokers.refresh()
-        except Exception as failure:  # its loop goes on, and asks again
+        except Exception as failure:  # its loop goes on, and fetches again
             self._bugs.explain(failure, "looking up leaders failed")
             has_failed = True
         if has_failed:

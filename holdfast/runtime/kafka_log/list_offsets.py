@@ -166,11 +166,11 @@ class OffsetQueries:
             body = frames.encode_list_offsets(self._brokers.topic, targets)
             sent_s = self._loop.time()
             data = await connection.exchange(api, version, body)
-            answers, asked_ms = frames.read_answer(frames.decode_offsets, data)
+            answers, pause_ms = frames.read_answer(frames.decode_offsets, data)
         except Exception as failure:  # whatever it is, those who wait must learn that there is no answer
             self._bugs.explain(failure, f"querying offsets from broker {broker_id} failed")
             return {}
-        throttle_ms = self._throttle.on_answer(broker_id, asked_ms)
+        throttle_ms = self._throttle.on_answer(broker_id, pause_ms)
         if throttle_ms:
             connection.wait_longer(throttle_ms)  # for what was sent behind it already
         self.on_heard(broker_id, sent_s)

@@ -150,12 +150,12 @@ class KafkaLog:
         self._load.forget(partition)
         self._sender.accumulator.forget(partition)
 
-    def ask_log_start(self, partition: int, instance: int) -> None:
-        """See `Log.ask_log_start`."""
+    def query_log_start(self, partition: int, instance: int) -> None:
+        """See `Log.query_log_start`."""
         self._run(self._find_log_start(partition, instance))
 
-    def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
-        """See `Log.ask_latest_offsets`."""
+    def query_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
+        """See `Log.query_latest_offsets`."""
         self._offsets.want_latest(round_number, partitions)
 
     def delete_records(self, partition: int, before_offset: int) -> None:
@@ -192,7 +192,7 @@ class KafkaLog:
                 return
             if found is None:
                 self._listening().read_failed(
-                    partition, instance, ReadError("no broker told its bounds", is_alarm=False)
+                    partition, instance, ReadError("no broker returned its start and end", is_alarm=False)
                 )
                 return
             bounds.append(found)

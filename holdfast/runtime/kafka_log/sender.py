@@ -394,7 +394,7 @@ class Sender:
         _end(batch)
         self._metrics.appends_failed.value += batch.sent.record_count
         self._report_failed(batch.partition, batch.sent.first_header, why)
-        self._go_on(batch.partition)  # its owner has dropped what waited; what is left is of a later attempt
+        self._end_and_flush(batch.partition)  # its owner has dropped what waited; what is left is of a later attempt
 
     def _report_failed(self, partition: int, header: bytes, why: str) -> None:
         try:
@@ -402,7 +402,7 @@ class Sender:
         except Exception as bug:  # whatever one owner does of it, the queues of the others go on
             self._bugs.report(bug, _reporting_failed(partition))
 
-    def _go_on(self, partition: int) -> None:
+    def _end_and_flush(self, partition: int) -> None:
         self.accumulator.end_batch(partition)
         self._flush_ready_soon()
 

@@ -279,7 +279,7 @@ class Partition:
     def _load_again(self, load: Load, now_ms: int, begins_at: int) -> None:
         """Replace a load by another one, which reads the log from its start or from where it was cut."""
         self.phase = Closed(None)
-        self._let_go(load.machine)
+        self._unload_machine(load.machine)
         self._follow(self._new_load(self.reading.load_began_ms, now_ms, begins_at).read_from(None), now_ms)
 
     def _follow(self, step: Step | None, now_ms: int) -> None:
@@ -370,9 +370,9 @@ class Partition:
             for operation in before.parking.drain():
                 self._outbox.reply(operation, outcome)
         if isinstance(before, Load | Serving):
-            self._let_go(before.machine)
+            self._unload_machine(before.machine)
 
-    def _let_go(self, machine: StateMachine) -> None:
+    def _unload_machine(self, machine: StateMachine) -> None:
         try:
             machine.on_unloaded()
         except Exception as bug:

@@ -37,7 +37,7 @@ async def test_connect_needs_a_node_that_can_be_reached() -> None:
         async with connect(["127.0.0.1:1", address]) as client:
             assert await client.delete("g", TOPIC_ID, 1) == DeleteResult()
     with pytest.raises(
-        Disconnected, match=f"Nobody can be reached at 127.0.0.1:1 .* Nobody can be reached at {address}"
+        Disconnected, match=f"No server can be reached at 127.0.0.1:1 .* No server can be reached at {address}"
     ):
         async with connect(["127.0.0.1:1", address]):
             pass
@@ -129,7 +129,7 @@ async def scripted(*answers: bytes | Callable[[Address], bytes]) -> AsyncIterato
         (frames.encode_response(2, b"", has_tags=True), "It answers request 2 where 1 is next"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "an answer of 1213486160 bytes; does it speak Kafka's protocol"),
         (frames.encode_response(1, b"\x00", has_tags=False), "breaks the protocol. The field ErrorCode"),
-        (API_VERSIONS + API_VERSIONS, "answered a request that nobody sent"),
+        (API_VERSIONS + API_VERSIONS, "answered a request that was not sent"),
         ((3).to_bytes(4, "big") + b"abc", "an answer of 3 bytes"),
     ],
 )

@@ -124,7 +124,7 @@ async def test_when_no_node_is_left_the_call_fails_as_disconnected() -> None:
     async with world(attempts_max=3) as w:
         await w.client.write("g", TOPIC_ID, 1, 1, 1, -1, [])
         await w.served[0].server.drain(deadline_ms=1_000)
-        with pytest.raises(ShareStateError, match=r"NETWORK_EXCEPTION \(13\): Nobody can be reached at") as caught:
+        with pytest.raises(ShareStateError, match=r"NETWORK_EXCEPTION \(13\): No server can be reached at") as caught:
             await w.client.write("g", TOPIC_ID, 1, 1, 1, -1, [])
         assert caught.value.is_retriable
         assert len(w.waits) == 2

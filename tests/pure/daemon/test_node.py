@@ -80,10 +80,10 @@ class Metadata:
     def __init__(self, *_: object, **__: object) -> None:
         self.found = Topic(TOPIC, "orders", 10, True)
 
-    async def ask_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
+    async def query_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
         return TopicAnswers(CLUSTER, (self.found,) if TOPIC in topic_ids else (), frozenset(topic_ids) - {TOPIC})
 
-    async def ask_names(self, names: Collection[str]) -> dict[str, Topic]:
+    async def query_names(self, names: Collection[str]) -> dict[str, Topic]:
         return {"orders": self.found}
 
     def move_on(self) -> None:
@@ -187,7 +187,7 @@ async def test_it_names_its_partitions_before_they_load_and_serves_when_they_hav
         assert (status["cluster_id"], status["state_topic"], status["log_partitions"]) == (CLUSTER, "state", 2)
         assert not status["is_ready"]
         assert node.parts is not None
-        node.parts.partitions.hold_all("a broker is silent")
+        node.parts.partitions.list_all_unloaded("a broker is silent")
         rows = await client.admin("partitions")
         assert [(row["state"], row["failure"]) for row in rows] == [("initial", "a broker is silent")] * 2
         assert "log partition 0: a broker is silent" in (await client.admin("status"))["why_not_ready"]

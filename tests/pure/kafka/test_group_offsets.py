@@ -229,7 +229,8 @@ async def test_a_silent_coordinator_is_given_up_in_time_and_looked_up_again(monk
     await wait_until(lambda: ("b", FETCH) in cluster.asked)
     let_time_pass(monkeypatch, GENEROUS_MS)
     with pytest.raises(
-        ConnectionFailed, match=r"coordinator of group g did not tell what it committed within 60000 ms: no answer came"
+        ConnectionFailed,
+        match=r"coordinator of group g did not return the committed offsets within 60000 ms: no answer came",
     ):
         await fetching
     patient = cluster.offsets()
@@ -264,7 +265,7 @@ async def test_offsets_that_stay_unstable_are_told_with_their_partitions(monkeyp
     [
         (
             {"a": [coordinator("", ErrorCode.group_authorization_failed)]},
-            "Kafka does not tell the coordinator of group g: GROUP_AUTHORIZATION_FAILED.",
+            "Kafka does not name the coordinator of group g: GROUP_AUTHORIZATION_FAILED.",
         ),
         (
             {"a": [coordinator("b")], "b": [fetched({}, ErrorCode.group_authorization_failed)]},

@@ -114,7 +114,7 @@ async def ask(port: int, **properties: str) -> str:
     options = options_of(bootstrap_servers=f"127.0.0.1:{port}", **properties)
     client = MetadataClient(options, timeout_ms=500, random=Random(1))
     try:
-        return (await client.ask_ids([])).cluster_id
+        return (await client.query_ids([])).cluster_id
     finally:
         client.close()
 
@@ -131,10 +131,10 @@ async def test_a_client_that_moves_on_asks_another_broker_when_nothing_is_under_
         client = MetadataClient(options, timeout_ms=5_000, random=Random(1))
         answers = []
         for _ in range(2):
-            asking = asyncio.create_task(client.ask_ids([]))
+            asking = asyncio.create_task(client.query_ids([]))
             await asyncio.sleep(0)
             client.move_on()
-            answers += [(await asking).cluster_id, (await client.ask_ids([])).cluster_id]
+            answers += [(await asking).cluster_id, (await client.query_ids([])).cluster_id]
             client.move_on()
         client.close()
     assert sorted(zip(answers[::2], answers[1::2], strict=True)) == [("cluster-a",) * 2, ("cluster-b",) * 2]

@@ -351,10 +351,10 @@ class World:
     def stop_reading(self, partition: int) -> None:
         self.told.append("stop reading" + _on(partition))
 
-    def ask_log_start(self, partition: int, instance: int) -> None:
+    def query_log_start(self, partition: int, instance: int) -> None:
         self.told.append("ask log start" + _on(partition))
 
-    def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
+    def query_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
         self.told.append(f"ask read index, round {round_number}: {partitions}")
         self._round, self._asked[round_number] = round_number, partitions
 

@@ -396,8 +396,8 @@ async def test_topic_that_does_not_exist_cannot_be_read(kafka: str, topic: str, 
     try:
         log.start_reading(0, 1)
         await wait_until(lambda: bool(recorder.failed), "the load fails")
-        assert recorder.failed == ["0 instance 1: no broker told its bounds"]
-        log.ask_latest_offsets(1, [0])
+        assert recorder.failed == ["0 instance 1: no broker returned its start and end"]
+        log.query_latest_offsets(1, [0])
         await wait_until(lambda: bool(recorder.latest), "an answer")
         assert recorder.latest == {0: None}
     finally:

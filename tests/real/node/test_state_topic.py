@@ -70,7 +70,7 @@ async def test_a_missing_topic_is_made_with_what_the_log_needs(
     assert {key: config[key] for key in wanted} == wanted
     again, _ = await ensure_state_topic(admin, metadata, settings, kafka)
     assert again == made
-    named = await metadata.ask_names([made.name])
+    named = await metadata.query_names([made.name])
     assert named[made.name].topic_id == made.topic_id, "librdkafka's id and the wire's are the same 16 bytes"
 
 

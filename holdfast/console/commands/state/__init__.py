@@ -12,10 +12,10 @@ from holdfast.console.commands.state.changes import delete, init, raise_leader_e
 from holdfast.console.options import (
     EPOCH_OR_NONE,
     address_option,
-    ask,
     dry_run_option,
     find_topic_id,
     json_option,
+    query_node,
     share_partition_options,
     split_key,
 )
@@ -59,7 +59,7 @@ def read(group: str, topic: str, partition: int, leader_epoch: int, dry_run: boo
     named = Named(group, topic, partition)
     if leader_epoch >= 0:
         raise_leader_epoch(named, leader_epoch, address, is_dry_run=dry_run)
-    found = _ask(address, named, lambda client, topic_id: client.read(group, topic_id, partition, -1))
+    found = _call(address, named, lambda client, topic_id: client.read(group, topic_id, partition, -1))
     if as_json:
         batches = [batch_data(batch) for batch in found.state_batches]
         print_json({"state_epoch": found.state_epoch, "start_offset": found.start_offset, "state_batches": batches})
@@ -95,7 +95,7 @@ def summary(group: str, topic: str, partition: int, as_json: bool, address: str)
             await client.read(group, topic_id, partition, -1)
         return found
 
-    found = _ask(address, named, summarize)
+    found = _call(address, named, summarize)
     facts = {
         "state_epoch": found.state_epoch,
         "leader_epoch": found.leader_epoch,
@@ -138,7 +138,7 @@ def find(keys: Sequence[str], as_json: bool, address: str) -> None:
             )
         return rows
 
-    rows = ask(address, look_up)
+    rows = query_node(address, look_up)
     if as_json:
         print_json(rows)
     else:
@@ -161,7 +161,7 @@ async def _parse_key(client: Client, text: str) -> SharePartitionKey:
     return SharePartitionKey(group, await find_topic_id(client, topic), partition)
 
 
-def _ask(address: str, named: Named, call: Callable[[Client, bytes], Awaitable[T]]) -> T:
+def _call(address: str, named: Named, call: Callable[[Client, bytes], Awaitable[T]]) -> T:
     """Make a call about a share partition, and return its answer.
 
     Raises:
@@ -180,4 +180,4 @@ def _ask(address: str, named: Named, call: Callable[[Client, bytes], Awaitable[T
                     raise missing(named) from None
             raise
 
-    return ask(address, with_topic)
+    return query_node(address, with_topic)

@@ -130,17 +130,17 @@ def test_values_are_shown_as_people_say_them() -> None:
 def test_facts_are_wrapped_beside_their_names_and_parts_have_lines_of_their_own() -> None:
     facts = {
         "is ready": False,
-        "why not ready": "no broker answers, for 20 s; asked broker 1",
+        "why not ready": "no broker answers, for 20 s; queried broker 1",
         "batches": ["0-9", "10"],
     }
     assert list(facts_lines(facts, 40)) == [
         "is ready       no",
         "why not ready  no broker answers, for 20",
-        "               s; asked broker 1",
+        "               s; queried broker 1",
         "batches        0-9",
         "               10",
     ]
-    assert list(facts_lines(facts, None))[1] == "why not ready  no broker answers, for 20 s; asked broker 1"
+    assert list(facts_lines(facts, None))[1] == "why not ready  no broker answers, for 20 s; queried broker 1"
 
 
 PRINT_A_TABLE = "from holdfast.console.show.output import print_table; print_table(['group', 'about'], [('a', 'word')])"

@@ -37,7 +37,7 @@ class Kafka:
     def __init__(self) -> None:
         self.is_down = False
 
-    async def ask_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
+    async def query_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
         if self.is_down:
             raise ConnectionFailed("127.0.0.1:9092 cannot be reached")
         return {name: Topic(TOPIC, name, 8, True) for name in names if name == "orders"}

@@ -67,7 +67,7 @@ def test_when_no_broker_answers_it_is_told_at_the_bound_once_a_minute_and_at_the
     world.wait(15)
     assert (world.silence.problem, world.lines) == ("", []), "the bound is not passed yet"
     world.wait(1)
-    assert world.silence.problem == "no broker answers, for 16 s; asked brokers 1, 2, 3"
+    assert world.silence.problem == "no broker answers, for 16 s; queried brokers 1, 2, 3"
     assert world.lines == [
         {
             "event": "brokers_lost",

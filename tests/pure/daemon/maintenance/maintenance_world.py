@@ -12,7 +12,7 @@ from holdfast.daemon.maintenance.maintenance import Maintenance
 from holdfast.daemon.maintenance.reader_offsets import ReaderOffsets
 from holdfast.daemon.maintenance.schedule import Schedule
 from holdfast.daemon.partitions.partitions import Partitions
-from holdfast.daemon.topics.log_identity import Beginning, read_beginnings
+from holdfast.daemon.topics.log_identity import FirstRecords, read_first_records
 from holdfast.daemon.topics.metadata_cache import MetadataImage, Refresh
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.librdkafka import KafkaClients
@@ -36,7 +36,7 @@ async def no_offsets(group: str) -> dict[int, int]:
 def make_maintenance(
     world: PartitionsWorld,
     renewed: list[StateTopic] | None = None,
-    read_beginnings: Callable[..., list[Beginning]] = read_beginnings,
+    read_first_records: Callable[..., list[FirstRecords]] = read_first_records,
 ) -> Maintenance:
     """Return the maintenance of a world's partitions; it does nothing by itself."""
     partitions, metrics = world.partitions, world.metrics
@@ -45,7 +45,11 @@ def make_maintenance(
     return Maintenance(
         DeletedState(world.settings.deleted_topics, world.cluster_id, partitions, metrics.deleted_topics_alarm),
         LogChecks(
-            access, state_topic(world.topic), partitions, log_renewed=topics.append, read_beginnings=read_beginnings
+            access,
+            state_topic(world.topic),
+            partitions,
+            log_renewed=topics.append,
+            read_first_records=read_first_records,
         ),
         world.readers,
         ReaderOffsets(world.readers, no_offsets, partitions.committed_offsets, metrics),
@@ -72,8 +76,8 @@ class World(PartitionsWorld):
         await super().serve(image)
         return self
 
-    def read_beginnings(self, read: Callable[..., list[Beginning]]) -> None:
-        """Let the beginnings of log partitions be read by `read`."""
+    def read_first_records(self, read: Callable[..., list[FirstRecords]]) -> None:
+        """Let the first records of log partitions be read by `read`."""
         self.maintenance = make_maintenance(self, self.renewed, read)
 
     def image(self) -> MetadataImage:

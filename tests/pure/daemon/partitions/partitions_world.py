@@ -57,7 +57,7 @@ class PartitionsWorld:
         self.metrics = ShareMetrics(self.registry)
         self.is_ready: list[bool] = []
         self.lost_to: list[str] = []  #: the winner of each log partition that was lost
-        self.asks_owners = False  #: whether `make_owners` is used
+        self.queries_owners = False  #: whether `make_owners` is used
         self.message_bytes_max = 1_048_588
         self.log = topic.open_log()
         self.log_config: KafkaLogConfig | None = None
@@ -93,7 +93,7 @@ class PartitionsWorld:
             self.metrics,
             self.runtime_metrics,
             image=Image({TOPIC: 1_000}) if image is None else image,
-            make_owners=self.make_owners if self.asks_owners else None,
+            make_owners=self.make_owners if self.queries_owners else None,
             make_shell=self._make_shell,  # type: ignore[arg-type]
             is_left_out=lambda partition: partition in self.silent_partitions,
         )

@@ -27,7 +27,7 @@ class World(PartitionsWorld):
         self.told = dict(told)
         self.asked: list[str] = []
         self.refused: list[tuple[str, bool]] = []
-        self.asks_owners = True
+        self.queries_owners = True
 
     def make_owners(self, partitions: Partitions) -> Owners:
         return Owners(

@@ -52,7 +52,7 @@ async def test_only_so_many_partitions_load_at_a_time() -> None:
 async def test_partitions_that_wait_for_their_turn_to_load_are_described_as_waiting() -> None:
     world = PartitionsWorld(MemoryTopic(3), loads_max=1)
     await world.begin().start()
-    world.partitions.hold_all(None)
+    world.partitions.list_all_unloaded(None)
     world.partitions.load_all()
     assert [row["state"] for row in world.partitions.describe()] == ["loading", "waiting", "waiting"]
     world.settle()

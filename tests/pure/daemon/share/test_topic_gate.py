@@ -62,8 +62,8 @@ class Metadata:
     ) -> None:
         self.wanted.append((list(topic_ids), caller, then, timeout_ms))
 
-    def answer(self, not_asked: Collection[bytes] = ()) -> None:
-        self.wanted.pop()[2](not_asked)
+    def answer(self, not_queried: Collection[bytes] = ()) -> None:
+        self.wanted.pop()[2](not_queried)
 
 
 class World:
@@ -144,7 +144,7 @@ def test_where_no_broker_was_asked_unknown_means_try_again_and_other_answers_sta
     )
     world.service.results = {0: unknown, 1: fenced, 2: WriteResult()}
     world.send(request((UNKNOWN_TOPIC, 0), (UNKNOWN_TOPIC, 1), (UNKNOWN_TOPIC, 2), (OTHER_TOPIC, 0)))
-    world.metadata.answer(not_asked=(UNKNOWN_TOPIC,))
+    world.metadata.answer(not_queried=(UNKNOWN_TOPIC,))
     (answer,) = world.answers
     found = [(topic_id, index, result.error_code) for topic_id, results in answer for index, result in results]
     assert found == [

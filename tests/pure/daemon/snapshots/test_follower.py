@@ -200,13 +200,13 @@ def test_what_is_in_the_way_is_answered_counted_and_told() -> None:
     assert world.refused() == {Refusal.MISSING: 1}
     world = World()
     world.ask()
-    world.follower.read_failed(LOG_PARTITION, 1, ReadError("no broker told its bounds", is_alarm=False))
+    world.follower.read_failed(LOG_PARTITION, 1, ReadError("no broker returned its start and end", is_alarm=False))
     assert world.refused() == {Refusal.UNREADABLE: 1}
     assert world.answers == [(LOG_PARTITION, 7, None)]
     assert world.lines[-1] == (
         "warning",
         "restore_refused",
-        {"partition": LOG_PARTITION, "reason": "unreadable", "why": "no broker told its bounds"},
+        {"partition": LOG_PARTITION, "reason": "unreadable", "why": "no broker returned its start and end"},
     )
 
 

@@ -14,7 +14,7 @@ def ids(count: int, first: int = 0) -> list[bytes]:
     return [number.to_bytes(16, "big") for number in range(first, first + count)]
 
 
-def ignore(not_asked: Collection[bytes]) -> None:
+def ignore(not_queried: Collection[bytes]) -> None:
     """Take the end of a look-up."""
 
 

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata, MetadataImage, Refresh
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.metadata import QuestionRefused, Topic, TopicAnswers
+from holdfast.kafka.metadata import RequestRefused, Topic, TopicAnswers
 from tests.waiting import PATIENCE_S, wait_until
 
 A, B, C = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)
@@ -34,14 +34,14 @@ class FakeCluster:
         self.may_answer.set()
         self.closes = self.moves = 0
 
-    async def ask_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
+    async def query_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
         self.asked.append(frozenset(topic_ids))
         known = {i: self.partition_counts[i] for i in topic_ids if i in self.partition_counts}
         await self.may_answer.wait()
         if self.failure:
             raise ConnectionFailed(self.failure)
         if self.poison in topic_ids:
-            raise QuestionRefused("no cluster id")
+            raise RequestRefused("no cluster id")
         return TopicAnswers(
             self.cluster_id,
             tuple(Topic(i, f"topic-{i[0]}", count, True) for i, count in known.items()),

@@ -26,7 +26,7 @@ class Kafka:
         self.may_answer.set()
         self.is_closed = False
 
-    async def ask_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
+    async def query_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
         self.asked.append(list(names))
         await self.may_answer.wait()
         if self.is_down:

@@ -104,7 +104,7 @@ async def test_bounds_that_a_leader_of_the_past_tells_late_are_not_believed(
     await log._brokers.refresh()
     cluster.let_go(1, LIST_OFFSETS)
     await wait_until(lambda: bool(told.lines))
-    assert told.lines == ["0 instance 1: failed, no broker told its bounds"]
+    assert told.lines == ["0 instance 1: failed, no broker returned its start and end"]
     log.start_reading(0, 2)
     await wait_until(lambda: "0 instance 2: from 2 to 9" in told.lines)
 
@@ -160,7 +160,7 @@ async def test_the_log_start_that_a_leader_of_the_past_tells_late_is_not_believe
     log: KafkaLog, cluster: FakeCluster, told: Listener
 ) -> None:
     cluster.held.add((1, LIST_OFFSETS))
-    log.ask_log_start(0, 1)
+    log.query_log_start(0, 1)
     await cluster.wait_asked(1, LIST_OFFSETS)
     cluster.leaders[0] = (2, 4)
     await log._brokers.refresh()
@@ -255,7 +255,7 @@ async def test_a_read_index_beyond_the_tail_has_it_fetch_at_once(cluster: FakeCl
     assert cluster.asked.count((1, FETCH)) == asked, "while ours are found without a fetch, it waits"
     cluster.offsets = {(1, 0): (0, 2)}
     cluster.records[1, 0] = [(2, batch(1, [b"theirs"]))]
-    log.ask_latest_offsets(1, [0])
+    log.query_latest_offsets(1, [0])
     await wait_until(lambda: "0 instance 1: 1 theirs" in told.lines)
     assert "round 1: {0: 2}" in told.lines
     await log.close(1)
@@ -286,8 +286,8 @@ async def test_what_was_asked_before_a_close_is_answered_to_nobody(cluster: Fake
     await log.start(told)
     cluster.held |= {(1, LIST_OFFSETS), (2, LIST_OFFSETS)}
     log.start_reading(0, 1)
-    log.ask_log_start(1, 1)
-    log.ask_latest_offsets(1, [1])
+    log.query_log_start(1, 1)
+    log.query_latest_offsets(1, [1])
     await cluster.wait_asked(1, LIST_OFFSETS)
     await cluster.wait_asked(2, LIST_OFFSETS, 2)
     assert await log.close(5)
@@ -342,14 +342,14 @@ async def test_a_leader_that_was_frozen_is_believed_only_when_another_broker_nam
     frozen_s = loop.time()
     await wait_until(lambda: loop.time() - frozen_s > 0.1)
     cluster.let_go(1, FETCH)
-    log.ask_latest_offsets(1, [0])
+    log.query_latest_offsets(1, [0])
     await wait_until(lambda: "round 1: {0: None}" in told.lines)
     cluster.let_go(2, METADATA)
     await log._brokers.refresh()
     number = 1
     while "{0: 0}" not in told.lines[-1]:
         number += 1
-        log.ask_latest_offsets(number, [0])
+        log.query_latest_offsets(number, [0])
         await wait_until(lambda: told.lines[-1].startswith(f"round {number}: "))  # noqa: B023 - waited for within the turn
         assert number < 20
     assert log._brokers.confirmed_s(1) > frozen_s
@@ -366,7 +366,7 @@ async def test_records_are_deleted_at_the_leader_and_the_new_start_is_told(
     await wait_until(lambda: bool(told.lines))
     assert told.lines == ["1: log starts at 30, as asked"]
     assert cluster.cut == [(2, 1, 30, 7_000)]
-    log.ask_log_start(1, 1)
+    log.query_log_start(1, 1)
     await wait_until(lambda: len(told.lines) == 2)
     assert told.lines[1] == "1 instance 1: log start 30"
     await log.close(1)

@@ -25,7 +25,7 @@ OWNER = Checkpoint(1, b"o" * 16, "b", 4, "memory", (1).to_bytes(16, "big"), 1, N
 class World:
     """A runtime over a log of one partition that others own; questions are answered by the test."""
 
-    def __init__(self, *owners: Checkpoint, asks_owners: bool = True) -> None:
+    def __init__(self, *owners: Checkpoint, queries_owners: bool = True) -> None:
         self.asked: list[tuple[int, int, Checkpoint]] = []
         self.superseded_by: list[str] = []
         self.notes: list[tuple[str, str]] = []
@@ -44,7 +44,7 @@ class World:
             lambda size: next(attempts).to_bytes(size, "big"),
             lambda: 1.0,
             RuntimeMetrics(Registry(lambda: self.now_ms)),
-            owners=self if asks_owners else None,
+            owners=self if queries_owners else None,
             write_timeout_ms=5_000,
             slice_ms=5,
         )
@@ -73,7 +73,7 @@ class World:
         records = self.topic.partitions[0].records
         return [decode_checkpoint(held.value or b"").node_id for held in records if held.key == CHECKPOINT_KEY]
 
-    def ask_owner(self, partition: int, instance: int, owner: Checkpoint) -> None:
+    def query_owner(self, partition: int, instance: int, owner: Checkpoint) -> None:
         self.asked.append((partition, instance, owner))
 
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
@@ -151,11 +151,11 @@ def test_a_process_that_has_had_the_partition_asks_nobody() -> None:
     assert (len(world.asked), world.partition.state) == (1, State.ACTIVE)
 
 
-@pytest.mark.parametrize(("owners", "asks_owners"), [((), True), ((OWNER,), False)], ids=["no owner", "nobody asks"])
+@pytest.mark.parametrize(("owners", "queries_owners"), [((), True), ((OWNER,), False)], ids=["no owner", "nobody asks"])
 def test_without_an_owner_or_somebody_to_ask_it_is_claimed_at_once(
-    owners: tuple[Checkpoint, ...], asks_owners: bool
+    owners: tuple[Checkpoint, ...], queries_owners: bool
 ) -> None:
-    world = World(*owners, asks_owners=asks_owners)
+    world = World(*owners, queries_owners=queries_owners)
     assert (world.asked, world.partition.state) == ([], State.ACTIVE)
 
 

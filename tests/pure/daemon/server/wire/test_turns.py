@@ -151,7 +151,7 @@ async def test_a_step_that_could_not_be_cut_is_followed_by_a_pause_as_long() -> 
     assert all(client.is_waiting for client in heavy)
     clock.now_s += 1
     for client in heavy:
-        turns._go_on(client)
+        turns._resume(client)
     await asyncio.sleep(0)
     assert diary[-1] in "xyz"
 
@@ -170,7 +170,7 @@ async def test_who_had_one_long_step_does_not_pause_for_as_long_as_others_go_on_
         turns.wait(healthy)
         await asyncio.sleep(0)
         if healthy.is_waiting and clock() > 100.2:
-            turns._go_on(healthy)  # as its timer would
+            turns._resume(healthy)  # as its timer would
             await asyncio.sleep(0)
     assert diary.count("a") == 2
 
