@@ -37,7 +37,7 @@ class RuntimeMetrics:
         )
         self.batch_flush_time = histogram("batch-flush-time-ms", "Time of a Produce request, in ms.")
         self.batch_flush = registry.meter("batch-flush", "Batches sent to brokers.")
-        self.parked_writes = gauge("parked-writes", "Answers that wait for the log, in all shards.")
+        self.parked_writes = gauge("parked-writes", "Answers that wait for the log, in all log partitions.")
         self.records_appended = counter("records-appended-total", "Records sent to brokers.")
         self.records_committed = counter(
             "records-committed-total", "Own records that are committed: the tail has read them back, and they count."

@@ -19,7 +19,7 @@ _log = structlog.get_logger(__name__)
 
 
 class TopicCleanUp:
-    """Tombstones for the share partitions of deleted topics in one shard, a slice at a time."""
+    """Tombstones for the share partitions of deleted topics in one log partition, a slice at a time."""
 
     name = "clean-up-deleted-topics"
 

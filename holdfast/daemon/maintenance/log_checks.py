@@ -1,6 +1,6 @@
 """Whether the log may be served: checks of the state topic, at intervals, and of how each log partition begins.
 
-A state topic that became unsafe, or another one under its name, stops all shards until it is safe or an admin accepts it.
+A state topic that became unsafe, or another one under its name, stops all log partitions until it is safe or an admin accepts it.
 """
 
 import asyncio
@@ -113,7 +113,7 @@ class LogChecks:
         self._read_first_records = read_first_records
 
     async def check_topic(self) -> None:
-        """Check the state topic again; one that became unsafe, or another one under its name, stops all shards.
+        """Check the state topic again; one that became unsafe, or another one under its name, stops all log partitions.
 
         A topic that was recreated is the log from now on, of which nothing is taken before an admin accepts it.
         """
@@ -206,7 +206,7 @@ class LogChecks:
             return check_state_topic(admin, settings.log, self._access.bootstrap)
 
     def _distrust(self, problem: str) -> None:
-        """Stop all shards because of a problem, once: what an admin accepted since goes on."""
+        """Stop all log partitions because of a problem, once: what an admin accepted since goes on."""
         runtime = self._partitions.runtime
         if runtime.log_alarm is None or str(runtime.log_alarm) != problem:
             runtime.distrust_log(Alarm(problem))

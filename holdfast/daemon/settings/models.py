@@ -144,7 +144,7 @@ class LoadSettings(Component):
 
 
 class PruningSettings(Component):
-    """When a shard writes snapshots of its live keys and prunes its log."""
+    """When a log partition is pruned: snapshots of its live keys are written, and its log is cut."""
 
     pruning_dead_share: float = setting(
         0.5,
@@ -160,7 +160,7 @@ class PruningSettings(Component):
         8 * MIB, "Snapshot bytes per second that pruning writes for one log partition.", ge=1024, le=1024 * MIB
     )
     pruning_records_per_slice_max: int = count(200, "Snapshots that pruning writes in one go.", most=10_000)
-    pruning_check_interval_ms: int = time_ms(5_000, "How often a shard looks whether to prune.")
+    pruning_check_interval_ms: int = time_ms(5_000, "How often each log partition is looked at, whether to prune it.")
     pruning_timeout_ms: int = time_ms(
         60 * MINUTE_MS,
         "A round of pruning that has written nothing for so long is given up; the next one waits until as much has changed again.",

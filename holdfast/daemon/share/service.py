@@ -1,6 +1,6 @@
 """The share service: takes a share-state request apart, sends each share partition to its shard, and answers once.
 
-Which shard a share partition belongs to is Kafka's own hash over the state topic's real partition count, taken once at start-up.
+Which log partition a share partition belongs to is Kafka's own hash over the state topic's real partition count, taken once at start-up.
 All five calls run as write operations: they see the newest state, and their answers wait for every write before them.
 
 Source: KIP-932; Apache Kafka 4.3.1's `ShareCoordinatorService`.

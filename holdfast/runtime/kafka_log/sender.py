@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from holdfast.kafka.connection import BrokerConnection
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.leaders import Brokers
-from holdfast.kafka.protocol import requests as frames
+from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.error_codes import PRODUCE_RETRIABLE
 from holdfast.kafka.throttle import Throttle
 from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig, RecordAccumulator
@@ -256,8 +256,8 @@ class Sender:
             self._send_on(connection, request)
 
     def _send_on(self, connection: BrokerConnection, request: _Request) -> None:
-        api, version = frames.PRODUCE
-        body = frames.encode_produce(
+        api, version = requests.PRODUCE
+        body = requests.encode_produce(
             self._brokers.topic,
             self._config.message_timeout_ms,
             [(batch.partition, batch.data) for batch in request.batches],
@@ -276,7 +276,7 @@ class Sender:
         """
         self._in_flight -= 1
         self._progress.set()
-        answer: list[frames.Produced] = []
+        answer: list[requests.Produced] = []
         failure: str | None = None
         if isinstance(outcome, ConnectionFailed):
             failure = str(outcome)
@@ -305,13 +305,13 @@ class Sender:
         else:
             self._settle_refused(open_batches, answer)
 
-    def _read_answer(self, request: _Request, body: bytes, took_s: float) -> list[frames.Produced]:
+    def _read_answer(self, request: _Request, body: bytes, took_s: float) -> list[requests.Produced]:
         """Return what became of each batch; leaves the broker alone for as long as it says.
 
         Raises:
             UnreadableAnswer: it says nothing of that.
         """
-        answer, throttle_ms = frames.read_answer(frames.decode_produced, body)
+        answer, throttle_ms = requests.read_answer(requests.decode_produced, body)
         self._metrics.batch_flush_time.record(took_s * 1_000)
         if request.slot is not None:
             request.slot.linger.on_answered(took_s)
@@ -329,7 +329,7 @@ class Sender:
             self._bugs.report(bug, _reporting_failed(batch.partition))
             self._report_failed(batch.partition, batch.sent.first_header, f"reporting where it lies failed: {bug!r}")
 
-    def _settle_refused(self, open_batches: dict[int, _Batch], answer: list[frames.Produced]) -> None:
+    def _settle_refused(self, open_batches: dict[int, _Batch], answer: list[requests.Produced]) -> None:
         """Give up the batches that failed for good, and send the others again."""
         again: dict[int, list[_Batch]] = {}
         for partition, error_code, _, message in answer:

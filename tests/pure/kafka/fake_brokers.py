@@ -16,7 +16,7 @@ from kio.schema.fetch.v12.request import FetchRequest
 from kio.serial import entity_reader, entity_writer
 
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.protocol import requests as frames
+from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.requests import Fetched
 from holdfast.records.header import HEADER_NAME
 from tests.waiting import wait_until
@@ -129,7 +129,7 @@ class FakeConnection:
 
     async def exchange(self, api_key: int, version: int, body: bytes, *, is_flexible: bool = False) -> bytes:
         """Ask, and wait for the answer."""
-        assert (api_key, version) in (frames.PRODUCE, frames.FETCH, frames.LIST_OFFSETS)
+        assert (api_key, version) in (requests.PRODUCE, requests.FETCH, requests.LIST_OFFSETS)
         return await self._brokers.answer(self._broker_id, api_key, body)
 
 

@@ -8,7 +8,7 @@ import pytest
 from kio.schema.list_offsets.v5.request import ListOffsetsRequest
 from kio.serial import entity_reader
 
-from holdfast.kafka.protocol import requests as frames
+from holdfast.kafka.protocol import requests
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.kafka_log.list_offsets import OffsetQueries
 from holdfast.runtime.metrics import RuntimeMetrics
@@ -161,8 +161,8 @@ async def test_whoever_asks_is_told_of_any_failure_after_the_leaders_were_asked_
 async def test_a_start_or_an_end_is_asked_for_by_itself(offsets: OffsetQueries, brokers: FakeBrokers) -> None:
     brokers.answers.extend([lambda _: answer({2: 3}), lambda _: answer({2: 9}, error_code=75)])
     brokers.let_go()
-    assert await offsets.query(2, frames.EARLIEST) == 3
-    assert await offsets.query(2, frames.LATEST) is None
+    assert await offsets.query(2, requests.EARLIEST) == 3
+    assert await offsets.query(2, requests.LATEST) is None
     assert brokers.refreshes == 1
     assert asked_of(brokers) == [(2, {2: 7})] * 2
 
@@ -258,10 +258,10 @@ async def test_a_confirmation_that_was_asked_for_before_the_answer_came_is_none(
     await until_silent(asyncio.get_running_loop().time())
     brokers.answers.append(lambda _: answer({0: 4}))
     brokers.let_go()
-    assert await doubting.query(0, frames.LATEST) is None
+    assert await doubting.query(0, requests.LATEST) is None
     brokers.witnessed.add(1)
     brokers.answers.append(lambda _: answer({0: 4}))
-    assert await doubting.query(0, frames.LATEST) == 4
+    assert await doubting.query(0, requests.LATEST) == 4
 
 
 async def test_a_broker_that_is_heard_all_the_time_is_asked_once(brokers: FakeBrokers, told: Told) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import uvloop
 
-from holdfast.kafka.protocol import requests as frames
+from holdfast.kafka.protocol import requests
 from holdfast.runtime.kafka_log.sender import Sender
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from tests.pure.kafka.fake_brokers import FakeBrokers
@@ -184,7 +184,7 @@ async def test_close_gives_up_in_time(sender: Sender, brokers: FakeBrokers) -> N
 
 
 def test_versions_are_those_of_the_frames() -> None:
-    assert frames.PRODUCE == (0, 8)
+    assert requests.PRODUCE == (0, 8)
 
 
 async def test_records_wait_for_company_as_long_as_they_are_to_linger(brokers: FakeBrokers) -> None:
