@@ -23,10 +23,10 @@ from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.partition.states import State
-from tests.pure.daemon.maintenance.maintenance_world import make_maintenance
-from tests.pure.daemon.partitions.partitions_world import PartitionsWorld
-from tests.pure.daemon.share.shard_world import TOPIC
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.maintenance import make_maintenance
+from tests.world.node import PartitionsWorld
+from tests.world.samples import TOPIC
 
 KEY = SharePartitionKey("group", TOPIC, 0)
 

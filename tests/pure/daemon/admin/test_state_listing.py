@@ -12,9 +12,9 @@ from holdfast.daemon.admin.state_listing import StateListing
 from holdfast.daemon.server.admin import Admin, AdminError
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey, format_topic_id
-from tests.pure.daemon.partitions.partitions_world import PartitionsWorld
-from tests.pure.daemon.share.shard_world import OTHER_TOPIC, TOPIC, Image, batch
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.node import PartitionsWorld
+from tests.world.samples import OTHER_TOPIC, TOPIC, Image, batch
 
 KEYS = sorted(
     SharePartitionKey(group, topic_id, partition)

@@ -8,9 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.daemon.admin.commands import LogCommands
-from tests.pure.daemon.maintenance.maintenance_world import ALL, GRACE_MS, A, B, C, World, filled
-from tests.pure.daemon.partitions.partitions_world import CLUSTER
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.maintenance import ALL, GRACE_MS, A, B, C, World, filled
+from tests.world.node import CLUSTER
 
 
 async def test_the_state_of_a_deleted_topic_goes_after_the_grace_and_leaves_tombstones() -> None:

@@ -13,8 +13,8 @@ from holdfast.daemon.maintenance.reader_offsets import ReaderOffsets, ReaderRepo
 from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.server.admin import AdminError
 from holdfast.kafka.group_offsets import GroupRefused
-from tests.pure.daemon.maintenance.maintenance_world import A, B, World, filled
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.maintenance import A, B, World, filled
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey, format_key
 from holdfast.runtime.errors import Alarm
 from holdfast.runtime.partition.states import State
-from tests.pure.daemon.partitions.partitions_world import PartitionsWorld, state_topic
-from tests.pure.daemon.share.shard_world import TOPIC
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.node import PartitionsWorld, state_topic
+from tests.world.samples import TOPIC
 
 NODES = {number: Node(number, f"node-{number}.example", 9492) for number in (1, 2, 3)}
 

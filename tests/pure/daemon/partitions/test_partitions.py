@@ -16,9 +16,9 @@ from holdfast.records.values import Snapshot
 from holdfast.runtime.errors import NotAvailable, TimedOut
 from holdfast.runtime.log_protocol import ReadError
 from holdfast.runtime.partition.states import State
-from tests.pure.daemon.partitions.partitions_world import Call, PartitionsWorld
-from tests.pure.daemon.share.shard_world import TOPIC
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.node import Call, PartitionsWorld
+from tests.world.samples import TOPIC
 
 KEY = SharePartitionKey("group", TOPIC, 0)
 

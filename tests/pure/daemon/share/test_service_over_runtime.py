@@ -21,9 +21,9 @@ from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from tests.configs import partition_config, shard_config
-from tests.pure.daemon.share.service_world import FakeMetrics, ask, codes
-from tests.pure.daemon.share.shard_world import TOPIC, Image, batch
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.samples import TOPIC, Image, batch
+from tests.world.service import FakeMetrics, ask, codes
 
 
 class Node:

@@ -10,9 +10,9 @@ from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.codecs.codec import Codec
 from holdfast.records.keys import SharePartitionKey
 from tests.configs import shard_config
-from tests.pure.daemon.partitions.partitions_world import PartitionsWorld
-from tests.pure.daemon.share.shard_world import TOPIC, batch
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.node import PartitionsWorld
+from tests.world.samples import TOPIC, batch
 
 WHY_NOT = "allows no more"
 

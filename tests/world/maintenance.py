@@ -18,8 +18,8 @@ from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
-from tests.pure.daemon.partitions.partitions_world import CLUSTER, PartitionsWorld, state_topic
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.node import CLUSTER, PartitionsWorld, state_topic
 
 GRACE_MS = 1_000
 A, B, C = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)

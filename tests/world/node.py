@@ -27,9 +27,9 @@ from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.settings import PartitionConfig
 from holdfast.runtime.state_machine import Decision, StateMachine
-from tests.pure.daemon.share.shard_world import TOPIC, Image, batch
 from tests.shards import states_at
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.samples import TOPIC, Image, batch
 
 CLUSTER = "memory"
 TICK_MS = 50

@@ -22,9 +22,9 @@ from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.state_machine import Decision
 from tests.configs import partition_config, shard_config
-from tests.pure.daemon.share.shard_world import TOPIC, Image, batch
 from tests.shards import states_at
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.samples import TOPIC, Image, batch, key_of
 
 TICK_MS = 50
 IDLE, REFRESHING, WRITING, DELETING = Phase.IDLE, Phase.REFRESHING, Phase.WRITING, Phase.DELETING
@@ -209,10 +209,6 @@ class PrunedNode:
         committed = self.runtime.read(0, states_at)
         assert isinstance(committed, dict)
         return {key: state._replace(snapshot_epoch=0, update_count=0) for key, state in committed.items()}
-
-
-def key_of(number: int) -> SharePartitionKey:
-    return SharePartitionKey("group", TOPIC, number)
 
 
 def tick_a_round(node: PrunedNode) -> None:
