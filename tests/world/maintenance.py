@@ -89,10 +89,10 @@ class World(PartitionsWorld):
         is_log_slow: bool = False,
     ) -> None:
         """Let a refresh come that asks for all topics in use; a slow log commits nothing yet."""
-        self.now_ms += after_ms
+        self.clock.now_ms += after_ms
         ids = frozenset(self.partitions.topics_in_use() if asked is None else asked)
         existing = ids & self.existing
-        refresh = Refresh(self.now_ms, cluster_id, existing, ids - existing, frozenset(), is_full)
+        refresh = Refresh(self.clock.now_ms, cluster_id, existing, ids - existing, frozenset(), is_full)
         self.maintenance.deleted_state.refreshed(self.image(), refresh)
         if not is_log_slow:
             self.settle()

@@ -196,7 +196,7 @@ async def test_nothing_is_accepted_where_nothing_is_wrong() -> None:
 @pytest.mark.parametrize("reason", [None, "", "  ", 7, "x" * 1_001, "a lone \ud83d surrogate"])
 async def test_whoever_accepts_says_why(reason: object) -> None:
     world = await serving()
-    world.runtime.partitions[0].fail(RuntimeError("a bug"), world.now_ms)
+    world.runtime.partitions[0].fail(RuntimeError("a bug"), world.clock.now_ms)
     assert world.refusal("partitions-accept", partition=0, reason=reason).startswith("A `reason` is needed")
     assert world.refusal("topics-accept-deleted", reason=reason).startswith("A `reason` is needed")
 

@@ -109,10 +109,10 @@ async def test_a_clean_up_that_fails_goes_on_after_the_next_refresh() -> None:
     world = await filled({A: 8, B: 20}, deleted_topic_keys_per_slice_max=2)
     world.existing = frozenset([B])
     world.refresh()
-    world.log.queue_records_max = 0
+    world.process.log.queue_records_max = 0
     world.refresh(GRACE_MS)
     assert world.topics() == {A, B}
-    world.log.queue_records_max = 100_000
+    world.process.log.queue_records_max = 100_000
     world.refresh(1)
     assert world.topics() == {B}
 

@@ -103,8 +103,8 @@ async def test_a_winner_whose_address_is_not_known_is_not_named(address: str) ->
 
 async def test_a_partition_with_an_alarm_has_no_owner_and_one_that_loads_again_has() -> None:
     world = await World(MemoryTopic(2)).serve()
-    world.partition(0).fail(Alarm("the log was cut"), world.now_ms)
-    world.partition(1).fail(RuntimeError("a bug"), world.now_ms)
+    world.partition(0).fail(Alarm("the log was cut"), world.clock.now_ms)
+    world.partition(1).fail(RuntimeError("a bug"), world.clock.now_ms)
     assert world.owners() == [None, NODES[1]]
 
 

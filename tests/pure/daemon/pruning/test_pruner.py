@@ -11,12 +11,12 @@ from holdfast.records.checkpoint import CHECKPOINT_KEY
 from holdfast.records.codecs.codec import Codec
 from holdfast.runtime.partition.states import State
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.process import TICK_MS
 from tests.world.pruning import (
     DELETING,
     IDLE,
     REFRESHING,
     SETTINGS,
-    TICK_MS,
     WRITING,
     PrunedNode,
     tick_a_round,

@@ -126,7 +126,7 @@ async def test_the_totals_follow_initializes_writes_deletes_reloads_and_lost_par
     assert totals.share_partitions == 12
     world.call(0, lambda shard, _: shard.decide_delete(key(2, "g")))
     check()
-    world.partition(0).fail(RuntimeError("a bug"), world.now_ms)
+    world.partition(0).fail(RuntimeError("a bug"), world.clock.now_ms)
     check()
     assert totals.share_partitions == 6
     world.tick(20)
