@@ -143,6 +143,7 @@ async def test_partitions_that_failed_load_again_at_once_when_brokers_answer_aga
 async def test_the_newest_image_reaches_shards_that_did_not_exist_when_it_came() -> None:
     world = await PartitionsWorld(MemoryTopic(1)).serve()
     world.initialize(0, KEY)
+    assert world.keys() == {KEY}
 
 
 # ---- losing ----------------------------------------------------------------------------------------------------------
