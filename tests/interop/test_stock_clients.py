@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from holdfast.broker import FAST_START, find_java, kafka_classpath
-from tests.pure.daemon.server.serving import serve
 from tests.waiting import PATIENCE_S
+from tests.world.serving import serve
 
 pytestmark = pytest.mark.interop
 

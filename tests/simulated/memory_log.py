@@ -325,6 +325,14 @@ class MemoryLog:
         """Tell at most `records_max` of the next records."""
         self._read(partition, self._readers[partition], records_max)
 
+    def take(self, partition: int, instance: int, records_max: int) -> list[LogRecord]:
+        """Read the next records of an instance, also of one that was stopped, and leave it to the test how they are reported."""
+        readers = [self._readers.get(partition), self._former.get(partition)]
+        (reader,) = [reader for reader in readers if reader is not None and reader.instance == instance]
+        assert reader.log is not None
+        start, reader.position = reader.position, min(reader.position + records_max, reader.log.high_watermark)
+        return reader.log.records[start : reader.position]
+
     # ---- faults ----------------------------------------------------------------------------------------------------
 
     def report_failed(self, partition: int) -> None:

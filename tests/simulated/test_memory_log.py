@@ -134,6 +134,24 @@ def test_runs_of_own_records_are_told_as_such(topic: MemoryTopic) -> None:
     assert reached == ("position_reached", 0, 1, 6)
 
 
+def test_a_test_may_take_records_and_report_them_in_a_way_of_its_own(topic: MemoryTopic) -> None:
+    log, told = open_log(topic)
+    append(log, b"a", b"b", b"c")
+    make(topic, "land", "land", "land")
+    topic.commit(0, 2)
+    log.start_reading(0, 1)
+    make(topic, "begin")
+    log.start_reading(0, 2)
+    make(topic, "begin")
+    told.take()
+    assert [record.key for record in log.take(0, 2, 1)] == [b"a"]
+    assert [record.key for record in log.take(0, 2, 9)] == [b"b"], "what is above the high watermark was read"
+    assert [record.key for record in log.take(0, 1, 9)] == [b"a", b"b"], "an earlier instance reads for itself"
+    assert told.take() == []
+    make(topic, "commit", "read")
+    assert [call[0] for call in told.take()] == list(READ_ONE)
+
+
 def test_a_latest_offset_is_that_of_the_moment_it_was_looked_up(topic: MemoryTopic) -> None:
     log, told = open_log(topic)
     log.query_latest_offsets(1, [0])

@@ -38,8 +38,8 @@ from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id, log_partition
 from tests.pure.client.client_world import OTHER_TOPIC_ID, world
-from tests.pure.daemon.server.serving import TOPIC_ID, serve
 from tests.waiting import wait_until
+from tests.world.serving import TOPIC_ID, serve
 
 
 async def test_the_five_calls() -> None:

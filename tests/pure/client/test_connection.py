@@ -27,8 +27,8 @@ from holdfast.client.connection import Address, NodeConnection, open_connection
 from holdfast.kafka.protocol import frames
 from holdfast.kafka.protocol.primitives import encode_string
 from tests.pure.client.client_world import world
-from tests.pure.daemon.server.serving import TOPIC_ID, CountingTransport, serve
 from tests.waiting import wait_until
+from tests.world.serving import TOPIC_ID, CountingTransport, serve
 
 
 async def test_connect_needs_a_node_that_can_be_reached() -> None:

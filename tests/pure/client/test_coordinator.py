@@ -20,7 +20,7 @@ from holdfast.client.client import parse_address
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.records.keys import SharePartitionKey, log_partition
 from tests.pure.client.client_world import World, world
-from tests.pure.daemon.server.serving import TOPIC_ID
+from tests.world.serving import TOPIC_ID
 
 
 async def test_the_memory_of_coordinators_is_bounded() -> None:

@@ -21,10 +21,10 @@ from holdfast.kafka.metadata import Topic, TopicAnswers
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.kafka_log import shell
-from tests.pure.daemon.partitions.partitions_world import CLUSTER, make_settings, state_topic
-from tests.pure.daemon.share.shard_world import TOPIC
 from tests.simulated.memory_log import MemoryTopic
 from tests.waiting import PATIENCE_S, wait_until
+from tests.world.node import CLUSTER, make_settings, state_topic
+from tests.world.samples import TOPIC
 
 KEY = SharePartitionKey("group", TOPIC, 0)
 LOG_PARTITIONS = 2

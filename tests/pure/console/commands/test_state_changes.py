@@ -22,9 +22,9 @@ from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.records.replay import ShareState
 from tests.pure.console.conftest import Run, runner_for, served_in_thread
-from tests.pure.daemon.server.serving import FakeCluster, serve
-from tests.pure.daemon.share.service_world import House, ask
-from tests.pure.daemon.share.shard_world import TOPIC
+from tests.world.samples import TOPIC
+from tests.world.service import House, ask
+from tests.world.serving import FakeCluster, serve
 
 TOPIC_TEXT = format_topic_id(TOPIC)
 NAMED = ("--group", "g1", "--topic", "orders", "--partition", "0")

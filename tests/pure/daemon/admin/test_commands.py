@@ -23,10 +23,10 @@ from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.partition.states import State
-from tests.pure.daemon.maintenance.maintenance_world import make_maintenance
-from tests.pure.daemon.partitions.partitions_world import PartitionsWorld
-from tests.pure.daemon.share.shard_world import TOPIC
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.maintenance import make_maintenance
+from tests.world.node import PartitionsWorld
+from tests.world.samples import TOPIC
 
 KEY = SharePartitionKey("group", TOPIC, 0)
 
@@ -196,7 +196,7 @@ async def test_nothing_is_accepted_where_nothing_is_wrong() -> None:
 @pytest.mark.parametrize("reason", [None, "", "  ", 7, "x" * 1_001, "a lone \ud83d surrogate"])
 async def test_whoever_accepts_says_why(reason: object) -> None:
     world = await serving()
-    world.runtime.partitions[0].fail(RuntimeError("a bug"), world.now_ms)
+    world.runtime.partitions[0].fail(RuntimeError("a bug"), world.clock.now_ms)
     assert world.refusal("partitions-accept", partition=0, reason=reason).startswith("A `reason` is needed")
     assert world.refusal("topics-accept-deleted", reason=reason).startswith("A `reason` is needed")
 

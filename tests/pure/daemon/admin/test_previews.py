@@ -14,8 +14,8 @@ from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.records.replay import ShareState
-from tests.pure.daemon.share.service_world import House, ask
-from tests.pure.daemon.share.shard_world import TOPIC
+from tests.world.samples import TOPIC
+from tests.world.service import House, ask
 
 UNCHECKED = {"state_epoch": -1, "leader_epoch": -1, "start_offset": -1, "delivery_complete_count": -1}
 BATCHES = [[100, 109, ACKNOWLEDGED, 1], [105, 119, AVAILABLE, 2]]

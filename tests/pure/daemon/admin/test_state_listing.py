@@ -12,9 +12,10 @@ from holdfast.daemon.admin.state_listing import StateListing
 from holdfast.daemon.server.admin import Admin, AdminError
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey, format_topic_id
-from tests.pure.daemon.partitions.partitions_world import PartitionsWorld
-from tests.pure.daemon.share.shard_world import OTHER_TOPIC, TOPIC, Image, batch
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.node import PartitionsWorld
+from tests.world.process import Call
+from tests.world.samples import OTHER_TOPIC, TOPIC, Image, batch
 
 KEYS = sorted(
     SharePartitionKey(group, topic_id, partition)
@@ -119,8 +120,8 @@ async def test_a_state_is_summed_up() -> None:
 async def test_what_the_log_has_not_committed_is_not_told() -> None:
     world = await filled()
     new = SharePartitionKey("zz", TOPIC, 0)
-    world.runtime.write(1, _Forgotten(lambda shard, now_ms: shard.decide_initialize(new, 1, 0, now_ms)))
-    world.runtime.write(0, _Forgotten(lambda shard, now_ms: shard.decide_write(KEYS[0], 1, 0, 7, 0, (), now_ms)))
+    world.runtime.write(1, Call(lambda shard, now_ms: shard.decide_initialize(new, 1, 0, now_ms)))
+    world.runtime.write(0, Call(lambda shard, now_ms: shard.decide_write(KEYS[0], 1, 0, 7, 0, (), now_ms)))
     page = world.page()
     assert listed(page) == ALL
     assert page["share_partitions"][0]["start_offset"] == 0
@@ -132,7 +133,7 @@ async def test_what_the_log_has_not_committed_is_not_told() -> None:
 
 async def test_log_partitions_that_are_not_served_are_named() -> None:
     world = await filled()
-    world.partition(1).fail(RuntimeError("a bug"), world.now_ms)
+    world.partition(1).fail(RuntimeError("a bug"), world.clock.now_ms)
     page = world.page()
     assert listed(page) == [key for number, key in enumerate(ALL) if number % 4 != 1]
     [missing] = page["not_listed"]
@@ -144,7 +145,7 @@ async def test_a_log_partition_that_goes_while_a_page_is_made_is_named() -> None
     world = await filled()
     page = StateListing(world.partitions, world.settings.limits).page({})
     next(page)
-    world.partition(1).fail(RuntimeError("a bug"), world.now_ms)
+    world.partition(1).fail(RuntimeError("a bug"), world.clock.now_ms)
     try:
         while True:
             next(page)
@@ -206,17 +207,3 @@ def test_the_steps_of_a_command_end_with_its_answer_or_its_refusal() -> None:
     steps = admin.handle(AdminRequest("refuse", {}), answers.append)
     assert steps is not None
     assert (list(steps), decode_admin_response(answers[1])) == ([True], (42, "No more.", None))
-
-
-class _Forgotten:
-    """An operation whose outcome nobody waits for."""
-
-    deadline_ms = 0
-    is_done = False
-    name = "forgotten"
-
-    def __init__(self, decide: Any) -> None:
-        self.decide = decide
-
-    def complete(self, outcome: object) -> None:
-        """Forget it."""

@@ -19,7 +19,8 @@ from holdfast.kafka.errors import ConnectionFailed
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
-from tests.pure.daemon.maintenance.maintenance_world import (
+from tests.simulated.memory_log import MemoryPartition, MemoryTopic
+from tests.world.maintenance import (
     NO_KAFKA,
     A,
     B,
@@ -28,8 +29,7 @@ from tests.pure.daemon.maintenance.maintenance_world import (
     states,
     tick_past_the_back_off,
 )
-from tests.pure.daemon.partitions.partitions_world import CLUSTER, state_topic
-from tests.simulated.memory_log import MemoryPartition, MemoryTopic
+from tests.world.node import CLUSTER, state_topic
 
 # ---- the state topic -------------------------------------------------------------------------------------------------
 

@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.maintenance.schedule import Schedule
 from holdfast.kafka.errors import ConnectionFailed
-from tests.pure.daemon.maintenance.maintenance_world import World
 from tests.simulated.memory_log import MemoryTopic
 from tests.waiting import PATIENCE_S
+from tests.world.maintenance import World
 
 RETRY_MS = 30_000
 

@@ -13,9 +13,9 @@ from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey, format_key
 from holdfast.runtime.errors import Alarm
 from holdfast.runtime.partition.states import State
-from tests.pure.daemon.partitions.partitions_world import PartitionsWorld, state_topic
-from tests.pure.daemon.share.shard_world import TOPIC
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.node import PartitionsWorld, state_topic
+from tests.world.samples import TOPIC
 
 NODES = {number: Node(number, f"node-{number}.example", 9492) for number in (1, 2, 3)}
 
@@ -103,8 +103,8 @@ async def test_a_winner_whose_address_is_not_known_is_not_named(address: str) ->
 
 async def test_a_partition_with_an_alarm_has_no_owner_and_one_that_loads_again_has() -> None:
     world = await World(MemoryTopic(2)).serve()
-    world.partition(0).fail(Alarm("the log was cut"), world.now_ms)
-    world.partition(1).fail(RuntimeError("a bug"), world.now_ms)
+    world.partition(0).fail(Alarm("the log was cut"), world.clock.now_ms)
+    world.partition(1).fail(RuntimeError("a bug"), world.clock.now_ms)
     assert world.owners() == [None, NODES[1]]
 
 

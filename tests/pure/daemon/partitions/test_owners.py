@@ -13,10 +13,10 @@ from holdfast.daemon.partitions.owners import Owners, query_status_at
 from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.records.keys import format_topic_id
 from holdfast.runtime.partition.states import State
-from tests.pure.daemon.partitions.partitions_world import CLUSTER, PartitionsWorld
-from tests.pure.daemon.server.serving import serve
 from tests.simulated.memory_log import MemoryTopic
 from tests.waiting import in_patience, wait_until
+from tests.world.node import CLUSTER, PartitionsWorld
+from tests.world.serving import serve
 
 
 class World(PartitionsWorld):

@@ -16,9 +16,10 @@ from holdfast.records.values import Snapshot
 from holdfast.runtime.errors import NotAvailable, TimedOut
 from holdfast.runtime.log_protocol import ReadError
 from holdfast.runtime.partition.states import State
-from tests.pure.daemon.partitions.partitions_world import Call, PartitionsWorld
-from tests.pure.daemon.share.shard_world import TOPIC
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.node import PartitionsWorld
+from tests.world.process import Call
+from tests.world.samples import TOPIC
 
 KEY = SharePartitionKey("group", TOPIC, 0)
 
@@ -97,7 +98,7 @@ async def test_what_a_request_has_waited_before_is_taken_off_its_time_whoever_ca
     for passed_ms in range(0, 5_001, 500):
         world.runtime.tick()
         ended_ms |= {index: passed_ms for index, call in enumerate(calls) if call.outcomes and index not in ended_ms}
-        world.now_ms += 500
+        world.clock.now_ms += 500
     assert ended_ms == {0: 5_000, 1: 3_000, 2: 2_500, 3: 5_000}
     assert all(isinstance(call.outcomes[0], TimedOut) for call in calls)
 
@@ -144,6 +145,7 @@ async def test_partitions_that_failed_load_again_at_once_when_brokers_answer_aga
 async def test_the_newest_image_reaches_shards_that_did_not_exist_when_it_came() -> None:
     world = await PartitionsWorld(MemoryTopic(1)).serve()
     world.initialize(0, KEY)
+    assert world.keys() == {KEY}
 
 
 # ---- losing ----------------------------------------------------------------------------------------------------------
@@ -237,7 +239,7 @@ async def test_a_bug_in_one_pruner_is_not_anothers() -> None:
     world.partitions.pruners[1].tick = ticked.append  # type: ignore[method-assign,assignment]
     with capture_logs() as lines:
         world.partitions.ticked()
-    assert ticked == [world.now_ms]
+    assert ticked == [world.clock.now_ms]
     assert [(line["event"], line["partition"]) for line in lines] == [("pruning_failed", 0)]
     assert world.series("internal-errors") == {"internal-errors-total": 1}
 
@@ -254,7 +256,7 @@ async def test_a_bug_in_the_look_at_the_snapshot_topic_keeps_no_pruner_from_its_
     world.partitions.pruners[0].tick = ticked.append  # type: ignore[method-assign,assignment]
     with capture_logs() as lines:
         world.partitions.ticked()
-    assert ticked == [world.now_ms]
+    assert ticked == [world.clock.now_ms]
     assert [(line["event"], line["error"]) for line in lines] == [("snapshot_tick_failed", "KeyError(7)")]
     assert world.series("internal-errors") == {"internal-errors-total": 1}
 
@@ -331,9 +333,8 @@ async def test_settings_reach_the_shards_and_the_log() -> None:
     world.settle()
     [(_, shard)] = world.partitions.active()
     assert (shard.config.codec, shard.config.state_batches_max) == (Codec.KAFKA, 1_000)
-    assert world.log_config is not None
-    assert (world.log_config.topic, world.log_config.message_timeout_ms) == ("state", 7_000)
-    assert world.log_config.append_linger_max_ms == 9
+    assert (world.shell.log_config.topic, world.shell.log_config.message_timeout_ms) == ("state", 7_000)
+    assert world.shell.log_config.append_linger_max_ms == 9
 
 
 async def test_what_the_log_takes_and_shows_is_counted() -> None:
@@ -341,7 +342,7 @@ async def test_what_the_log_takes_and_shows_is_counted() -> None:
     world.initialize(0, KEY)
     world.topic.repeat(0, 1)
     world.settle()
-    world.log.queue_records_max = 0
+    world.process.log.queue_records_max = 0
     refused = Call(lambda shard, now_ms: shard.decide_initialize(KEY, 1, 0, now_ms))
     world.partitions.write_many([(0, refused)])
     counts = world.series("-total")

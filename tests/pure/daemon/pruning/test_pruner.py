@@ -10,18 +10,18 @@ from holdfast.daemon.pruning.pruner import Phase
 from holdfast.records.checkpoint import CHECKPOINT_KEY
 from holdfast.records.codecs.codec import Codec
 from holdfast.runtime.partition.states import State
-from tests.pure.daemon.pruning.pruning_world import (
+from tests.simulated.memory_log import MemoryTopic
+from tests.world.process import TICK_MS
+from tests.world.pruning import (
     DELETING,
     IDLE,
     REFRESHING,
     SETTINGS,
-    TICK_MS,
     WRITING,
     PrunedNode,
-    key_of,
     tick_a_round,
 )
-from tests.simulated.memory_log import MemoryTopic
+from tests.world.samples import key_of
 
 CHECK_TICKS = SETTINGS["pruning_check_interval_ms"] // TICK_MS
 TIMEOUT_TICKS = SETTINGS["pruning_timeout_ms"] // TICK_MS

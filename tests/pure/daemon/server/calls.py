@@ -16,7 +16,7 @@ from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.wire.requests import Body, Request, RequestMemory
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.records.keys import SharePartitionKey, format_key
-from tests.pure.daemon.server.serving import TOPIC_ID, FakeCluster, FakeService
+from tests.world.serving import TOPIC_ID, FakeCluster, FakeService
 
 NODES = [Node(1, "one", 9492), Node(2, "two", 9493)]
 TOPIC_UUID = uuid.UUID(bytes=bytes(range(16, 32)))

@@ -25,7 +25,7 @@ from tests.pure.daemon.server.calls import (
     metadata_fields,
     schema,
 )
-from tests.pure.daemon.server.serving import TOPIC_ID
+from tests.world.serving import TOPIC_ID
 
 # ApiVersions
 

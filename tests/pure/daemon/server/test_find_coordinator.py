@@ -17,7 +17,7 @@ from tests.pure.daemon.server.calls import (
     key,
     schema,
 )
-from tests.pure.daemon.server.serving import TOPIC_ID
+from tests.world.serving import TOPIC_ID
 
 
 def test_find_coordinator_answers_per_key_in_order_duplicates_included() -> None:

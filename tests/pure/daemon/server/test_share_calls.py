@@ -23,9 +23,9 @@ from holdfast.daemon.share.service import ShareService
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.records.batches import StateBatch
-from tests.pure.daemon.server.serving import FakeService
-from tests.pure.daemon.share.service_world import House, ask
-from tests.pure.daemon.share.shard_world import OTHER_TOPIC, TOPIC
+from tests.world.samples import OTHER_TOPIC, TOPIC
+from tests.world.service import House, ask
+from tests.world.serving import FakeService
 
 Topics = list[tuple[bytes, list[PartitionRequest]]]
 

@@ -16,7 +16,8 @@ from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.state_machine import Decision
 from tests.configs import shard_config
-from tests.pure.daemon.share.shard_world import KEY, TOPIC, UNKNOWN_TOPIC, Image, World, batch
+from tests.world.samples import KEY, TOPIC, UNKNOWN_TOPIC, Image, batch
+from tests.world.shard import World
 
 Call = Callable[[ShareShard, SharePartitionKey], Decision]
 

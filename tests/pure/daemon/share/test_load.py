@@ -13,8 +13,9 @@ from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update, Value
 from holdfast.runtime.errors import LoadFailed
 from tests.configs import shard_config
-from tests.pure.daemon.share.shard_world import KEY, LOG_START, OTHER_KEY, World, batch, load, without_counts
 from tests.shards import states_at, summarize
+from tests.world.samples import KEY, OTHER_KEY, batch
+from tests.world.shard import LOG_START, World, load, without_counts
 
 RawRecord = tuple[bytes, bytes | None]
 

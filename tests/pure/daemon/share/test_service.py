@@ -33,8 +33,8 @@ from holdfast.runtime.errors import (
     TimedOut,
 )
 from holdfast.runtime.state_machine import Operation
-from tests.pure.daemon.share.service_world import CALLS, PARTITION_COUNT, House, ask, codes
-from tests.pure.daemon.share.shard_world import OTHER_TOPIC, TOPIC, UNKNOWN_TOPIC, batch
+from tests.world.samples import OTHER_TOPIC, TOPIC, UNKNOWN_TOPIC, batch
+from tests.world.service import CALLS, PARTITION_COUNT, House, ask, codes
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from holdfast.daemon.share.topic_gate import TopicGate
 from holdfast.daemon.topics.metadata_cache import MetadataImage
 from holdfast.kafka.metadata import RESERVED_IDS
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from tests.pure.daemon.share.service_world import ask
-from tests.pure.daemon.share.shard_world import OTHER_TOPIC, TOPIC
+from tests.world.samples import OTHER_TOPIC, TOPIC
+from tests.world.service import ask
 
 UNKNOWN_TOPIC = bytes([7] * 16)
 

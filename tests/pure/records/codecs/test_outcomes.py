@@ -12,6 +12,7 @@ from holdfast.records.checkpoint import CHECKPOINT_KEY
 from holdfast.records.codecs import avro, kafka
 from holdfast.records.codecs.codec import (
     Codec,
+    DecodedRecord,
     Kind,
     decode_record,
     encode_record,
@@ -232,11 +233,12 @@ def test_mutated_records_decode_or_raise_a_record_error(
 
 @given(st.binary(max_size=60), st.binary(max_size=60) | st.none(), st.sampled_from((b"", b"\x00\x00", AVRO_KEY[:10])))
 def test_any_bytes_decode_or_raise_a_record_error(key: bytes, value: bytes | None, start: bytes) -> None:
-    for read in (decode_record, peek_kind):
+    for read, kind in ((decode_record, DecodedRecord), (peek_kind, Kind)):
         try:
-            read(start + key, value)
+            found = read(start + key, value)
         except RecordError:
             continue
+        assert isinstance(found, kind)
 
 
 @pytest.mark.parametrize("bytes_behind", [b"\x00", b"\x80", b"\x80\x80"])

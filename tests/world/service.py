@@ -24,7 +24,7 @@ from holdfast.runtime.errors import (
 )
 from holdfast.runtime.state_machine import Decision, Operation
 from tests.configs import shard_config
-from tests.pure.daemon.share.shard_world import OTHER_TOPIC, TOPIC, Image
+from tests.world.samples import OTHER_TOPIC, TOPIC, Image
 
 PARTITION_COUNT = 4
 CALLS = [INITIALIZE, READ, WRITE, DELETE, SUMMARY]

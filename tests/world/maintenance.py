@@ -18,8 +18,8 @@ from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
-from tests.pure.daemon.partitions.partitions_world import CLUSTER, PartitionsWorld, state_topic
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.node import CLUSTER, PartitionsWorld, state_topic
 
 GRACE_MS = 1_000
 A, B, C = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)
@@ -93,10 +93,10 @@ class World(PartitionsWorld):
         is_log_slow: bool = False,
     ) -> None:
         """Let a refresh come that asks for all topics in use; a slow log commits nothing yet."""
-        self.now_ms += after_ms
+        self.clock.now_ms += after_ms
         ids = frozenset(self.partitions.topics_in_use() if asked is None else asked)
         existing = ids & self.existing
-        refresh = Refresh(self.now_ms, cluster_id, existing, ids - existing, frozenset(), is_full)
+        refresh = Refresh(self.clock.now_ms, cluster_id, existing, ids - existing, frozenset(), is_full)
         self.maintenance.deleted_state.refreshed(self.image(), refresh)
         if not is_log_slow:
             self.settle()
