@@ -137,7 +137,7 @@ class World:
 
     def _do_read_own(self, index: int, arguments: list[str], options: dict[str, str]) -> None:
         """Report the next records as one batch of ours, without their content, and again one by one if it is not taken."""
-        instance = int(options.get("instance", self.runtime.partitions[index].instance))
+        instance = int(options.get("instance", self.runtime.partitions[index].reading.instance))
         records = self.log.take(index, instance, int(arguments[0]))
         header = records[0].header
         assert header is not None
@@ -147,7 +147,7 @@ class World:
 
     def _do_position(self, index: int, arguments: list[str], options: dict[str, str]) -> None:
         """Tell that the tail stands at an offset: what lay below is no record, as a transaction's marker is none."""
-        instance = int(options.get("instance", self.runtime.partitions[index].instance))
+        instance = int(options.get("instance", self.runtime.partitions[index].reading.instance))
         self.runtime.position_reached(index, instance, int(arguments[0]))
 
     def _do_caught_up(self, index: int, _: list[str], options: dict[str, str]) -> None:
@@ -254,7 +254,7 @@ class World:
         self.runtime.new_metadata_image(arguments[0])
 
     def _do_read_failed(self, index: int, arguments: list[str], options: dict[str, str]) -> None:
-        instance = int(options.get("instance", self.runtime.partitions[index].instance))
+        instance = int(options.get("instance", self.runtime.partitions[index].reading.instance))
         self.runtime.read_failed(index, instance, ReadError("a broken disk", is_alarm=arguments == ["alarm"]))
 
     def _do_refresh(self, index: int, _: list[str], __: dict[str, str]) -> None:

@@ -360,10 +360,10 @@ class Node:
         """Tell the runtime and see that the instance that sent it stops."""
         held = self.partition(partition)
         assert held is not None
-        instance, is_serving = held.instance, held.state is State.ACTIVE
+        instance, is_serving = held.reading.instance, held.state is State.ACTIVE
         is_its_own = header is None or decode_header(header)[0] == held.ownership.epoch
         self.runtime.append_failed(partition, header, text)
-        if is_serving and is_its_own and held.instance == instance and held.state is State.ACTIVE:
+        if is_serving and is_its_own and held.reading.instance == instance and held.state is State.ACTIVE:
             violate(Invariant.AMBIGUITY_FAILS, f"{self.name}/{partition} goes on after an ambiguous append")
 
     def log_start_found(self, partition: int, instance: int, log_start_offset: int | None) -> None:
@@ -411,7 +411,7 @@ class Node:
         while self.stumbles:
             index, instance = self.stumbles.pop()
             held = self.runtime.partitions[index]
-            if held.instance == instance and held.state is State.ACTIVE:
+            if held.reading.instance == instance and held.state is State.ACTIVE:
                 violate(Invariant.BUGS_FAIL_THEIR_PARTITION, f"{self.name}/{index} goes on")
         if self.has_unloaded:
             self.has_unloaded = False
