@@ -46,11 +46,11 @@ class FakeBrokers:
         self.failures_left = 0  #: refreshes that end with a failure
         self.elected: dict[int, dict[int, tuple[int, int]]] = {}  #: number of a refresh -> leaders from then on
 
-    def hold(self) -> None:
+    def withhold_answers(self) -> None:
         """Answer nothing from now on."""
         self._is_held = True
 
-    def let_go(self) -> None:
+    def release_answers(self) -> None:
         """Answer all that waits, and go on."""
         self._is_held = False
         while self._waiting:

@@ -141,7 +141,7 @@ async def test_a_batch_that_a_broker_cannot_read_is_damaged_as_well(
 async def test_a_batch_that_was_damaged_on_its_way_is_fetched_again_and_told(
     fetcher: Fetcher, brokers: FakeBrokers, told: Told
 ) -> None:
-    brokers.hold()
+    brokers.withhold_answers()
     brokers.always = lambda _: fetched([])
     fetcher.follow(0, 3, 5)
     await answer(

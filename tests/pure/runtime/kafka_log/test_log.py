@@ -44,7 +44,7 @@ async def test_what_a_dropped_owner_had_to_say_is_never_sent(
     log.stop_reading(0)
     log.start_reading(0, 2)
     log.append(0, b"k", b"checkpoint", b"h3")
-    cluster.let_go(1, PRODUCE)
+    cluster.release_answers(1, PRODUCE)
     await cluster.wait_asked(1, PRODUCE, 2)
     await turns()
     assert cluster.produced == [(1, 0, [b"under way"]), (1, 0, [b"checkpoint"])]
@@ -97,12 +97,12 @@ async def test_bounds_that_a_leader_of_the_past_tells_late_are_not_believed(
     log.start_reading(0, 1)
     await cluster.wait_asked(1, LIST_OFFSETS)
     if answers_before:
-        cluster.let_go(1, LIST_OFFSETS)
+        cluster.release_answers(1, LIST_OFFSETS)
         cluster.held.add((1, LIST_OFFSETS))
         await cluster.wait_asked(1, LIST_OFFSETS, 2)
     cluster.leaders[0] = (2, 4)
     await log._brokers.refresh()
-    cluster.let_go(1, LIST_OFFSETS)
+    cluster.release_answers(1, LIST_OFFSETS)
     await wait_until(lambda: bool(told.lines))
     assert told.lines == ["0 instance 1: failed, no broker returned its start and end"]
     log.start_reading(0, 2)
@@ -151,7 +151,7 @@ async def test_a_checkpoint_that_lands_where_a_load_ended_does_not_stand_for_wha
     log.append(0, b"k", b"checkpoint", b"h1")
     await cluster.wait_asked(1, PRODUCE)
     await turns()
-    cluster.let_go(1, FETCH)
+    cluster.release_answers(1, FETCH)
     await wait_until(lambda: "caught up" not in told.lines[-1])
     assert told.lines[-1] == "0 instance 1: alarm, the log was truncated below offset 2"
 
@@ -164,7 +164,7 @@ async def test_the_log_start_that_a_leader_of_the_past_tells_late_is_not_believe
     await cluster.wait_asked(1, LIST_OFFSETS)
     cluster.leaders[0] = (2, 4)
     await log._brokers.refresh()
-    cluster.let_go(1, LIST_OFFSETS)
+    cluster.release_answers(1, LIST_OFFSETS)
     await wait_until(lambda: bool(told.lines))
     assert told.lines == ["0 instance 1: log start None"]
 
@@ -176,7 +176,7 @@ async def test_reading_that_was_stopped_over_its_bounds_never_begins(
     log.start_reading(0, 1)
     await cluster.wait_asked(1, LIST_OFFSETS)
     log.stop_reading(0)
-    cluster.let_go(1, LIST_OFFSETS)
+    cluster.release_answers(1, LIST_OFFSETS)
     await turns()
     assert told.lines == []
     assert cluster.asked.count((1, LIST_OFFSETS)) == 1
@@ -248,7 +248,7 @@ async def test_a_read_index_beyond_the_tail_has_it_fetch_at_once(cluster: FakeCl
     await cluster.wait_asked(1, FETCH, 2)
     log.append(0, b"k", b"ours", b"h1")
     await wait_until(lambda: "0 instance 1: 1 own from 0" in told.lines)
-    cluster.let_go(1, FETCH)
+    cluster.release_answers(1, FETCH)
     await turns()
     asked = cluster.asked.count((1, FETCH))
     await turns()
@@ -292,7 +292,7 @@ async def test_what_was_asked_before_a_close_is_answered_to_nobody(cluster: Fake
     await cluster.wait_asked(2, LIST_OFFSETS, 2)
     assert await log.close(5)
     for broker_id in (1, 2):
-        cluster.let_go(broker_id, LIST_OFFSETS)
+        cluster.release_answers(broker_id, LIST_OFFSETS)
     await turns()
     assert told.lines == []
     assert not {task for task in asyncio.all_tasks() if task.get_name().startswith("holdfast-")}
@@ -341,10 +341,10 @@ async def test_a_leader_that_was_frozen_is_believed_only_when_another_broker_nam
     await wait_until(lambda: any(place[:2] == (1, FETCH) for place in cluster.waiting))
     frozen_s = loop.time()
     await wait_until(lambda: loop.time() - frozen_s > 0.1)
-    cluster.let_go(1, FETCH)
+    cluster.release_answers(1, FETCH)
     log.query_latest_offsets(1, [0])
     await wait_until(lambda: "round 1: {0: None}" in told.lines)
-    cluster.let_go(2, METADATA)
+    cluster.release_answers(2, METADATA)
     await log._brokers.refresh()
     number = 1
     while "{0: 0}" not in told.lines[-1]:
@@ -397,7 +397,7 @@ async def test_a_broker_that_knows_no_bounds_is_no_matter_of_a_reading_that_was_
     log.stop_reading(0)
     cluster.leaders[0] = (2, 4)
     await log._brokers.refresh()
-    cluster.let_go(1, LIST_OFFSETS)
+    cluster.release_answers(1, LIST_OFFSETS)
     await wait_until(lambda: not log._tasks)
     assert told.lines == []
 

@@ -68,7 +68,7 @@ async def test_a_batch_sent_again_ends_at_its_time_out_and_its_late_answer_says_
     sender: Sender, brokers: FakeBrokers, failures: Failures, landings: Landings
 ) -> None:
     def refuse_and_fall_silent(body: bytes) -> bytes:
-        brokers.hold()
+        brokers.withhold_answers()
         return produced(body, 7)
 
     brokers.answers.append(refuse_and_fall_silent)
@@ -81,7 +81,7 @@ async def test_a_batch_sent_again_ends_at_its_time_out_and_its_late_answer_says_
     brokers.answer_one()
     await wait_until(lambda: sender._in_flight == 1)
     assert sender.accumulator._queues[0].is_in_flight, "the batch of the next attempt is under way"
-    brokers.let_go()
+    brokers.release_answers()
     await wait_until(lambda: bool(landings))
     assert [header for _, header, _ in landings] == [b"h2"]
     assert failures == [(0, b"h1")]

@@ -75,7 +75,7 @@ async def test_connection_that_breaks_is_tried_again_where_the_partition_is_led_
 
 
 async def test_what_gathers_for_a_silent_broker_leaves_when_another_leads(sender: Sender, brokers: FakeBrokers) -> None:
-    brokers.hold()
+    brokers.withhold_answers()
     sender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(1)
     sender.append(1, b"k", b"2", b"h2")
@@ -88,7 +88,7 @@ async def test_what_gathers_for_a_silent_broker_leaves_when_another_leads(sender
     await brokers.refresh()
     await brokers.wait_requests(3)
     assert brokers.requests[2][0] == 2
-    brokers.let_go()
+    brokers.release_answers()
 
 
 @pytest.mark.parametrize("message_timeout_ms", [200])
@@ -115,13 +115,13 @@ async def test_what_a_later_attempt_gathered_outlives_the_failure_of_an_earlier_
     sender: Sender, brokers: FakeBrokers, failures: Failures
 ) -> None:
     """The node lost its partition and loads it again while its old batch hangs: the new checkpoint must go out."""
-    brokers.hold()
+    brokers.withhold_answers()
     sender.append(0, b"k", b"old", b"epoch 1")
     await brokers.wait_requests(1)
     sender.accumulator.forget(0)
     sender.append(0, b"k", b"new checkpoint", b"epoch 2")
     brokers.answers.append(lambda body: produced(body, 10))
-    brokers.let_go()
+    brokers.release_answers()
     await brokers.wait_requests(2)
     assert failures == [(0, b"epoch 1")]
     assert batches_of(brokers.requests[1][2]) == {0: [b"new checkpoint"]}
@@ -130,12 +130,12 @@ async def test_what_a_later_attempt_gathered_outlives_the_failure_of_an_earlier_
 async def test_what_was_gathered_behind_a_failure_is_dropped_by_its_owner(
     sender: Sender, brokers: FakeBrokers, failures: Failures
 ) -> None:
-    brokers.hold()
+    brokers.withhold_answers()
     sender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(1)
     sender.append(0, b"k", b"2", b"h2")
     sender.accumulator.forget(0)
-    brokers.let_go()
+    brokers.release_answers()
     await wait_until(lambda: not sender._tasks)
     assert len(brokers.requests) == 1
     assert list(sent_of(sender, 0)) == []
