@@ -82,7 +82,7 @@ def test_without_extras_one_line_says_what_brings_a_kafka(environment: Environme
     )
 
 
-def test_a_history_is_asked_without_spark(environment: Environment, tmp_path: Path) -> None:
+def test_a_history_is_queried_without_spark(environment: Environment, tmp_path: Path) -> None:
     log = LogWriter(Random(1))
     log.do("write")
     write_batch(tmp_path, STATE_TOPIC_ID, "a", rows_of(0, [Stamped(each, BEGIN_MS) for each in log.records]))

@@ -99,7 +99,7 @@ def stamp_wildly(log: LogWriter, random: Random) -> list[Stamped]:
 
 @settings(max_examples=40)
 @given(st.lists(logs(UNCUT), min_size=2, max_size=2), st.integers(-600, 3_000), st.randoms(use_true_random=False))
-def test_the_answer_about_a_share_partition_is_the_same_whatever_else_is_asked_for(
+def test_the_answer_about_a_share_partition_is_the_same_whatever_else_is_requested(
     written: list[LogWriter], after_minutes: int, random: Random
 ) -> None:
     """Also where the clock was set back by hours, over midnight, and behind a gap."""
@@ -155,7 +155,7 @@ def test_what_was_before_the_history_is_unknown_until_a_snapshot() -> None:
     assert (earlier.known, earlier.unknown()) == ({}, list(KEYS[1:]))
 
 
-def test_behind_a_gap_only_what_is_met_again_is_certain() -> None:
+def test_behind_a_gap_only_what_is_read_again_is_certain() -> None:
     states = StatesAt(None)
     for index, key in enumerate(KEYS[:3]):
         states.take(change(index, SNAPSHOT, key))
@@ -277,7 +277,7 @@ def run(directory: Path, *arguments: str) -> Result:
     ],
 )
 @pytest.mark.parametrize("command", [("history", "g"), ("diff", "g", "--from", "1")])
-def test_a_wrong_place_of_the_history_is_found_before_kafka_is_asked(
+def test_a_wrong_place_of_the_history_is_found_before_kafka_is_queried(
     monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], place: str, code: int, problem: str
 ) -> None:
     monkeypatch.setattr("holdfast.console.open_history.LogReader", lambda *_: pytest.fail("Kafka is asked"))
@@ -381,7 +381,7 @@ def test_state_story_and_difference_hold_one_rule_where_the_clock_was_set_back(t
     assert [changes(1, 2), changes(2, 3), changes(3, 9), changes(0, 9)] == [[], [2], [], [3]]
 
 
-def test_what_is_asked_wrongly_or_in_vain_is_said(directory: Path) -> None:
+def test_what_is_requested_wrongly_or_in_vain_is_said(directory: Path) -> None:
     def failed(*arguments: str) -> tuple[int, str]:
         result = run(directory, *arguments)
         return result.exit_code, result.stderr

@@ -51,7 +51,7 @@ def write_history(directory: Path, rows: list[dict[str, Any]], random: Random) -
 
 
 @given(logs(UNCUT), st.sampled_from((None, *KEYS)), st.randoms(use_true_random=False))
-def test_each_change_is_told_once_and_in_order_however_the_files_were_written(
+def test_each_change_is_reported_once_and_in_order_however_the_files_were_written(
     log: LogWriter, key: SharePartitionKey | None, random: Random
 ) -> None:
     rows = rows_of(LOG_PARTITION, stamp(log, random))
@@ -115,7 +115,7 @@ def told_of(directory: Path, wanted: KeyFilter, until_ms: int | None = None) -> 
 
 
 @pytest.mark.parametrize("wanted", [KeyFilter(), KeyFilter(*KEYS[0])])
-def test_a_gap_is_told_once_and_before_what_follows_it(tmp_path: Path, wanted: KeyFilter) -> None:
+def test_a_gap_is_reported_once_and_before_what_follows_it(tmp_path: Path, wanted: KeyFilter) -> None:
     """Two jobs noted it, and a third one had read the record there as one that counts."""
     gap = gap_row(0, 20, DAY_BEGIN_MS + 3 * DAY_MS)
     write_batch(tmp_path, STATE_TOPIC_ID, "a-0", [*day_rows(0, 1, 2), *day_rows(3, 20, 21), gap])
@@ -132,7 +132,7 @@ def test_the_time_of_a_gap_is_that_of_the_newest_change_of_its_log_partition(tmp
     assert told == [1, HistoryGap(1, 9, DAY_BEGIN_MS), HistoryGap(0, 9, DAY_BEGIN_MS + DAY_MS + 3_600_000)]
 
 
-def test_a_gap_is_told_however_long_it_is(tmp_path: Path) -> None:
+def test_a_gap_is_reported_however_long_it_is(tmp_path: Path) -> None:
     write_batch(tmp_path, STATE_TOPIC_ID, "a-0", [*day_rows(0, 1), gap_row(0, 9, DAY_BEGIN_MS + 30 * DAY_MS)])
     gap = HistoryGap(0, 9, DAY_BEGIN_MS)
     assert told_of(tmp_path, KeyFilter(), DAY_BEGIN_MS + 7 * DAY_MS) == [1, gap]

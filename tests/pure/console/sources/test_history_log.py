@@ -102,7 +102,7 @@ def diff(monkeypatch: pytest.MonkeyPatch, directory: Path, fake: FakeLog) -> tup
     return {row["share_partition"]: row for row in json.loads(result.stdout)}, result.stderr
 
 
-def test_what_is_folded_and_cut_off_while_history_and_log_are_asked_is_told(
+def test_what_is_folded_and_cut_off_while_history_and_log_are_queried_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: LogWriter
 ) -> None:
     """The job writes a batch and commits it, and the node cuts the log to there, right before its start is told."""
@@ -125,7 +125,7 @@ def test_what_is_folded_and_cut_off_while_history_and_log_are_asked_is_told(
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
-def test_a_gap_that_ends_where_the_log_starts_is_told_once(
+def test_a_gap_that_ends_where_the_log_starts_is_reported_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: LogWriter, is_committed: bool
 ) -> None:
     """The job has begun afresh at the log's start and noted the gap; whether it has committed that makes no difference."""
@@ -139,7 +139,7 @@ def test_a_gap_that_ends_where_the_log_starts_is_told_once(
     assert {row["to"]["status"] for key, row in told.items() if key in map(format_key, log.states)} == {"live"}
 
 
-def test_a_gap_that_the_job_notes_between_the_questions_is_told(
+def test_a_gap_that_the_job_notes_between_the_queries_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: LogWriter
 ) -> None:
     """The job comes back after the log's start is told, notes the gap and commits; the history tells of it in either case."""

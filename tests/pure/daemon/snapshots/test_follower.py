@@ -152,7 +152,7 @@ def some_log(moves: int = 20) -> LogWriter:
     return log
 
 
-def test_a_load_is_given_the_newest_manifest_that_stood_there_when_it_asked() -> None:
+def test_a_load_is_given_the_newest_manifest_that_was_there_when_it_queried() -> None:
     world, log = World(), some_log()
     Job(world, log).run()
     world.ask()
@@ -192,7 +192,7 @@ def test_a_topic_that_hangs_holds_a_load_up_no_longer_than_the_setting_says() ->
     assert world.refused() == {Refusal.LATE: 1}
 
 
-def test_what_is_in_the_way_is_answered_counted_and_told() -> None:
+def test_what_is_in_the_way_is_answered_counted_and_logged() -> None:
     world = World()
     world.is_known = False
     world.ask()
@@ -255,7 +255,7 @@ def test_memory_is_bounded() -> None:
     assert world.log.reads(LOG_PARTITION) is None
 
 
-def test_a_topic_made_again_is_read_anew() -> None:
+def test_a_recreated_topic_is_read_anew() -> None:
     world, log = World(), some_log()
     Job(world, log).run()
     world.ask()
@@ -331,7 +331,7 @@ def test_removals_keep_to_their_rate() -> None:
     assert counts == [2, 4, 6]
 
 
-def test_a_removal_that_is_refused_is_told_once_and_begun_again_with_the_next_manifest() -> None:
+def test_a_removal_that_is_refused_is_reported_once_and_begun_again_with_the_next_manifest() -> None:
     world, log = World(), some_log()
     job = followed(world, log)
     world.refuses = True

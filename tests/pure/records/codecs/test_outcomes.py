@@ -257,7 +257,7 @@ def test_no_avro_number_is_beyond_64_bits(varint: bytes) -> None:
     assert -(1 << 63) <= value.start_offset < 1 << 63
 
 
-def test_a_corrupt_length_asks_for_no_memory() -> None:
+def test_a_corrupt_length_takes_no_memory() -> None:
     announced = SNAPSHOT_BYTES[:38] + b"\xff\xff\xff\xff\x07" + bytes(40)
     with pytest.raises(Undecodable, match="2147483646 elements are announced and 40 bytes are left"):
         decode_record(SNAPSHOT_KEY_BYTES, announced)

@@ -172,7 +172,7 @@ def test_a_cut_log_is_loaded_from_its_newest_manifest(log: LogWriter, data: st.D
         assert sorted(decode_entry(held.entry or b"") for held in store.values()) == sorted(states.values())
 
 
-def test_a_fold_that_meets_a_cut_forgets_what_it_held() -> None:
+def test_a_fold_that_reads_a_cut_forgets_what_it_held() -> None:
     log = LogWriter(Random(1))
     for move in ("write", "write", "write", "write", "delete", "delete", "delete", "delete", "cut"):
         log.do(move)

@@ -63,7 +63,7 @@ async def offsets(brokers: FakeBrokers, told: Told) -> AsyncIterator[OffsetQueri
     offsets.close()
 
 
-async def test_one_question_at_a_time_for_each_broker_and_what_is_wanted_meanwhile_goes_with_the_next(
+async def test_one_query_at_a_time_for_each_broker_and_what_is_wanted_meanwhile_goes_with_the_next(
     offsets: OffsetQueries, brokers: FakeBrokers, told: Told
 ) -> None:
     offsets.want_latest(1, [1])
@@ -82,7 +82,7 @@ async def test_one_question_at_a_time_for_each_broker_and_what_is_wanted_meanwhi
     assert told == [(1, {1: 5}), (3, {0: 4}), (3, {2: 6})]
 
 
-async def test_what_is_wanted_in_one_turn_is_one_question(
+async def test_what_is_wanted_in_one_turn_is_one_query(
     offsets: OffsetQueries, brokers: FakeBrokers, told: Told
 ) -> None:
     brokers.answers.append(lambda _: answer({1: 5, 2: 6}))
@@ -141,7 +141,7 @@ async def test_a_partition_without_an_answer_does_not_hold_up_those_with_one(
 
 
 @pytest.mark.parametrize("refreshes_fail", [False, True])
-async def test_whoever_asks_is_told_of_any_failure_after_the_leaders_were_asked_for_anew(
+async def test_every_failure_is_reported_to_whoever_queries_after_the_leaders_were_looked_up_anew(
     offsets: OffsetQueries, brokers: FakeBrokers, told: Told, refreshes_fail: bool
 ) -> None:
     def fail(_: bytes) -> bytes:
@@ -158,7 +158,7 @@ async def test_whoever_asks_is_told_of_any_failure_after_the_leaders_were_asked_
     assert (brokers.refreshes, brokers.failures_left) == ((0, 0) if refreshes_fail else (3, 0))
 
 
-async def test_a_start_or_an_end_is_asked_for_by_itself(offsets: OffsetQueries, brokers: FakeBrokers) -> None:
+async def test_a_start_or_an_end_is_requested_by_itself(offsets: OffsetQueries, brokers: FakeBrokers) -> None:
     brokers.answers.extend([lambda _: answer({2: 3}), lambda _: answer({2: 9}, error_code=75)])
     brokers.release_answers()
     assert await offsets.query(2, requests.EARLIEST) == 3
@@ -221,7 +221,7 @@ async def test_a_leader_that_was_silent_for_too_long_counts_only_when_another_br
     assert told[2] == (3, {0: 5})
 
 
-async def test_a_silence_shows_in_what_any_request_to_the_broker_tells(
+async def test_a_silence_shows_in_the_answer_to_any_request_to_the_broker(
     doubting: OffsetQueries, brokers: FakeBrokers, told: Told
 ) -> None:
     """Nothing was asked of it while it was frozen, but its tail was."""
@@ -249,7 +249,7 @@ async def test_the_leader_that_another_broker_names_after_a_silence_is_the_one_t
     assert told == [(1, {0: None})]
 
 
-async def test_a_confirmation_that_was_asked_for_before_the_answer_came_is_none(
+async def test_a_confirmation_that_was_requested_before_the_answer_came_is_none(
     doubting: OffsetQueries, brokers: FakeBrokers
 ) -> None:
     began_s = asyncio.get_running_loop().time()
@@ -264,7 +264,7 @@ async def test_a_confirmation_that_was_asked_for_before_the_answer_came_is_none(
     assert await doubting.query(0, requests.LATEST) == 4
 
 
-async def test_a_broker_that_is_heard_all_the_time_is_asked_once(brokers: FakeBrokers, told: Told) -> None:
+async def test_a_broker_that_is_heard_all_the_time_is_queried_once(brokers: FakeBrokers, told: Told) -> None:
     metrics = RuntimeMetrics(Registry(lambda: 0))
     offsets = OffsetQueries(
         brokers,  # type: ignore[arg-type]
@@ -309,7 +309,7 @@ async def test_of_a_silence_it_counts_when_the_last_answered_request_left_and_no
     offsets.close()
 
 
-async def test_a_broker_that_asks_for_a_pause_is_asked_when_it_is_over(
+async def test_a_broker_that_requests_a_pause_is_queried_when_it_is_over(
     offsets: OffsetQueries, brokers: FakeBrokers, told: Told
 ) -> None:
     began_s = asyncio.get_running_loop().time()

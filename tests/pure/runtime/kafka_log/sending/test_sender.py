@@ -26,7 +26,7 @@ async def test_one_request_for_all_that_a_turn_appends(sender: Sender, brokers: 
     assert by_broker == {1: {0: [b"0", b"0"], 1: [b"1"]}, 2: {2: [b"2"]}}
 
 
-async def test_next_batch_gathers_while_one_is_under_way(sender: Sender, brokers: FakeBrokers) -> None:
+async def test_next_batch_lingers_while_one_is_in_flight(sender: Sender, brokers: FakeBrokers) -> None:
     brokers.withhold_answers()
     sender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(1)
@@ -44,7 +44,9 @@ async def test_next_batch_gathers_while_one_is_under_way(sender: Sender, brokers
     ]
 
 
-async def test_what_gathered_is_sent_before_it_is_told_where_the_last_batch_landed(brokers: FakeBrokers) -> None:
+async def test_what_lingered_is_sent_before_it_is_reported_where_the_last_batch_was_appended(
+    brokers: FakeBrokers,
+) -> None:
     sent_when_told: list[list[bytes]] = []
 
     def landed(partition: int, batch: SentBatch, base_offset: int) -> None:
@@ -61,7 +63,7 @@ async def test_what_gathered_is_sent_before_it_is_told_where_the_last_batch_land
     await own.close(1)
 
 
-async def test_partitions_gather_while_every_connection_to_their_broker_is_busy() -> None:
+async def test_partitions_linger_while_every_connection_to_their_broker_is_busy() -> None:
     brokers = FakeBrokers(dict.fromkeys(range(4), 1))
     sender = make_sender(brokers)
     brokers.withhold_answers()
@@ -76,7 +78,7 @@ async def test_partitions_gather_while_every_connection_to_their_broker_is_busy(
     assert [batches_of(body) for _, _, body in brokers.requests[2:]] == [{2: [b"2", b"2"], 3: [b"2"]}]
 
 
-async def test_while_a_broker_has_not_answered_records_gather_until_it_does() -> None:
+async def test_while_a_broker_has_not_answered_records_linger_until_it_does() -> None:
     brokers = FakeBrokers({0: 1, 1: 1, 2: 1, 3: 2})
     sender = make_sender(brokers, append_linger_min_ms=60_000, append_linger_max_ms=60_000)
     brokers.withhold_answers()
@@ -124,7 +126,7 @@ async def test_a_broker_waits_for_its_own_answers_only() -> None:
     assert await sender.close(5)
 
 
-def test_it_gathers_for_less_than_uvloop_can_tell_apart() -> None:
+def test_it_lingers_for_less_than_uvloop_can_distinguish() -> None:
     async def scenario() -> None:
         failures: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
@@ -169,7 +171,7 @@ async def test_request_is_bounded_in_bytes() -> None:
     assert [list(batches_of(body)) for _, _, body in brokers.requests] == [[0], [1], [2]]
 
 
-async def test_close_sends_what_was_gathered_and_waits_for_its_answer(sender: Sender, brokers: FakeBrokers) -> None:
+async def test_close_sends_what_lingers_and_waits_for_its_answer(sender: Sender, brokers: FakeBrokers) -> None:
     sender.append(0, b"k", b"1", b"h1")
     assert await sender.close(5)
     assert batches_of(brokers.requests[0][2]) == {0: [b"1"]}
