@@ -37,9 +37,7 @@ from holdfast.records.replay import ShareState, replay
 from holdfast.records.values import Update, Value
 from tests.pure.console.history_writer import (
     BEGIN_MS,
-    LOG_PARTITION,
     SNAPSHOT,
-    UNCUT,
     Stamped,
     changes_of,
     gap_row,
@@ -48,7 +46,7 @@ from tests.pure.console.history_writer import (
     stamp,
     write_batch,
 )
-from tests.pure.records.logs import KEYS, STATE_TOPIC_ID, LogWriter, logs
+from tests.pure.records.logs import KEYS, LOG_PARTITION, STATE_TOPIC_ID, UNCUT, LogWriter, logs
 
 # ---- states ----------------------------------------------------------------------------------------------------------
 
@@ -88,13 +86,8 @@ def test_the_state_at_an_instant_is_that_after_the_newest_of_its_own_changes_tha
         assert states.change_counts == Counter(change.key for change in expected)
 
 
-def stamp_wildly(log: LogWriter, random: Random) -> list[Stamped]:
-    """Give each record a time, of a clock that is set back by hours and over midnight now and then."""
-    stamped, now_ms = [], BEGIN_MS
-    for each in log.records:
-        now_ms += random.choice((0, 60_000, 3_600_000, 3_600_000, -3 * 3_600_000))
-        stamped.append(Stamped(each, now_ms))
-    return stamped
+#: Of a clock that is set back by hours and over midnight now and then.
+WILD_STEPS_MS = (0, 60_000, 3_600_000, 3_600_000, -3 * 3_600_000)
 
 
 @settings(max_examples=40)
@@ -107,7 +100,7 @@ def test_the_answer_about_a_share_partition_is_the_same_whatever_else_is_request
     with TemporaryDirectory() as directory:
         keys: set[SharePartitionKey] = set()
         for number, log in enumerate(written):
-            rows = rows_of(number, stamp_wildly(log, random))
+            rows = rows_of(number, stamp(log, random, WILD_STEPS_MS))
             for row in rows:
                 # Each log partition has groups of its own, and two share partitions in each group.
                 row["group_id"] = f"group:{number}:{row['partition'] // 2}"

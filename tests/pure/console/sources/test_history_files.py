@@ -23,9 +23,7 @@ from holdfast.console.sources.history_states import DAY_MS, HistoryGap, KeyFilte
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from tests.pure.console.history_writer import (
     BEGIN_MS,
-    LOG_PARTITION,
     SNAPSHOT,
-    UNCUT,
     Stamped,
     changes_of,
     gap_row,
@@ -35,7 +33,7 @@ from tests.pure.console.history_writer import (
     write_batch,
     write_covered,
 )
-from tests.pure.records.logs import KEYS, STATE_TOPIC_ID, LogWriter, logs
+from tests.pure.records.logs import KEYS, LOG_PARTITION, STATE_TOPIC_ID, UNCUT, LogWriter, logs, write_log
 
 
 def write_history(directory: Path, rows: list[dict[str, Any]], random: Random) -> None:
@@ -64,10 +62,7 @@ def test_each_change_is_reported_once_and_in_order_however_the_files_were_writte
 
 
 def test_a_repeated_batch_replaces_itself_and_what_is_being_written_is_not_seen(tmp_path: Path) -> None:
-    rows = rows_of(LOG_PARTITION, stamp(LogWriter(Random(1)), Random(1)))
-    log = LogWriter(Random(1))
-    for _ in range(9):
-        log.do("write")
+    log = write_log(1, ["write"] * 9)
     rows = rows_of(LOG_PARTITION, stamp(log, Random(1)))
     for batch_id in ("a-0", "a-0"):
         write_batch(tmp_path, STATE_TOPIC_ID, batch_id, rows)
@@ -80,9 +75,7 @@ def test_a_repeated_batch_replaces_itself_and_what_is_being_written_is_not_seen(
 
 
 def test_days_that_are_much_later_are_not_read(tmp_path: Path) -> None:
-    log = LogWriter(Random(1))
-    for _ in range(9):
-        log.do("write")
+    log = write_log(1, ["write"] * 9)
     rows = rows_of(LOG_PARTITION, stamp(log, Random(1)))
     write_batch(tmp_path, STATE_TOPIC_ID, "a-0", rows)
     # With it, there is no gap in front of the later ones.

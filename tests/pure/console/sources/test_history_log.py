@@ -1,11 +1,10 @@
-"""History and log, asked one after the other while both go on: nothing is told twice, nothing is left out silently."""
+"""History and log, queried one after the other while both go on: nothing is reported twice, nothing is left out silently."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -20,14 +19,14 @@ from holdfast.records.header import HEADER_NAME
 from holdfast.records.keys import SharePartitionKey, format_key, parse_topic_id
 from holdfast.records.snapshot_store.folding import RawRecord
 from tests.pure.console.history_writer import Stamped, gap_row, rows_of, write_batch, write_covered
-from tests.pure.records.logs import STATE_TOPIC_ID, LogWriter
+from tests.pure.records.logs import STATE_TOPIC_ID, LogWriter, write_log
 
 BEGIN_MS = 1_769_904_000_000
 GROUP = "job"
 
 
 class FakeLog:
-    """A log of one partition in place of a `LogReader` and of its `kafka`; a callback runs before its start is told."""
+    """A log of one partition in place of a `LogReader` and of its `kafka`; a callback runs before its start is returned."""
 
     topic = "t"
 
@@ -77,10 +76,7 @@ class FakeLog:
 @pytest.fixture
 def log() -> LogWriter:
     """Give a log of which the beginning may be cut off."""
-    log = LogWriter(Random(3))
-    for move in [*["write"] * 20, "cut", *["write"] * 5]:
-        log.do(move)
-    return log
+    return write_log(3, [*["write"] * 20, "cut", *["write"] * 5])
 
 
 def rows(log: LogWriter, begin: int, end: int) -> list[dict[str, Any]]:

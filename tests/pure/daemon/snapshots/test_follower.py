@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from random import Random
 from typing import cast
 
 import pytest
@@ -31,7 +30,15 @@ from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
 from tests.configs import shard_config
-from tests.pure.records.logs import KEYS, LOG_PARTITION, PARTITION_COUNT, STATE_TOPIC_ID, DictStore, LogWriter
+from tests.pure.records.logs import (
+    KEYS,
+    LOG_PARTITION,
+    PARTITION_COUNT,
+    STATE_TOPIC_ID,
+    DictStore,
+    LogWriter,
+    write_log,
+)
 from tests.simulated.memory_log import MemoryTopic
 
 READ_TIMEOUT_MS = 1_000
@@ -146,10 +153,7 @@ class Job:
 
 
 def some_log(moves: int = 20) -> LogWriter:
-    log = LogWriter(Random(3))
-    for _ in range(moves):
-        log.do("write")
-    return log
+    return write_log(3, ["write"] * moves)
 
 
 def test_a_load_is_given_the_newest_manifest_that_was_there_when_it_queried() -> None:

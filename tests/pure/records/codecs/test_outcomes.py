@@ -22,6 +22,7 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.single_object import PREFIX_SIZE
 from holdfast.records.values import NOOP, Noop, Snapshot, Update, Value
 from tests.pure.records.codecs.samples import (
+    CODECS,
     KEY,
     SNAPSHOT,
     SNAPSHOT_BYTES,
@@ -31,8 +32,6 @@ from tests.pure.records.codecs.samples import (
     UPDATE_KEY_BYTES,
 )
 from tests.pure.records.strategies import keys, values
-
-CODECS = pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name)
 
 AVRO_KEY = avro.encode_key(KEY)
 AVRO_SNAPSHOT = avro.encode_value(SNAPSHOT)
