@@ -110,7 +110,7 @@ class FakeConnection:
         self._broker_id = broker_id
 
     def wait_longer(self, by_ms: int) -> None:
-        """Wait longer for what is under way."""
+        """Wait longer for what is in flight."""
         self._brokers.longer_ms.append((self._broker_id, by_ms))
 
     def send(
