@@ -63,7 +63,7 @@ class Client(Persister):
         return await self._coordinators.find(keys)
 
     def close(self) -> None:
-        """Close all connections; calls under way fail with Disconnected."""
+        """Close all connections; calls in flight fail with Disconnected."""
         self._nodes.close()
 
 

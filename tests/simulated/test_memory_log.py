@@ -105,7 +105,7 @@ def test_a_load_catches_up_once_with_the_end_that_it_saw_first(topic: MemoryTopi
     assert kinds(topic) == []
 
 
-def test_runs_of_own_records_are_told_as_such(topic: MemoryTopic) -> None:
+def test_runs_of_own_records_are_reported_as_such(topic: MemoryTopic) -> None:
     log, told = open_log(topic)
     other, _ = open_log(topic)
     log.start_reading(0, 1)
@@ -177,7 +177,7 @@ def test_appends_are_refused_by_size_and_by_number(topic: MemoryTopic) -> None:
     assert [record.key for record in topic.partitions[0].records] == [b"a"]
 
 
-def test_an_append_that_was_reported_as_failed_may_still_land_or_not(topic: MemoryTopic) -> None:
+def test_an_append_that_was_reported_as_failed_may_still_be_appended_or_not(topic: MemoryTopic) -> None:
     log, told = open_log(topic)
     append(log, b"a", b"b", b"c")
     log.report_failed(0)
@@ -193,7 +193,7 @@ def test_an_append_that_was_reported_as_failed_may_still_land_or_not(topic: Memo
     assert [record.key for record in topic.partitions[0].records] == [b"a", b"c"]
 
 
-def test_records_may_land_twice_and_again_later(topic: MemoryTopic) -> None:
+def test_records_may_be_appended_twice_and_again_later(topic: MemoryTopic) -> None:
     log, _ = open_log(topic)
     append(log, b"a", b"b")
     log.land(0, is_kept=True)
@@ -213,7 +213,7 @@ def test_what_is_above_the_watermark_can_be_lost_and_what_is_below_cannot(topic:
     assert topic.lose_uncommitted(0) == []
 
 
-def test_a_cut_is_told_and_a_reader_below_it_fails_without_an_alarm(topic: MemoryTopic) -> None:
+def test_a_cut_is_reported_and_a_reader_below_it_fails_without_an_alarm(topic: MemoryTopic) -> None:
     log, told = open_log(topic)
     append(log, b"a", b"b")
     topic.run_until_quiet()
@@ -235,7 +235,7 @@ def test_a_cut_is_told_and_a_reader_below_it_fails_without_an_alarm(topic: Memor
     assert told.take() == [("read_started", 0, 2, 2, 2)]
 
 
-def test_a_topic_made_again_has_another_id_and_fails_its_readers_with_an_alarm(topic: MemoryTopic) -> None:
+def test_a_recreated_topic_has_another_id_and_fails_its_readers_with_an_alarm(topic: MemoryTopic) -> None:
     log, told = open_log(topic)
     append(log, b"a", b"b")
     make(topic, "land", "commit")
@@ -250,7 +250,7 @@ def test_a_topic_made_again_has_another_id_and_fails_its_readers_with_an_alarm(t
     assert kinds(topic) == ["commit"]
 
 
-def test_one_thing_of_an_earlier_instance_may_still_be_told(topic: MemoryTopic) -> None:
+def test_one_thing_of_an_earlier_instance_may_still_be_reported(topic: MemoryTopic) -> None:
     log, told = open_log(topic)
     append(log, b"a")
     topic.run_until_quiet()
@@ -263,7 +263,7 @@ def test_one_thing_of_an_earlier_instance_may_still_be_told(topic: MemoryTopic) 
     assert [call[:3] for call in told.take()[-3:]] == [(kind, 0, 1) for kind in READ_ONE]
 
 
-def test_a_frozen_process_is_told_nothing_and_a_crashed_one_never(topic: MemoryTopic) -> None:
+def test_nothing_is_reported_to_a_frozen_process_and_never_again_to_a_crashed_one(topic: MemoryTopic) -> None:
     log, told = open_log(topic)
     append(log, b"a", b"b")
     log.report_failed(0)
@@ -283,7 +283,7 @@ def test_other_programs_write_what_they_like(topic: MemoryTopic) -> None:
     assert topic.partitions[0].records == [(0, None, b"text", None)]
 
 
-def test_a_dying_producer_and_a_failing_reader_are_told(topic: MemoryTopic) -> None:
+def test_a_dying_producer_and_a_failing_reader_are_reported(topic: MemoryTopic) -> None:
     log, told = open_log(topic)
     log.start_reading(0, 1)
     log.replace_producer()

@@ -96,7 +96,7 @@ def _answer_in_steps(service: ShareCalls, bounds: state_requests.Bounds, request
         # Whether anything of it is carried out depends on the whole of it.
         service.handle(api_key, decoded, partial(_respond, request, respond), request.client_address)
         return
-    request.hold(count * _ENTRY_BYTES_MAX)
+    request.count_answer_bytes(count * _ENTRY_BYTES_MAX)
     answers = _Answers(request, respond)
     for part in _split(topics):
         if not request.is_wanted:

@@ -134,7 +134,7 @@ async def test_every_other_code_is_final(code: int) -> None:
     assert error.name == names.get(code, error.name)
 
 
-async def test_tries_are_bounded_and_the_last_error_is_told() -> None:
+async def test_tries_are_bounded_and_the_last_error_is_reported() -> None:
     async with world(
         lambda api_key, key, asked: ReadResult(14, "still loading"),
         attempts_max=4,
@@ -217,7 +217,7 @@ async def test_the_memory_of_topic_ids_is_bounded_and_grows_old() -> None:
         assert looked_up == ["a", "a"]
 
 
-async def test_a_topic_that_was_made_again_is_looked_up_again() -> None:
+async def test_a_topic_that_was_recreated_is_looked_up_again() -> None:
     ids = {"orders": TOPIC_ID}
 
     def answer(api_key: int, key: SharePartitionKey, asked: Any) -> PartitionResult:
@@ -318,7 +318,7 @@ async def test_admin() -> None:
             await client.admin("ecko")
 
 
-def test_errors_tell_whether_to_try_again() -> None:
+def test_errors_say_whether_to_try_again() -> None:
     assert [kind.is_retriable for kind in (ClientError, Unsupported, AdminRefused)] == [False] * 3
     assert Disconnected.is_retriable
     assert RequestTimedOut.is_retriable

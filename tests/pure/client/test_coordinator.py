@@ -41,7 +41,7 @@ async def test_a_refused_look_up_is_a_result_of_that_key_alone() -> None:
         assert len(w.waits) == 1
 
 
-async def test_a_node_that_dies_is_asked_for_again() -> None:
+async def test_a_node_that_dies_is_looked_up_again() -> None:
     async with world(node_count=2) as w:
         # One that the first node does not own.
         number = next(n for n in range(9) if log_partition(SharePartitionKey("g", TOPIC_ID, n), 3) % 2 == 1)
@@ -100,7 +100,7 @@ async def test_a_node_that_is_dead_is_passed_over() -> None:
         assert await write(w) == WriteResult()
 
 
-async def test_where_no_node_knows_a_coordinator_the_last_answer_is_told() -> None:
+async def test_where_no_node_knows_a_coordinator_the_last_answer_is_reported() -> None:
     async with two_nodes(attempts_max=2) as w:
         for each in w.served:
             each.cluster.nodes = []
@@ -110,7 +110,7 @@ async def test_where_no_node_knows_a_coordinator_the_last_answer_is_told() -> No
         assert await write(w) == WriteResult()
 
 
-async def test_each_of_three_nodes_is_asked_before_one_is_asked_again() -> None:
+async def test_each_of_three_nodes_is_queried_before_one_is_queried_again() -> None:
     async with world(node_count=3, attempts_max=3) as w:
         w.client._nodes._bootstrap = tuple(parse_address(each.address) for each in w.served)
         for number, each in enumerate(w.served[:2]):

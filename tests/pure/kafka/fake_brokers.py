@@ -46,11 +46,11 @@ class FakeBrokers:
         self.failures_left = 0  #: refreshes that end with a failure
         self.elected: dict[int, dict[int, tuple[int, int]]] = {}  #: number of a refresh -> leaders from then on
 
-    def hold(self) -> None:
+    def withhold_answers(self) -> None:
         """Answer nothing from now on."""
         self._is_held = True
 
-    def let_go(self) -> None:
+    def release_answers(self) -> None:
         """Answer all that waits, and go on."""
         self._is_held = False
         while self._waiting:
@@ -110,7 +110,7 @@ class FakeConnection:
         self._broker_id = broker_id
 
     def wait_longer(self, by_ms: int) -> None:
-        """Wait longer for what is under way."""
+        """Wait longer for what is in flight."""
         self._brokers.longer_ms.append((self._broker_id, by_ms))
 
     def send(

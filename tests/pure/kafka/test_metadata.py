@@ -53,7 +53,7 @@ def client_of(*ports: int, timeout_ms: int = 30_000) -> MetadataClient:
     return MetadataClient(options, timeout_ms=timeout_ms, random=Random(1))
 
 
-async def test_questions_asked_at_once_share_one_connection_and_none_is_left_behind() -> None:
+async def test_queries_at_once_share_one_connection_and_none_is_left_behind() -> None:
     broker = AskedBroker()
     async with listening(broker) as port:
         client = client_of(port)
@@ -73,7 +73,7 @@ async def test_a_connection_that_cannot_be_opened_fails_all_who_wait_for_it_once
     assert {type(outcome) for outcome in outcomes} == {ConnectionFailed}
 
 
-async def test_a_broker_that_was_restarted_is_asked_again_at_the_first_question() -> None:
+async def test_a_broker_that_was_restarted_is_queried_again_by_the_first_query() -> None:
     before, after = AskedBroker(), AskedBroker()
     async with listening(before) as port:
         client = client_of(port)
@@ -87,7 +87,7 @@ async def test_a_broker_that_was_restarted_is_asked_again_at_the_first_question(
     assert (before.accepted, after.accepted) == (1, 1)
 
 
-async def test_a_broker_that_cannot_be_reached_is_passed_over_within_one_question() -> None:
+async def test_a_broker_that_cannot_be_reached_is_passed_over_within_one_query() -> None:
     async with listening(Broker()) as dead:
         pass
     async with listening(AskedBroker()) as port:
@@ -98,7 +98,7 @@ async def test_a_broker_that_cannot_be_reached_is_passed_over_within_one_questio
             client.close()
 
 
-async def test_a_question_that_is_given_up_takes_no_other_with_it() -> None:
+async def test_a_query_that_is_given_up_takes_no_other_with_it() -> None:
     broker = AskedBroker()
     async with listening(broker) as port:
         client = client_of(port)
@@ -129,7 +129,7 @@ async def test_closing_ends_a_connection_that_is_being_opened() -> None:
         await wait_until(lambda: not silent.open)
 
 
-async def test_reserved_ids_are_unknown_and_spoil_no_question() -> None:
+async def test_reserved_ids_are_unknown_and_spoil_no_query() -> None:
     other = bytes([7] * 16)
     async with listening(AskedBroker()) as port:
         client = client_of(port)
@@ -140,7 +140,7 @@ async def test_reserved_ids_are_unknown_and_spoil_no_question() -> None:
 
 
 @pytest.mark.parametrize("name", ["orders", "a.b_c-D9", "x" * 249, "AAAAAAAAAAAAAAAAAAAAAA", "..."])
-def test_names_that_kafka_allows_are_asked_for(name: str) -> None:
+def test_names_that_kafka_allows_are_requested(name: str) -> None:
     assert is_topic_name(name)
 
 

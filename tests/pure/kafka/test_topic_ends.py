@@ -131,7 +131,7 @@ class Connection:
         self._cluster.open.remove(self)
 
 
-async def test_each_leader_is_asked_once_for_all_that_it_leads_and_no_connection_is_left(
+async def test_each_leader_is_queried_once_for_all_that_it_leads_and_no_connection_is_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = Cluster(monkeypatch)

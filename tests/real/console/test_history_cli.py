@@ -90,7 +90,7 @@ def live(log: LogWriter) -> dict[str, tuple[str, int | None]]:
     return {format_key(key): ("live", state.start_offset) for key, state in log.states.items()}
 
 
-def test_history_and_log_together_tell_every_change_once(past: Past) -> None:
+def test_history_and_log_together_have_every_change_once(past: Past) -> None:
     assert {key: told for key, told in past.states().items() if told[0] == "live"} == live(past.log)
     for key, state in past.log.states.items():
         named = (key.group_id, format_topic_id(key.topic_id), str(key.partition))
@@ -118,7 +118,7 @@ def test_what_is_in_neither_is_said_to_be_lost(past: Past) -> None:
     assert {key: told for key, told in past.states().items() if told[0] == "live"} == live(past.log)
 
 
-def test_a_log_that_is_cut_after_its_start_was_asked_is_named(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_is_cut_after_its_start_was_queried_is_named(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
     committed = KafkaReader.committed
 
     def cutting(reader: KafkaReader, group: str, topic: str) -> dict[int, int]:
@@ -134,7 +134,7 @@ def test_a_log_that_is_cut_after_its_start_was_asked_is_named(past: Past, monkey
     assert past.run("diff", "--from", "0").exit_code == Exit.DONE
 
 
-def test_following_tells_what_comes(past: Past) -> None:
+def test_following_prints_what_comes(past: Past) -> None:
     log, key = past.log, max(past.log.states)
     named = (key.group_id, format_topic_id(key.topic_id), str(key.partition))
     command = [sys.executable, "-m", "holdfast", *past.arguments("history", *named, "--follow")]

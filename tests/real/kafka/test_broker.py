@@ -115,7 +115,7 @@ def test_directory_of_another_size_is_refused(broker: EmbeddedKafka) -> None:
         EmbeddedKafka(brokers=3, data_dir=broker.data_dir)
 
 
-def test_failed_start_tells_kafkas_reason(tmp_path: Path) -> None:
+def test_failed_start_reports_kafkas_reason(tmp_path: Path) -> None:
     kafka = EmbeddedKafka(data_dir=tmp_path, properties={"log.segment.bytes": "many"})
     with pytest.raises(BrokerError, match=r"ended while starting \(.*Invalid value many for .*log\.segment\.bytes"):
         kafka.start()

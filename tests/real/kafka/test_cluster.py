@@ -56,7 +56,7 @@ async def test_a_topic_is_found_by_name_then_by_id_and_is_unknown_once_deleted(k
         client.close()
 
 
-async def test_many_ids_are_asked_for_in_bounded_requests(kafka: str, new_topic: NewTopicFactory) -> None:
+async def test_many_ids_are_requested_in_bounded_requests(kafka: str, new_topic: NewTopicFactory) -> None:
     names = [new_topic(1) for _ in range(5)]
     client = client_of(kafka, topics_per_request_max=2)
     try:

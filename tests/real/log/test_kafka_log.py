@@ -71,7 +71,9 @@ async def test_what_was_written_is_there_after_a_restart(kafka: str, new_topic: 
 
 
 @pytest.mark.parametrize("compression", range(1, 5), ids=["gzip", "snappy", "lz4", "zstd"])
-async def test_compressed_batches_are_met_and_loaded(kafka: str, new_topic: NewTopicFactory, compression: int) -> None:
+async def test_compressed_batches_are_read_back_and_loaded(
+    kafka: str, new_topic: NewTopicFactory, compression: int
+) -> None:
     topic = new_topic(compression_type="producer")
     async with log_node("a", kafka, topic, state_topic_compression_codec=compression) as node:
         await node.serve()
@@ -207,7 +209,7 @@ async def test_log_start_moved_under_the_tail_is_an_alarm_until_an_admin_accepts
         assert node.value == 2
 
 
-async def test_log_made_again_under_its_name_is_an_alarm(broker: EmbeddedKafka, hurt_topic: str) -> None:
+async def test_log_recreated_under_its_name_is_an_alarm(broker: EmbeddedKafka, hurt_topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     async with log_node("a", broker.bootstrap_servers, hurt_topic, write_timeout_ms=500) as node:
         await node.serve()
@@ -351,7 +353,7 @@ async def start_log(kafka: str, topic: str, recorder: Recorder) -> KafkaLog:
     return log
 
 
-async def test_reading_that_was_stopped_while_its_bounds_were_asked_never_begins(
+async def test_reading_that_was_stopped_while_its_bounds_were_queried_never_begins(
     kafka: str, new_topic: NewTopicFactory, recorder: Recorder
 ) -> None:
     topic = new_topic(partitions=2)

@@ -243,7 +243,7 @@ def test_a_decision_is_shown_then_sent_and_with_dry_run_only_shown(
     assert asked in node.asked[-2:]
 
 
-def test_after_a_decision_what_is_there_is_told(node: Node, run: Run) -> None:
+def test_after_a_decision_what_is_there_is_reported(node: Node, run: Run) -> None:
     taken = run("partitions", "take", "1", "--json")
     assert taken.stderr.splitlines()[-1] == "Done: it is being taken. Now: state failed, owner 1."
     assert json.loads(taken.stdout)["after"] == {"state": "failed", "owner": "1"}
@@ -350,7 +350,7 @@ def test_the_readers_of_the_log_are_listed_and_what_their_states_mean(run: Run) 
 @pytest.mark.parametrize(
     "command", [("partitions", "accept", "1"), ("topics", "accept-deleted"), ("readers", "drop", "a")]
 )
-def test_a_reason_that_cannot_be_kept_is_refused_before_the_node_is_asked(
+def test_a_reason_that_cannot_be_kept_is_refused_before_the_node_is_queried(
     run: Run, command: tuple[str, ...], reason: str
 ) -> None:
     told = run(*command, "--reason", reason)

@@ -324,7 +324,7 @@ def test_a_leader_that_comes_between_look_and_write_fences_the_write(holder: Hol
     assert holder.state.state_batches == BATCHES
 
 
-def test_what_others_changed_meanwhile_is_told(holder: Holder, state: Run) -> None:
+def test_what_others_changed_meanwhile_is_reported(holder: Holder, state: Run) -> None:
     holder.begin()
     holder.meanwhile = [(WRITE, {"state_batches": (StateBatch(130, 139, AVAILABLE, 1),)})]
     done = state("write", "--batch", "120:acknowledged:1")

@@ -74,7 +74,7 @@ def test_no_line_is_longer_than_the_terminal_where_its_words_are_not() -> None:
         assert max(map(len, lines(width))) <= width
 
 
-def test_a_row_comes_out_before_the_next_but_those_that_are_measured_is_asked_for() -> None:
+def test_a_row_comes_out_before_the_next_but_those_that_are_measured_is_requested() -> None:
     asked = 0
 
     def rows() -> Iterator[tuple[object, ...]]:

@@ -92,7 +92,7 @@ async def serving(partition_count: int = 1) -> World:
 # ---- what it tells ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_node_tells_what_it_is_and_what_it_holds() -> None:
+async def test_a_node_reports_what_it_is_and_what_it_holds() -> None:
     world = await serving(3)
     assert world.ask("status") == {"version": "0.1.0", "build": BUILD, "node_id": 1}
     assert world.ask("settings")["node_id"] == 1
@@ -158,7 +158,7 @@ async def test_a_partition_that_is_not_held_is_named_with_those_that_are(partiti
 # ---- accept ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_log_that_was_cut_by_hand_serves_again_when_it_is_accepted_and_the_reason_stands_in_it() -> None:
+async def test_a_log_that_was_cut_by_hand_serves_again_when_it_is_accepted_and_the_reason_is_in_it() -> None:
     before = await serving()
     before.initialize(0, KEY)
     await before.partitions.stop(1_000)
@@ -274,7 +274,7 @@ async def topic_ends(world: World, topics: object) -> Any:
     return await world.table["topic-ends"]({"topics": topics})  # type: ignore[misc]
 
 
-async def test_where_topics_begin_and_end_is_told_by_topic_id(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_where_topics_begin_and_end_is_reported_by_topic_id(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(MemoryTopic(1))
     source = world.topic_ends
 
@@ -306,7 +306,7 @@ async def test_where_topics_begin_and_end_is_told_by_topic_id(monkeypatch: pytes
         ({format_topic_id(TOPIC): list(range(10_001))}, "topic_ends_partitions_max allows 10000"),
     ],
 )
-async def test_a_question_for_the_ends_of_topics_that_says_nothing_is_refused(topics: object, why: str) -> None:
+async def test_a_query_for_the_ends_of_topics_that_says_nothing_is_refused(topics: object, why: str) -> None:
     world = World(MemoryTopic(1))
     with pytest.raises(AdminError, match=why):
         await topic_ends(world, topics)

@@ -63,7 +63,7 @@ def as_json(state: ShareState | None) -> dict[str, Any] | None:
     return None if state is None else state._asdict()
 
 
-async def test_what_is_foretold_of_each_call_is_what_it_does() -> None:
+async def test_what_is_previewed_of_each_call_is_what_it_does() -> None:
     world = World()
     begin = {"state_epoch": 3, "start_offset": 100}
     await world.foretold("initialize", INITIALIZE, begin, begin)
@@ -98,7 +98,7 @@ async def test_a_preview_counts_as_no_write() -> None:
         ("delete", {"partition": 99}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-async def test_the_error_that_a_call_would_get_is_told(call: str, fields: dict[str, Any], code: ErrorCode) -> None:
+async def test_the_error_that_a_call_would_get_is_reported(call: str, fields: dict[str, Any], code: ErrorCode) -> None:
     world = World()
     world.call(INITIALIZE, state_epoch=3)
     told = await world.preview(call, **fields)

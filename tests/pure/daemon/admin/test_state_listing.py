@@ -117,7 +117,7 @@ async def test_a_state_is_summed_up() -> None:
     ]
 
 
-async def test_what_the_log_has_not_committed_is_not_told() -> None:
+async def test_what_the_log_has_not_committed_is_not_listed() -> None:
     world = await filled()
     new = SharePartitionKey("zz", TOPIC, 0)
     world.runtime.write(1, Call(lambda shard, now_ms: shard.decide_initialize(new, 1, 0, now_ms)))
@@ -181,7 +181,7 @@ async def test_a_wrong_argument_is_named(arguments: dict[str, Any], why: str) ->
         world.page(**arguments)
 
 
-async def test_a_node_that_starts_says_so_and_is_to_be_asked_again() -> None:
+async def test_a_node_that_starts_says_so_and_is_to_be_tried_again() -> None:
     world = World(MemoryTopic(4))
     world.begin()
     with pytest.raises(AdminError, match="This node is starting; try again") as refused:

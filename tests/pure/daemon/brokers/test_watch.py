@@ -97,7 +97,9 @@ async def passes(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.005)
 
 
-async def test_brokers_that_nobody_else_asks_are_asked_and_stay_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_brokers_that_nothing_else_queries_are_queried_and_stay_no_problem(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with watched(monkeypatch) as world:
         await passes(lambda: world.asked.count("host-1") >= 5 and world.asked.count("host-2") >= 5)
         assert world.watch.problem == ""

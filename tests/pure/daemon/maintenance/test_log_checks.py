@@ -121,7 +121,7 @@ async def test_another_number_of_partitions_stops_the_shards(world: World, check
     assert failure.endswith("copy the log to a new topic with the old number, and name it in state_topic")
 
 
-async def test_a_topic_made_again_stops_the_shards_and_is_the_log_once_an_admin_accepts_it(
+async def test_a_recreated_topic_stops_the_log_partitions_and_is_the_log_once_an_admin_accepts_it(
     world: World, check: Check
 ) -> None:
     world.topic.make()
@@ -158,7 +158,7 @@ async def test_a_topic_made_again_stops_the_shards_and_is_the_log_once_an_admin_
         (ConnectionFailed("no broker"), False, 1, ["snapshot_topic_refused"]),
     ],
 )
-async def test_a_snapshot_topic_that_is_not_fit_is_told_and_not_used(
+async def test_a_snapshot_topic_that_is_not_fit_is_reported_and_not_used(
     world: World, monkeypatch: pytest.MonkeyPatch, found: Any, is_fit: bool, problems: int, lines: list[str]
 ) -> None:
     def look(*_: object) -> tuple[str, ...]:

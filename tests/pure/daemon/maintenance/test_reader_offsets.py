@@ -55,7 +55,7 @@ async def test_the_job_that_writes_snapshots_is_a_reader_once_somebody_runs_it(
     assert [row["group"] for row in readers.describe() if row["state"] == "never committed"] == holds_at_once
 
 
-async def test_a_reader_that_cannot_be_asked_about_keeps_no_other_from_being_looked_up(world: World) -> None:
+async def test_a_reader_that_cannot_be_looked_up_keeps_no_other_from_being_looked_up(world: World) -> None:
     async def committed(group: str) -> dict[int, int]:
         if group == "secret":
             raise GroupRefused("GROUP_AUTHORIZATION_FAILED")
@@ -89,7 +89,7 @@ async def test_an_admin_drops_a_reader(world: World) -> None:
     assert world.series("dropped-log-readers") == {"dropped-log-readers-total": 1}
 
 
-async def test_silent_readers_are_told_once_and_compared_with_the_logs_ends(world: World) -> None:
+async def test_silent_readers_are_reported_once_and_compared_with_the_logs_ends(world: World) -> None:
     committed: dict[int, int] = {}
 
     async def told(group: str) -> dict[int, int]:

@@ -79,7 +79,7 @@ async def topic() -> MemoryTopic:
     return topic
 
 
-async def test_a_node_is_refused_while_the_owner_serves_which_is_asked_once_for_all(topic: MemoryTopic) -> None:
+async def test_a_node_is_refused_while_the_owner_serves_which_is_queried_once_for_all(topic: MemoryTopic) -> None:
     world = await World(topic, 2, {ADDRESS: serving(topic)}).serve()
     why = f"node 1 serves this log and answers at {ADDRESS}: stop it first, or let this node take its place with --take-over"
     assert (world.refused, world.asked) == ([(why, False)], [ADDRESS])
@@ -156,7 +156,7 @@ async def test_a_close_ends_the_wait(topic: MemoryTopic) -> None:
     assert len(asyncio.all_tasks()) == 1
 
 
-async def test_an_owner_of_an_older_version_that_named_no_address_is_not_asked(topic: MemoryTopic) -> None:
+async def test_an_owner_of_an_older_version_that_named_no_address_is_not_queried(topic: MemoryTopic) -> None:
     unknown = MemoryTopic(1)
     first = PartitionsWorld(unknown)
     first.advertised_address = ""
@@ -165,7 +165,7 @@ async def test_an_owner_of_an_older_version_that_named_no_address_is_not_asked(t
     assert (world.asked, world.states()) == ([], {State.ACTIVE})
 
 
-async def test_a_node_tells_its_status_to_who_asks_and_nobody_else_tells_anything() -> None:
+async def test_a_node_returns_its_status_and_nothing_else_returns_any() -> None:
     status = {"run_id": "that-run", "log_partitions_held": 3}
     async with serve(commands={"status": lambda _: status}) as served:
         assert await query_status_at(served.address, 10_000) == status
@@ -190,7 +190,7 @@ async def test_who_takes_connections_and_answers_nothing_costs_no_more_than_the_
         await in_patience(hung_up.wait())
 
 
-async def test_a_question_that_ends_in_a_way_nobody_thought_of_holds_no_start_up(topic: MemoryTopic) -> None:
+async def test_a_query_that_ends_in_an_unforeseen_way_holds_no_start_up(topic: MemoryTopic) -> None:
     class Stranger(dict[str, Any]):
         def get(self, *_: object) -> Any:
             raise IndexError("bytes of a stranger")

@@ -60,7 +60,7 @@ async def test_partitions_that_wait_for_their_turn_to_load_are_described_as_wait
     assert [row["state"] for row in world.partitions.describe()] == ["active"] * 3
 
 
-async def test_loads_and_unloads_are_told_in_one_line_and_each_of_them_at_level_debug() -> None:
+async def test_loads_and_unloads_are_reported_in_one_line_and_each_of_them_at_level_debug() -> None:
     world = PartitionsWorld(MemoryTopic(50))
     with capture_logs() as lines:
         await world.serve()
@@ -385,7 +385,7 @@ async def test_what_a_silent_broker_causes_is_left_out_and_alarms_and_bugs_are_n
     ]
 
 
-async def test_failures_of_many_partitions_are_told_of_some_and_alarms_and_bugs_of_all() -> None:
+async def test_failures_of_many_partitions_are_reported_of_some_and_alarms_and_bugs_of_all() -> None:
     world = await PartitionsWorld(MemoryTopic(1), partition_lines_per_minute_max=3).serve()
     with capture_logs() as lines:
         for index in range(50):

@@ -209,7 +209,7 @@ def test_a_wrong_value_is_named_with_its_source_and_what_would_be_right(name: st
     assert problem in found
 
 
-def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
+def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
     path = tmp_path / "node.toml"
     path.write_text("codec = 7\nnode_id = -1\n")
     assert problems_of(config=path, flags=BROKERS) == (

@@ -137,7 +137,7 @@ def test_a_reserved_id_is_no_topics_and_needs_no_look_up(world: World, topic_id:
     assert (len(world.service.handled), world.metadata.wanted) == (1, [])
 
 
-def test_where_no_broker_was_asked_unknown_means_try_again_and_other_answers_stay(world: World) -> None:
+def test_where_no_broker_was_queried_unknown_means_try_again_and_other_answers_stay(world: World) -> None:
     unknown, fenced = (
         WriteResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no"),
         WriteResult(ErrorCode.FENCED_STATE_EPOCH, "no"),
@@ -155,7 +155,7 @@ def test_where_no_broker_was_asked_unknown_means_try_again_and_other_answers_sta
     ]
 
 
-def test_where_a_broker_was_asked_unknown_is_the_answer(world: World) -> None:
+def test_where_a_broker_was_queried_unknown_is_the_answer(world: World) -> None:
     world.service.results = {0: WriteResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no")}
     world.send(request((UNKNOWN_TOPIC, 0)))
     world.metadata.answer()

@@ -93,7 +93,7 @@ def test_what_an_admin_accepted_is_of_this_log_however_it_begins() -> None:
     assert look(restored[:2], restored, [checkpoint(0)]) is not None
 
 
-def test_a_log_partition_that_nothing_was_restored_to_stands_against_those_that_were_accepted() -> None:
+def test_a_log_partition_that_nothing_was_restored_to_contradicts_those_that_were_accepted() -> None:
     restored = [checkpoint(0, OURS._replace(topic_id=b"x" * 16)), checkpoint(1, epoch=2, reason="restored")]
     pruned = [checkpoint(9, sequence=3, accepted_reason="restored")]
     for accepted in (restored, pruned):
@@ -246,6 +246,6 @@ def test_a_look_that_is_to_stop_reads_no_further(consumer: type[Consumer]) -> No
     assert not any(one.is_known for one in found)
 
 
-def test_while_a_log_partition_has_told_nothing_no_topic_is_foreign(consumer: type[Consumer]) -> None:
+def test_while_nothing_was_read_of_a_log_partition_no_topic_is_foreign(consumer: type[Consumer]) -> None:
     consumer.told = [Told(0, STRAY), Told(1, STRAY), Told(2, code=KafkaError.LEADER_NOT_AVAILABLE)]
     assert find_foreign(read_first_records(KafkaClients({}), TOPIC, OURS, 50)) is None

@@ -23,6 +23,7 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.single_object import PREFIX_SIZE
 from holdfast.records.values import NOOP, Noop, Snapshot, Update, Value
 from tests.pure.records.codecs.samples import (
+    CODECS,
     KEY,
     SNAPSHOT,
     SNAPSHOT_BYTES,
@@ -32,8 +33,6 @@ from tests.pure.records.codecs.samples import (
     UPDATE_KEY_BYTES,
 )
 from tests.pure.records.strategies import keys, values
-
-CODECS = pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name)
 
 AVRO_KEY = avro.encode_key(KEY)
 AVRO_SNAPSHOT = avro.encode_value(SNAPSHOT)
@@ -259,7 +258,7 @@ def test_no_avro_number_is_beyond_64_bits(varint: bytes) -> None:
     assert -(1 << 63) <= value.start_offset < 1 << 63
 
 
-def test_a_corrupt_length_asks_for_no_memory() -> None:
+def test_a_corrupt_length_takes_no_memory() -> None:
     announced = SNAPSHOT_BYTES[:38] + b"\xff\xff\xff\xff\x07" + bytes(40)
     with pytest.raises(Undecodable, match="2147483646 elements are announced and 40 bytes are left"):
         decode_record(SNAPSHOT_KEY_BYTES, announced)

@@ -48,7 +48,7 @@ class FakeCluster:
     def options(self) -> ConnectionOptions:
         return ConnectionOptions(bootstrap=tuple((f"host-{number + 1}", 9092) for number in range(self.broker_count)))
 
-    def let_go(self, broker_id: int, api_key: int) -> None:
+    def release_answers(self, broker_id: int, api_key: int) -> None:
         """Answer what waits at a broker, and go on."""
         self.held.discard((broker_id, api_key))
         for place in [place for place in self.waiting if place[:2] == (broker_id, api_key)]:

@@ -60,7 +60,7 @@ class World:
         self.asked.append((partition, instance, owner))
 
 
-def test_nothing_is_claimed_before_the_owner_was_asked_and_is_silent() -> None:
+def test_nothing_is_claimed_before_the_owner_was_queried_and_is_silent() -> None:
     world = World(OWNER)
     assert world.asked == [(0, 1, OWNER)]
     assert (world.partition.state, world.claims()) == (State.LOADING, ["b"])
@@ -68,7 +68,7 @@ def test_nothing_is_claimed_before_the_owner_was_asked_and_is_silent() -> None:
     assert (world.partition.state, world.claims()) == (State.ACTIVE, ["b", "a"])
 
 
-def test_an_owner_that_serves_keeps_its_log_partition_and_is_asked_again_by_the_next_load() -> None:
+def test_an_owner_that_serves_keeps_its_log_partition_and_is_queried_again_by_the_next_load() -> None:
     world = World(OWNER)
     world.answer(is_serving=True)
     held = world.partition
@@ -82,7 +82,7 @@ def test_an_owner_that_serves_keeps_its_log_partition_and_is_asked_again_by_the_
     assert world.claims() == ["b", "a"]
 
 
-def test_an_admin_takes_a_log_partition_without_a_question() -> None:
+def test_an_admin_takes_a_log_partition_without_a_query() -> None:
     world = World(OWNER)
     world.answer(is_serving=True)
     world.runtime.take(0)
@@ -90,7 +90,7 @@ def test_an_admin_takes_a_log_partition_without_a_question() -> None:
     assert (len(world.asked), world.claims()) == (1, ["b", "a"])
 
 
-def test_who_took_it_while_the_question_was_under_way_is_asked_as_well() -> None:
+def test_who_took_it_while_the_query_was_in_flight_is_queried_as_well() -> None:
     world = World(OWNER)
     other = OWNER._replace(owner_epoch=2, attempt_id=b"c" * 16, node_id="c")
     world.append(other)
@@ -113,7 +113,7 @@ def test_an_answer_to_an_earlier_load_is_ignored() -> None:
     assert (world.partition.state, world.claims()) == (State.LOADING, ["b"])
 
 
-def test_a_process_that_has_had_the_partition_asks_nobody() -> None:
+def test_a_process_that_has_had_the_partition_queries_nobody() -> None:
     world = World(OWNER)
     world.answer(is_serving=False)
     world.runtime.unload(0, None)
@@ -123,14 +123,14 @@ def test_a_process_that_has_had_the_partition_asks_nobody() -> None:
 
 
 @pytest.mark.parametrize(("owners", "queries_owners"), [((), True), ((OWNER,), False)], ids=["no owner", "nobody asks"])
-def test_without_an_owner_or_somebody_to_ask_it_is_claimed_at_once(
+def test_without_an_owner_or_a_way_to_query_it_a_log_partition_is_claimed_at_once(
     owners: tuple[Checkpoint, ...], queries_owners: bool
 ) -> None:
     world = World(*owners, queries_owners=queries_owners)
     assert (world.asked, world.partition.state) == ([], State.ACTIVE)
 
 
-def test_a_query_that_raises_fails_its_own_call_and_is_told() -> None:
+def test_a_query_that_raises_fails_its_own_call_and_is_reported() -> None:
     world = World()
 
     def broken(machine: object, position: int) -> int:
