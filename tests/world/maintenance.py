@@ -60,7 +60,7 @@ def make_maintenance(
 class World(PartitionsWorld):
     """A node with its maintenance, and a cluster that has the topics it is said to have."""
 
-    def __init__(self, topic: MemoryTopic, node_id: int = 1, **flags: object) -> None:
+    def __init__(self, topic: MemoryTopic, node_id: int = 1, **flags: Any) -> None:
         flags = {"deleted_topic_grace_ms": GRACE_MS, "metadata.metadata_refresh_interval_ms": GRACE_MS} | flags
         super().__init__(topic, node_id, **flags)
         self.renewed: list[StateTopic] = []
@@ -71,10 +71,6 @@ class World(PartitionsWorld):
         partitions = super().begin(self.image() if image is None else image)
         self.maintenance = make_maintenance(self, self.renewed)
         return partitions
-
-    async def serve(self, image: Any = None) -> World:
-        await super().serve(image)
-        return self
 
     def read_first_records(self, read: Callable[..., list[FirstRecords]]) -> None:
         """Let the first records of log partitions be read by `read`."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import cached_property
+from typing import Any, Self
 
 from holdfast.daemon.components import log_readers
 from holdfast.daemon.maintenance.reader_offsets import ReaderReport
+from holdfast.daemon.partitions.own_view import OwnView
 from holdfast.daemon.partitions.owners import Owners
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
+from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.topics.state_topic import StateTopic
+from holdfast.kafka.addresses import format_address
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
@@ -61,8 +65,10 @@ class Shell:
 class PartitionsWorld:
     """One node process: its log partitions, and what they reported to the node (`PartitionsHost`)."""
 
-    def __init__(self, topic: MemoryTopic, node_id: int = 1, **flags: object) -> None:
+    def __init__(self, topic: MemoryTopic, node_id: int = 1, **flags: Any) -> None:
         self.topic = topic
+        self.node = Node(node_id, f"node-{node_id}.example", 9492)
+        self.advertised_address = format_address(self.node.host, self.node.port)
         self.cluster_id = CLUSTER
         self.clock = Clock()
         self.settings = make_settings(node_id=node_id, **flags)
@@ -71,11 +77,13 @@ class PartitionsWorld:
         self.runtime_metrics = RuntimeMetrics(self.registry)
         self.readers = log_readers(self.settings, self.clock, ReaderReport(self.metrics))
         self.is_ready: list[bool] = []
-        self.lost_to: list[str] = []  #: the winner of each log partition that was lost
-        self.queries_owners = False  #: whether `make_owners` is used
+        #: The winner of each log partition that was lost.
+        self.lost_to: list[str] = []
         self.message_bytes_max = 1_048_588
-        self.silent_partitions: set[int] = set()  #: of which a silence is told
-        self.advertised_address = f"node-{node_id}.example:9492"
+        #: Of which a silence is told.
+        self.silent_partitions: set[int] = set()
+        #: Makes what queries earlier owners; None: none is queried.
+        self.make_owners: Callable[[Partitions], Owners] | None = None
         self.is_begun = False
         self.partitions: Partitions
         self.shell: Shell
@@ -85,9 +93,6 @@ class PartitionsWorld:
 
     def lost(self, winner: Checkpoint) -> None:
         self.lost_to.append(winner.node_id)
-
-    def make_owners(self, partitions: Partitions) -> Owners:
-        raise NotImplementedError
 
     def begin(self, image: Any = None) -> Partitions:
         """Make the partitions; nothing is connected or loaded yet."""
@@ -104,7 +109,7 @@ class PartitionsWorld:
             self.metrics,
             self.runtime_metrics,
             image=Image({TOPIC: 1_000}) if image is None else image,
-            make_owners=self.make_owners if self.queries_owners else None,
+            make_owners=self.make_owners,
             make_shell=self._make_shell,  # type: ignore[arg-type]
             is_left_out=lambda partition: partition in self.silent_partitions,
         )
@@ -134,9 +139,14 @@ class PartitionsWorld:
     def runtime(self) -> CoordinatorRuntime:
         return self.process.runtime
 
+    @cached_property
+    def view(self) -> OwnView:
+        """What the node tells of the cluster."""
+        return OwnView(self.node, self.cluster_id, state_topic(self.topic), self.partitions.find)
+
     # ---- what a test does ------------------------------------------------------------------------------------------
 
-    async def serve(self, image: Any = None) -> PartitionsWorld:
+    async def serve(self, image: Any = None) -> Self:
         """Start and load everything."""
         if not self.is_begun:
             self.begin(image)

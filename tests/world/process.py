@@ -92,9 +92,12 @@ class Process:
         self.clock = clock or Clock()
         self.log = topic.open_log()
         self.turns: deque[Callable[[], None]] = deque()
-        self.notes: list[tuple[str, str]] = []  #: level and event
-        self.changes: list[tuple[int, State]] = []  #: index and new state of a log partition
-        self.superseded_by: list[str] = []  #: node ids of winners
+        #: Level and event.
+        self.notes: list[tuple[str, str]] = []
+        #: Index and new state of a log partition.
+        self.changes: list[tuple[int, State]] = []
+        #: Node ids of winners.
+        self.superseded_by: list[str] = []
         self.at_tick: list[Callable[[], None]] = []
         self._observer = observer
         self.runtime = CoordinatorRuntime(

@@ -69,7 +69,7 @@ class Holder:
 
     @property
     def state(self) -> ShareState | None:
-        return self.house.runtime.shards[self.house.index(0)].state.newest(SharePartitionKey("g1", TOPIC, 0))
+        return self.house.runtime.worlds[self.house.index(0)].shard.state.newest(SharePartitionKey("g1", TOPIC, 0))
 
 
 @pytest.fixture

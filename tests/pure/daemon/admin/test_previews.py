@@ -47,7 +47,7 @@ class World:
 
     @property
     def state(self) -> ShareState | None:
-        return self.house.runtime.shards[self.house.index(0)].state.newest(SharePartitionKey("g1", TOPIC, 0))
+        return self.house.runtime.worlds[self.house.index(0)].shard.state.newest(SharePartitionKey("g1", TOPIC, 0))
 
     async def foretold(self, call: str, api_key: int, asked: dict[str, Any], fields: dict[str, Any]) -> None:
         """Preview a call, then make it, and compare."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from structlog.testing import capture_logs
@@ -27,9 +27,9 @@ class World(PartitionsWorld):
         self.told = dict(told)
         self.asked: list[str] = []
         self.refused: list[tuple[str, bool]] = []
-        self.queries_owners = True
+        self.make_owners = self._make_owners
 
-    def make_owners(self, partitions: Partitions) -> Owners:
+    def _make_owners(self, partitions: Partitions) -> Owners:
         return Owners(
             self.settings.load,
             "this-run",
@@ -42,7 +42,7 @@ class World(PartitionsWorld):
         self.asked.append(address)
         return self.told.get(address)
 
-    async def serve(self, image: Any = None) -> World:
+    async def serve(self, image: Any = None) -> Self:
         await super().serve(image)
         await self.until(lambda: not self.is_asking())
         return self

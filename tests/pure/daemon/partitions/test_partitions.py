@@ -37,16 +37,13 @@ async def test_a_node_is_ready_when_all_of_its_partitions_serve() -> None:
 
 
 async def test_only_so_many_partitions_load_at_a_time() -> None:
-    class World(PartitionsWorld):
-        most = 0
-
-        def all_loaded(self, is_all_loaded: bool) -> None:
-            super().all_loaded(is_all_loaded)
-            self.most = max(self.most, sum(each.state is State.LOADING for each in self.partitions))
-
-    world = World(MemoryTopic(9), loads_max=2)
-    await world.serve()
-    assert world.most == 2
+    world = await PartitionsWorld(MemoryTopic(9), loads_max=2).serve()
+    states: dict[int, State] = {}
+    loading = []
+    for index, state in world.process.changes:
+        states[index] = state
+        loading.append(list(states.values()).count(State.LOADING))
+    assert max(loading) == 2
     assert world.is_ready[-1]
 
 

@@ -17,7 +17,7 @@ from tests.pure.daemon.server.calls import (
     key,
     schema,
 )
-from tests.world.serving import TOPIC_ID
+from tests.world.samples import TOPIC
 
 
 def test_find_coordinator_answers_per_key_in_order_duplicates_included() -> None:
@@ -29,7 +29,7 @@ def test_find_coordinator_answers_per_key_in_order_duplicates_included() -> None
     assert [answer.key for answer in answers] == keys  # as asked, not as they are hashed
     for text, answer in zip(ninety, answers, strict=False):
         number = int(text.rsplit(":", 1)[1])
-        partition = world.service.partition_for(SharePartitionKey("g1", TOPIC_ID, number))
+        partition = world.service.partition_for(SharePartitionKey("g1", TOPIC, number))
         assert (answer.node_id, answer.host, answer.port) == NODES[partition % 2]
         assert (answer.error_code, answer.error_message) == (ErrorCode.none, "")
     assert answers[20] == answers[3]

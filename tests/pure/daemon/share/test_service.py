@@ -125,7 +125,7 @@ def test_a_call_reaches_the_shard_of_its_share_partition(house: House, api_key: 
     state_batches = (batch(100, 109, 2, 1),)
     house.call(WRITE, (TOPIC, [ask(WRITE, 3, delivery_complete_count=10, state_batches=state_batches)]))
     assert house.call(api_key, (TOPIC, [ask(api_key, 3)])) == [(TOPIC, [(3, expected)])]
-    assert house.runtime.shards[house.index(3)].state.share_partition_count() == (api_key != DELETE)
+    assert house.runtime.worlds[house.index(3)].shard.state.share_partition_count() == (api_key != DELETE)
 
 
 def test_a_response_keeps_the_order_in_which_things_were_first_requested(house: House) -> None:
