@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from holdfast.broker import FAST_START, find_java, kafka_classpath
+from holdfast.broker import find_java, kafka_classpath
+from tests.real.quick_java import QUICK_KAFKA
 from tests.waiting import PATIENCE_S
 from tests.world.serving import serve
 
@@ -18,7 +19,7 @@ async def run(tool: str, *arguments: str, until: str | None = None) -> str:
     path = await asyncio.to_thread(kafka_classpath)
     process = await asyncio.create_subprocess_exec(
         find_java(),
-        *FAST_START,
+        *QUICK_KAFKA,
         "-cp",
         path,
         f"org.apache.kafka.tools.{tool}",

@@ -8,7 +8,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from holdfast.broker import FAST_START, EmbeddedKafka
+from holdfast.broker import EmbeddedKafka
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.metrics.registry import Registry
 from holdfast.records.header import encode_header
@@ -19,6 +19,7 @@ from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.states import State
 from tests.real.container_kafka import needs_processes
 from tests.real.log.log_node import LogNode, bits_of, is_failure, log_config, log_node
+from tests.real.quick_java import QUICK_KAFKA
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.real
 def broker() -> Iterator[EmbeddedKafka]:
     """Give a broker that tests may restart and freeze, if they leave it running."""
     needs_processes("The test restarts and freezes its broker")
-    with EmbeddedKafka(jvm_options=FAST_START) as kafka:
+    with EmbeddedKafka(jvm_options=QUICK_KAFKA) as kafka:
         yield kafka
 
 
