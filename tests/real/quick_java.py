@@ -30,7 +30,7 @@ def main() -> int:
     written.unlink(missing_ok=True)
     kafka = EmbeddedKafka(jvm_options=[*FAST_START, f"-XX:ArchiveClassesAtExit={written}"], stop_timeout_s=PATIENCE_S)
     with kafka:
-        client = {"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0}
+        client: dict[str, str | int | float | bool] = {"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0}
         admin = AdminClient(client)
         admin.create_topics([NewTopic("any", 1, 1)])["any"].result(PATIENCE_S)
         producer = Producer({**client, "enable.idempotence": True})
