@@ -53,8 +53,8 @@ class LoopLog:
 
     async def _move(self) -> None:
         while True:
+            await wait_until(self._topic.moves, "something to move")
             self._topic.run_until_quiet()
-            await asyncio.sleep(0.001)
 
 
 class Stages:

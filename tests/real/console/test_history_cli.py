@@ -23,7 +23,7 @@ from tests.real.job.folded_log import write_records
 from tests.real.nodes import topic_id_of
 from tests.real.running_node import cut
 from tests.real.shared_kafka import NewTopicFactory
-from tests.waiting import PATIENCE_S, Lines
+from tests.waiting import PATIENCE_S, Lines, block_until
 
 pytestmark = pytest.mark.real
 
@@ -60,14 +60,12 @@ class Past(NamedTuple):
         """Say how far the job is."""
         admin = AdminClient({"bootstrap.servers": self.kafka})
         asked = ConsumerGroupTopicPartitions(self.group, [TopicPartition(self.state_topic, 0, offset)])
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            # A broker that has just started makes the topic of these offsets first.
+
+        def is_committed() -> bool:
             told = admin.alter_consumer_group_offsets([asked])[self.group].result(PATIENCE_S).topic_partitions or []
-            if told[0].error is None:
-                return
-            assert time.monotonic() < deadline, told[0].error
-            time.sleep(0.05)
+            return told[0].error is None
+
+        block_until(is_committed, "a broker that has just started and makes the topic of these offsets first")
 
 
 @pytest.fixture

@@ -246,9 +246,13 @@ async def test_after_close_nothing_is_sent_again(brokers: FakeBrokers) -> None:
     await brokers.wait_requests(2)
     assert not await sender.close(0)
     await wait_until(lambda: not sender._tasks and not sender._in_flight)
+    # Nobody is left who could send: neither a task, nor who lingers or waits for a leader.
+    assert asyncio.all_tasks() == {asyncio.current_task()}
     count = len(brokers.requests)
-    for _ in range(20):
-        await asyncio.sleep(0.001)
+    sender._flush()
+    brokers.elected[1] = {0: (2, 1)}
+    await brokers.refresh()
+    assert not sender._tasks
     assert len(brokers.requests) == count
 
 
