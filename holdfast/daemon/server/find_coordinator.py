@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from holdfast.daemon.server.cluster_view import ClusterView, Node
 from holdfast.kafka.protocol.body import BodyReader
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.kafka.protocol.primitives import MalformedBody, encode_string, encode_varint
+from holdfast.kafka.protocol.primitives import MalformedBody, encode_legacy_string, encode_string, encode_varint
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import SharePartitionKey, parse_key
 from holdfast.runtime.errors import NotAvailable
@@ -158,7 +158,7 @@ class Finder:
         """Return the body of an answer of the versions below 4."""
         version = self._version
         (node_id, host, port), error_code, message = answer
-        encode_text = encode_string if version >= FLEXIBLE_FROM else _encode_legacy_string
+        encode_text = encode_string if version >= FLEXIBLE_FROM else encode_legacy_string
         return b"".join(
             (
                 _INT32.pack(0) if version >= 1 else b"",
@@ -170,8 +170,3 @@ class Finder:
                 b"\x00" if version >= FLEXIBLE_FROM else b"",
             )
         )
-
-
-def _encode_legacy_string(text: str | None) -> bytes:
-    data = (text or "").encode()
-    return _INT16.pack(len(data)) + data
