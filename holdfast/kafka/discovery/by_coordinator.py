@@ -6,20 +6,20 @@ until the time is over; then each key has its latest value, errors included.
 Source: KIP-699; `AdminApiDriver` of Apache Kafka's admin client.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Generic
 
 from holdfast.kafka.addresses import Address
 from holdfast.kafka.discovery.calls import Call, I, V
-from holdfast.kafka.discovery.coordinators import Coordinators
+from holdfast.kafka.discovery.coordinators import PAUSE_FIRST_S, PAUSE_MAX_S, Coordinators
 from holdfast.kafka.discovery.find_coordinator import Key
 from holdfast.kafka.discovery.links import Links
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol.error_codes import COORDINATOR_LOST, ErrorCode, error_name
-
-_PAUSE_FIRST_S: Final = 0.05
-_PAUSE_MAX_S: Final = 1.0
 
 
 class ByCoordinator:
@@ -48,42 +48,65 @@ class ByCoordinator:
             timeout_s: bounds all tries and waits; what has no answer by then is an error, REQUEST_TIMED_OUT.
         """
         no_answer = call.refuse(ErrorCode.REQUEST_TIMED_OUT, "no answer came")
-        values = dict.fromkeys(items, no_answer)
-        left, pause_s = list(values), _PAUSE_FIRST_S
+        run = _Run(call, key_of, retriable, dict.fromkeys(items, no_answer))
         try:
             async with asyncio.timeout(timeout_s):
-                while True:
-                    await self._try(call, key_of, left, values)
-                    left = [item for item in left if call.error_of(values[item]) in retriable]
-                    if not left:
-                        return values
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+                await self._finish(run, list(run.values), PAUSE_FIRST_S)
         except TimeoutError:
-            self._coordinators.forget(key_of(item) for item in left)
-        return values
+            unfinished = [item for item, value in run.values.items() if value is no_answer or run.is_open(item)]
+            self._coordinators.forget(map(key_of, unfinished))
+        return run.values
 
-    async def _try(self, call: Call[I, V], key_of: Callable[[I], Key], items: Sequence[I], values: dict[I, V]) -> None:
-        """Send a request to each coordinator, and put what came of it into `values`."""
-        keys = {item: key_of(item) for item in items}
+    async def _finish(self, run: _Run[I, V], items: Sequence[I], pause_s: float) -> None:
+        """Send a request to each coordinator, and go on with each until its items have values that are final."""
         try:
-            found = await self._coordinators.find_all(list(keys.values()))
+            found = await self._coordinators.find_all([run.key_of(item) for item in items])
         except ConnectionFailed as failure:
-            values.update(dict.fromkeys(items, call.refuse(ErrorCode.NETWORK_EXCEPTION, str(failure))))
+            run.refuse(items, ErrorCode.NETWORK_EXCEPTION, str(failure))
+            await self._finish_later(run, items, pause_s)
             return
         by_address: dict[Address, list[I]] = {}
-        for item, each in zip(keys, found, strict=True):
+        unplaced: list[I] = []
+        for item, each in zip(items, found, strict=True):
             if each.error_code:
                 text = f"{error_name(each.error_code)} {each.error_message or ''}".strip()
-                values[item] = call.refuse(each.error_code, f"no coordinator is named: {text}")
+                run.refuse([item], each.error_code, f"no coordinator is named: {text}")
+                unplaced.append(item)
             else:
                 by_address.setdefault(each.address, []).append(item)
-        await asyncio.gather(*(self._send(call, address, some, values) for address, some in by_address.items()))
-        self._coordinators.forget(keys[item] for item in items if call.error_of(values[item]) in COORDINATOR_LOST)
+        at_servers = [self._finish_at(run, address, some, pause_s) for address, some in by_address.items()]
+        await asyncio.gather(*at_servers, self._finish_later(run, unplaced, pause_s))
 
-    async def _send(self, call: Call[I, V], address: Address, items: Sequence[I], values: dict[I, V]) -> None:
+    async def _finish_at(self, run: _Run[I, V], address: Address, items: Sequence[I], pause_s: float) -> None:
         try:
             connection = await self._links.to(address)
-            values.update(await self._links.sender.send(address, connection, call, items))
+            run.values.update(await self._links.sender.send(address, connection, run.call, items))
         except ConnectionFailed as failure:
-            values.update(dict.fromkeys(items, call.refuse(ErrorCode.NETWORK_EXCEPTION, str(failure))))
+            run.refuse(items, ErrorCode.NETWORK_EXCEPTION, str(failure))
+        await self._finish_later(run, items, pause_s)
+
+    async def _finish_later(self, run: _Run[I, V], items: Sequence[I], pause_s: float) -> None:
+        """Try again what may succeed later; other servers are not waited for."""
+        lost = [item for item in items if run.call.error_of(run.values[item]) in COORDINATOR_LOST]
+        self._coordinators.forget(map(run.key_of, lost))
+        if left := [item for item in items if run.is_open(item)]:
+            await asyncio.sleep(pause_s)
+            await self._finish(run, left, min(2 * pause_s, PAUSE_MAX_S))
+
+
+@dataclass(frozen=True, slots=True)
+class _Run(Generic[I, V]):
+    """One call: what it is about, and the latest value of each item."""
+
+    call: Call[I, V]
+    key_of: Callable[[I], Key]
+    retriable: Collection[int]
+    values: dict[I, V]
+
+    def is_open(self, item: I) -> bool:
+        """Tell whether another try may give a better value."""
+        return self.call.error_of(self.values[item]) in self.retriable
+
+    def refuse(self, items: Sequence[I], error_code: int, reason: str) -> None:
+        """Take an error for some items."""
+        self.values.update(dict.fromkeys(items, self.call.refuse(error_code, reason)))

@@ -14,10 +14,13 @@ from holdfast.kafka.discovery.calls import Connection
 from holdfast.kafka.discovery.find_coordinator import FIND_COORDINATOR, Found, Key, KeyType
 from holdfast.kafka.discovery.links import Links
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.protocol.error_codes import LOOK_UP_ELSEWHERE
+from holdfast.kafka.protocol.error_codes import LOOK_UP_ELSEWHERE, SHARE_STATE_RETRIABLE
 
 #: How long in ms a server may be silent before another is queried as well.
 OTHER_SERVER_AFTER_MS: Final = 500
+#: Between two tries of what may succeed later; the first, and the longest as they double.
+PAUSE_FIRST_S: Final = 0.05
+PAUSE_MAX_S: Final = 1.0
 #: Keys whose coordinator is remembered.
 CACHED_MAX: Final = 100_000
 
@@ -75,6 +78,22 @@ class Coordinators:
             await asyncio.gather(*map(asyncio.shield, dict.fromkeys(look_ups.values())))
             found |= {key: look_up.result()[key] for key, look_up in look_ups.items()}
         return [found[key] for key in keys]
+
+    async def find_within(self, keys: Sequence[Key], timeout_s: float) -> list[Found]:
+        """Return who coordinates each key, see `find_all`; where none is known now, it is looked up again until the time is over.
+
+        Raises:
+            ConnectionFailed: no server answered.
+        """
+        loop = asyncio.get_running_loop()
+        ends_s, pause_s = loop.time() + timeout_s, PAUSE_FIRST_S
+        while True:
+            found = await self.find_all(keys)
+            is_final = all(each.error_code not in SHARE_STATE_RETRIABLE for each in found)
+            if is_final or loop.time() + pause_s >= ends_s:
+                return found
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
     def forget(self, keys: Iterable[Key]) -> None:
         """Look these keys up again the next time, and last at the server whose answer led nowhere and at the one that it named."""

@@ -79,6 +79,8 @@ class Server:
     throttles_ms: list[int] = field(default_factory=list)
     #: Gives the host that coordinates (key type, key), or an error.
     coordinator: Callable[[int, str], str | ErrorCode] = lambda _type, _key: "a"
+    #: Gives the error of a group in calls about groups.
+    group_error: Callable[[str], ErrorCode] = lambda _: NONE
     #: Answers of an API, in the place of the usual one.
     answers: dict[str, Callable[[int, Any], Any]] = field(default_factory=dict)
 
@@ -120,6 +122,55 @@ class Server:
             make(key=key, error_message="no", **self._named(key_type, key)) for key in request.coordinator_keys
         )
         return response(coordinators=found, **throttle)
+
+    def _answer_offset_fetch(self, version: int, request: Any) -> Any:
+        """Answer that a group has committed its own length of partition 0 of `topic`, or that it is coordinated elsewhere."""
+        assert request.require_stable
+        suffix = "s" if version >= 8 else ""
+        make_topic = schema(9, version, "response", f"OffsetFetchResponseTopic{suffix}")
+        make_partition = schema(9, version, "response", f"OffsetFetchResponsePartition{suffix}")
+
+        def found(group: str) -> dict[str, Any]:
+            partition = make_partition(partition_index=0, committed_offset=len(group), metadata="", error_code=NONE)
+            topics = (make_topic(name="topic", partitions=(partition,)),)
+            return {"error_code": self.group_error(group), "topics": topics}
+
+        response = schema(9, version, "response", "OffsetFetchResponse")
+        if version < 8:
+            return response(throttle_time=self.throttle(), **found(request.group_id))
+        make = schema(9, version, "response", "OffsetFetchResponseGroup")
+        groups = tuple(make(group_id=each.group_id, **found(each.group_id)) for each in request.groups)
+        return response(throttle_time=self.throttle(), groups=groups)
+
+    def _answer_describe_groups(self, version: int, request: Any) -> Any:
+        make, make_member = (schema(15, version, "response", f"DescribedGroup{name}") for name in ("", "Member"))
+        member = make_member(member_id="m", client_id="c", client_host="/h", member_metadata=b"", member_assignment=b"")
+        groups = tuple(
+            make(
+                error_code=self.group_error(group),
+                group_id=group,
+                group_state="Stable" if group != "gone" else "Dead",
+                protocol_type="consumer",
+                protocol_data="range",
+                members=(member,),
+            )
+            for group in request.groups
+        )
+        return schema(15, version, "response", "DescribeGroupsResponse")(throttle_time=self.throttle(), groups=groups)
+
+    def _answer_delete_groups(self, version: int, request: Any) -> Any:
+        make = schema(42, version, "response", "DeletableGroupResult")
+        results = tuple(make(group_id=group, error_code=self.group_error(group)) for group in request.groups_names)
+        return schema(42, version, "response", "DeleteGroupsResponse")(throttle_time=self.throttle(), results=results)
+
+    def _answer_list_groups(self, version: int, request: Any) -> Any:
+        """Answer with one group, of the name of the host."""
+        names = {"group_id": self.host, "protocol_type": "consumer"}
+        names |= {"group_state": "Stable"} if version >= 4 else {}
+        names |= {"group_type": "classic"} if version >= 5 else {}
+        groups = (schema(16, version, "response", "ListedGroup")(**names),)
+        make = schema(16, version, "response", "ListGroupsResponse")
+        return make(throttle_time=self.throttle(), error_code=NONE, groups=groups)
 
     def _named(self, key_type: int, key: str) -> dict[str, Any]:
         host = self.coordinator(key_type, key)
