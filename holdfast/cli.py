@@ -12,10 +12,12 @@ from holdfast.console.commands.broker import broker
 from holdfast.console.commands.compact import compact
 from holdfast.console.commands.dev import dev
 from holdfast.console.commands.dump import dump
+from holdfast.console.commands.find import find
+from holdfast.console.commands.group import group
 from holdfast.console.commands.groups import groups, list_states
 from holdfast.console.commands.history import diff, history
 from holdfast.console.commands.snapshots import snapshots
-from holdfast.console.commands.state import find, state
+from holdfast.console.commands.state import state
 from holdfast.console.commands.topics import create_topic
 from holdfast.console.options import split_assignment
 from holdfast.distribution import VERSION
@@ -58,6 +60,7 @@ for command in (
     groups,
     state,
     find,
+    group,
     dump,
     snapshots,
     history,

@@ -163,6 +163,10 @@ class World:
     def owner(self, partition: int) -> Node | None:
         """See `cluster_view.ClusterView`; it is not called."""
 
+    def owner_epoch(self, partition: int) -> int:
+        """See `cluster_view.ClusterView`."""
+        return 1
+
     def call(self, connection: Connection, frame: bytes) -> tuple[float, float]:
         """Let a connection take a frame; returns when it was taken apart and when it was handed over."""
         connection.receive(frame)

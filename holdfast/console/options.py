@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import click
@@ -20,7 +20,12 @@ from holdfast.client import (
 )
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import STATE_NAMES, say
+from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
+from holdfast.kafka.discovery.broker_links import broker_links
+from holdfast.kafka.discovery.links import Links
+from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.protocol.error_codes import error_name
+from holdfast.kafka.security import connection_options
 from holdfast.records.batches import StateBatch
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import parse_topic_id
@@ -217,6 +222,28 @@ def query_node(address: str, query: Callable[[Client], Awaitable[T]]) -> T:
     except (AdminRefused, ClientError) as error:
         is_missing = isinstance(error, AdminRefused) and error_name(error.code) == "UNKNOWN_TOPIC_OR_PARTITION"
         raise Failure(str(error), Exit.NOT_FOUND if is_missing else Exit.FAILED) from None
+
+
+def ask_brokers(properties: Mapping[str, str], question: Callable[[Links[BrokerConnection]], Awaitable[T]]) -> T:
+    """Query the brokers of a Kafka over connections of our own, and return the answer.
+
+    Raises:
+        Failure: whatever went wrong, in one sentence with the next step.
+    """
+
+    async def connected(options: ConnectionOptions) -> T:
+        links = broker_links(options, _SETTINGS.connect_timeout_ms)
+        try:
+            return await question(links)
+        finally:
+            links.close()
+
+    try:
+        return asyncio.run(connected(connection_options(properties)))
+    except PropertyRefused as error:
+        raise Failure(str(error), Exit.WRONG_USAGE) from None
+    except ConnectionFailed as failure:
+        raise Failure(f"Kafka does not answer ({failure}); see --bootstrap-server.", Exit.UNREACHABLE) from None
 
 
 def admin(address: str, command: str, **arguments: Any) -> Any:  # noqa: ANN401

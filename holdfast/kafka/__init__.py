@@ -6,6 +6,7 @@ Nothing here knows of share groups, of our log or of the node.
 `unknown_tags`, which takes out of an answer what kio cannot read.
 `connection` is one connection to one broker, which `aiokafka_parts` opens; `exchange` sends over it what kio writes and reads.
 `metadata`, `leaders`, `topic_ends` and `group_offsets` query the brokers for what their names say; `throttle` keeps their quotas.
+`discovery` finds coordinators and makes calls there, on any Kafka.
 `security` reads the properties that all clients share, `java_properties` renders them for Spark.
 `librdkafka` makes its clients and describes topics, `librdkafka_types` has what its stubs leave out.
 `errors` is what can go wrong, `addresses` are texts.

@@ -31,8 +31,24 @@ async def exchange(connection: BrokerConnection, request: RequestPayload, respon
         ConnectionFailed: no answer in time, or the broker does not know this version.
     """
     body = await connection.exchange(
-        request.__api_key__, request.__version__, _to_bytes(request), is_flexible=request.__flexible__
+        request.__api_key__, request.__version__, to_bytes(request), is_flexible=request.__flexible__
     )
+    return from_bytes(response_type, body)
+
+
+def to_bytes(request: Entity) -> bytes:
+    """Return the body of a request."""
+    buffer = BytesIO()
+    entity_writer(type(request))(buffer, request)
+    return buffer.getvalue()
+
+
+def from_bytes(response_type: type[R], body: bytes) -> R:
+    """Return the answer whose body this is.
+
+    Raises:
+        UnreadableAnswer: the bytes are not what its schema says.
+    """
     try:
         return _read(response_type, body)
     # ValueError: a number that is none of an enumeration's, or a body that is malformed.
@@ -121,9 +137,3 @@ async def first_answer(addresses: Iterable[Address], try_one: Callable[[Address]
     finally:
         for task in trying:
             task.cancel()
-
-
-def _to_bytes(entity: Entity) -> bytes:
-    buffer = BytesIO()
-    entity_writer(type(entity))(buffer, entity)
-    return buffer.getvalue()

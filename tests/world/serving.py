@@ -59,9 +59,13 @@ class FakeCluster:
     cluster_id: str | None = "cluster"
     nodes: list[Node] = field(default_factory=lambda: [Node(1, "127.0.0.1", 9492)])
     state_topic: Topic | None = field(default_factory=Topic)
+    owner_epochs: dict[int, int] = field(default_factory=dict)
 
     def owner(self, partition: int) -> Node | None:
         return self.nodes[partition % len(self.nodes)] if self.nodes else None
+
+    def owner_epoch(self, partition: int) -> int:
+        return self.owner_epochs.get(partition, -1)
 
 
 class FakeService:

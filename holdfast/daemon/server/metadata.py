@@ -1,5 +1,7 @@
 """Metadata, versions 0 to 13: the live nodes, and the state topic led by the owners of its partitions.
 
+The leader epoch of a partition is its owner epoch, so clients that route by metadata see that it moved.
+
 There is no other topic here: other names are UNKNOWN_TOPIC_OR_PARTITION, other ids UNKNOWN_TOPIC_ID, and nothing is ever
 created. Authorized operations stay unset.
 """
@@ -119,7 +121,8 @@ class MetadataAnswers:
         shape = None
         if topic is not None:
             owners = tuple(map(cluster.owner, range(topic.partition_count)))
-            shape = (topic.name, topic.topic_id, owners)
+            epochs = tuple(map(cluster.owner_epoch, range(topic.partition_count)))
+            shape = (topic.name, topic.topic_id, owners, epochs)
         seen = (cluster.cluster_id, tuple(cluster.nodes), shape)
         if seen != self._seen:
             self._seen = seen
@@ -143,6 +146,7 @@ def _make_state_topic(schemas: ResponseSchemas, topic: StateTopicView, cluster: 
             error_code=ErrorCode.leader_not_available if owner is None else ErrorCode.none,
             partition_index=index,
             leader_id=_NO_NODE if owner is None else owner.node_id,
+            leader_epoch=cluster.owner_epoch(index),
             replica_nodes=replicas,
             isr_nodes=replicas,
         )

@@ -61,7 +61,7 @@ class FetchLoop:
         broker_id: int,
         config: FetcherConfig,
         brokers: Brokers,
-        throttle: Throttle,
+        throttle: Throttle[int],
         on_heard: Callable[[int, float], None] | None,
     ) -> None:
         """Begin; nothing is fetched while nothing is `wanted`.

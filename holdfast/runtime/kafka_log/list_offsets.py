@@ -65,7 +65,7 @@ class OffsetQueries:
         self._alive_s: dict[int, float] = {}
         #: When a broker was heard again after it had been silent for too long.
         self._doubted_s: dict[int, float] = {}
-        self._throttle = Throttle(throttle_max_ms, metrics.throttle_time_ms, self._loop.time)
+        self._throttle: Throttle[int] = Throttle(throttle_max_ms, metrics.throttle_time_ms, self._loop.time)
         brokers.on_change(self._on_leaders_changed)
 
     async def query(self, partition: int, which: int) -> int | None:

@@ -113,7 +113,7 @@ class Sender:
         self._tasks: set[asyncio.Task[None]] = set()
         #: Of each broker that was sent something, and of records that no broker is known to lead.
         self._slots: dict[int | None, BrokerSlot] = {}
-        self._throttle = Throttle(config.throttle_max_ms, metrics.throttle_time_ms, self._loop.time)
+        self._throttle: Throttle[int] = Throttle(config.throttle_max_ms, metrics.throttle_time_ms, self._loop.time)
         #: Runs when records have waited long enough for the first of the brokers that have not answered.
         self._linger_timer: asyncio.Handle | None = None
         self._linger_end_s = 0.0

@@ -202,7 +202,7 @@ async def test_requests_to_a_node_that_went_away_fail_without_a_word_of_asyncios
 async def test_ids_of_requests_begin_again_behind_the_largest() -> None:
     async with world() as w:
         await w.client.write("g", TOPIC, 0, 1, 1, -1, [])
-        (connection,) = w.client._nodes._connections.values()
+        (connection,) = w.client._nodes.links._connections.values()
         connection._correlation_id = 0x7FFF_FFFE
         for _ in range(3):
             assert await w.client.write("g", TOPIC, 0, 1, 1, -1, []) == WriteResult()

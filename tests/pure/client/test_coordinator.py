@@ -27,7 +27,7 @@ async def test_the_memory_of_coordinators_is_bounded() -> None:
     async with world(coordinators_cached_max=5) as w:
         asked = [(TOPIC, ReadPartition(n, -1)) for n in range(20)]
         assert await w.client.read_many("g", asked) == [ReadResult()] * 20
-        assert len(w.client._coordinators._known) == 5
+        assert len(w.client._coordinators._lookups._known) == 5
 
 
 async def test_a_refused_look_up_is_a_result_of_that_key_alone() -> None:
@@ -59,7 +59,7 @@ async def two_nodes(**settings: Any) -> AsyncIterator[World]:
         owner = Node(1, "127.0.0.1", w.served[1].server.port)
         for each in w.served:
             each.cluster.nodes = [owner]
-        w.client._nodes._bootstrap = tuple(parse_address(each.address) for each in w.served)
+        w.client._nodes.links.bootstrap = tuple(parse_address(each.address) for each in w.served)
         yield w
 
 
@@ -112,7 +112,7 @@ async def test_where_no_node_knows_a_coordinator_the_last_answer_is_reported() -
 
 async def test_each_of_three_nodes_is_queried_before_one_is_queried_again() -> None:
     async with world(node_count=3, attempts_max=3) as w:
-        w.client._nodes._bootstrap = tuple(parse_address(each.address) for each in w.served)
+        w.client._nodes.links.bootstrap = tuple(parse_address(each.address) for each in w.served)
         for number, each in enumerate(w.served[:2]):
             each.cluster.nodes = [Node(number, "127.0.0.1", 1)]
         w.served[2].cluster.nodes = [Node(2, "127.0.0.1", w.served[2].server.port)]

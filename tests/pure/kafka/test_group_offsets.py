@@ -124,6 +124,7 @@ class Connection:
 
     def __init__(self, cluster: Cluster, host: str) -> None:
         self.is_open = True
+        self.versions = {8: (8, 8), 9: (7, 7), 10: (3, 3)}
         self._cluster = cluster
         self._host = host
 
@@ -175,11 +176,10 @@ async def test_a_coordinator_is_looked_up_once_and_its_connection_stays(monkeypa
     [
         fetched({}, ErrorCode.not_coordinator),
         fetched({}, ErrorCode.coordinator_not_available),
-        fetched({}, ErrorCode.coordinator_load_in_progress),
         fetched({0: -1}, errors={0: ErrorCode.not_coordinator}),
         Ended(),
     ],
-    ids=["moved", "gone", "loading", "moved, as its partitions say", "hung up"],
+    ids=["moved", "gone", "moved, as its partitions say", "hung up"],
 )
 async def test_the_coordinator_is_looked_up_again_when_it_is_another_or_gone(
     monkeypatch: pytest.MonkeyPatch, step: Step
@@ -194,7 +194,14 @@ async def test_the_coordinator_is_looked_up_again_when_it_is_another_or_gone(
     assert sum(connection.is_open for connection in cluster.connections) == 1
 
 
-async def test_a_connection_that_ended_between_two_queries_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_coordinator_that_loads_is_not_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    loading = fetched({}, ErrorCode.coordinator_load_in_progress)
+    cluster = Cluster(monkeypatch, a=[coordinator("b")], b=[loading, loading, fetched({0: 5})])
+    assert await cluster.offsets().fetch_offsets("group", "log", [0]) == {0: 5}
+    assert cluster.asked == [("a", FIND)] + [("b", FETCH)] * 3
+
+
+async def test_a_connection_that_ended_between_two_questions_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, a=[coordinator("b")], b=[fetched({0: 1})])
     offsets = cluster.offsets()
     await offsets.fetch_offsets("group", "log", [0])
@@ -265,7 +272,7 @@ async def test_offsets_that_stay_unstable_are_reported_with_their_partitions(mon
     [
         (
             {"a": [coordinator("", ErrorCode.group_authorization_failed)]},
-            "Kafka does not name the coordinator of group g: GROUP_AUTHORIZATION_FAILED.",
+            "Kafka refuses the offsets of group g: no coordinator is named: GROUP_AUTHORIZATION_FAILED.",
         ),
         (
             {"a": [coordinator("b")], "b": [fetched({}, ErrorCode.group_authorization_failed)]},

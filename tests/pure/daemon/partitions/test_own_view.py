@@ -31,6 +31,7 @@ def owners(world: PartitionsWorld) -> list[Node | None]:
 async def test_a_node_that_serves_names_itself() -> None:
     world = await World(MemoryTopic(3)).serve()
     assert owners(world) == [NODES[1]] * 3
+    assert [world.view.owner_epoch(index) for index in range(3)] == [1, 1, 1]
     assert world.view.nodes == (NODES[1],)
 
 
@@ -39,6 +40,7 @@ async def test_before_it_loads_a_node_names_itself() -> None:
     world.begin()
     assert world.view.nodes == (NODES[1],)
     assert owners(world) == [NODES[1]] * 2, "its partitions are about to be loaded"
+    assert [world.view.owner_epoch(index) for index in range(2)] == [-1, -1]
 
 
 async def test_a_superseded_node_names_the_winner_in_the_place_of_itself() -> None:
@@ -48,6 +50,7 @@ async def test_a_superseded_node_names_the_winner_in_the_place_of_itself() -> No
     first.settle()
     assert [held.state for held in first.partitions] == [State.CLOSED] * 2
     assert owners(first) == [NODES[2]] * 2
+    assert [first.view.owner_epoch(index) for index in range(2)] == [2, 2]
     assert first.view.nodes == (NODES[1], NODES[2])
     key = SharePartitionKey("g", TOPIC, 0)
     found = find_coordinator.Finder(6, first.view, lambda _: 1).find(format_key(key))
