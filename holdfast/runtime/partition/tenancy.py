@@ -39,7 +39,7 @@ class Tenancy:
 
     def may_take(self, winner: Checkpoint | None) -> bool:
         """Tell whether this node may take the partition from the owner of the newest checkpoint."""
-        return may_take(winner, self._known_generation(), self.config.node_id)
+        return self.generation is None or may_take(winner, self.generation, self.config.node_id)
 
     def outbid_twin(self, winner: Checkpoint) -> None:
         """Raise our generation over that of a twin under our node id, which would take the partition back for ever."""
