@@ -130,3 +130,49 @@ def test_what_is_folded_between_claim_and_serving_does_not_grow_with_the_log(log
     world.finish()
     assert (partition.state, machine.value) == (State.ACTIVE, world.written)
     assert machine.folded_after_claim == 3
+
+
+def test_a_generation_that_the_group_has_fallen_behind_is_reported_and_a_higher_one_takes_the_partition() -> None:
+    """Kafka forgets an empty group and counts its generations from 1 again, and an admin's take goes above all of them."""
+    world = World(3)
+    partition = world.load(generation=1)
+    assert (partition.state, world.superseded_by, world.claims()) == (State.CLOSED, [OWNER.generation], ["b"])
+    assert partition.tenancy.highest_generation() == OWNER.generation
+    world.load(partition.tenancy.highest_generation() + 1)
+    world.finish()
+    assert (partition.state, world.claims()) == (State.ACTIVE, ["b", "a"])
+    assert partition.tenancy.highest_generation() == OWNER.generation + 1
+
+
+def test_an_owner_that_is_superseded_knows_the_generation_that_it_met() -> None:
+    world = World(3)
+    partition = world.load(generation=5)
+    world.finish()
+    assert partition.state is State.ACTIVE
+    rival = OWNER._replace(owner_epoch=3, attempt_id=b"r" * 16, generation=9)
+    world.topic.write_foreign(0, CHECKPOINT_KEY, encode_checkpoint(rival), encode_header(3, 0))
+    world.topic.commit(0)
+    world.topic.run_until_quiet()
+    assert (partition.state, world.superseded_by, partition.tenancy.highest_generation()) == (State.CLOSED, [9], 9)
+
+
+def test_what_a_group_hands_out_is_not_taken_past_it() -> None:
+    """A take goes above all generations of the log, so the group could not give the partition to anybody else."""
+    world = World(3)
+    partition = world.load(generation=1)
+    world.runtime.take(0)
+    world.finish()
+    assert (partition.state, world.claims()) == (State.CLOSED, ["b"])
+
+
+@pytest.mark.parametrize("is_unloaded", [False, True])
+def test_what_was_never_handed_out_here_may_be_taken_unless_the_group_gave_it_to_another_node(
+    is_unloaded: bool,
+) -> None:
+    world = World(3)
+    world.runtime.hold(0, "it waits for its turn")
+    if is_unloaded:
+        world.runtime.unload(0, 7)
+    world.runtime.take(0)
+    world.finish()
+    assert world.claims() == (["b"] if is_unloaded else ["b", "a"])
