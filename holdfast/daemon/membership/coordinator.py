@@ -144,6 +144,7 @@ class NodeCoordinator:
         """Take a fresh look at the config topic; under the eager protocol, give up what is held."""
         self._place = self._place._replace(group_generation=generation, member_id=member_id)
         self._is_rebalancing = True
+        self._rejoins.joining()
         self._show_staleness()
         self._count_rebalance()
         if self._place.protocol == EAGER and self._assignment is not None and not self._has_failed:
@@ -189,7 +190,6 @@ class NodeCoordinator:
             return
         self._place = GroupPlace(generation, member_id, protocol)
         self._is_rebalancing = False
-        self._rejoins.joined()
         self._has_failed = reaction.joins_again
         if found is not None:
             self._generation_seen = max(self._generation_seen, found.map.generation)

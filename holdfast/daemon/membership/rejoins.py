@@ -44,6 +44,6 @@ class Rejoins:
         reason, self._reason = self._reason, ""
         return reason
 
-    def joined(self) -> None:
-        """Forget the wish, because an assignment has come."""
+    def joining(self) -> None:
+        """Forget the wish, because the member begins to join; one that comes later is not covered by that."""
         self._reason = ""

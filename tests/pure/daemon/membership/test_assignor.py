@@ -27,9 +27,15 @@ def fresh(*members: str, offered: tuple[str, ...] = ()) -> dict[str, Claim]:
             id="as many duties as tasks, an even number of nodes",
         ),
         pytest.param(
-            "abc", range(5), ("y", "x"), {"a": Work((1, 4), ("x",)), "b": Work((2,), ("y",)), "c": Work((0, 3))}, id="ring"
+            "abc",
+            range(5),
+            ("y", "x"),
+            {"a": Work((1, 4), ("x",)), "b": Work((2,), ("y",)), "c": Work((0, 3))},
+            id="ring",
         ),
-        pytest.param("abcd", range(2), (), {"a": Work((0,)), "b": Work((1,)), "c": Work(), "d": Work()}, id="few tasks"),
+        pytest.param(
+            "abcd", range(2), (), {"a": Work((0,)), "b": Work((1,)), "c": Work(), "d": Work()}, id="few tasks"
+        ),
         pytest.param("a", range(3), ("x",), {"a": Work((0, 1, 2), ("x",))}, id="one node"),
         pytest.param("ab", (10, 9, 1), (), {"a": Work((1, 10)), "b": Work((9,))}, id="numeric order"),
         pytest.param("", range(3), ("x",), {}, id="nobody"),

@@ -1,0 +1,78 @@
+"""Who is named to clients: from the map while it holds, from what is served here and a stale map for a while, else nobody."""
+
+from typing import Final
+
+from holdfast.daemon.membership.map_view import MapView
+from holdfast.daemon.membership.ownership_map import MappedMember, OwnershipMap, Work
+from holdfast.daemon.server.cluster_view import Node
+from holdfast.daemon.topics.state_topic import StateTopic
+
+US: Final = Node(1, "h", 9001)
+OTHER: Final = Node(2, "h", 9002)
+STALE_MS: Final = 10_000
+
+
+class World:
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.served: set[int] = set()
+        topic = StateTopic("state", bytes(16), 5, 1, 1_000_000)
+        self.view = MapView(
+            US, "cluster", topic, self.served.__contains__, stale_map_max_ms=STALE_MS, now_ms=lambda: self.now_ms
+        )
+
+    def adopt(self, ours: tuple[int, ...], others: tuple[int, ...], other: Node = OTHER) -> None:
+        members = (MappedMember("a", US, Work(ours)), MappedMember("b", other, Work(others)))
+        self.view.adopt(OwnershipMap(1, members))
+        self.view.set_stale(False)
+
+    def owners(self) -> list[int | None]:
+        found = [self.view.owner(index) for index in range(5)]
+        return [None if node is None else node.node_id for node in found]
+
+
+def test_the_map_alone_says_who_owns_what_while_it_holds() -> None:
+    world = World()
+    world.adopt((0, 1), (2, 3))
+    world.served |= {2}  # on its way to the other node
+    assert world.owners() == [1, 1, 2, 2, None]
+    assert world.view.nodes == (US, OTHER)
+
+
+def test_a_stale_map_names_others_for_a_while_and_us_for_what_we_serve() -> None:
+    world = World()
+    world.adopt((0, 1), (2, 3))
+    world.served |= {1, 2}
+    world.view.set_stale(True)
+    world.now_ms = STALE_MS
+    world.view.set_stale(True)  # it does not become younger
+    assert world.owners() == [None, 1, 1, 2, None]
+    world.now_ms += 1
+    assert world.owners() == [None, 1, 1, None, None]
+    assert world.view.nodes == (US,)
+    world.adopt((), (0, 1, 2, 3))
+    assert world.owners() == [2, 2, 2, 2, None]
+
+
+def test_the_map_of_a_lost_session_is_never_answered_from() -> None:
+    world = World()
+    world.adopt((0, 1), (2, 3))
+    world.served |= {0}
+    world.view.drop()
+    world.view.set_stale(True)
+    assert world.owners() == [1, None, None, None, None]
+    assert world.view.nodes == (US,)
+
+
+def test_a_new_address_is_in_the_map_after_one_rebalance() -> None:
+    world = World()
+    world.adopt((0,), (1,))
+    moved = Node(2, "elsewhere", 9102)
+    world.adopt((0,), (1,), moved)
+    assert (world.view.owner(1), world.view.nodes) == (moved, (US, moved))
+
+
+def test_who_owns_something_unknown_is_unknown() -> None:
+    world = World()
+    world.adopt((0,), (1,))
+    assert (world.view.owner(99), world.view.map and world.view.map.owner("no such duty")) == (None, None)
