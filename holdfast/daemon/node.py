@@ -371,6 +371,10 @@ class Node:
             _log.info("node_ready", seconds=round(time.monotonic() - self._began_s, 3))
         self._is_loaded = is_all_loaded
 
+    def taken_over(self, index: int, winner: Checkpoint) -> bool:
+        """See `PartitionsHost.taken_over`."""
+        return False
+
     def lost(self, winner: Checkpoint) -> None:
         """See `PartitionsHost.lost`."""
         address = f" at {winner.advertised_address}" if winner.advertised_address else ""

@@ -296,11 +296,12 @@ class Load:
         return None
 
     def _asks_first(self, owner: Checkpoint) -> bool:
-        """Tell whether an owner is asked before it is outranked: once, by a process that has never had the partition."""
+        """Tell whether an owner is asked before it is outranked: by a process that has never had the partition, or a member of a group."""
         tenancy = self._tenancy
         is_ordered = tenancy.takes_over or tenancy.accept_reason is not None
         is_asked = owner.attempt_id == self._silent_attempt_id
-        return self._ports.asks_owners and tenancy.generation is None and not is_ordered and not is_asked
+        is_stranger = tenancy.generation is None or not tenancy.is_static
+        return self._ports.asks_owners and is_stranger and not is_ordered and not is_asked
 
     def owner_answered(self, owner: Checkpoint, is_serving: bool) -> Step | None:
         """Take the partition after all, or leave it to its owner, which serves it."""

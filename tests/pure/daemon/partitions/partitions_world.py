@@ -57,6 +57,7 @@ class PartitionsWorld:
         self.metrics = ShareMetrics(self.registry)
         self.is_ready: list[bool] = []
         self.lost_to: list[str] = []  #: the winner of each log partition that was lost
+        self.handed_over: set[int] = set()  #: log partitions that another node is to take
         self.asks_owners = False  #: whether `make_owners` is used
         self.message_bytes_max = 1_048_588
         self.log = topic.open_log()
@@ -71,6 +72,9 @@ class PartitionsWorld:
 
     def all_loaded(self, is_all_loaded: bool) -> None:
         self.is_ready.append(is_all_loaded)
+
+    def taken_over(self, index: int, winner: Checkpoint) -> bool:
+        return index in self.handed_over
 
     def lost(self, winner: Checkpoint) -> None:
         self.lost_to.append(winner.node_id)
