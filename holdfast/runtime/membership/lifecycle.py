@@ -12,7 +12,7 @@ from typing import final
 from holdfast.kafka.protocol.error_codes import error_name
 from holdfast.runtime.membership.backoff import Backoff
 from holdfast.runtime.membership.callbacks import Callbacks
-from holdfast.runtime.membership.checks import check_assignments, check_protocol_type, check_protocols
+from holdfast.runtime.membership.checks import check_assignments, check_protocols
 from holdfast.runtime.membership.effects import (
     METHODS,
     Callback,
@@ -62,7 +62,6 @@ class MemberLifecycle:
     def __init__(
         self,
         settings: MembershipSettings,
-        protocol_type: str,
         metadata: Callable[[], Sequence[tuple[str, bytes]]],
         jitter: Callable[[], float],
         metrics: MembershipMetrics,
@@ -71,15 +70,10 @@ class MemberLifecycle:
 
         Args:
             settings: of this member.
-            protocol_type: the sort of group.
             metadata: says what each JoinGroup says of this member.
             jitter: returns from 0 to 1.
             metrics: count what happens.
-
-        Raises:
-            InvalidMetadata: the protocol type is empty.
         """
-        check_protocol_type(protocol_type)
         self._settings = settings
         self._metadata = metadata
         self._metrics = metrics
@@ -89,9 +83,9 @@ class MemberLifecycle:
         self.generation = Generation.NONE
         #: Why the group coordinator refused for good; nothing is sent after that.
         self.failure: MembershipFailed | None = None
-        self._session = Session(settings)
+        #: Heartbeats of the generation; of no meaning outside one.
+        self.session = Session(settings, Backoff(settings, jitter))
         self._backoff = Backoff(settings, jitter)
-        self._heartbeat_backoff = Backoff(settings, jitter)
         self._rejoin = Rejoin()
         #: By kind: the request whose answer counts. One that is not here any more was given up.
         self._in_flight: dict[type[Request], Request] = {}
@@ -118,8 +112,8 @@ class MemberLifecycle:
         return self.generation_if_stable is not None and self._rejoin.cause is None and self._callbacks.is_idle
 
     @property
-    def is_leaving(self) -> bool:
-        """Whether the member still leaves, or a callback that came before that still runs."""
+    def is_busy(self) -> bool:
+        """Whether the member is about to leave, or a callback runs."""
         return self.state is State.LEAVING or not self._callbacks.is_idle
 
     @property
@@ -132,14 +126,8 @@ class MemberLifecycle:
         """When the next tick is due; None: no session runs."""
         if not self._has_session():
             return None
-        is_waiting = self._heartbeat_in_flight()
-        return self._session.expires_ms if is_waiting else min(self._session.due_ms, self._session.expires_ms)
-
-    def heartbeat_age_ms(self, now_ms: int) -> int:
-        """Return for how long no heartbeat or join was answered; 0 outside a group."""
-        if not self.generation.is_joined:
-            return 0
-        return max(0, now_ms - (self._session.expires_ms - self._settings.session_timeout_ms))
+        expires_ms = self.session.expires_ms
+        return expires_ms if self._heartbeat_in_flight() else min(self.session.due_ms, expires_ms)
 
     # ---- events ------------------------------------------------------------------------------------------------------
 
@@ -147,10 +135,10 @@ class MemberLifecycle:
         """Begin a join that is due, try one again, or hand an assignment over."""
         self._check_session(now_ms)
         if self.failure is None and self._callbacks.is_idle and self._backoff.is_over(now_ms):
-            if self.state is State.UNJOINED or (self.state is State.STABLE and self._rejoin.cause is not None):
-                self._begin_join(now_ms)
-            elif self.state is State.JOINING:
+            if self.state is State.JOINING:
                 self._go_on_joining(now_ms)
+            elif self.state is State.UNJOINED or (self.state is State.STABLE and self._is_rejoin_due()):
+                self._begin_join(now_ms)
             elif self._assigned is not None and not self._assigned.is_delivered:
                 self._deliver(self._assigned.assignment)
         return self._take_effects()
@@ -158,8 +146,8 @@ class MemberLifecycle:
     def tick(self, now_ms: int) -> list[Effect]:
         """Send a heartbeat that is due, and notice that the session is over."""
         self._check_session(now_ms)
-        if self._has_session() and now_ms >= self._session.due_ms and not self._heartbeat_in_flight():
-            self._session.on_sent(now_ms)
+        if self._has_session() and now_ms >= self.session.due_ms and not self._heartbeat_in_flight():
+            self.session.on_sent(now_ms)
             self._metrics.heartbeats.value += 1
             self._send(Heartbeat(self.generation))
         return self._take_effects()
@@ -169,9 +157,7 @@ class MemberLifecycle:
         if self._in_flight.get(type(request)) is request:
             del self._in_flight[type(request)]
             if request.generation != self.generation:
-                self._note(
-                    "debug", "group_answer_outdated", request=type(request).__name__, under=str(request.generation)
-                )
+                self._note("debug", "group_answer_outdated", sent_under=str(request.generation))
             elif isinstance(request, Heartbeat):
                 self._on_heartbeat_answer(answer, now_ms)
             elif isinstance(request, LeaveGroup):
@@ -192,6 +178,7 @@ class MemberLifecycle:
             self._assigned.is_delivered = True
             self._metrics.rebalances.value += 1
             self._metrics.rebalance_latency.record(now_ms - self._began_ms)
+            self._pace_rejoin(now_ms)
         self._after_callback(callback, now_ms)
         return self._take_effects()
 
@@ -210,9 +197,10 @@ class MemberLifecycle:
     def request_rejoin(self, reason: str, now_ms: int) -> list[Effect]:
         """Join again at the next turn; after a back-off, if the generation has not lived for one heartbeat."""
         self._note("info", "group_rejoin_requested", reason=reason)
+        is_first = self._rejoin.cause is None
         self._rejoin.request(RejoinCause.REQUESTED, reason)
-        if self._assigned is not None and not self._assigned.is_settled:
-            self._backoff.fail(now_ms)
+        if is_first and self.generation_if_stable is not None:
+            self._pace_rejoin(now_ms)
         return self._take_effects()
 
     def leave(self, now_ms: int) -> list[Effect]:
@@ -228,13 +216,22 @@ class MemberLifecycle:
                 self._end_membership()
         return self._take_effects()
 
+    def _is_rejoin_due(self) -> bool:
+        # The program gets to see each new assignment, but for one that the group has given up already.
+        return self._rejoin.cause is RejoinCause.GROUP or (self._rejoin.cause is not None and not self._is_prepared)
+
+    def _pace_rejoin(self, now_ms: int) -> None:
+        """Have a rejoin that the program wishes for wait, unless the generation has lived for a heartbeat."""
+        is_new = self._assigned is not None and not self._assigned.is_settled
+        if is_new and self._rejoin.cause is RejoinCause.REQUESTED:
+            self._backoff.fail(now_ms)
+
     # ---- joining -----------------------------------------------------------------------------------------------------
 
     def _begin_join(self, now_ms: int) -> None:
-        cause, reason = self._rejoin.cause, self._rejoin.reason or "the member is new"
-        if cause is not None:
-            self._metrics.rejoins[cause].value += 1
-        self._note("info", "group_join_started", reason=reason, under=str(self.generation))
+        if self._rejoin.cause is not None:
+            self._metrics.rejoins[self._rejoin.cause].value += 1
+        self._note("info", "group_join_started", reason=self._rejoin.reason or "the member is new")
         self._to(State.JOINING)
         self._began_ms = now_ms
         self._assigned = None
@@ -262,17 +259,17 @@ class MemberLifecycle:
         if isinstance(answer, Joined):
             self._metrics.join_time.record(now_ms - self._sent_ms)
             self.generation = Generation(answer.generation_id, answer.member_id, answer.protocol)
-            self._session.renew(now_ms)
+            self.session.renew(now_ms)
             self._to(State.SYNCING)
             is_leader = answer.leader_id == answer.member_id
-            self._note("info", "group_joined", generation=str(self.generation), leader=answer.leader_id)
+            self._note("info", "group_joined", leader=answer.leader_id)
             if is_leader and not answer.is_assignment_kept:
                 self._run(Perform(answer.leader_id, answer.protocol, answer.members))
             else:
                 self._sync((), now_ms)
         elif isinstance(answer, Synced):
             self._metrics.sync_time.record(now_ms - self._sent_ms)
-            self._session.renew(now_ms)
+            self.session.renew(now_ms)
             self._to(State.STABLE)
             self._assigned = Assigned(answer.assignment)
             # Before the program learns of it: what it wishes for then stays.
@@ -290,12 +287,10 @@ class MemberLifecycle:
         self._metrics.failed_rebalances.value += 1
         if self.state is State.SYNCING:
             self._to(State.JOINING)
-        wait_ms = 0
         if reaction is not Reaction.GIVE_UP:
+            level = "debug" if reaction in AT_ONCE else "info"
             wait_ms = self._backoff.fail(now_ms, is_first_free=reaction in AT_ONCE)
-        level = "debug" if reaction in AT_ONCE else "info"
-        error = error_name(refused.error_code)
-        self._note(level, "group_join_refused", error=error, why=refused.message, again_in_ms=wait_ms)
+            self._note(level, "group_join_refused", again_in_ms=wait_ms, **_reason(refused))
         self._react(reaction, refused)
         self._go_on_joining_if_due(now_ms)
 
@@ -321,14 +316,14 @@ class MemberLifecycle:
         self._to(State.JOINING)
 
     def _deliver(self, assignment: bytes) -> None:
-        protocol = self.generation.protocol or ""
         # Another join is another chance to give up what this assignment may have begun.
         self._is_prepared, self._holds = False, True
-        self._run(Complete(self.generation.id, self.generation.member_id, protocol, assignment))
+        generation = self.generation
+        self._run(Complete(generation.id, generation.member_id, generation.protocol or "", assignment))
 
     def _go_on_joining_if_due(self, now_ms: int) -> None:
-        is_free = self._callbacks.is_idle and self.failure is None
-        if is_free and self.state is State.JOINING and self._is_prepared and self._backoff.is_over(now_ms):
+        is_free = self._callbacks.is_idle and self._backoff.is_over(now_ms)
+        if is_free and self.state is State.JOINING and self._is_prepared:
             self._go_on_joining(now_ms)
 
     # ---- the session -------------------------------------------------------------------------------------------------
@@ -343,28 +338,24 @@ class MemberLifecycle:
         return heartbeat is not None and heartbeat.generation == self.generation
 
     def _check_session(self, now_ms: int) -> None:
-        if self._has_session() and now_ms >= self._session.expires_ms:
-            timeout_ms = self._settings.session_timeout_ms
-            self._lose(self.generation.left(), f"no heartbeat was answered for {timeout_ms} ms")
+        if self._has_session() and now_ms >= self.session.expires_ms:
+            self._lose(self.generation.left(), f"no heartbeat was answered for {self._settings.session_timeout_ms} ms")
 
     def _on_heartbeat_answer(self, answer: Answer, now_ms: int) -> None:
         if not isinstance(answer, Refused):
-            self._session.on_answered()
-            self._heartbeat_backoff.reset()
+            self.session.on_answered()
             if self._assigned is not None and self._assigned.is_delivered:
                 self._assigned.is_settled = True
                 self._backoff.reset()
             return
         reaction = reaction_to(answer.error_code)
         if reaction is Reaction.REJOIN:
-            self._session.on_answered()
+            self.session.on_answered()
             if self.state is State.STABLE:
                 self._rejoin.request(RejoinCause.GROUP, "the group rebalances")
         elif reaction in (Reaction.WAIT, Reaction.LOOK_UP):
-            wait_ms = self._heartbeat_backoff.fail(now_ms)
-            self._session.retry_at(now_ms + wait_ms)
-            error = error_name(answer.error_code)
-            self._note("debug", "group_heartbeat_refused", error=error, why=answer.message, again_in_ms=wait_ms)
+            wait_ms = self.session.on_failed(now_ms)
+            self._note("debug", "group_heartbeat_refused", again_in_ms=wait_ms, **_reason(answer))
         self._react(reaction, answer)
 
     def _react(self, reaction: Reaction, refused: Refused) -> None:
@@ -377,6 +368,7 @@ class MemberLifecycle:
             self._lose(Generation.NONE, f"the group does not know member {self.generation.member_id}")
         elif reaction is Reaction.GIVE_UP:
             self.failure = MembershipFailed(self._settings.group_id, refused.error_code, refused.message)
+            self._note("error", "group_membership_refused", why=str(self.failure))
             self._lose(Generation.NONE, str(self.failure))
             if self.state is State.JOINING:
                 self._to(State.UNJOINED)
@@ -384,7 +376,7 @@ class MemberLifecycle:
     def _lose(self, generation: Generation, reason: str) -> None:
         """Take note that the generation is gone; the program learns of it if it has an assignment."""
         if self.generation.is_joined:
-            self._note("warning", "group_place_lost", why=reason, under=str(self.generation))
+            self._note("warning", "group_place_lost", why=reason)
         self.generation = generation
         self._assigned = None
         self._rejoin.request(RejoinCause.LOST, reason)
@@ -402,13 +394,12 @@ class MemberLifecycle:
 
     def _on_left(self, answer: Answer) -> None:
         if isinstance(answer, Refused):
-            error = error_name(answer.error_code)
-            self._note("info", "group_leave_refused", error=error, why=answer.message)
+            self._note("info", "group_leave_refused", **_reason(answer))
         self._end_membership()
 
     def _end_membership(self) -> None:
         if self.state is not State.UNJOINED:
-            self._note("info", "group_left", under=str(self.generation))
+            self._note("info", "group_left")
             self._to(State.UNJOINED)
         self.generation = Generation.NONE
         self._rejoin.clear()
@@ -421,10 +412,11 @@ class MemberLifecycle:
         self._effects += self._callbacks.run(callback, self.generation)
 
     def _after_callback(self, callback: Callback, now_ms: int) -> None:
-        if isinstance(callback, LeavePrepare) and self.generation.has_member_id and self._settings.leaves:
-            self._send(LeaveGroup(self.generation, "the member leaves"))
-        elif isinstance(callback, LeavePrepare):
-            self._end_membership()
+        if isinstance(callback, LeavePrepare):
+            if self.generation.has_member_id and self._settings.leaves:
+                self._send(LeaveGroup(self.generation, "the member leaves"))
+            else:
+                self._end_membership()
         self._effects += self._callbacks.run_next(self.generation)
         self._go_on_joining_if_due(now_ms)
 
@@ -441,8 +433,13 @@ class MemberLifecycle:
         self._effects.append(Report(error))
 
     def _note(self, level: str, event: str, **fields: object) -> None:
-        self._effects.append(Note(level, event, {"group": self._settings.group_id} | fields))
+        where = {"group": self._settings.group_id, "generation": str(self.generation)}
+        self._effects.append(Note(level, event, where | fields))
 
     def _take_effects(self) -> list[Effect]:
         effects, self._effects = self._effects, []
         return effects
+
+
+def _reason(refused: Refused) -> dict[str, object]:
+    return {"error": error_name(refused.error_code), "why": refused.message}

@@ -2,6 +2,7 @@
 
 from typing import final
 
+from holdfast.runtime.membership.backoff import Backoff
 from holdfast.runtime.membership.settings import MembershipSettings
 
 
@@ -13,7 +14,8 @@ class Session:
     The coordinator got it later than that, so it never gives the member up before the member knows.
     """
 
-    def __init__(self, settings: MembershipSettings) -> None:
+    def __init__(self, settings: MembershipSettings, backoff: Backoff) -> None:
+        self._backoff = backoff
         self._timeout_ms = settings.session_timeout_ms
         self._interval_ms = settings.heartbeat_interval_ms
         self._sent_ms = 0
@@ -35,7 +37,14 @@ class Session:
     def on_answered(self) -> None:
         """Take note of an answer to the last heartbeat that left."""
         self.expires_ms = max(self.expires_ms, self._sent_ms + self._timeout_ms)
+        self._backoff.reset()
 
-    def retry_at(self, at_ms: int) -> None:
-        """Have the next heartbeat sooner, because the last one came to nothing."""
-        self.due_ms = min(self.due_ms, at_ms)
+    def on_failed(self, now_ms: int) -> int:
+        """Have the next heartbeat sooner, because the last one came to nothing; returns in how many ms."""
+        wait_ms = self._backoff.fail(now_ms)
+        self.due_ms = min(self.due_ms, now_ms + wait_ms)
+        return wait_ms
+
+    def age_ms(self, now_ms: int) -> int:
+        """Return for how long the coordinator has answered nothing."""
+        return max(0, now_ms - (self.expires_ms - self._timeout_ms))

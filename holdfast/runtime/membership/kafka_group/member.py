@@ -7,6 +7,7 @@ from random import Random
 
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.metrics.registry import Registry
+from holdfast.runtime.membership.checks import check_protocol_type
 from holdfast.runtime.membership.coordinator import Coordinator, LeaveListener, LossListener
 from holdfast.runtime.membership.effects import (
     Callback,
@@ -67,13 +68,14 @@ class Member:
         Raises:
             InvalidMetadata: the coordinator's protocol type is empty.
         """
+        check_protocol_type(coordinator.protocol_type)
         self._coordinator = coordinator
         self._note = note
         self._loop = asyncio.get_running_loop()
         metrics = MembershipMetrics(registry or Registry(lambda: time.monotonic_ns() // 1_000_000))
         jitter = (random or Random()).random
-        self._life = MemberLifecycle(settings, coordinator.protocol_type, coordinator.metadata, jitter, metrics)
-        metrics.heartbeat_age.source = lambda: self._life.heartbeat_age_ms(self._now_ms()) / 1_000
+        self._life = MemberLifecycle(settings, coordinator.metadata, jitter, metrics)
+        metrics.heartbeat_age.source = self._heartbeat_age_s
         self._link = GroupLink(options, settings, coordinator.protocol_type)
         #: Requests and callbacks; somebody must hold them.
         self._tasks: set[asyncio.Task[None]] = set()
@@ -158,7 +160,7 @@ class Member:
             CallbackFailed: the callback raised; the member has left all the same.
         """
         self._learn(self._life.leave(self._now_ms()))
-        while self._bug is None and self._life.is_leaving:
+        while self._bug is None and self._life.is_busy:
             await self._wait_event(None)
         # A JoinGroup that was given up would be answered before any other.
         self._link.close()
@@ -191,6 +193,9 @@ class Member:
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 
+    def _heartbeat_age_s(self) -> float:
+        return self._life.session.age_ms(self._now_ms()) / 1_000 if self._life.generation.is_joined else 0.0
+
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1_000)
 
@@ -200,7 +205,7 @@ class Member:
         self._carry_out(self._life.turn(self._now_ms()))
         self._carry_out(self._life.tick(self._now_ms()))
         self._raise_error()
-        if self._life.failure is not None and not self._life.is_leaving:
+        if self._life.failure is not None and not self._life.is_busy:
             raise self._life.failure
 
     def _raise_error(self) -> None:
