@@ -13,7 +13,7 @@ from struct import Struct
 from typing import NamedTuple, Self
 
 from holdfast.kafka.aiokafka_parts import open_transport
-from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
 
 Address = tuple[str, int]
 
@@ -146,7 +146,7 @@ class BrokerConnection(asyncio.Protocol):
             on_answer(ConnectionFailed(f"the connection to {self._address} was closed"))
             return
         if not lowest <= version <= highest:
-            on_answer(ConnectionFailed(f"the broker does not speak version {version} of API {api_key}"))
+            on_answer(VersionUnsupported(f"the broker does not speak version {version} of API {api_key}"))
             return
         self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
         name = self._client_id
