@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from holdfast.daemon.membership.ownership_map import Work
+from holdfast.daemon.membership.division.ownership_map import Work
 
 
 class Workplace(Protocol):

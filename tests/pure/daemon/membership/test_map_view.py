@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from holdfast.daemon.membership.division.ownership_map import MappedMember, OwnershipMap, Work
 from holdfast.daemon.membership.map_view import MapView
-from holdfast.daemon.membership.ownership_map import MappedMember, OwnershipMap, Work
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.topics.state_topic import StateTopic
 

@@ -9,13 +9,18 @@ from typing import Any
 
 from holdfast.daemon.components import log_readers
 from holdfast.daemon.maintenance.reader_offsets import ReaderReport
+from holdfast.daemon.membership.duties import Duties
+from holdfast.daemon.membership.lone_node import LoneNode
+from holdfast.daemon.partitions.own_view import OwnView
 from holdfast.daemon.partitions.owners import Owners
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
+from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.topics.state_topic import StateTopic
+from holdfast.kafka.addresses import parse_address
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
@@ -69,6 +74,14 @@ class PartitionsWorld:
         self.readers = log_readers(self.settings, lambda: self.now_ms, ReaderReport(self.metrics))
         self.runtime_metrics = RuntimeMetrics(self.registry)
         self.partitions: Partitions
+
+    @property
+    def allotment(self) -> LoneNode:
+        """What gives a static node its work."""
+        host, port = parse_address(self.advertised_address)
+        node = Node(self.settings.node_id, host, port)
+        view = OwnView(node, self.cluster_id, state_topic(self.topic), self.partitions.find)
+        return LoneNode(node, view, self.partitions, Duties({}))
 
     def all_loaded(self, is_all_loaded: bool) -> None:
         self.is_ready.append(is_all_loaded)
