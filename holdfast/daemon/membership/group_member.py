@@ -167,6 +167,10 @@ class GroupMember:
         """See `Workplace.begin_tasks`."""
         self._partitions.load(tasks, generation)
 
+    def release_tasks(self, tasks: Collection[int]) -> None:
+        """See `Workplace.release_tasks`."""
+        self._partitions.release(tasks)
+
     def end_tasks(self, tasks: Collection[int]) -> None:
         """See `Workplace.end_tasks`."""
         self._partitions.unload(tasks)

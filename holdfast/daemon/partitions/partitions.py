@@ -179,6 +179,12 @@ class Partitions:
         self._queue.add(index for index in indexes if index not in at_work)
         self._report_loaded()
 
+    def release(self, indexes: Collection[int]) -> None:
+        """Serve log partitions until another node takes them over, and miss none of them then."""
+        for index in indexes:
+            self.wanted.pop(index, None)
+        self._report_loaded()
+
     def unload(self, indexes: Collection[int]) -> None:
         """Give log partitions up now; what is parked is answered NOT_COORDINATOR."""
         for index in indexes:
@@ -304,11 +310,9 @@ class Partitions:
         )
 
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
-        """Report who took over; what was planned is wanted here no more, otherwise a static node may stop because of it."""
+        """Report who took over; a static node may stop because of it."""
         if self._host.taken_over(partition.index, winner):
             self._lines.superseded(partition, winner, "")
-            self.wanted.pop(partition.index, None)
-            self._report_loaded()
             return
         membership = self._settings.members.membership
         self._runtime_metrics.ownerships_lost.value += 1

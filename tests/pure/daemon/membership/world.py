@@ -77,6 +77,9 @@ class Member:
         if tasks:
             self.did.append(f"begin {list(tasks)} under {generation}")
 
+    def release_tasks(self, tasks: Collection[int]) -> None:
+        assert set(tasks) <= self.serving
+
     def end_tasks(self, tasks: Collection[int]) -> None:
         self.serving.difference_update(tasks)
         if tasks:

@@ -75,6 +75,9 @@ async def test_what_another_member_was_to_take_is_handed_over_in_one_line() -> N
     world.partitions.load((0, 1), 1)
     world.settle()
     world.handed_over = {1}
+    world.partitions.release((1,))
+    assert world.partition(1).state is State.ACTIVE
+    ready = len(world.is_ready)
     with capture_logs() as lines:
         other.partitions.load((1,), 2)
         other.settle()
@@ -88,6 +91,7 @@ async def test_what_another_member_was_to_take_is_handed_over_in_one_line() -> N
         "2",
         "node-2.example:9492",
     )
+    assert set(world.is_ready[ready:]) == {True}
     assert (world.lost_to, world.is_ready[-1], world.partitions.superseded_by()) == ([], True, [])
     assert world.series("ownerships-lost") == {"ownerships-lost-total": 0}
 
