@@ -63,6 +63,7 @@ for command in (
     history,
     diff,
     node.status,
+    node.members,
     node.partitions,
     node.topics,
     node.readers,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
-from holdfast.daemon.server.cluster_view import ClusterView, Node
+from holdfast.daemon.server.cluster_view import ClusterView, Node, fix_owners
 from holdfast.kafka.protocol.body import BodyReader
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody, encode_string, encode_varint
@@ -68,6 +68,7 @@ class Finder:
     def __init__(self, version: int, cluster: ClusterView, partition_for: Callable[[SharePartitionKey], int]) -> None:
         self._version = version
         self._cluster = cluster
+        self._find_owner: Callable[[int], Node | None] = cluster.owner
         self._partition_for = partition_for
 
     def answer(self, data: bytes, offset: int, keys_max: int) -> Iterator[bytes]:
@@ -95,6 +96,8 @@ class Finder:
                 "CoordinatorKeys", count_offset, f"{count} keys are named, at most {keys_max} are taken"
             )
         refusal = self._refusal(key_type)
+        if count > 1 and refusal is None:  # the owners of all keys are those of one moment, however many steps it takes
+            self._find_owner = fix_owners(self._cluster)
         parts = [_INT32.pack(0), encode_varint(count + 1)]
         #: All but the key; most keys of a batch have one of few answers.
         tails: dict[Answer, bytes] = {}
@@ -138,7 +141,7 @@ class Finder:
             return Answer(_NO_NODE, ErrorCode.INVALID_REQUEST, f"The key is not valid: {error.reason}.")
         except NotAvailable as error:
             return Answer(_NO_NODE, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
-        owner = self._cluster.owner(partition)
+        owner = self._find_owner(partition)
         if owner is None:
             reason = f"No live node owns log partition {partition}."
             return Answer(_NO_NODE, ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
