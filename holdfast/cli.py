@@ -66,6 +66,7 @@ for command in (
     history,
     diff,
     node.status,
+    node.members,
     node.partitions,
     node.topics,
     node.readers,

@@ -47,6 +47,7 @@ FORWARDERS: Final = frozenset(
         "logging.__call__",
         "coordinator._carry_out",
         "lifecycle._follow",
+        "member._carry_out",
         "protocol.close",
     }
 )

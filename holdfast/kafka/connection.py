@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 
 from holdfast.kafka import addresses
 from holdfast.kafka.aiokafka_parts import open_transport
-from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
 
 Address = addresses.Address
 
@@ -148,7 +148,7 @@ class BrokerConnection(asyncio.Protocol):
             return
         lowest, highest = self.versions.get(api_key, (0, -1))
         if self.versions and not lowest <= version <= highest:
-            on_answer(ConnectionFailed(f"the broker does not speak version {version} of API {api_key}"))
+            on_answer(VersionUnsupported(f"the broker does not speak version {version} of API {api_key}"))
             return
         self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
         name = self._client_id

@@ -11,3 +11,7 @@ class ConnectionFailed(Exception):
 
 class UnreadableAnswer(ConnectionFailed):
     """A broker answered with bytes that do not follow the message they claim to be; as good as no answer."""
+
+
+class VersionUnsupported(ConnectionFailed):
+    """A broker is too old, or too new, for a request; another try gets the same from this one."""

@@ -8,6 +8,8 @@ from typing import Any, Self
 
 from holdfast.daemon.components import log_readers
 from holdfast.daemon.maintenance.reader_offsets import ReaderReport
+from holdfast.daemon.membership.duties import Duties
+from holdfast.daemon.membership.lone_node import LoneNode
 from holdfast.daemon.partitions.own_view import OwnView
 from holdfast.daemon.partitions.owners import Owners
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
@@ -79,6 +81,8 @@ class PartitionsWorld:
         self.is_ready: list[bool] = []
         #: The winner of each log partition that was lost.
         self.lost_to: list[str] = []
+        #: Log partitions that another node is to take.
+        self.handed_over: set[int] = set()
         self.message_bytes_max = 1_048_588
         #: Of which a silence is told.
         self.silent_partitions: set[int] = set()
@@ -88,8 +92,16 @@ class PartitionsWorld:
         self.partitions: Partitions
         self.shell: Shell
 
+    @property
+    def allotment(self) -> LoneNode:
+        """What gives a static node its work."""
+        return LoneNode(self.node, self.view, self.partitions, Duties({}))
+
     def all_loaded(self, is_all_loaded: bool) -> None:
         self.is_ready.append(is_all_loaded)
+
+    def taken_over(self, index: int, winner: Checkpoint) -> bool:
+        return index in self.handed_over
 
     def lost(self, winner: Checkpoint) -> None:
         self.lost_to.append(winner.node_id)

@@ -36,6 +36,11 @@ class Owner(NamedTuple):
     address: str
 
 
+def nobody_known(owner: Owner) -> bool:
+    """Know no owner as a member of our group: a static node is in none."""
+    return False
+
+
 class OwnersHost(Protocol):
     """The log partitions that are taken, or left to their owners."""
 
@@ -80,6 +85,9 @@ class Owners:
         refused: Callable[[str, bool], None],
         host: OwnersHost,
         query_status: QueryStatus | None = None,
+        *,
+        group: str | None = None,
+        is_member: Callable[[Owner], bool] = nobody_known,
     ) -> None:
         """Know no owner yet.
 
@@ -89,12 +97,16 @@ class Owners:
             refused: called with why this node must not serve, and whether a setting is wrong.
             host: gets the answers.
             query_status: replaces the query by a connection.
+            group: of which this node is a member; None: it is a static node.
+            is_member: tells whether an owner is known as a member of our group, and so not to be queried.
         """
         self._settings = settings
         self._run_id = run_id
         self._refused = refused
         self._query_status = query_status or partial(query_status_at, timeout_ms=settings.owner_answer_timeout_ms)
         self._host = host
+        self._group = group
+        self._is_member = is_member
         #: Owners that did not serve when they were queried.
         self._silent: set[Owner] = set()
         #: Queries in flight, each with the log partitions that wait for it.
@@ -114,7 +126,7 @@ class Owners:
         """Query the owner of a log partition, unless a query is in flight or it was silent before."""
         who = Owner(owner.node_id, owner.advertised_address)
         query = _Query(partition, instance, owner)
-        if who in self._silent or not who.address:
+        if who in self._silent or not who.address or self._is_member(who):
             self._answer(query, is_serving=False)
         elif who in self._in_flight:
             self._in_flight[who].append(query)
@@ -124,33 +136,47 @@ class Owners:
 
     async def _decide(self, who: Owner) -> None:
         try:
-            is_serving = await self._serves(who)
+            status = await self._find_serving(who)
+            theirs = None if status is None else status.get("group")
         except Exception:  # a start does not depend on what the other side answers
             _log.exception("owner_query_failed", node=who.node_id, address=who.address)
-            is_serving = False
-        if not is_serving:
-            _log.info("owner_found_absent", node=who.node_id, address=who.address)
-        elif self._takes_over_from(who):
-            is_serving = False
+            status = theirs = None
         queries = self._in_flight.pop(who)
-        if is_serving:
+        is_left = False
+        if status is None:
+            _log.info("owner_found_absent", node=who.node_id, address=who.address)
+        elif theirs != self._group:
+            self._refuse_other_group(who, theirs)
+            is_left = True
+        elif self._group is None and not self._takes_over_from(who):
             self._leave(who, {query.partition for query in queries})
-        else:
+            is_left = True
+        if not is_left:
             self._silent.add(who)
         for query in queries:
-            self._answer(query, is_serving=is_serving)
+            self._answer(query, is_serving=is_left)
 
-    async def _serves(self, who: Owner) -> bool:
-        """Return whether that node answers there, is not this process, and has log partitions of this very log."""
+    async def _find_serving(self, who: Owner) -> Mapping[str, Any] | None:
+        """Return the status of that node if it answers there, is not this process, and has log partitions of this very log."""
         status = await self._query_status(who.address)
         log = self._host.runtime.config.log
-        return (
+        is_serving = (
             status is not None
             and status.get("run_id") != self._run_id
             and str(status.get("node_id")) == who.node_id
             and status.get("cluster_id") == log.cluster_id
             and status.get("topic_id") == format_topic_id(log.topic_id)
             and bool(status.get("log_partitions_held"))
+        )
+        return status if is_serving else None
+
+    def _refuse_other_group(self, who: Owner, theirs: str | None) -> None:
+        they = "alone (membership=static)" if theirs is None else f"as a member of the group {theirs}"
+        we = "would serve it alone (membership=static)" if self._group is None else f"is of the group {self._group}"
+        self._refused(
+            f"node {who.node_id} serves this log {they} and answers at {who.address}, and this node {we}: "
+            "stop the one before the other starts, or let both have the same `membership` and `group.id`",
+            True,
         )
 
     def _takes_over_from(self, who: Owner) -> bool:
@@ -189,7 +215,7 @@ class Owners:
         answered_s = loop.time()
         while loop.time() - answered_s < self._settings.owner_silence_max_ms / 1_000:
             await asyncio.sleep(interval_s)
-            if await self._serves(who):
+            if await self._find_serving(who) is not None:
                 answered_s = loop.time()
         left = self._left.pop(who)
         _log.warning("owner_lost", node=who.node_id, address=who.address)

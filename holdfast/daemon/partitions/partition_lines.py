@@ -64,15 +64,19 @@ class PartitionLines:
         }
         self._sums.add("info", "log_partitions_loaded", partition.index, numbers)
 
-    def superseded(self, partition: Partition, winner: Checkpoint) -> None:
-        """Add a partition to the line about those that another node took over."""
+    def superseded(self, partition: Partition, winner: Checkpoint, next_step: str) -> None:
+        """Add a partition to the line about those that another node took over; without a next step, as its group has planned."""
+        if not next_step:
+            node, address = winner.node_id, winner.advertised_address
+            self._sums.add("info", "log_partitions_handed_over", partition.index, node=node, address=address)
+            return
         self._sums.add(
             "error",
             "log_partitions_lost",
             partition.index,
             node=winner.node_id,
             address=winner.advertised_address,
-            next_step="`holdfast partitions take` takes one back",
+            next_step=next_step,
         )
 
     def tick(self) -> None:

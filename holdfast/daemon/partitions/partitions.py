@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -36,6 +36,13 @@ from holdfast.runtime.state_machine import Operation
 _AT_WORK: Final = (State.LOADING, State.ACTIVE)
 
 
+#: What an admin may do about log partitions that were lost against all plans.
+_NEXT_STEPS: Final = {
+    "static": "`holdfast partitions take` takes one back",
+    "group": "the group divides them anew; `holdfast members` shows who is to have them",
+}
+
+
 class LogPlace(NamedTuple):
     """Where the log is, and where clients reach the node that serves it."""
 
@@ -51,6 +58,9 @@ class PartitionsHost(Protocol):
 
     def all_loaded(self, is_all_loaded: bool) -> None:
         """Notify the node whether every log partition serves."""
+
+    def taken_over(self, index: int, winner: Checkpoint) -> bool:
+        """Notify the node that another one took a log partition over; returns whether that was planned."""
 
     def lost(self, winner: Checkpoint) -> None:
         """Notify the node that another one took a log partition over, and that it is to stop because of it."""
@@ -90,6 +100,8 @@ class Partitions:
             is_left_out: see `IsLeftOut`.
         """
         self.pruners: dict[int, Pruner] = {}
+        #: Log partitions that this node is to serve, each with its ownership generation; None: as a static node.
+        self.wanted: dict[int, int | None] = {}
         self.readers = readers
         self.totals = StateTotals(state_bounds(settings))
         self._settings = settings
@@ -105,10 +117,12 @@ class Partitions:
             lambda: self.runtime.now_ms(),
             is_left_out,
         )
+        #: `load` was called, if for none.
+        self._is_ordered = False
         self._queue = LoadQueue(
             settings.load.loads_max,
             lambda: self._list_states().count(State.LOADING),
-            lambda index: self.runtime.load(index, None),
+            lambda index: self.runtime.load(index, self.wanted[index]),
         )
         self._snapshots = None if make_snapshots is None else make_snapshots(self)
         self._owners = None if make_owners is None else make_owners(self)
@@ -151,9 +165,33 @@ class Partitions:
         """Take every log partition, a bounded number at a time."""
         self.load(range(self._topic.partition_count))
 
-    def load(self, indexes: Iterable[int]) -> None:
-        """Take log partitions, a bounded number at a time."""
-        self._queue.add(indexes)
+    def load(self, indexes: Collection[int], generation: int | None = None) -> None:
+        """Take log partitions, a bounded number at a time; those at work remember the ownership generation.
+
+        A static node has no generation.
+        """
+        self._is_ordered = True
+        self.wanted.update(dict.fromkeys(indexes, generation))
+        at_work = {each.index for each in self if each.state in _AT_WORK}
+        for index in indexes:
+            if index in at_work:
+                self.runtime.load(index, generation)
+        self._queue.add(index for index in indexes if index not in at_work)
+        self._report_loaded()
+
+    def release(self, indexes: Collection[int]) -> None:
+        """Serve log partitions until another node takes them over, and miss none of them then."""
+        for index in indexes:
+            self.wanted.pop(index, None)
+        self._report_loaded()
+
+    def unload(self, indexes: Collection[int]) -> None:
+        """Give log partitions up now; what is parked is answered NOT_COORDINATOR."""
+        for index in indexes:
+            self.wanted.pop(index, None)
+            self._queue.remove(index)
+            self.runtime.unload(index, None)
+        self._report_loaded()
 
     def load_again_soon(self) -> None:
         """Let failed partitions load again at the next tick, because what they failed for is over; those with an alarm wait."""
@@ -210,7 +248,7 @@ class Partitions:
 
     def held_count(self) -> int:
         """Return how many log partitions this node serves, or is about to: it has not left them to another one."""
-        return sum(each.state is not State.CLOSED or each.retry_at_ms is not None for each in self)
+        return sum(each.state is not State.CLOSED or each.retry_at_ms is not None for each in self._list_wanted())
 
     # ---- description -----------------------------------------------------------------------------------------------
 
@@ -228,11 +266,11 @@ class Partitions:
 
     def superseded_by(self) -> list[dict[str, Any]]:
         """See `description.superseded_by`."""
-        return superseded_by(self)
+        return superseded_by(self._list_wanted())
 
     def why_not_loaded(self) -> str:
         """See `description.why_not_loaded`."""
-        return why_not_loaded(self)
+        return why_not_loaded(self._list_wanted())
 
     # ---- the shell reports (Observer) ------------------------------------------------------------------------------
 
@@ -259,10 +297,7 @@ class Partitions:
             self._snapshots.partition_changed(partition)
         if state is not State.LOADING:
             self._queue.load_next()
-        is_all_loaded = states.count(State.ACTIVE) == self._topic.partition_count
-        if is_all_loaded:
-            self._lines.flush()
-        self._host.all_loaded(is_all_loaded)
+        self._report_loaded()
 
     def _begin_to_prune(self, partition: Partition) -> None:
         index, machine = partition.index, partition.machine
@@ -276,9 +311,13 @@ class Partitions:
 
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
         """Report who took over; a static node may stop because of it."""
+        if self._host.taken_over(partition.index, winner):
+            self._lines.superseded(partition, winner, "")
+            return
+        membership = self._settings.members.membership
         self._runtime_metrics.ownerships_lost.value += 1
-        self._lines.superseded(partition, winner)
-        if self._settings.load.when_superseded == "exit":
+        self._lines.superseded(partition, winner, _NEXT_STEPS[membership])
+        if membership == "static" and self._settings.load.when_superseded == "exit":
             self._host.lost(winner)
 
     def ticked(self) -> None:
@@ -305,6 +344,20 @@ class Partitions:
         if image is not self._image:
             self._image = image
             self.runtime.new_metadata_image(image)
+
+    def _report_loaded(self) -> None:
+        """Notify the node whether all that it is to serve is served."""
+        is_all_loaded = self._is_ordered and all(
+            index in self.runtime.partitions and self.runtime.partitions[index].state is State.ACTIVE
+            for index in self.wanted
+        )
+        if is_all_loaded:
+            self._lines.flush()
+        self._host.all_loaded(is_all_loaded)
+
+    def _list_wanted(self) -> list[Partition]:
+        """Return what this node is to serve, as far as it is known; before it is told, all that is."""
+        return [each for each in self if not self._is_ordered or each.index in self.wanted]
 
     def _list_states(self) -> list[State]:
         return [each.state for each in self.runtime.partitions.values()]

@@ -24,6 +24,7 @@ from holdfast.daemon.settings.declarations import (
 )
 from holdfast.daemon.settings.listener_models import LimitSettings, ListenerSettings
 from holdfast.daemon.settings.log_models import LogSettings
+from holdfast.daemon.settings.member_models import MemberSettings
 from holdfast.daemon.settings.snapshot_models import CompactionSettings, SnapshotSettings, SparkSettings
 
 #: Two answers of a broker that holds fetches lie two waits apart, and that must fit twice into what counts as silence.
@@ -311,6 +312,7 @@ class Settings(Component):
     limits: LimitSettings = LimitSettings()
     kafka: KafkaSettings
     log: LogSettings = LogSettings()
+    members: MemberSettings = MemberSettings()
     share: ShareSettings = ShareSettings()
     load: LoadSettings = LoadSettings()
     pruning: PruningSettings = PruningSettings()

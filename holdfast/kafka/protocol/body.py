@@ -17,6 +17,7 @@ from holdfast.kafka.protocol.primitives import MalformedBody
 _INT8: Final = Struct(">b")
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
+_INT64: Final = Struct(">q")
 
 
 class BodyReader:
@@ -42,6 +43,10 @@ class BodyReader:
     def int32(self, field: str) -> int:
         """Take a signed number of four bytes."""
         return self._number(_INT32, field)
+
+    def int64(self, field: str) -> int:
+        """Take a signed number of eight bytes."""
+        return self._number(_INT64, field)
 
     def boolean(self, field: str) -> bool:
         """Take a truth value; any byte but 0 is true, as in Kafka."""

@@ -80,7 +80,7 @@ class Partition:
             tenancy.generation = generation
             tenancy.is_static = False
         if self.state in (State.LOADING, State.ACTIVE):
-            self._note("info", "load_remembered", event_generation=generation)
+            self._note("debug", "load_remembered", event_generation=generation)
             return False
         self._note("debug", "load_accepted", generation_before=before, owner_epoch=self.ownership.position.owner_epoch)
         self._start_load(now_ms)

@@ -316,11 +316,15 @@ class Load:
         return None
 
     def _queries_first(self, owner: Checkpoint) -> bool:
-        """Tell whether an owner is queried before it is outranked: once, by a process that has never had the partition."""
+        """Tell whether an owner is queried before it is outranked.
+
+        A process that has never had the partition does so once, a member of a group before each claim.
+        """
         tenancy = self._tenancy
         is_ordered = tenancy.takes_over or tenancy.accept_reason is not None
         is_queried = owner.attempt_id == self._silent_attempt_id
-        return self._ports.queries_owners and tenancy.generation is None and not is_ordered and not is_queried
+        is_newcomer = tenancy.generation is None or not tenancy.is_static
+        return self._ports.queries_owners and is_newcomer and not is_ordered and not is_queried
 
     def owner_answered(self, owner: Checkpoint, is_serving: bool) -> Step | None:
         """Take the partition after all, or leave it to its owner, which serves it."""

@@ -40,6 +40,7 @@ class Node:
         """Return the admin commands; each notes that it was asked."""
         self.partitions = partitions
         self.answers = {
+            "members": lambda _: [],
             "status": lambda _: {"version": "0.1.0", **self.readiness, "log_partitions": 3},
             "settings": lambda _: {"load_timeout_ms": 600_000, "codec": "avro", "node_id": 1, "compaction.run": False},
             "metrics": lambda _: {

@@ -40,6 +40,7 @@ from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_check
 from holdfast.records.header import encode_header
 from holdfast.runtime.kafka_log.fetcher import _damage_error, _read_error
 from holdfast.runtime.log_protocol import LogRecord
+from holdfast.runtime.membership.metrics import MembershipMetrics
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.log_check import LogCheck
 from holdfast.runtime.partition.ownership import OWNER_EPOCH_MAX
@@ -57,6 +58,7 @@ def full_registry() -> Registry:
     """Return a registry with all that a node counts."""
     registry = Registry(lambda: 0)
     RuntimeMetrics(registry)
+    MembershipMetrics(registry)
     progress, report = RunProgress(), batch()
     progress.take(report)
     JobMetrics(registry).take(report, progress)

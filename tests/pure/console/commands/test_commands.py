@@ -192,6 +192,22 @@ def test_a_group_id_is_shown_as_it_is_but_for_what_would_act_on_a_terminal(
     assert not any(ord(each) < 32 and each != "\n" for each in deleted.stderr)
 
 
+def test_members_are_listed_with_what_each_has(node: Node, run: Run) -> None:
+    leader = {"node_id": 1, "address": "a:9492", "member_id": "m-1", "is_leader": True, "state": "stable"}
+    absent = {"node_id": 2, "address": None, "member_id": None, "is_leader": False, "state": "absent"}
+    rows = [
+        leader | {"log_partitions": [0, 2], "duties": ["compaction"]},
+        absent | {"log_partitions": [1], "duties": []},
+    ]
+    node.answers["members"] = lambda _: rows
+    assert [" ".join(line.split()) for line in run("members").stdout.splitlines()] == [
+        "node id address state leader log partitions duties member id",
+        "1 a:9492 stable yes 0, 2 compaction m-1",
+        "2 - absent - 1 - -",
+    ]
+    assert json.loads(run("members", "--json").stdout) == rows
+
+
 def test_partitions_are_listed_and_an_alarm_names_its_way_out(run: Run) -> None:
     listed = run("partitions")
     assert listed.stdout.splitlines()[1].split() == ["0", "active", "1", "4", "21", "20", "3", "2"]

@@ -61,7 +61,8 @@ class World(PartitionsWorld):
 
     def begin(self, image: Any = None) -> Partitions:
         partitions = super().begin(image)
-        self.table = {**self._of_node, **LogCommands(self, partitions, make_maintenance(self)).table()}
+        of_log = LogCommands(self, partitions, make_maintenance(self), self.allotment).table()
+        self.table = {**self._of_node, **of_log}
         return partitions
 
     def status(self) -> dict[str, Any]:

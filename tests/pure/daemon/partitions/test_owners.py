@@ -28,6 +28,8 @@ class World(PartitionsWorld):
         self.asked: list[str] = []
         self.refused: list[tuple[str, bool]] = []
         self.make_owners = self._make_owners
+        self.group: str | None = None
+        self.members: set[str] = set()  #: addresses of the members of the group
 
     def _make_owners(self, partitions: Partitions) -> Owners:
         return Owners(
@@ -36,6 +38,8 @@ class World(PartitionsWorld):
             lambda why, is_wrong: self.refused.append((why, is_wrong)),
             partitions,
             self._ask,
+            group=self.group,
+            is_member=lambda who: who.address in self.members,
         )
 
     async def _ask(self, address: str) -> Mapping[str, Any] | None:
@@ -129,6 +133,54 @@ async def test_a_node_with_the_id_of_one_that_serves_elsewhere_is_refused_whatev
         f"node 1 serves this log and answers at {ADDRESS}, and this node has the same id: "
         "give this one another `node_id`, or stop that one first"
     )
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "why"),
+    [
+        (
+            None,
+            "shop",
+            "as a member of the group shop and answers at {}, and this node would serve it alone (membership=static)",
+        ),
+        ("shop", None, "alone (membership=static) and answers at {}, and this node is of the group shop"),
+        ("shop", "farm", "as a member of the group farm and answers at {}, and this node is of the group shop"),
+    ],
+)
+@pytest.mark.parametrize("flags", [{}, {"take_over": True}, {"when_superseded": "wait"}], ids=str)
+async def test_a_node_does_not_start_where_nodes_of_another_group_serve(
+    topic: MemoryTopic, ours: str | None, theirs: str | None, why: str, flags: dict[str, Any]
+) -> None:
+    world = World(topic, 2, {ADDRESS: serving(topic, group=theirs)}, **flags)
+    world.group = ours
+    world.begin()
+    await world.partitions.start()
+    world.partitions.load(range(3), None if ours is None else 9)
+    world.settle()
+    await world.until(lambda: world.refused and not world.is_asking())
+    assert world.refused == [
+        (
+            f"node 1 serves this log {why.format(ADDRESS)}: "
+            "stop the one before the other starts, or let both have the same `membership` and `group.id`",
+            True,
+        )
+    ]
+    assert world.states() == {State.CLOSED}
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_member_takes_what_its_group_gave_it_from_a_member_that_serves(
+    topic: MemoryTopic, is_known: bool
+) -> None:
+    world = World(topic, 2, {ADDRESS: serving(topic, group="shop")})
+    world.group = "shop"
+    world.members = {ADDRESS} if is_known else set()
+    world.begin()
+    await world.partitions.start()
+    world.partitions.load(range(3), 9)
+    world.settle()
+    await world.until(lambda: world.states() == {State.ACTIVE})
+    assert (world.refused, world.asked) == ([], [] if is_known else [ADDRESS])
 
 
 async def test_a_node_that_waits_leaves_the_log_to_its_owner_until_that_one_is_silent(topic: MemoryTopic) -> None:

@@ -1,0 +1,380 @@
+"""What a node does as a member of its group: the protocol of nodes behind the callbacks of `runtime.membership`.
+
+Nothing here waits for a clock: what drives it (`membership.group_member`) calls `tick` and asks `take_rejoin`.
+
+    joins again:   on_join_prepare → (leader) perform_assignment → on_join_complete
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from holdfast.daemon.membership.config_offset import ConfigSource
+from holdfast.daemon.membership.division.assignment import Assignment, decode_assignment, encode_assignment
+from holdfast.daemon.membership.division.leader import LastDivision, Meeting, assign_all, refuse_all
+from holdfast.daemon.membership.division.metadata import (
+    COOPERATIVE,
+    EAGER,
+    PROTOCOL_TYPE,
+    MemberMetadata,
+    decode_metadata,
+    encode_metadata,
+)
+from holdfast.daemon.membership.division.ownership_map import Work
+from holdfast.daemon.membership.holdings import Holdings
+from holdfast.daemon.membership.known_members import KnownMembers
+from holdfast.daemon.membership.map_view import MapView
+from holdfast.daemon.membership.reactions import REACTIONS, Situation, judge, needs_rejoin
+from holdfast.daemon.membership.rebalance_watch import RebalanceWatch
+from holdfast.daemon.membership.rejoins import Rejoins
+from holdfast.daemon.server.cluster_view import Node
+from holdfast.kafka.addresses import format_address
+from holdfast.kafka.protocol.primitives import MalformedBody
+from holdfast.runtime.membership import JoinedMember
+
+_log = structlog.get_logger(__name__)
+
+#: Why the group rebalances, where this member has not caused it.
+_BY_OTHERS: Final = "another member, or the broker"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeProtocolConfig:
+    """How a node takes part in its group."""
+
+    #: Every log partition is a task.
+    partition_count: int
+    #: Duties that this node can do, sorted.
+    duties_offered: tuple[str, ...]
+    #: `cooperative` or `eager`.
+    rebalance_protocol: str
+    rebalance_delay_ms: int
+    config_timeout_ms: int
+    #: A static member, whose place and work wait for it within its session.
+    keeps_place: bool
+
+
+class GroupPlace(NamedTuple):
+    """Where a member stands in its group."""
+
+    #: -1: it has joined no group, or lost its session.
+    group_generation: int = -1
+    member_id: str = ""
+    #: Of the assignment in effect; empty before the first.
+    protocol: str = ""
+
+
+class NodeCoordinator:
+    """The protocol of a node (`runtime.membership.Coordinator`)."""
+
+    protocol_type = PROTOCOL_TYPE
+
+    def __init__(
+        self,
+        this_node: Node,
+        config: NodeProtocolConfig,
+        holdings: Holdings,
+        view: MapView,
+        config_source: ConfigSource,
+        rejoins: Rejoins,
+        rebalances: RebalanceWatch,
+        known_members: KnownMembers,
+        *,
+        now_ms: Callable[[], int],
+        refused: Callable[[str], None],
+    ) -> None:
+        """Belong to no group yet.
+
+        Args:
+            this_node: where clients and other nodes reach it.
+            config: how it takes part.
+            holdings: what it holds.
+            view: what it shows to clients.
+            config_source: the config topic.
+            rejoins: when it joins again.
+            rebalances: how often the group rebalances.
+            known_members: learns of everybody who was a member.
+            now_ms: the clock.
+            refused: called with why this node must not be a member.
+        """
+        self._node = this_node
+        self._config = config
+        self._holdings = holdings
+        self._view = view
+        self._config_source = config_source
+        self._rejoins = rejoins
+        self._rebalances = rebalances
+        self._known_members = known_members
+        self._now_ms = now_ms
+        self._refused = refused
+        self._place = GroupPlace()
+        self._is_rebalancing = False
+        #: Why this member has caused the rebalance that is about to come.
+        self._cause = _BY_OTHERS
+        #: The newest one that could be carried out.
+        self._assignment: Assignment | None = None
+        self._assigned_ms = 0
+        #: The newest one could not.
+        self._has_failed = False
+        #: Highest ownership generation met in assignments and logs.
+        self._generation_seen = 0
+        #: Until when the config topic is to be read far enough for what waits; None: nothing waits.
+        self._behind_until_ms: int | None = None
+        #: When what waits for absent nodes is divided, by the leader; None: nothing waits.
+        self._delay_ends_ms: int | None = None
+
+    # ---- joining (runtime.membership.Coordinator) ------------------------------------------------------------------
+
+    def metadata(self) -> Sequence[tuple[str, bytes]]:
+        """Return what this node says of itself under each protocol that it speaks, the best first."""
+        assignment = self._assignment
+        work, generation = (Work(), 0) if assignment is None else (assignment.work, assignment.map.generation)
+        data = encode_metadata(
+            MemberMetadata(
+                self._node,
+                self._config_source.offset,
+                generation,
+                self._generation_seen,
+                work.tasks,
+                work.duties,
+                self._config.duties_offered,
+            )
+        )
+        protocols = (EAGER,) if self._config.rebalance_protocol == "eager" else (COOPERATIVE, EAGER)
+        return [(protocol, data) for protocol in protocols]
+
+    async def on_join_prepare(self, generation: int, member_id: str) -> None:
+        """Take a fresh look at the config topic; under the eager protocol, give up what is held."""
+        self._place = self._place._replace(group_generation=generation, member_id=member_id)
+        self._is_rebalancing = True
+        self._rejoins.joining()
+        self._show_staleness()
+        self._count_rebalance()
+        if self._place.protocol == EAGER and self._assignment is not None and not self._has_failed:
+            tasks, duties = self._holdings.revoke()
+            _log.info("work_revoked", log_partitions=list(tasks), duties=list(duties), protocol=EAGER)
+        await self._config_source.refresh(-1, self._config.config_timeout_ms)
+
+    async def perform_assignment(
+        self, leader_id: str, protocol: str, members: Sequence[JoinedMember]
+    ) -> Mapping[str, bytes]:
+        """Divide the log partitions and duties among the members as their leader."""
+        config = self._config
+        meeting = _read_members(leader_id, members)
+        wanted, held = meeting.config_offset, self._config_source.offset
+        if held < wanted:
+            held = await self._config_source.refresh(wanted, config.config_timeout_ms)
+        _log.info("assignment_started", members=len(members), config_offset_wanted=wanted, config_offset=held)
+        if held < wanted:
+            assignments = refuse_all(meeting, held)
+            _log.error("assignment_refused", why="config mismatch", config_offset_wanted=wanted, config_offset=held)
+        else:
+            assignments = assign_all(
+                meeting, range(config.partition_count), held, self._last_division(), config.rebalance_delay_ms
+            )
+        for member_id, assignment in sorted(assignments.items()):
+            tasks, duties = assignment.work
+            _log.debug(
+                "work_assigned",
+                member=member_id,
+                log_partitions=list(tasks),
+                duties=list(duties),
+                error=assignment.error.name,
+            )
+        generation = max(each.map.generation for each in assignments.values())
+        _log.info("assignment_finished", leader=leader_id, protocol=protocol, ownership_generation=generation)
+        return {member_id: encode_assignment(each) for member_id, each in assignments.items()}
+
+    async def on_join_complete(self, generation: int, member_id: str, protocol: str, assignment: bytes) -> None:
+        """React to the assignment, by the table in `membership.reactions`."""
+        found, why = _read_assignment(assignment)
+        situation = judge(found, self._config_source.offset, generation, self._place.group_generation)
+        reaction = REACTIONS[situation]
+        if situation is Situation.OUTDATED:
+            _log.info("assignment_outdated", generation=generation, newest=self._place.group_generation)
+            return
+        self._place = GroupPlace(generation, member_id, protocol)
+        self._is_rebalancing = False
+        self._has_failed = reaction.joins_again
+        if found is not None:
+            self._generation_seen = max(self._generation_seen, found.map.generation)
+        if reaction.is_adopted and found is not None:
+            self._adopt(found, begins_at_once=reaction.begins_at_once)
+        if reaction.joins_again:
+            _log.error("assignment_failed", why=why, situation=situation.value)
+            self._rejoins.request(f"the assignment failed: {why}", self._now_ms())
+        if reaction.stops:
+            self._refused(why)
+        self._show_staleness()
+
+    async def on_leave_prepare(self, generation: int, member_id: str) -> None:
+        """Let everything go to the members that stay; it is served until they take it.
+
+        A lone member keeps it to its end, and so does one whose place is kept.
+        """
+        known = self._view.map
+        if known is not None and len(known.members) > 1 and not self._config.keeps_place:
+            self._holdings.release_all(self._now_ms())
+
+    async def on_lost(self, reason: str) -> None:
+        """Forget the map of the session that was lost; what is served is served on until another node takes it."""
+        _log.warning("membership_lost", why=reason, log_partitions=len(self._holdings.tasks))
+        self._place = GroupPlace(protocol=self._place.protocol)
+        self._is_rebalancing = True
+        self._view.drop()
+        self._show_staleness()
+
+    # ---- carrying it out -------------------------------------------------------------------------------------------
+
+    def _adopt(self, found: Assignment, *, begins_at_once: bool) -> None:
+        now_ms, generation = self._now_ms(), found.map.generation
+        self._assignment, self._assigned_ms = found, now_ms
+        self._known_members.add(found.map.nodes)
+        self._view.adopt(found.map)
+        gone, dropped = self._holdings.change(found.work, generation, now_ms, begins_at_once=begins_at_once)
+        self._behind_until_ms = None if begins_at_once else now_ms + self._config.config_timeout_ms
+        wait_ms = min((each.wait_ms for each in found.map.absent), default=None)
+        is_leader = found.leader_id == self._place.member_id
+        self._delay_ends_ms = now_ms + wait_ms if is_leader and wait_ms is not None else None
+        _log.info(
+            "assignment_adopted",
+            leader=found.leader_id,
+            generation=self._place.group_generation,
+            ownership_generation=generation,
+            protocol=self._place.protocol,
+            log_partitions=list(found.work.tasks),
+            duties=list(found.work.duties),
+            given_up=gone,
+            duties_given_up=dropped,
+            config_offset_wanted=found.config_offset,
+            config_offset=self._config_source.offset,
+        )
+        if self._generation_seen > generation:
+            self._request_rejoin(f"a log has ownership generation {self._generation_seen}, and the group {generation}")
+
+    def superseded(self, task: int, generation: int) -> bool:
+        """Take in that a log partition was taken under an ownership generation; returns whether this node was to keep it."""
+        self._generation_seen = max(self._generation_seen, generation)
+        was_ours = self._holdings.superseded(task)
+        if was_ours and not self._is_rebalancing:
+            self._request_rejoin(f"log partition {task} was taken under ownership generation {generation}")
+        return was_ours
+
+    def tick(self) -> None:
+        """Do what is due: begin what had to wait, divide what waited for absent nodes, give up what nobody has taken."""
+        now_ms = self._now_ms()
+        expired = self._holdings.end_expired(now_ms)
+        if expired:
+            _log.warning("handover_expired", log_partitions=expired)
+        found, until_ms = self._assignment, self._behind_until_ms
+        if found is not None and until_ms is not None:
+            if self._config_source.offset >= found.config_offset:
+                self._behind_until_ms = None
+                self._holdings.begin_waiting()
+            elif now_ms >= until_ms:
+                self._behind_until_ms = None
+                wanted, held = found.config_offset, self._config_source.offset
+                _log.error("config_behind", config_offset_wanted=wanted, config_offset=held)
+                self._request_rejoin(f"the config topic was read to offset {held}, and {wanted} is wanted")
+        if self._delay_ends_ms is not None and now_ms >= self._delay_ends_ms:
+            self._delay_ends_ms = None
+            self._request_rejoin("what absent nodes had has waited for rebalance_delay_ms")
+
+    def take_rejoin(self) -> str:
+        """Return why it is time to join again, once; empty if it is not."""
+        reason = "" if self._is_rebalancing else self._rejoins.take_due(self._now_ms())
+        if reason:
+            self._cause = reason
+        return reason
+
+    def _request_rejoin(self, reason: str) -> None:
+        self._rejoins.request(reason, self._now_ms())
+        self._show_staleness()
+
+    def _show_staleness(self) -> None:
+        self._view.set_stale(self.needs_rejoin)
+
+    def _count_rebalance(self) -> None:
+        reasons = self._rebalances.count(self._cause, self._now_ms())
+        self._cause = _BY_OTHERS
+        if reasons is not None:
+            _log.error("rebalances_exceeded", reasons=reasons)
+
+    def _last_division(self) -> LastDivision | None:
+        known = self._view.map
+        return None if known is None else LastDivision(known, self._now_ms() - self._assigned_ms)
+
+    # ---- what others look at ---------------------------------------------------------------------------------------
+
+    @property
+    def needs_rejoin(self) -> bool:
+        """Whether this member is to join again, or does."""
+        return needs_rejoin(
+            group_rebalances=self._is_rebalancing,
+            has_assignment=self._assignment is not None,
+            has_failed=self._has_failed,
+            is_requested=self._rejoins.is_requested,
+        )
+
+    def why_not_ready(self) -> str:
+        """Return what keeps this member from working by an assignment; empty where it does, with or without work."""
+        if self._assignment is None:
+            return "the node has no assignment of its group yet"
+        return "the node waits for the config topic" if self._behind_until_ms is not None else ""
+
+    def describe_members(self) -> list[dict[str, Any]]:
+        """Return the members of the group for people, as the last map has them; absent nodes, too."""
+        known, found = self._view.map, self._assignment
+        if known is None or found is None:
+            return []
+        ours = "rejoining" if self.needs_rejoin else "stable"
+        rows: list[dict[str, Any]] = [
+            {
+                "node_id": each.node.node_id,
+                "address": format_address(each.node.host, each.node.port),
+                "member_id": each.member_id,
+                "is_leader": each.member_id == found.leader_id,
+                "log_partitions": list(each.work.tasks),
+                "duties": list(each.work.duties),
+                "state": ours if each.member_id == self._place.member_id else "member",
+            }
+            for each in known.members
+        ]
+        rows += [
+            {
+                "node_id": each.node_id,
+                "address": None,
+                "member_id": None,
+                "is_leader": False,
+                "log_partitions": list(each.work.tasks),
+                "duties": list(each.work.duties),
+                "state": "absent",
+            }
+            for each in known.absent
+        ]
+        return sorted(rows, key=lambda row: (row["node_id"], row["member_id"] or ""))
+
+
+def _read_members(leader_id: str, members: Sequence[JoinedMember]) -> Meeting:
+    """Return who has joined; a member whose metadata cannot be read is named in an error line, and gets no work."""
+    read: dict[str, MemberMetadata] = {}
+    unreadable: dict[str, str] = {}
+    for member in members:
+        try:
+            read[member.member_id] = decode_metadata(member.metadata)
+        except MalformedBody as malformed:
+            unreadable[member.member_id] = f"the leader cannot read the metadata of this member: {malformed}"
+            _log.error("member_metadata_unreadable", member=member.member_id, why=str(malformed))
+    return Meeting(leader_id, read, unreadable)
+
+
+def _read_assignment(data: bytes) -> tuple[Assignment | None, str]:
+    try:
+        found = decode_assignment(data)
+    except MalformedBody as malformed:
+        return None, str(malformed)
+    return found, found.reason

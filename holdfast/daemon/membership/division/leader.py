@@ -1,0 +1,156 @@
+"""What the leader of the group does: from what all members say of themselves to an assignment for each.
+
+Nothing here waits or remembers: the time, the config offset and the last division are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from holdfast.daemon.membership.division.assignment import Assignment, AssignmentError
+from holdfast.daemon.membership.division.assignor import Claim, divide
+from holdfast.daemon.membership.division.metadata import MemberMetadata
+from holdfast.daemon.membership.division.ownership_map import AbsentNode, MappedMember, OwnershipMap, Work
+from holdfast.daemon.server.cluster_view import Node
+from holdfast.kafka.addresses import format_address
+
+#: Where the leader is, for members that it could not read: none of them needs it.
+_NOWHERE = Node(-1, "", 0)
+
+
+class LastDivision(NamedTuple):
+    """What was divided the last time, as far as this member knows."""
+
+    map: OwnershipMap
+    #: How long ago.
+    age_ms: int
+
+
+class Meeting(NamedTuple):
+    """Who has joined, as the leader reads it."""
+
+    leader_id: str
+    #: By member id.
+    members: Mapping[str, MemberMetadata]
+    #: Why a member's metadata cannot be read, by member id.
+    unreadable: Mapping[str, str]
+
+    @property
+    def config_offset(self) -> int:
+        """Highest offset of the config topic that a member has read; -1: nobody has read anything."""
+        return max((each.config_offset for each in self.members.values()), default=-1)
+
+    @property
+    def leader(self) -> Node:
+        """Where the leader is reached."""
+        metadata = self.members.get(self.leader_id)
+        return _NOWHERE if metadata is None else metadata.node
+
+    @property
+    def next_generation(self) -> int:
+        """The ownership generation of a new division: one above all that any member has seen."""
+        return 1 + max((each.generation_seen for each in self.members.values()), default=0)
+
+    def twins(self) -> dict[str, str]:
+        """Return the members whose node id another member keeps, by member id, with a sentence that names both addresses.
+
+        Who holds log partitions keeps it, then who has the lower member id.
+        Two members at one address are one node that was started again: the former one is gone, and its session will end.
+        """
+        keepers: dict[int, str] = {}
+        refused = {}
+        for member_id in sorted(self.members, key=lambda each: (not self.members[each].tasks, each)):
+            node = self.members[member_id].node
+            keeper = self.members[keepers.setdefault(node.node_id, member_id)].node
+            if keeper != node:
+                refused[member_id] = (
+                    f"node id {node.node_id} belongs to the node at {format_address(keeper.host, keeper.port)}, and the one at "
+                    f"{format_address(node.host, node.port)} has it too: give this one another `node_id`, or stop that one"
+                )
+        return refused
+
+
+def refuse_all(meeting: Meeting, config_offset_held: int) -> dict[str, Assignment]:
+    """Return the assignments where the leader could not read the config topic as far as a member has: nobody gets work."""
+    missed = meeting.config_offset
+    reason = f"the leader {meeting.leader_id} has read the config topic to offset {config_offset_held}, and a member to {missed}"
+    refusal = Assignment(
+        AssignmentError.CONFIG_MISMATCH, reason, meeting.leader_id, meeting.leader, missed, Work(), OwnershipMap(0, ())
+    )
+    return dict.fromkeys((*meeting.members, *meeting.unreadable), refusal)
+
+
+def assign_all(
+    meeting: Meeting,
+    tasks: Collection[int],
+    config_offset: int,
+    last: LastDivision | None,
+    rebalance_delay_ms: int,
+) -> dict[str, Assignment]:
+    """Return an assignment for each member.
+
+    Args:
+        meeting: who has joined.
+        tasks: all log partitions.
+        config_offset: that the leader divides for; at least that of any member.
+        last: the last division, whose members that are absent now are waited for; None: there was none.
+        rebalance_delay_ms: for so long what a node had waits for its return; 0: not at all.
+    """
+    refused = meeting.twins()
+    able = {member_id: each for member_id, each in meeting.members.items() if member_id not in refused}
+    absent = _wait_for(able, last, rebalance_delay_ms)
+    waiting = {each for absence in absent for each in absence.work.items}
+    claims = _claims(able, last)
+    duties = {duty for each in able.values() for duty in each.duties_offered}
+    division = divide(claims, set(tasks) - waiting, duties - waiting)
+    members = tuple(MappedMember(each, able[each].node, division[each]) for each in sorted(able))
+    divided = OwnershipMap(meeting.next_generation, members, absent)
+
+    def assignment(error: AssignmentError, reason: str, work: Work) -> Assignment:
+        return Assignment(error, reason, meeting.leader_id, meeting.leader, config_offset, work, divided)
+
+    return (
+        {each: assignment(AssignmentError.NONE, "", work) for each, work in division.items()}
+        | {each: assignment(AssignmentError.NODE_ID_IN_USE, why, Work()) for each, why in refused.items()}
+        | {
+            each: assignment(AssignmentError.METADATA_UNREADABLE, why, Work())
+            for each, why in meeting.unreadable.items()
+        }
+    )
+
+
+def _claims(able: Mapping[str, MemberMetadata], last: LastDivision | None) -> dict[str, Claim]:
+    """Return what each member holds; one that comes back without an assignment claims what its node had, after all others."""
+    had: dict[int, Work] = {}
+    if last is not None:
+        had = {each.node.node_id: each.work for each in last.map.members}
+        had |= {each.node_id: each.work for each in last.map.absent}
+    return {
+        member_id: Claim(
+            each.generation,
+            Work(each.tasks, each.duties) if each.generation else had.get(each.node.node_id, Work()),
+            each.duties_offered,
+        )
+        for member_id, each in able.items()
+    }
+
+
+def _wait_for(able: Mapping[str, MemberMetadata], last: LastDivision | None, delay_ms: int) -> tuple[AbsentNode, ...]:
+    """Return the nodes that have left and are waited for, with what nobody else has claimed meanwhile."""
+    if last is None or not delay_ms:
+        return ()
+    present = {each.node.node_id for each in able.values()}
+    claimed_tasks = {task for each in able.values() for task in each.tasks}
+    claimed_duties = {duty for each in able.values() for duty in each.duties}
+    left = {each.node_id: (each.wait_ms - last.age_ms, each.work) for each in last.map.absent}
+    left |= {each.node.node_id: (delay_ms, each.work) for each in last.map.members}
+    absent = []
+    for node_id, (wait_ms, (tasks, duties)) in sorted(left.items()):
+        work = Work(
+            tuple(each for each in tasks if each not in claimed_tasks),
+            tuple(each for each in duties if each not in claimed_duties),
+        )
+        if node_id not in present and wait_ms > 0 and any(work):
+            absent.append(AbsentNode(node_id, wait_ms, work))
+    return tuple(absent)

@@ -1,0 +1,113 @@
+"""What a member says of itself when it joins: address, what it holds, the highest ownership generation that it has seen.
+
+One version of these bytes has one name of a group protocol for each way to rebalance, and members offer the newest first;
+the broker picks the best that all of them know, so an upgrade may go from node to node.
+Numbers are big-endian, strings and arrays Kafka's compact ones; tagged fields that a reader does not know are passed over:
+
+    host string | port int32 | node id int32 | config offset int64 | ownership generation int64 | highest one seen int64
+    | tasks [int32] | duties [string] | duties that it can do [string] | tagged fields
+
+Source: Kafka Connect's `WorkerState` (`ConnectProtocol`), KIP-482.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, pack, unpack
+from typing import Final, NamedTuple
+
+from holdfast.daemon.server.cluster_view import Node
+from holdfast.kafka.protocol.body import BodyReader
+from holdfast.kafka.protocol.primitives import encode_string, encode_varint
+
+#: Of the protocol that a group of nodes speaks; no other program's members may join it.
+PROTOCOL_TYPE: Final = "holdfast"
+#: What moves is given up when the new assignment has come, and everything else goes on.
+COOPERATIVE: Final = "cooperative-1"
+#: Everything is given up before a member joins again.
+EAGER: Final = "eager-1"
+
+_NUMBERS: Final = Struct(">iiqqq")
+
+
+class MemberMetadata(NamedTuple):
+    """What one member says of itself."""
+
+    #: Where clients and other nodes reach it.
+    node: Node
+    #: Up to which it has read the config topic; -1: nothing.
+    config_offset: int
+    #: Ownership generation of the assignment that it works by; 0: it has none.
+    generation: int
+    #: Highest ownership generation that it has met, in assignments and logs; at least `generation`.
+    generation_seen: int
+    #: Log partitions of that assignment, in numeric order.
+    tasks: tuple[int, ...]
+    #: Duties of that assignment, sorted.
+    duties: tuple[str, ...]
+    #: Duties that this node can do, sorted.
+    duties_offered: tuple[str, ...]
+
+
+def encode_metadata(metadata: MemberMetadata) -> bytes:
+    """Return the bytes of a member's metadata."""
+    (node_id, host, port), *numbers = metadata[:4]
+    return b"".join(
+        (
+            encode_string(host),
+            _NUMBERS.pack(port, node_id, *numbers),
+            encode_numbers(metadata.tasks),
+            encode_strings(metadata.duties),
+            encode_strings(metadata.duties_offered),
+            b"\x00",
+        )
+    )
+
+
+def decode_metadata(data: bytes) -> MemberMetadata:
+    """Return the metadata in these bytes.
+
+    Raises:
+        MalformedBody: they hold none.
+    """
+    reader = BodyReader(data, 0, is_flexible=True)
+    host, port, node_id = reader.string("host"), reader.int32("port"), reader.int32("node id")
+    metadata = MemberMetadata(
+        Node(node_id, host, port),
+        reader.int64("config offset"),
+        reader.int64("generation"),
+        reader.int64("generation seen"),
+        decode_numbers(reader, "tasks"),
+        decode_strings(reader, "duties"),
+        decode_strings(reader, "duties offered"),
+    )
+    reader.end()
+    return metadata
+
+
+def encode_numbers(numbers: tuple[int, ...]) -> bytes:
+    """Return an array of int32."""
+    return encode_varint(len(numbers) + 1) + pack(f">{len(numbers)}i", *numbers)
+
+
+def decode_numbers(reader: BodyReader, field: str) -> tuple[int, ...]:
+    """Take an array of int32.
+
+    Raises:
+        MalformedBody: it is cut off.
+    """
+    count = reader.count(field)
+    return unpack(f">{count}i", reader.raw(4 * count, field))
+
+
+def encode_strings(texts: tuple[str, ...]) -> bytes:
+    """Return an array of strings."""
+    return b"".join((encode_varint(len(texts) + 1), *map(encode_string, texts)))
+
+
+def decode_strings(reader: BodyReader, field: str) -> tuple[str, ...]:
+    """Take an array of strings.
+
+    Raises:
+        MalformedBody: it is cut off, or a string is null or not UTF-8.
+    """
+    return tuple(reader.string(field) for _ in range(reader.count(field)))

@@ -1,0 +1,66 @@
+"""Which node has which log partitions and duties, as the leader of the group has divided them: one value, never changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from holdfast.daemon.server.cluster_view import Node
+
+
+class Work(NamedTuple):
+    """What one member has to do."""
+
+    #: Log partitions, in numeric order.
+    tasks: tuple[int, ...] = ()
+    #: Names, sorted.
+    duties: tuple[str, ...] = ()
+
+    @property
+    def items(self) -> list[int | str]:
+        """Return duties, by name, and then log partitions, by number."""
+        return [*self.duties, *self.tasks]
+
+
+class MappedMember(NamedTuple):
+    """A member, where it is reached, and its work."""
+
+    member_id: str
+    node: Node
+    work: Work
+
+
+class AbsentNode(NamedTuple):
+    """A node that has left, and whose work waits for it."""
+
+    node_id: int
+    #: For so long from the assignment on.
+    wait_ms: int
+    work: Work
+
+
+@dataclass(frozen=True)
+class OwnershipMap:
+    """The whole division; its version is the ownership generation."""
+
+    #: Ownership generation under which all of it is taken.
+    generation: int
+    #: Sorted by member id.
+    members: tuple[MappedMember, ...]
+    #: Sorted by node id; their work has no owner meanwhile.
+    absent: tuple[AbsentNode, ...] = ()
+
+    @cached_property
+    def _owners(self) -> dict[int | str, Node]:
+        return {each: member.node for member in self.members for each in member.work.items}
+
+    def owner(self, task_or_duty: int | str) -> Node | None:
+        """Return the node that has a log partition (by number) or a duty (by name); None where none has, or it is unknown."""
+        return self._owners.get(task_or_duty)
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes of all members, those without work, too; sorted, each node id once."""
+        by_id = {member.node.node_id: member.node for member in self.members}
+        return tuple(node for _, node in sorted(by_id.items()))

@@ -1,0 +1,42 @@
+"""Membership of a group through Kafka's group coordinator, for any program: who is there, who leads, and who does what.
+
+A program implements `Coordinator`; `kafka_group.Member` keeps it in its group. Nothing here knows share groups, logs or nodes.
+
+Read in this order:
+
+- `coordinator`: what a program implements; `settings`; `generation`: which generation of the group a member belongs to
+- `states`: what a member can be; `lifecycle`: one member, events in and effects out
+- `requests`, `effects`: what it sends and wants done, as values; `errors`: what it does about each error code, one table
+- `session`, `backoff`, `rejoin`: when heartbeats are due, when the next try may be made, whether and why to join again
+- `checks`: what a program hands in; `metrics`
+- `kafka_group`: the member on a real group coordinator
+
+All but `kafka_group` is synchronous and free of I/O, clock and randomness.
+"""
+
+from holdfast.runtime.membership.coordinator import Coordinator, JoinedMember, LeaveListener, LossListener
+from holdfast.runtime.membership.errors import (
+    CallbackFailed,
+    InvalidAssignment,
+    InvalidMetadata,
+    MemberClosed,
+    MembershipError,
+    MembershipFailed,
+)
+from holdfast.runtime.membership.generation import Generation
+from holdfast.runtime.membership.settings import MembershipSettings
+
+__all__ = [
+    "CallbackFailed",
+    "Coordinator",
+    "Generation",
+    "InvalidAssignment",
+    "InvalidMetadata",
+    "JoinedMember",
+    "LeaveListener",
+    "LossListener",
+    "MemberClosed",
+    "MembershipError",
+    "MembershipFailed",
+    "MembershipSettings",
+]

@@ -1,0 +1,50 @@
+"""When heartbeats are due, and when the group has given the member up."""
+
+from typing import final
+
+from holdfast.runtime.membership.backoff import Backoff
+from holdfast.runtime.membership.settings import MembershipSettings
+
+
+@final
+class Session:
+    """The two clocks of a session.
+
+    It is over when its time-out has passed since the *sending* of the last heartbeat that was answered.
+    The coordinator got it later than that, so it never gives the member up before the member knows.
+    """
+
+    def __init__(self, settings: MembershipSettings, backoff: Backoff) -> None:
+        self._backoff = backoff
+        self._timeout_ms = settings.session_timeout_ms
+        self._interval_ms = settings.heartbeat_interval_ms
+        self._sent_ms = 0
+        #: When the next heartbeat is due.
+        self.due_ms = 0
+        #: When the session is over, unless a heartbeat is answered before.
+        self.expires_ms = 0
+
+    def renew(self, now_ms: int) -> None:
+        """Begin anew: the coordinator has just answered JoinGroup or SyncGroup."""
+        self.expires_ms = now_ms + self._timeout_ms
+        self.due_ms = now_ms + self._interval_ms
+
+    def on_sent(self, now_ms: int) -> None:
+        """Take note of a heartbeat that leaves."""
+        self._sent_ms = now_ms
+        self.due_ms = now_ms + self._interval_ms
+
+    def on_answered(self) -> None:
+        """Take note of an answer to the last heartbeat that left."""
+        self.expires_ms = max(self.expires_ms, self._sent_ms + self._timeout_ms)
+        self._backoff.reset()
+
+    def on_failed(self, now_ms: int) -> int:
+        """Have the next heartbeat sooner, because the last one came to nothing; returns in how many ms."""
+        wait_ms = self._backoff.fail(now_ms)
+        self.due_ms = min(self.due_ms, now_ms + wait_ms)
+        return wait_ms
+
+    def age_ms(self, now_ms: int) -> int:
+        """Return for how long the coordinator has answered nothing."""
+        return max(0, now_ms - (self.expires_ms - self._timeout_ms))

@@ -1,0 +1,132 @@
+"""What the leader hands out: generations, twins, members that cannot be read, absent nodes, and a mismatch of the config."""
+
+from typing import Final
+
+from holdfast.daemon.membership.division.assignment import Assignment, AssignmentError, encode_assignment
+from holdfast.daemon.membership.division.leader import LastDivision, Meeting, assign_all, refuse_all
+from holdfast.daemon.membership.division.metadata import MemberMetadata
+from holdfast.daemon.membership.division.ownership_map import AbsentNode, OwnershipMap, Work
+from holdfast.daemon.server.cluster_view import Node
+
+TASKS: Final = range(4)
+DELAY_MS: Final = 30_000
+
+
+def member(
+    node_id: int, tasks: tuple[int, ...] = (), *, generation: int = 0, seen: int = 0, offset: int = -1, port: int = 0
+) -> MemberMetadata:
+    node = Node(node_id, "h", port or 9000 + node_id)
+    return MemberMetadata(node, offset, generation, max(seen, generation), tasks, (), ("compaction",))
+
+
+def meeting(**members: MemberMetadata) -> Meeting:
+    return Meeting(min(members), members, {})
+
+
+def given(
+    met: Meeting, last: LastDivision | None = None, *, delay_ms: int = 0, offset: int = -1
+) -> dict[str, Assignment]:
+    return assign_all(met, TASKS, offset, last, delay_ms)
+
+
+def works(assignments: dict[str, Assignment]) -> dict[str, Work]:
+    return {member_id: each.work for member_id, each in assignments.items()}
+
+
+def test_everybody_gets_the_whole_map_without_work_too() -> None:
+    found = assign_all(meeting(a=member(1), b=member(2), c=member(3)), range(1), 7, None, 0)
+    assert works(found) == {"a": Work((), ("compaction",)), "b": Work((0,)), "c": Work()}
+    assert len({encode_assignment(each._replace(work=Work())) for each in found.values()}) == 1
+    shown = found["c"]
+    assert (shown.error, shown.leader_id, shown.leader, shown.config_offset) == (0, "a", Node(1, "h", 9001), 7)
+    assert [(each.member_id, each.node.node_id, each.work) for each in shown.map.members] == [
+        ("a", 1, Work((), ("compaction",))),
+        ("b", 2, Work((0,))),
+        ("c", 3, Work()),
+    ]
+
+
+def test_an_ownership_generation_is_above_all_that_any_member_has_seen() -> None:
+    assert given(meeting(a=member(1), b=member(2)))["a"].map.generation == 1
+    # A group that was forgotten begins at 1 again; what a log has seen does not.
+    assert given(meeting(a=member(1, generation=3, seen=3), b=member(2, seen=7)))["a"].map.generation == 8
+
+
+def test_what_is_held_stays_and_the_newer_claim_wins() -> None:
+    met = meeting(a=member(1, (0, 1), generation=2), b=member(2, (1, 2), generation=3), c=member(3))
+    assert works(given(met)) == {"a": Work((0,), ("compaction",)), "b": Work((1, 2)), "c": Work((3,))}
+
+
+def test_a_mismatch_gives_work_to_nobody_and_says_which_offset_was_missed() -> None:
+    met = meeting(a=member(1, offset=3), b=member(2, offset=9))._replace(unreadable={"c": "why"})
+    refused = refuse_all(met, 5)
+    assert set(refused) == {"a", "b", "c"}
+    for each in refused.values():
+        assert (each.error, each.config_offset, each.work) == (AssignmentError.CONFIG_MISMATCH, 9, Work())
+        assert (each.leader_id, each.leader, each.map.members) == ("a", Node(1, "h", 9001), ())
+        assert each.reason == "the leader a has read the config topic to offset 5, and a member to 9"
+
+
+def test_a_member_that_cannot_be_read_costs_itself_its_work_alone() -> None:
+    found = given(meeting(a=member(1), b=member(2))._replace(unreadable={"c": "it is cut off"}))
+    assert (found["c"].error, found["c"].reason) == (AssignmentError.METADATA_UNREADABLE, "it is cut off")
+    assert found["c"].work == Work()
+    assert {task for each in found.values() for task in each.work.tasks} == set(TASKS)
+    assert [each.member_id for each in found["c"].map.members] == ["a", "b"]
+
+
+def test_of_two_nodes_with_one_id_the_one_that_holds_something_keeps_it() -> None:
+    found = given(meeting(a=member(1), b=member(2, (2,), generation=1), c=member(2, port=9), d=member(2, port=8)))
+    assert found["b"].error is AssignmentError.NONE
+    assert (found["c"].error, found["c"].work) == (AssignmentError.NODE_ID_IN_USE, Work())
+    assert found["c"].reason == (
+        "node id 2 belongs to the node at h:9002, and the one at h:9 has it too: "
+        "give this one another `node_id`, or stop that one"
+    )
+    assert found["d"].error is AssignmentError.NODE_ID_IN_USE
+    assert [each.member_id for each in found["a"].map.members] == ["a", "b"]
+
+
+def test_a_node_that_was_started_again_is_no_twin_of_itself() -> None:
+    found = given(meeting(a=member(1, (0, 1), generation=1), b=member(1)))
+    assert {each.error for each in found.values()} == {AssignmentError.NONE}
+
+
+def divided(*members: MemberMetadata) -> OwnershipMap:
+    return given(meeting(**{chr(97 + index): each for index, each in enumerate(members)}))["a"].map
+
+
+BEFORE: Final = divided(member(1, (0, 1), generation=1), member(2, (2, 3), generation=1))
+
+
+def test_without_a_delay_the_work_of_who_left_is_divided_at_once() -> None:
+    found = given(meeting(a=member(1, (0, 1), generation=2)), LastDivision(BEFORE, 0))
+    assert (found["a"].work.tasks, found["a"].map.absent) == ((0, 1, 2, 3), ())
+
+
+def test_the_work_of_who_left_waits_for_its_return() -> None:
+    stays = meeting(a=member(1, (0, 1), generation=2))
+    found = given(stays, LastDivision(BEFORE, 5_000), delay_ms=DELAY_MS)["a"]
+    assert found.work == Work((0, 1), ("compaction",))
+    assert found.map.absent == (AbsentNode(2, DELAY_MS, Work((2, 3))),)
+    assert found.map.owner(2) is None
+    # Another rebalance meanwhile does not begin the delay anew.
+    again = given(stays, LastDivision(found.map, 10_000), delay_ms=DELAY_MS)["a"]
+    assert again.map.absent == (AbsentNode(2, DELAY_MS - 10_000, Work((2, 3))),)
+    over = given(stays, LastDivision(found.map, DELAY_MS), delay_ms=DELAY_MS)["a"]
+    assert (over.work.tasks, over.map.absent) == ((0, 1, 2, 3), ())
+
+
+def test_who_comes_back_gets_what_it_had() -> None:
+    waits = given(meeting(a=member(1, (0, 1), generation=2)), LastDivision(BEFORE, 0), delay_ms=DELAY_MS)["a"].map
+    met = meeting(a=member(1, (0, 1), generation=3), z=member(2))
+    found = given(met, LastDivision(waits, 1_000), delay_ms=DELAY_MS)
+    assert (works(found)["z"].tasks, found["a"].map.absent) == ((2, 3), ())
+    # Without a delay, too, where it was quick enough.
+    assert works(given(met, LastDivision(BEFORE, 0)))["z"].tasks == (2, 3)
+
+
+def test_what_another_member_claims_does_not_wait() -> None:
+    met = meeting(a=member(1, (0, 1, 2), generation=2))
+    found = given(met, LastDivision(BEFORE, 0), delay_ms=DELAY_MS)["a"]
+    assert found.map.absent == (AbsentNode(2, DELAY_MS, Work((3,))),)

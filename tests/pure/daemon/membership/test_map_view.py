@@ -1,0 +1,108 @@
+"""Who is named to clients: from the map while it holds, from what is served here and a stale map for a while, else nobody."""
+
+from typing import Final
+
+from kio.schema.find_coordinator.v6.response import FindCoordinatorResponse
+from kio.serial import entity_reader
+
+from holdfast.daemon.membership.division.ownership_map import MappedMember, OwnershipMap, Work
+from holdfast.daemon.membership.map_view import MapView
+from holdfast.daemon.server import find_coordinator
+from holdfast.daemon.server.cluster_view import Node
+from holdfast.daemon.topics.state_topic import StateTopic
+from holdfast.kafka.protocol.primitives import encode_string, encode_varint
+from holdfast.records.keys import SharePartitionKey, format_key
+
+US: Final = Node(1, "h", 9001)
+OTHER: Final = Node(2, "h", 9002)
+STALE_MS: Final = 10_000
+
+
+class World:
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.served: set[int] = set()
+        topic = StateTopic("state", bytes(16), 5, 1, 1_000_000)
+        self.view = MapView(
+            US,
+            "cluster",
+            topic,
+            self.served.__contains__,
+            owner_epoch=lambda partition: 7 if partition in self.served else -1,
+            stale_map_max_ms=STALE_MS,
+            now_ms=lambda: self.now_ms,
+        )
+
+    def adopt(self, ours: tuple[int, ...], others: tuple[int, ...], other: Node = OTHER) -> None:
+        members = (MappedMember("a", US, Work(ours)), MappedMember("b", other, Work(others)))
+        self.view.adopt(OwnershipMap(1, members))
+        self.view.set_stale(False)
+
+    def owners(self) -> list[int | None]:
+        found = [self.view.owner(index) for index in range(5)]
+        return [None if node is None else node.node_id for node in found]
+
+
+def test_the_map_alone_says_who_owns_what_while_it_holds() -> None:
+    world = World()
+    world.adopt((0, 1), (2, 3))
+    world.served |= {2}  # on its way to the other node
+    assert world.owners() == [1, 1, 2, 2, None]
+    assert [world.view.owner_epoch(index) for index in range(5)] == [-1, -1, 7, -1, -1]
+    assert world.view.nodes == (US, OTHER)
+
+
+def test_a_stale_map_names_others_for_a_while_and_us_for_what_we_serve() -> None:
+    world = World()
+    world.adopt((0, 1), (2, 3))
+    world.served |= {1, 2}
+    world.view.set_stale(True)
+    world.now_ms = STALE_MS
+    world.view.set_stale(True)  # it does not become younger
+    assert world.owners() == [None, 1, 1, 2, None]
+    world.now_ms += 1
+    assert world.owners() == [None, 1, 1, None, None]
+    assert world.view.nodes == (US,)
+    world.adopt((), (0, 1, 2, 3))
+    assert world.owners() == [2, 2, 2, 2, None]
+
+
+def test_the_map_of_a_lost_session_is_never_answered_from() -> None:
+    world = World()
+    world.adopt((0, 1), (2, 3))
+    world.served |= {0}
+    world.view.drop()
+    world.view.set_stale(True)
+    assert world.owners() == [1, None, None, None, None]
+    assert world.view.nodes == (US,)
+
+
+def test_a_new_address_is_in_the_map_after_one_rebalance() -> None:
+    world = World()
+    world.adopt((0,), (1,))
+    moved = Node(2, "elsewhere", 9102)
+    world.adopt((0,), (1,), moved)
+    assert (world.view.owner(1), world.view.nodes) == (moved, (US, moved))
+
+
+def test_who_owns_something_unknown_is_unknown() -> None:
+    world = World()
+    world.adopt((0,), (1,))
+    assert (world.view.owner(99), world.view.map and world.view.map.owner("no such duty")) == (None, None)
+
+
+def test_all_keys_of_a_request_are_answered_from_one_version_of_the_map() -> None:
+    world = World()
+    world.adopt((0, 1, 2, 3, 4), ())
+    count = 10_000
+    keys = b"".join(encode_string(format_key(SharePartitionKey("g", bytes(15) + b"1", each))) for each in range(count))
+    body = b"\x02" + encode_varint(count + 1) + keys + b"\x00"
+    pieces = []
+    for piece in find_coordinator.Finder(6, world.view, lambda key: key.partition % 5).answer(body, 0, count):
+        pieces.append(piece)
+        world.adopt((), (0, 1, 2, 3, 4))
+    answer, _ = entity_reader(FindCoordinatorResponse)(b"".join(pieces), 0)
+    assert len(pieces) > 50
+    assert {each.node_id for each in answer.coordinators} == {1}
+    after, *_ = find_coordinator.Finder(6, world.view, lambda key: 0).answer(body, 0, count)
+    assert OTHER.port.to_bytes(4, "big") in after
