@@ -110,13 +110,23 @@ async def test_the_group_speaks_what_all_know_and_most_prefer(kafka: str, group:
                 assert one.program.protocol == three.program.protocol == "old"
 
 
-async def test_a_wish_to_rejoin_is_a_rebalance_of_all(kafka: str, group: str) -> None:
-    async with running(Program(), kafka, settings(group)) as one, running(Program(), kafka, settings(group)) as two:
-        await one.until_members(2)
-        before = two.member.generation.id
-        two.member.request_rejoin("a test")
-        await wait_until(lambda: (one.member.generation_if_stable or Generation.NONE).id > before)
+async def test_a_wish_to_rejoin_is_a_rebalance_of_all_if_there_is_news_or_the_leader_wishes(
+    kafka: str, group: str
+) -> None:
+    async with running(Program(), kafka, settings(group)) as leader, running(Program(), kafka, settings(group)) as two:
+        await leader.until_members(2)
         await two.until_members(2)
+        generation = leader.member.generation
+        # The broker answers a follower that has nothing new to say with the generation that there is.
+        taken_over = two.program.happened.count(f"complete {generation.id} 2")
+        two.member.request_rejoin("a test")
+        await wait_until(lambda: two.program.happened.count(f"complete {generation.id} 2") > taken_over)
+        assert leader.member.generation == generation
+        two.program.protocols = [("p", b"news")]
+        two.member.request_rejoin("a test")
+        await wait_until(lambda: (leader.member.generation_if_stable or Generation.NONE).id == generation.id + 1)
+        leader.member.request_rejoin("a test")
+        await wait_until(lambda: (two.member.generation_if_stable or Generation.NONE).id == generation.id + 2)
 
 
 async def test_a_member_that_is_killed_or_frozen_is_gone_and_one_that_wakes_comes_back(kafka: str, group: str) -> None:
