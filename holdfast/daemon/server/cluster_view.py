@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -48,9 +48,5 @@ class ClusterView(Protocol):
     def owner(self, partition: int) -> Node | None:
         """Return the live node that should own a log partition, or None."""
 
-
-def fix_owners(view: ClusterView) -> Callable[[int], Node | None]:
-    """Return `owner` of a view as it is now, whatever becomes of the view."""
-    topic = view.state_topic
-    owners = () if topic is None else tuple(map(view.owner, range(topic.partition_count)))
-    return lambda partition: owners[partition] if partition < len(owners) else None
+    def owner_epoch(self, partition: int) -> int:
+        """Return the owner epoch under which a log partition is owned; -1: it is not known."""
