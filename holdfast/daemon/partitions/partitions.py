@@ -312,9 +312,12 @@ class Partitions:
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
         """Report who took over; a static node may stop because of it."""
         if self._host.taken_over(partition.index, winner):
-            self._lines.superseded(partition, winner, "")
+            self._lines.handed_over(partition, winner)
             return
         membership = self._settings.members.membership
+        if membership == "group" and not partition.reading.load_ended_ms:
+            self._lines.outranked(partition, winner)
+            return
         self._runtime_metrics.ownerships_lost.value += 1
         self._lines.superseded(partition, winner, _NEXT_STEPS[membership])
         if membership == "static" and self._settings.load.when_superseded == "exit":

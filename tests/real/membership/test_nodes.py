@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import pytest
+from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
+from kio.schema.delete_groups.v2.response import DeleteGroupsResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.types import GroupId
+from structlog.testing import capture_logs
 
 from holdfast.client import Client, ClientError, connect
 from holdfast.daemon.node_exit import NodeExit
+from holdfast.daemon.settings.models import Settings
 from holdfast.kafka.addresses import parse_address
+from holdfast.kafka.exchange import exchange_with_any
+from holdfast.kafka.security import connection_options
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
 from tests.real.nodes import PATIENT_CLIENT, NodeProcess, node_processes, topic_id_of
-from tests.real.running_node import RunningNode, make_settings
+from tests.real.running_node import RunningNode, make_settings, running
 from tests.real.shared_kafka import NewTopicFactory
-from tests.waiting import PATIENCE_S, wait_until
+from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -37,8 +46,8 @@ MEMBER: Final[dict[str, object]] = {
 }
 
 
-def member(kafka: str, topic: str, node_id: int, **flags: object) -> RunningNode:
-    return RunningNode(make_settings(kafka, topic, node_id=node_id, **{**MEMBER, **flags}))
+def member_settings(kafka: str, topic: str, node_id: int) -> Settings:
+    return make_settings(kafka, topic, node_id=node_id, **MEMBER)
 
 
 def tasks(node: RunningNode) -> list[int]:
@@ -79,7 +88,7 @@ async def test_nodes_divide_the_log_and_lose_nothing_when_one_stops_and_one_is_k
     with node_processes(kafka, topic, tmp_path) as make_process:
         killed = make_process(node_id=3, **MEMBER)
         killed.launch()
-        a, b = member(kafka, topic, 1), member(kafka, topic, 2)
+        a, b = (RunningNode(member_settings(kafka, topic, node_id)) for node_id in (1, 2))
         try:
             for node in (a, b):
                 await node.ready()
@@ -113,3 +122,52 @@ async def client_walk(client: Client, topic_id: bytes, a: RunningNode, b: Runnin
     await a.until(lambda: len(tasks(a)) == LOG_PARTITIONS and a.node.is_ready, "one has it all")
     assert await owners(client, topic_id) == {parse_address(a.address)}
     assert await read_all(client, topic_id) == {30}
+
+
+async def test_generations_never_go_back_from_static_to_a_group_that_is_forgotten_and_to_static_again(
+    kafka: str, topic: str
+) -> None:
+    static, group = make_settings(kafka, topic, node_id=1), member_settings(kafka, topic, 2)
+    async with running(static) as node:
+        handed_out = [generations(node)]
+        why = await refusal(group)
+        assert (
+            f"node 1 serves this log alone (membership=static) and answers at {node.address}, and this node is of"
+            in why
+        )
+    async with running(group) as node:
+        handed_out.append(generations(node))
+        why = await refusal(static)
+        assert (
+            f"node 2 serves this log as a member of the group holdfast-{topic} and answers at {node.address}, " in why
+        )
+        why = await refusal(group)
+        assert f"node id 2 belongs to the node at {node.address}, and the one at 127.0.0.1:" in why
+        assert node.node.is_ready
+    await forget(kafka, f"holdfast-{topic}")
+    async with running(member_settings(kafka, topic, 3)) as node:
+        handed_out.append(generations(node))
+    async with running(static) as node:
+        handed_out.append(generations(node))
+    assert all(max(before) < min(after) for before, after in pairwise(handed_out)), handed_out
+
+
+async def forget(kafka: str, group: str) -> None:
+    """Let the one broker forget a group that is empty, as it does after a while."""
+    options = connection_options({"bootstrap.servers": kafka})
+    request = DeleteGroupsRequest(groups_names=(GroupId(group),))
+    answer = await exchange_with_any(options.bootstrap, options, PATIENCE_MS, request, DeleteGroupsResponse)
+    assert [(each.group_id, each.error_code) for each in answer.results] == [(group, ErrorCode.none)]
+
+
+def generations(node: RunningNode) -> list[int]:
+    """Return the generations under which a node has its log partitions."""
+    return [each.generation or 0 for each in node.partitions()]
+
+
+async def refusal(settings: Settings) -> str:
+    """Return why a node does not start where others serve."""
+    with capture_logs() as lines:
+        assert await RunningNode(settings).exit is NodeExit.WRONG_USAGE
+    [why] = [line["why"] for line in lines if line["event"] == "take_over_refused"]
+    return str(why)

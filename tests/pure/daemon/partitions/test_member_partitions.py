@@ -100,6 +100,25 @@ async def test_what_another_member_was_to_take_is_handed_over_in_one_line() -> N
     assert world.series("ownerships-lost") == {"ownerships-lost-total": 0}
 
 
+async def test_a_log_of_a_higher_generation_is_no_loss_for_a_member_that_had_it_never() -> None:
+    topic = MemoryTopic(1)
+    first = await begin_member(topic, node_id=2)
+    first.partitions.load((0,), 5)
+    first.settle()
+    world = await begin_member(topic)
+    with capture_logs() as lines:
+        world.partitions.load((0,), 1)
+        world.settle()
+        world.tick(20)
+    assert events(lines) == []
+    [line] = [line for line in lines if line["event"] == "log_partitions_outranked"]
+    assert (line["which"], line["log_generation"]) == ("0", 5)
+    assert world.series("ownerships-lost") == {"ownerships-lost-total": 0}
+    world.partitions.load((0,), 6)
+    world.settle()
+    assert world.is_ready[-1] is True
+
+
 async def test_an_admin_accepts_only_what_is_this_members_and_takes_nothing_from_the_group() -> None:
     world = await begin_member(MemoryTopic(2))
     world.partitions.load((0,), 1)
