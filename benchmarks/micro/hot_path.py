@@ -164,6 +164,7 @@ class World:
         """See `cluster_view.ClusterView`; nobody asks."""
 
     def owner_epoch(self, partition: int) -> int:
+        """See `cluster_view.ClusterView`; nobody asks."""
         return 1
 
     def call(self, connection: Connection, frame: bytes) -> tuple[float, float]:
