@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.broker import development_kafka
 from holdfast.kafka.addresses import parse_address
 from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
-from holdfast.kafka.discovery.calls import Sender
+from holdfast.kafka.discovery.calls import Sender, Versions
 from holdfast.kafka.discovery.coordinators import Coordinators
 from holdfast.kafka.discovery.find_coordinator import Key, KeyType
 from holdfast.kafka.discovery.links import Links
@@ -31,7 +31,7 @@ class Counted:
 
     def __init__(self, connection: BrokerConnection, version_max: int) -> None:
         """Pass everything on to a connection."""
-        self.versions = {**connection.versions, FIND_COORDINATOR: (0, version_max)}
+        self.versions: Versions = {**connection.versions, FIND_COORDINATOR: (0, version_max)}
         self.requests = 0
         self._connection = connection
 

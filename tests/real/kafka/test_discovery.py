@@ -11,7 +11,7 @@ import pytest
 from holdfast.kafka.addresses import Address, parse_address
 from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
 from holdfast.kafka.discovery.broker_links import broker_links
-from holdfast.kafka.discovery.calls import Sender
+from holdfast.kafka.discovery.calls import Sender, Versions
 from holdfast.kafka.discovery.coordinators import Coordinators
 from holdfast.kafka.discovery.find_coordinator import LOWEST_VERSION, Key, KeyType
 from holdfast.kafka.discovery.groups import Groups
@@ -28,23 +28,35 @@ pytestmark = pytest.mark.real
 SHARE_KEYS = [f"group:AAAAAAAAAAAAAAAAAAAAAg:{partition}" for partition in range(3)]
 
 
+class Pinned:
+    """A connection that hides the versions of FindCoordinator above one, and notes which are sent."""
+
+    def __init__(self, connection: BrokerConnection, version: int, sent: list[int]) -> None:
+        self.versions: Versions = {**connection.versions, FIND_COORDINATOR: (0, version)}
+        self._connection = connection
+        self._sent = sent
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection.is_open
+
+    async def exchange(self, api_key: int, version: int, body: bytes, *, is_flexible: bool = False) -> bytes:
+        if api_key == FIND_COORDINATOR:
+            self._sent.append(version)
+        return await self._connection.exchange(api_key, version, body, is_flexible=is_flexible)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
 @asynccontextmanager
 async def pinned(address: Address, version: int) -> AsyncIterator[tuple[Coordinators, list[int]]]:
     """Give look-ups at a server that hides the versions above one, and the list of the versions that were sent."""
     sent: list[int] = []
 
-    async def open_one(address: Address) -> BrokerConnection:
+    async def open_one(address: Address) -> Pinned:
         connection = await BrokerConnection.open(address, ConnectionOptions(bootstrap=(address,)), 30_000)
-        connection.versions = {**connection.versions, FIND_COORDINATOR: (0, version)}
-        send = connection.send
-
-        def note(api_key: int, version: int, *arguments: object, **options: object) -> None:
-            if api_key == FIND_COORDINATOR:
-                sent.append(version)
-            send(api_key, version, *arguments, **options)  # type: ignore[arg-type]
-
-        connection.send = note  # type: ignore[assignment, method-assign]
-        return connection
+        return Pinned(connection, version, sent)
 
     links = Links([address], open_one, Sender())
     try:
