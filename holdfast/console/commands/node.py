@@ -258,7 +258,7 @@ def readers(context: click.Context, as_json: bool, address: str) -> None:
 
 @readers.command("drop")
 @click.argument("group")
-@click.option("--reason", required=True, callback=_check_reason, help="Why; it stands in a log line of the node.")
+@click.option("--reason", required=True, callback=_check_reason, help="Why; it is written into a log line of the node.")
 @change_options
 def drop_reader(group: str, reason: str, manner: Manner) -> None:
     """Prune the log past a reader that is gone; it is one again when it commits, or when the node restarts.

@@ -19,7 +19,7 @@ from holdfast.daemon.topics.topic_names import NotATopicName, TooManyNames, Topi
 from holdfast.distribution import VERSION
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.kafka.topic_ends import TooManyQuestions, TopicEndSource
+from holdfast.kafka.topic_ends import TooManyQueries, TopicEndSource
 from holdfast.metrics.registry import Registry
 from holdfast.records.keys import format_topic_id
 from holdfast.runtime.build import BUILD
@@ -111,7 +111,7 @@ class NodeCommands:
         wanted = _wanted_partitions(arguments.get("topics"), self._node.settings.metadata.topic_ends_partitions_max)
         try:
             found = await self._topic_ends_source.look_up(wanted)
-        except TooManyQuestions:
+        except TooManyQueries:
             raise AdminError(
                 "Too many others wait for the ends of topics (topic_ends_waiting_max); try again.",
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -6,7 +6,7 @@ from typing import Final
 import structlog
 
 from holdfast.daemon.brokers.silence import IsLeftOut
-from holdfast.daemon.partitions.load_summaries import PartitionSums
+from holdfast.daemon.partitions.partition_sums import PartitionSums
 from holdfast.metrics.line_limit import LineLimit
 from holdfast.metrics.registry import Counter
 from holdfast.records.checkpoint import Checkpoint

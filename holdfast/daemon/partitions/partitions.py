@@ -142,10 +142,10 @@ class Partitions:
         if self._snapshots is not None:
             await self._snapshots.start()
 
-    def hold_all(self, why: str | None) -> None:
-        """Show every log partition, and why none is loaded yet; None: there is no reason any more."""
+    def list_all_unloaded(self, why: str | None) -> None:
+        """List every log partition with why none is loaded yet; None: there is no reason any more."""
         for index in range(self._topic.partition_count):
-            self.runtime.hold(index, why)
+            self.runtime.list_unloaded(index, why)
 
     def load_all(self) -> None:
         """Take every log partition, a bounded number at a time."""

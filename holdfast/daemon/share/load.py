@@ -1,6 +1,6 @@
 """Loading a share shard lazily: its records are filed as they come (`records.pending_runs`) and folded when the log was read.
 
-The fold goes in slices, so other shards get their turn. Records that come meanwhile, or afterwards, are filed as well;
+The fold goes in slices, so other log partitions get their turn. Records that come meanwhile, or afterwards, are filed as well;
 the fold goes on with them where it left off, so its last part costs no more than what came last.
 
 A load may restore from a snapshot store: each of its entries stands for the records of its share partition up to some offset,

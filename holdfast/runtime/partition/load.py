@@ -17,12 +17,12 @@ from holdfast.records.errors import RecordError
 from holdfast.records.header import encode_header
 from holdfast.records.log_start import Beginning
 from holdfast.runtime.effects import (
-    AskLogStart,
-    AskOwner,
     ContinueLoad,
     FindRestorePoint,
     Note,
     PartitionEffect,
+    QueryLogStart,
+    QueryOwner,
     StartReading,
 )
 from holdfast.runtime.errors import Alarm, AppendRefused, LoadFailed
@@ -95,7 +95,7 @@ class Load:
     def begin(self) -> Step:
         """Look for a restore point, or read the log as a whole."""
         if self._may_restore():
-            return AskLogStart(self._tenancy.index, self._reading.instance)
+            return QueryLogStart(self._tenancy.index, self._reading.instance)
         return self.read_from(None)
 
     def _may_restore(self) -> bool:
@@ -281,8 +281,8 @@ class Load:
         finding = tenancy.log_alarm() or check.finding
         if finding is not None and tenancy.accept_reason is None:
             return Fail(finding)
-        if winner is not None and self._asks_first(winner):
-            return AskOwner(tenancy.index, reading.instance, winner)
+        if winner is not None and self._queries_first(winner):
+            return QueryOwner(tenancy.index, reading.instance, winner)
         # The generations of another log say nothing here, which an admin has accepted as it is.
         is_of_this_log = winner is None or tenancy.accept_reason is None or check.is_of_this_log(winner)
         if winner is not None and is_of_this_log and not tenancy.may_take(winner):
@@ -315,12 +315,12 @@ class Load:
         ports.metrics.checkpoints_appended.value += 1
         return None
 
-    def _asks_first(self, owner: Checkpoint) -> bool:
-        """Tell whether an owner is asked before it is outranked: once, by a process that has never had the partition."""
+    def _queries_first(self, owner: Checkpoint) -> bool:
+        """Tell whether an owner is queried before it is outranked: once, by a process that has never had the partition."""
         tenancy = self._tenancy
         is_ordered = tenancy.takes_over or tenancy.accept_reason is not None
-        is_asked = owner.attempt_id == self._silent_attempt_id
-        return self._ports.asks_owners and tenancy.generation is None and not is_ordered and not is_asked
+        is_queried = owner.attempt_id == self._silent_attempt_id
+        return self._ports.queries_owners and tenancy.generation is None and not is_ordered and not is_queried
 
     def owner_answered(self, owner: Checkpoint, is_serving: bool) -> Step | None:
         """Take the partition after all, or leave it to its owner, which serves it."""
@@ -333,7 +333,7 @@ class Load:
 
     # ---- the fold --------------------------------------------------------------------------------------------------
 
-    def go_on(self, image: object) -> Step | None:
+    def fold_slice(self, image: object) -> Step | None:
         """Fold another slice; when all is folded, claim, or serve with the newest metadata image if we have."""
         if not self._is_ours:
             return self._approach()

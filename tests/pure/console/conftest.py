@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from holdfast.cli import main
 from holdfast.daemon.server.admin import AdminCommand, AdminError
 from holdfast.records.keys import format_topic_id
-from tests.pure.daemon.server.serving import FakeService, Served, serve
 from tests.waiting import PATIENCE_S
+from tests.world.serving import FakeService, Served, serve
 
 TOPIC_ID = bytes(range(16))
 Run = Callable[..., Result]

@@ -8,9 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.daemon.admin.commands import LogCommands
-from tests.pure.daemon.maintenance.maintenance_world import ALL, GRACE_MS, A, B, C, World, filled
-from tests.pure.daemon.partitions.partitions_world import CLUSTER
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.maintenance import ALL, GRACE_MS, A, B, C, World, filled
+from tests.world.node import CLUSTER
 
 
 async def test_the_state_of_a_deleted_topic_goes_after_the_grace_and_leaves_tombstones() -> None:
@@ -109,10 +109,10 @@ async def test_a_clean_up_that_fails_goes_on_after_the_next_refresh() -> None:
     world = await filled({A: 8, B: 20}, deleted_topic_keys_per_slice_max=2)
     world.existing = frozenset([B])
     world.refresh()
-    world.log.queue_records_max = 0
+    world.process.log.queue_records_max = 0
     world.refresh(GRACE_MS)
     assert world.topics() == {A, B}
-    world.log.queue_records_max = 100_000
+    world.process.log.queue_records_max = 100_000
     world.refresh(1)
     assert world.topics() == {B}
 
