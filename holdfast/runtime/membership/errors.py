@@ -90,12 +90,13 @@ class MembershipFailed(MembershipError):
 
 
 class CallbackFailed(MembershipError):
-    """A callback of the program raised; its error is the cause of this one. The member goes on."""
+    """A callback of the program raised, and the member goes on."""
 
     def __init__(self, callback: str, error: Exception) -> None:
         super().__init__(f"{callback} failed: {error!r}")
         self.callback = callback
-        self.__cause__ = error
+        #: What the program raised.
+        self.error = error
 
 
 class InvalidMetadata(MembershipError):

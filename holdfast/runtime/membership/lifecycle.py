@@ -429,7 +429,8 @@ class MemberLifecycle:
         self._effects.append(Send(request))
 
     def _report(self, error: MembershipError) -> None:
-        self._note("error", "group_callback_failed", error=str(error), exc_info=error.__cause__ or error)
+        raised = error.error if isinstance(error, CallbackFailed) else error
+        self._note("error", "group_callback_failed", error=str(error), exc_info=raised)
         self._effects.append(Report(error))
 
     def _note(self, level: str, event: str, **fields: object) -> None:

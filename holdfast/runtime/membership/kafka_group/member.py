@@ -22,7 +22,7 @@ from holdfast.runtime.membership.effects import (
     Run,
     Send,
 )
-from holdfast.runtime.membership.errors import MemberClosed
+from holdfast.runtime.membership.errors import CallbackFailed, MemberClosed
 from holdfast.runtime.membership.generation import Generation
 from holdfast.runtime.membership.kafka_group.group_link import GroupLink
 from holdfast.runtime.membership.lifecycle import MemberLifecycle
@@ -213,6 +213,8 @@ class Member:
         if self._bug is not None:
             raise self._bug
         error, self._error = self._error, None
+        if isinstance(error, CallbackFailed):
+            raise error from error.error
         if error is not None:
             raise error
 

@@ -70,7 +70,7 @@ async def test_too_many_requests_in_flight_pause_reading_until_half_are_answered
         client = await open_connection(served, transport)
         served.service.is_holding = True
         client.data_received(b"".join(write_frame(number) for number in range(8)))
-        assert len(served.service.held) == 4
+        await wait_until(lambda: len(served.service.held) == 4)
         assert transport.is_reading_paused
         served.service.release()
         await wait_until(lambda: len(transport.written) == 1)
