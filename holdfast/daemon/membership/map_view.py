@@ -19,6 +19,7 @@ class MapView:
         cluster_id: str,
         state_topic: StateTopicView,
         serves: Callable[[int], bool],
+        owner_epoch: Callable[[int], int],
         *,
         stale_map_max_ms: int,
         now_ms: Callable[[], int],
@@ -30,6 +31,7 @@ class MapView:
             cluster_id: of the Kafka cluster that holds the log.
             state_topic: the log.
             serves: tells whether this node serves a log partition.
+            owner_epoch: returns the owner epoch of a log partition, as far as this node has read it; -1: it has not.
             stale_map_max_ms: for so long a stale map is answered from.
             now_ms: the clock.
         """
@@ -38,6 +40,7 @@ class MapView:
         self.map: OwnershipMap | None = None
         self._this_node = this_node
         self._serves = serves
+        self._owner_epoch = owner_epoch
         self._stale_map_max_ms = stale_map_max_ms
         self._now_ms = now_ms
         self._stale_since_ms: int | None = None
@@ -83,6 +86,10 @@ class MapView:
         if self._serves(partition):
             return self._this_node
         return None if mapped == self._this_node else mapped
+
+    def owner_epoch(self, partition: int) -> int:
+        """Return the owner epoch under which a log partition is owned, as far as this node has read it; -1: it has not."""
+        return self._owner_epoch(partition)
 
     def _usable_map(self) -> OwnershipMap | None:
         since_ms = self._stale_since_ms

@@ -71,10 +71,14 @@ class OwnView:
 
     def owner_epoch(self, partition: int) -> int:
         """Return the owner epoch of the owner of a log partition; -1 while it is being read."""
-        found = self._find_partition(partition)
-        if found is None or found.state not in (State.ACTIVE, State.CLOSED) or found.ownership.winner is None:
-            return -1
-        return found.ownership.winner.owner_epoch
+        return owner_epoch_of(self._find_partition(partition))
+
+
+def owner_epoch_of(partition: Partition | None) -> int:
+    """Return the owner epoch of the owner of a log partition, as far as it was read here; -1 while it is being read."""
+    if partition is None or partition.state not in (State.ACTIVE, State.CLOSED) or partition.ownership.winner is None:
+        return -1
+    return partition.ownership.winner.owner_epoch
 
 
 def find_winner(partition: Partition) -> Checkpoint | None:

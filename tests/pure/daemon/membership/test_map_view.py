@@ -24,7 +24,13 @@ class World:
         self.served: set[int] = set()
         topic = StateTopic("state", bytes(16), 5, 1, 1_000_000)
         self.view = MapView(
-            US, "cluster", topic, self.served.__contains__, stale_map_max_ms=STALE_MS, now_ms=lambda: self.now_ms
+            US,
+            "cluster",
+            topic,
+            self.served.__contains__,
+            lambda index: 7,
+            stale_map_max_ms=STALE_MS,
+            now_ms=lambda: self.now_ms,
         )
 
     def adopt(self, ours: tuple[int, ...], others: tuple[int, ...], other: Node = OTHER) -> None:
@@ -42,7 +48,7 @@ def test_the_map_alone_says_who_owns_what_while_it_holds() -> None:
     world.adopt((0, 1), (2, 3))
     world.served |= {2}  # on its way to the other node
     assert world.owners() == [1, 1, 2, 2, None]
-    assert world.view.nodes == (US, OTHER)
+    assert (world.view.nodes, world.view.owner_epoch(0)) == ((US, OTHER), 7)
 
 
 def test_a_stale_map_names_others_for_a_while_and_us_for_what_we_serve() -> None:

@@ -49,7 +49,13 @@ class Member:
         self.holdings = Holdings(self, HANDOVER_MS)
         topic = StateTopic("state", bytes(16), PARTITIONS, 1, 1_000_000)
         self.view = MapView(
-            self.node, "cluster", topic, self.serves, stale_map_max_ms=STALE_MS, now_ms=lambda: clock.now_ms
+            self.node,
+            "cluster",
+            topic,
+            self.serves,
+            lambda task: -1,
+            stale_map_max_ms=STALE_MS,
+            now_ms=lambda: clock.now_ms,
         )
         values: dict[str, Any] = {
             "partition_count": PARTITIONS,

@@ -12,9 +12,10 @@ from holdfast.daemon.server.admin import AdminError
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.errors import NotCoordinator
 from holdfast.runtime.partition.states import State
-from tests.pure.daemon.partitions.partitions_world import Call, PartitionsWorld
-from tests.pure.daemon.share.shard_world import TOPIC, batch
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.node import PartitionsWorld
+from tests.world.process import Call
+from tests.world.samples import TOPIC, batch
 
 KEY = SharePartitionKey("group", TOPIC, 0)
 
@@ -27,7 +28,7 @@ async def begin_member(topic: MemoryTopic, node_id: int = 1) -> PartitionsWorld:
     world = PartitionsWorld(topic, node_id, membership="group")
     world.begin()
     await world.partitions.start()
-    world.partitions.hold_all(None)
+    world.partitions.list_all_unloaded(None)
     return world
 
 
