@@ -149,6 +149,7 @@ endure: $(NEEDS)
 	MOVES=5 PAUSE_MS=0 $(RUN) -m pytest --capture=no tests/real/log/test_leader_moves.py
 	SPARK_WORKERS=2 $(RUN) -m pytest tests/real/job/test_standalone_spark.py
 	HISTORY_LONG=1 $(RUN) -m pytest tests/real/job/test_job_failures.py
+	HAND_OVER_UPDATES="100000 2000000" $(RUN) -m pytest --capture=no tests/real/node/test_hand_over.py
 	$(MAKE) BUILD=$(BUILD) outages
 
 outages: $(NEEDS) ## brokers restarted, frozen and away under one node, and half an hour in which nothing happens

@@ -20,6 +20,7 @@ from holdfast.records.codecs.codec import Codec, encode_record
 from holdfast.records.header import encode_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.redundant_offsets import RedundantOffsetTracker
+from holdfast.records.replay import ShareState
 from holdfast.records.snapshot_store.folding import NEW, Held, RawRecord, fold
 from holdfast.records.values import Snapshot, Update
 
@@ -60,11 +61,11 @@ def make_log(share_partitions: int) -> list[RawRecord]:
 
 def load(records: list[RawRecord], share_partitions: int) -> None:
     """Load the log as a node does, who counts left aside."""
-    share_load = ShareLoad(500, RedundantOffsetTracker())
+    share_load, folded = ShareLoad(500, RedundantOffsetTracker()), dict[SharePartitionKey, ShareState]()
     for offset, key, value, _ in records[1:]:
         assert key is not None
         share_load.take(key, value, offset)
-    assert sum(1 for _ in share_load.fold(lambda: False)) == share_partitions
+    assert sum(1 for _ in share_load.fold(folded.get, lambda: False)) == share_partitions
 
 
 def fold_in_batches(records: list[RawRecord], share_partitions: int) -> None:

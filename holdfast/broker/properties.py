@@ -103,6 +103,8 @@ def node_properties(
         "broker.heartbeat.interval.ms": "500",
         "auto.create.topics.enable": "false",
         "group.initial.rebalance.delay.ms": "0",
+        # What lets a group notice soon that a member was killed.
+        "group.min.session.timeout.ms": "500",
         "offsets.topic.num.partitions": "8",
         "offsets.topic.replication.factor": copies,
         "transaction.state.log.num.partitions": "8",

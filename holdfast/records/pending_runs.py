@@ -67,6 +67,9 @@ class PendingRuns:
         #: Values with bytes behind their end, which Kafka ignores and so do we.
         self.values_with_trailing_bytes = 0
 
+    def __len__(self) -> int:
+        return len(self._runs)
+
     def begin_with(self, runs: dict[SharePartitionKey, Run]) -> None:
         """Begin with runs that hold no records yet, which are this object's own from now on."""
         self._runs = runs
@@ -98,6 +101,10 @@ class PendingRuns:
         for raw_key in run.raw_keys:
             del self._runs_by_raw_key[raw_key]
         del self._runs[run.key]
+
+    def has_run(self, key: SharePartitionKey) -> bool:
+        """Tell whether anything of a share partition is filed."""
+        return key in self._runs
 
     def runs(self) -> list[Run]:
         """Return the runs, in the order in which they began."""

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.runtime.deadlines import Deadlines
+from holdfast.runtime.deadlines import Deadlines, begin_slice
 from holdfast.runtime.effects import (
     ContinueLoad,
     DeleteRecords,
@@ -77,7 +77,6 @@ class CoordinatorRuntime:
         self._host = host
         self._make_machine = make_machine
         self._clock_ms = clock_ms
-        self._slice_ms = slice_ms
         self._restore_points = restore_points
         self._owners = owners
         self._trust = LogTrust()
@@ -85,6 +84,7 @@ class CoordinatorRuntime:
         self._ports = Ports(
             log.append,
             self._read_indexes.want,
+            partial(begin_slice, clock_ms, slice_ms),
             random_bytes,
             jitter,
             self._trust,
@@ -133,9 +133,9 @@ class CoordinatorRuntime:
             self._drain()
 
     def take(self, index: int) -> None:
-        """Take a log partition over from its owner."""
+        """Take a log partition over from its owner; one that a group hands out can only be had from the group."""
         partition = self.partitions.get(index)
-        if partition is not None and not self.is_closed:
+        if partition is not None and partition.tenancy.is_static and not self.is_closed:
             self._handle(partition, "take", partition.take)
 
     def accept(self, index: int, reason: str) -> None:
@@ -437,11 +437,8 @@ class CoordinatorRuntime:
                 self._host.superseded(partition, winner, offset)
 
     def _continue_load(self, index: int, instance: int) -> None:
-        ends_ms = self._clock_ms() + self._slice_ms
         image = self._image
-        self._while_loading(
-            index, instance, "load", lambda load, _: load.fold_slice(lambda: self._clock_ms() >= ends_ms, image)
-        )
+        self._while_loading(index, instance, "load", lambda load, _: load.fold_slice(image))
 
     def _not_here(self, index: int) -> CoordinatorError:
         if self.is_closed:

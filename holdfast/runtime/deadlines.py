@@ -1,6 +1,10 @@
-"""When operations have waited long enough; those that come with all of their time ahead are in order of deadline by themselves."""
+"""When time is up: for operations that have waited long enough, and for a slice of what takes long.
+
+Operations that come with all of their time ahead are in order of deadline by themselves.
+"""
 
 from collections import deque
+from collections.abc import Callable
 from heapq import heappop, heappush
 
 from holdfast.runtime.state_machine import Operation
@@ -41,3 +45,9 @@ class Deadlines:
         """Remove all."""
         self.in_order.clear()
         self._shortened.clear()
+
+
+def begin_slice(clock_ms: Callable[[], int], slice_ms: int) -> Callable[[], bool]:
+    """Begin a slice of time; returns what tells whether it is over."""
+    ends_ms = clock_ms() + slice_ms
+    return lambda: clock_ms() >= ends_ms

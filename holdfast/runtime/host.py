@@ -20,4 +20,7 @@ class Host(Protocol):
         """Learn that a partition entered another state."""
 
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
-        """Learn that another node rightfully owns a partition."""
+        """Learn that another node rightfully owns a partition.
+
+        Where the winner's generation is not below the one that a group has handed out, only a higher one brings the partition back.
+        """

@@ -57,6 +57,8 @@ class Ports(NamedTuple):
     append: Callable[[int, bytes, bytes | None, bytes], None]
     #: Returns the round of requests that will bring the read index.
     request_read_index: Callable[[int], int]
+    #: Begins a slice of time for work that takes long; returns what tells whether it is over.
+    begin_slice: Callable[[], Callable[[], bool]]
     random_bytes: Callable[[int], bytes]
     #: From 0 to 1.
     jitter: Callable[[], float]

@@ -22,19 +22,19 @@ make_decision: Callable[[tuple[tuple[tuple[Any, Any], ...], object, bool]], Deci
 class StateMachine(Protocol):
     """The state behind one log partition.
 
-    Every instance sees restore? → load_record* → finish_load → on_loaded → (replay, committed, revert, images)* →
-    on_unloaded, and nothing after.
+    Every instance sees restore? → (load_record, fold_loaded)* → on_loaded → (replay, committed, revert, images)* →
+    on_unloaded, and nothing after. Nothing is left to be folded when it is told that it is loaded.
     Decisions are made by operations, which look at the machine and change nothing; only `replay` changes state.
     """
 
     def restore(self, content: Any) -> None:  # noqa: ANN401 - the machine's own type
-        """Begin to load with what `RestorePoint.content` holds; `finish_load` may find that it cannot be used."""
+        """Begin to load with what `RestorePoint.content` holds; `fold_loaded` may find that it cannot be used."""
 
     def load_record(self, key: bytes, value: bytes | None, offset: int) -> None:
         """Take one raw record that counts, in offset order, while loading."""
 
-    def finish_load(self, is_time_up: Callable[[], bool]) -> bool:
-        """Fold what was loaded until done (True) or until the time of this slice is up (False).
+    def fold_loaded(self, is_time_up: Callable[[], bool]) -> bool:
+        """Fold what was loaded so far until done (True) or until the time of this slice is up (False); more may come after it.
 
         Raises:
             LoadFailed: a record cannot be decoded, or an update's base is missing; names key and offset.

@@ -121,7 +121,7 @@ def load(config: ShardConfig, log: Iterable[tuple[bytes, bytes | None]], log_sta
     shard = ShareShard(config)
     for offset, (key, value) in enumerate(log, start=log_start):
         shard.load_record(key, value, offset)
-    while not shard.finish_load(lambda: True):
+    while not shard.fold_loaded(lambda: True):
         pass
     return shard
 

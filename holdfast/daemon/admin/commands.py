@@ -162,6 +162,10 @@ class LogCommands:
         partition = self._partition(arguments)
         if partition.state in (State.LOADING, State.ACTIVE):
             raise AdminError(f"This node has log partition {partition.index} already: it is {partition.state.value}.")
+        if not partition.tenancy.is_static:
+            raise AdminError(
+                f"Log partition {partition.index} is handed out by the group of nodes, which would take it back."
+            )
 
         refusal = self._allotment.refuse_take(partition.index)
         if refusal:

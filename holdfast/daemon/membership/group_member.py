@@ -17,7 +17,7 @@ from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.membership.map_view import MapView
 from holdfast.daemon.membership.rebalance_watch import RebalanceWatch
 from holdfast.daemon.membership.rejoins import Rejoins
-from holdfast.daemon.partitions.own_view import owner_epoch_of
+from holdfast.daemon.partitions.own_view import find_owner_epoch
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.settings.by_name import configure
@@ -76,7 +76,7 @@ class GroupMember:
             log.cluster_id,
             log.topic,
             self.serves,
-            lambda index: owner_epoch_of(partitions.find(index)),
+            owner_epoch=lambda index: find_owner_epoch(partitions.find(index)),
             stale_map_max_ms=members.stale_map_max_ms,
             now_ms=now_ms,
         )

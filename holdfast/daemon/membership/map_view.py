@@ -19,8 +19,8 @@ class MapView:
         cluster_id: str,
         state_topic: StateTopicView,
         serves: Callable[[int], bool],
-        owner_epoch: Callable[[int], int],
         *,
+        owner_epoch: Callable[[int], int],
         stale_map_max_ms: int,
         now_ms: Callable[[], int],
     ) -> None:
@@ -31,7 +31,7 @@ class MapView:
             cluster_id: of the Kafka cluster that holds the log.
             state_topic: the log.
             serves: tells whether this node serves a log partition.
-            owner_epoch: returns the owner epoch of a log partition, as far as this node has read it; -1: it has not.
+            owner_epoch: gives the owner epoch of a log partition, as far as this node knows it; otherwise -1.
             stale_map_max_ms: for so long a stale map is answered from.
             now_ms: the clock.
         """
@@ -88,7 +88,7 @@ class MapView:
         return None if mapped == self._this_node else mapped
 
     def owner_epoch(self, partition: int) -> int:
-        """Return the owner epoch under which a log partition is owned, as far as this node has read it; -1: it has not."""
+        """Return the owner epoch of a log partition; -1: this node has not read it."""
         return self._owner_epoch(partition)
 
     def _usable_map(self) -> OwnershipMap | None:

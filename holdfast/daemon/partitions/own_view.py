@@ -71,11 +71,11 @@ class OwnView:
 
     def owner_epoch(self, partition: int) -> int:
         """Return the owner epoch of the owner of a log partition; -1 while it is being read."""
-        return owner_epoch_of(self._find_partition(partition))
+        return find_owner_epoch(self._find_partition(partition))
 
 
-def owner_epoch_of(partition: Partition | None) -> int:
-    """Return the owner epoch of the owner of a log partition, as far as it was read here; -1 while it is being read."""
+def find_owner_epoch(partition: Partition | None) -> int:
+    """Return the owner epoch of the owner of a log partition, as far as this node knows; -1 while it is being read."""
     if partition is None or partition.state not in (State.ACTIVE, State.CLOSED) or partition.ownership.winner is None:
         return -1
     return partition.ownership.winner.owner_epoch

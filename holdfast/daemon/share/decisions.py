@@ -87,13 +87,13 @@ class ShareShard:
         """
         self.load.take(key, value, offset)
 
-    def finish_load(self, is_time_up: Callable[[], bool]) -> bool:
-        """Fold what was loaded; returns whether all is folded, or time was up before.
+    def fold_loaded(self, is_time_up: Callable[[], bool]) -> bool:
+        """Fold what was loaded so far; returns whether all is folded, or time was up before.
 
         Raises:
             LoadFailed: a record cannot be decoded, or an update's snapshot is not in the log; names offset and key.
         """
-        for key, state in self.load.fold(is_time_up):
+        for key, state in self.load.fold(self.state.newest, is_time_up):
             self.state.put_loaded(key, state)
         return self.load.is_folded
 

@@ -1,6 +1,7 @@
-"""Loading a share shard lazily: its records are filed as they come (`records.pending_runs`) and folded at the end.
+"""Loading a share shard lazily: its records are filed as they come (`records.pending_runs`) and folded when the log was read.
 
-The fold goes in slices, so other log partitions get their turn.
+The fold goes in slices, so other log partitions get their turn. Records that come meanwhile, or afterwards, are filed as well;
+the fold goes on with them where it left off, so its last part costs no more than what came last.
 
 A load may restore from a snapshot store: each of its entries stands for the records of its share partition up to some offset,
 and is decoded at the end as they are, if nothing later replaced it.
@@ -45,8 +46,9 @@ class ShareLoad:
     def __init__(self, updates_per_snapshot: int, offsets: RedundantOffsetTracker) -> None:
         self._offsets = offsets
         self._pending = PendingRuns(updates_per_snapshot)
-        #: Runs that are not folded yet; None while records are taken.
-        self._unfolded: deque[Run] | None = None
+        #: Runs under way; what was filed since they were taken is folded after them.
+        self._unfolded: deque[Run] = deque()
+        self._has_begun_to_fold = False
         self._newest_offset = -1
         #: Whether an admin accepted the log as it was.
         self.is_accepted = False
@@ -75,7 +77,8 @@ class ShareLoad:
             self._offsets.update(run.key, offset, is_tombstone=False)
         elif kind is Kind.TOMBSTONE:
             run = self._pending.file(kind, raw_key, raw_value, offset)
-            self._pending.drop(run)
+            if not self._has_begun_to_fold:  # later it may undo what is folded
+                self._pending.drop(run)
             self._offsets.update(run.key, offset, is_tombstone=True)
         else:
             self._skip(kind, raw_key, offset)
@@ -85,29 +88,35 @@ class ShareLoad:
         self._pending.accepted_offset = self._newest_offset
         self.is_accepted = True
 
-    def fold(self, is_time_up: Callable[[], bool]) -> Iterator[tuple[SharePartitionKey, ShareState]]:
-        """Yield key and state of live share partitions until the time of this slice is up; at least one, while there are any.
+    def fold(
+        self, folded: Callable[[SharePartitionKey], ShareState | None], is_time_up: Callable[[], bool]
+    ) -> Iterator[tuple[SharePartitionKey, ShareState | None]]:
+        """Yield share partitions with their states, None for none, until the time of this slice is up; at least one, while there are any.
+
+        Args:
+            folded: what was yielded for a share partition before.
+            is_time_up: whether the slice ends.
 
         Raises:
             LoadFailed: a record cannot be decoded, or an update's snapshot is not in the log; names offset and key.
         """
-        if self._unfolded is None:
-            self._unfolded = deque(self._pending.take_all())
-        while self._unfolded:
+        self._has_begun_to_fold = True
+        while not self.is_folded:
+            if not self._unfolded:
+                self._unfolded.extend(self._pending.take_all())
             run = self._unfolded.popleft()
-            state = self._fold_run(run)
-            if state is not None:
-                yield run.key, state
-            else:
+            state = self._fold_run(run, None if run.reset_offset >= 0 else folded(run.key))
+            if state is None and not self._pending.has_run(run.key):
                 # As if it had been deleted: a share partition without a state must not hold pruning back.
                 self._offsets.update(run.key, self._newest_offset, is_tombstone=True)
+            yield run.key, state
             if is_time_up():
                 return
 
     @property
     def is_folded(self) -> bool:
-        """Whether `fold` has yielded everything."""
-        return self._unfolded is not None and not self._unfolded
+        """Whether `fold` has yielded everything that was taken so far."""
+        return not self._unfolded and not self._pending
 
     @property
     def left_out_records(self) -> int:
@@ -119,8 +128,9 @@ class ShareLoad:
         """Values with bytes behind their end, which were ignored."""
         return self._pending.values_with_trailing_bytes
 
-    def _fold_run(self, run: Run) -> ShareState | None:
-        state = None if run.entry is None else _decode_entry(run.key, run.entry)
+    def _fold_run(self, run: Run, state: ShareState | None) -> ShareState | None:
+        if run.entry is not None:
+            state = _decode_entry(run.key, run.entry)
         try:
             return self._pending.fold(run, state)
         except Unusable as found:

@@ -49,10 +49,11 @@ class ShardState:
 
     # ---- changes ---------------------------------------------------------------------------------------------------
 
-    def put_loaded(self, key: SharePartitionKey, state: ShareState) -> None:
-        """Take what a load found of a share partition, which cannot be undone."""
+    def put_loaded(self, key: SharePartitionKey, state: ShareState | None) -> None:
+        """Take what a load found of a share partition, None for nothing, in place of what it found before; it cannot be undone."""
+        before = self.timeline.current.get(key)
         self.timeline.put(_LOADED, key, state)
-        self._account(key, None, state)
+        self._account(key, before, state)
         self.timeline.trim(_LOADED)
 
     def begin_counting(self) -> None:

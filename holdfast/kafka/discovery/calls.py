@@ -132,7 +132,8 @@ class Sender:
             throttle_time_ms: counts the pauses that servers asked for.
         """
         self._limits = limits or CallLimits()
-        self._throttle_time_ms = throttle_time_ms or Counter()
+        #: Counts the pauses that servers asked for.
+        self.throttle_time_ms = throttle_time_ms or Counter()
         self._throttle: Throttle[Address] | None = None
 
     async def send(self, address: Address, connection: Connection, call: Call[I, V], items: Sequence[I]) -> dict[I, V]:
@@ -184,7 +185,7 @@ class Sender:
         if throttle_time_ms > 0:
             if self._throttle is None:
                 now_s = asyncio.get_running_loop().time
-                self._throttle = Throttle(self._limits.throttle_max_ms, self._throttle_time_ms, now_s)
+                self._throttle = Throttle(self._limits.throttle_max_ms, self.throttle_time_ms, now_s)
             self._throttle.on_answer(address, throttle_time_ms)
 
     async def _pause(self, address: Address) -> None:

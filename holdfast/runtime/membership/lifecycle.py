@@ -279,7 +279,7 @@ class MemberLifecycle:
 
     def _on_join_refused(self, refused: Refused, now_ms: int) -> None:
         reaction = reaction_to(refused.error_code)
-        if reaction is Reaction.TAKE_MEMBER_ID:
+        if reaction is Reaction.TAKE_MEMBER_ID and self.state is State.JOINING:
             self.generation = Generation(NO_ID, refused.member_id, None)
             self._backoff.fail(now_ms, is_first_free=True)
             self._go_on_joining_if_due(now_ms)

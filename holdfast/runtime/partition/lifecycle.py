@@ -82,20 +82,19 @@ class Partition:
         if self.state in (State.LOADING, State.ACTIVE):
             self._note("debug", "load_remembered", event_generation=generation)
             return False
-        owner_epoch = self.ownership.position.owner_epoch
-        self._note("debug", "load_accepted", generation_before=before, owner_epoch=owner_epoch)
+        self._note("debug", "load_accepted", generation_before=before, owner_epoch=self.ownership.position.owner_epoch)
         self._start_load(now_ms)
         return True
 
     def unload(self, generation: int | None) -> bool:
         """Stop serving; None unloads whatever the generation. Returns whether anything was stopped."""
-        tenancy = self.tenancy
-        before = tenancy.generation
+        tenancy, before = self.tenancy, self.tenancy.generation
         if generation is not None and before is not None and generation <= before:
             self._note("info", "unload_ignored", event_generation=generation)
             return False
         if generation is not None:
             tenancy.generation = generation  # a load of an older one that comes late is ignored
+            tenancy.is_static = False
         self.retry_at_ms = None
         tenancy.accept_reason = None
         if self.state is State.CLOSED:
@@ -341,6 +340,7 @@ class Partition:
 
     def _lose(self, winner: Checkpoint, offset: int, now_ms: int) -> None:
         tenancy, finding = self.tenancy, self.reading.check.finding
+        tenancy.see_generation(winner.generation)
         if finding is not None:  # the winner is of another log, or the log before it is not whole
             self.fail(finding, now_ms)
             return

@@ -1,13 +1,15 @@
-"""The load of one log partition: read the log, claim the partition, read on to our own checkpoint, fold what counted.
+"""The load of one log partition: read the log, fold what counted, claim the partition, read on to our own checkpoint, fold the rest.
 
 Events are methods, called one at a time with the time as an argument; each returns the step that follows from it, or None.
 A step is an effect for the world around, or an end of this load, which the partition that holds it carries out.
 
 The rules (docs/architecture.md): a load ends at our own checkpoint, known by its attempt id.
 A load that begins over is another object, with a machine of its own.
+
+Nobody serves between the claim and the end of the load, so what is left to do then must not grow with the log: all that takes long
+comes before. Meanwhile the log is read on, as it is by a tail, and what comes is loaded as well.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple, final
 
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint
@@ -82,6 +84,8 @@ class Load:
         self._is_at_checkpoint = False
         self._is_reading = False
         self._is_folding = False
+        #: Our own checkpoint was read.
+        self._is_ours = False
         self._progress_ms = now_ms
         #: The attempt of an owner that does not serve, as far as it could be queried.
         self._silent_attempt_id: bytes | None = None
@@ -184,7 +188,7 @@ class Load:
         for record in records:
             offset, key, value, _ = record
             reading.position = offset + 1
-            if self._is_folding:  # behind our own checkpoint nothing is loaded, and nothing of ours was sent yet
+            if self._is_ours:  # behind our own checkpoint nothing is loaded, and nothing of ours was sent yet
                 end = judge_unexpected(reading, record, metrics)
                 if end is not None:
                     return [*steps, end]
@@ -226,21 +230,19 @@ class Load:
 
     def _judge_checkpoint(self, checkpoint: Checkpoint, offset: int) -> None:
         """Judge a checkpoint that counts; the machine learns whether an admin accepted the log, now or in a part that was cut."""
+        self._tenancy.see_generation(checkpoint.generation)
         check = self._reading.check
         was_accepted = check.accepted_reason is not None
         if check.judge_checkpoint(checkpoint, offset) or (check.accepted_reason is not None and not was_accepted):
             self.machine.on_log_accepted()
 
     def caught_up(self, next_offset: int, now_ms: int) -> Step | None:
-        """Claim the partition: all that was in the log when reading began was read."""
-        reading = self._reading
-        if reading.ownership.attempt_id is not None:
-            return None
-        reading.position_reached(next_offset)
+        """Fold and claim: all that was in the log when reading began was read."""
+        self._reading.position_reached(next_offset)
         self._progress_ms = now_ms
         if self._restore_point is not None:
             return BeginWithoutRestorePoint(self._restore_point.offset, "no record lies at its offset")
-        return self._claim()
+        return self._approach()
 
     def _own_checkpoint_read(self, offset: int) -> Step:
         reading, tenancy = self._reading, self._tenancy
@@ -250,18 +252,29 @@ class Load:
         tenancy.committed_offset = offset + 1
         tenancy.lost_from = None
         reading.records_loaded = reading.records_read
-        self._is_folding = True
+        self._is_ours = self._is_folding = True
         return ContinueLoad(tenancy.index, reading.instance)
 
     # ---- the claim -------------------------------------------------------------------------------------------------
 
-    def _claim(self) -> Step | None:
-        """Append our checkpoint under the next epoch, unless the log or its owner forbids it."""
+    def _approach(self) -> Step | None:
+        """Fold a slice of what was read, and claim the partition once nothing is left; who owns it serves it meanwhile.
+
+        What an admin accepts is folded behind our checkpoint, for that is what makes good what cannot be used.
+        """
+        if self._reading.ownership.attempt_id is not None:
+            return None
+        step = self._find_obstacle()
+        if step is None and self._tenancy.accept_reason is None:
+            step = self._fold()
+        return self._claim() if step is None else step
+
+    def _find_obstacle(self) -> Step | None:
+        """Find what in the log, or who owns it, is in the way of a claim."""
         tenancy, reading = self._tenancy, self._reading
         ownership, check = reading.ownership, reading.check
         if self._begins_at and not ownership.beginning.is_found:
             check.judge_start(reading.log_start)  # the log has changed meanwhile, and nothing says that it is whole
-        ownership.beginning.is_found = True  # otherwise as far as can be told, or as an admin accepts it
         winner = ownership.winner
         if winner is None:
             check.judge_start(reading.log_start)
@@ -270,14 +283,21 @@ class Load:
             return Fail(finding)
         if winner is not None and self._queries_first(winner):
             return QueryOwner(tenancy.index, reading.instance, winner)
-        if tenancy.generation is None:
-            tenancy.generation = ownership.generation_max + 1
         # The generations of another log say nothing here, which an admin has accepted as it is.
         is_of_this_log = winner is None or tenancy.accept_reason is None or check.is_of_this_log(winner)
         if winner is not None and is_of_this_log and not tenancy.may_take(winner):
             return Lose(winner, ownership.winner_offset)
         if ownership.highest_epoch() >= OWNER_EPOCH_MAX:
             return Fail(Alarm(f"owner epoch {OWNER_EPOCH_MAX} is the last one"))
+        return None
+
+    def _claim(self) -> Step | None:
+        """Append our checkpoint under the next epoch."""
+        tenancy, ownership = self._tenancy, self._reading.ownership
+        self._is_folding = False
+        ownership.beginning.is_found = True  # as far as can be told, or as an admin accepts it
+        if tenancy.generation is None:
+            tenancy.generation = ownership.generation_max + 1
         attempt_id = self._ports.random_bytes(16)
         ownership.claim(attempt_id)
         return self._append_checkpoint(attempt_id)
@@ -313,23 +333,36 @@ class Load:
         if is_serving:
             return LeaveToOwner(f"node {owner.node_id} at {owner.advertised_address} serves it")
         self._silent_attempt_id = owner.attempt_id
-        return self._claim()  # which queries again where another node has taken it meanwhile
+        return self._approach()  # which queries again where another node has taken it meanwhile
 
-    # ---- the end ---------------------------------------------------------------------------------------------------
+    # ---- the fold --------------------------------------------------------------------------------------------------
 
-    def fold_slice(self, is_time_up: Callable[[], bool], image: object) -> Step | None:
-        """Fold another slice of what was loaded; when all of it is, the machine serves with the newest metadata image."""
-        if not self._is_folding:
-            return None
+    def fold_slice(self, image: object) -> Step | None:
+        """Fold another slice; when all is folded, claim, or serve with the newest metadata image if we have."""
+        if not self._is_ours:
+            return self._approach()
+        step = self._fold()
+        if step is not None:
+            return step
         try:
-            if not self.machine.finish_load(is_time_up):
-                return ContinueLoad(self._tenancy.index, self._reading.instance)
             self.machine.on_loaded(image)
         except Exception as error:  # a bug in one machine fails its partition, never the loop
-            if self._reading.restored_from_offset >= 0:
-                return BeginWithoutRestorePoint(self._reading.restored_from_offset, f"loading failed: {error!r}")
-            return Fail(error if isinstance(error, LoadFailed) else LoadFailed(f"loading failed: {error!r}"))
+            return self._judge_failure(error)
         return Loaded()
+
+    def _fold(self) -> Step | None:
+        """Fold a slice of what was loaded; returns None when nothing of it is left."""
+        try:
+            self._is_folding = not self.machine.fold_loaded(self._ports.begin_slice())
+        except Exception as error:  # as above
+            return self._judge_failure(error)
+        return ContinueLoad(self._tenancy.index, self._reading.instance) if self._is_folding else None
+
+    def _judge_failure(self, error: Exception) -> Step:
+        restored_from_offset = self._reading.restored_from_offset
+        if restored_from_offset >= 0:
+            return BeginWithoutRestorePoint(restored_from_offset, f"loading failed: {error!r}")
+        return Fail(error if isinstance(error, LoadFailed) else LoadFailed(f"loading failed: {error!r}"))
 
     def tick(self, now_ms: int) -> Step | None:
         """Fail a load that takes too long; write a line about one that stalls."""

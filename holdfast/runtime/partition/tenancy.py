@@ -24,6 +24,8 @@ class Tenancy:
         #: Where the log ended when it was found shorter than what was committed; known until an admin accepts it.
         self.lost_from: int | None = None
         self._trust = trust
+        #: The highest of any checkpoint that counted, over all loads of this process.
+        self._generation_seen = 0
 
     def log_alarm(self) -> Alarm | None:
         """Return why no partition of this log may be taken, unless an admin accepts this one."""
@@ -39,7 +41,15 @@ class Tenancy:
 
     def may_take(self, winner: Checkpoint | None) -> bool:
         """Tell whether this node may take the partition from the owner of the newest checkpoint."""
-        return may_take(winner, self._known_generation(), self.config.node_id)
+        return self.generation is None or may_take(winner, self.generation, self.config.node_id)
+
+    def see_generation(self, generation: int) -> None:
+        """Remember the generation of a checkpoint that counted."""
+        self._generation_seen = max(self._generation_seen, generation)
+
+    def highest_generation(self) -> int:
+        """Return the highest generation that this process was given for the partition, or has seen in its log."""
+        return max(self._generation_seen, self.generation or 0)
 
     def outbid_twin(self, winner: Checkpoint) -> None:
         """Raise our generation over that of a twin under our node id, which would take the partition back for ever."""

@@ -75,6 +75,21 @@ async def test_a_node_that_names_itself_and_does_not_serve_is_passed_over() -> N
         assert (w.asked(0), w.asked(1), len(w.waits)) == ([[1]], [[1]], 1)
 
 
+async def test_a_node_that_loads_is_tried_again_and_not_looked_up_again() -> None:
+    async with two_nodes(attempts_max=3) as w:
+        w.served[1].cluster.nodes = w.served[0].cluster.nodes = [Node(0, "127.0.0.1", w.served[0].server.port)]
+        answers = [WriteResult(14, "it loads"), WriteResult()]
+
+        def load(*_: object) -> WriteResult:
+            # Whoever looks it up from now on is sent to the other node.
+            w.served[1].cluster.nodes = w.served[0].cluster.nodes = [Node(1, "127.0.0.1", w.served[1].server.port)]
+            return answers.pop(0)
+
+        w.served[0].service.answer = load
+        assert await write(w) == WriteResult()
+        assert (w.asked(0), w.asked(1)) == ([[1], [1]], [])
+
+
 async def test_a_node_that_knows_no_coordinator_now_is_passed_over_at_once() -> None:
     async with two_nodes(attempts_max=1) as w:
         w.served[0].cluster.nodes = []

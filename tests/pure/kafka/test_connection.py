@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.kafka.connection import AnswerTimes, BrokerConnection
-from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
 from tests.waiting import wait_until
 
 PRODUCE, FETCH = (0, 8), (1, 12)
@@ -145,7 +145,7 @@ async def test_version_that_the_broker_does_not_speak_is_not_requested(
     connection: BrokerConnection, socket: Socket
 ) -> None:
     for api_key in (0, 2):
-        with pytest.raises(ConnectionFailed, match=f"does not speak version 12 of API {api_key}"):
+        with pytest.raises(VersionUnsupported, match=f"does not speak version 12 of API {api_key}"):
             await connection.exchange(api_key, 12, b"")
     assert socket.written == []
     assert connection.is_open

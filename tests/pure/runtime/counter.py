@@ -49,8 +49,8 @@ class Counter:
         self._bugs.strike("load_record")
         self._loaded.append((offset, value))
 
-    def finish_load(self, is_time_up: Callable[[], bool]) -> bool:
-        self._bugs.strike("finish_load")
+    def fold_loaded(self, is_time_up: Callable[[], bool]) -> bool:
+        self._bugs.strike("fold_loaded")
         if self._bugs.slices:
             self._bugs.slices -= 1
             return False
@@ -58,6 +58,7 @@ class Counter:
             if value is None:
                 raise LoadFailed(f"offset {offset}: a number cannot be null")
             self.value += int(value)
+        self._loaded.clear()
         self.committed_value = self.value
         return True
 

@@ -1,0 +1,1 @@
+"""Members of groups on a real group coordinator."""

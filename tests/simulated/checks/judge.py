@@ -88,7 +88,7 @@ def _check_restored_load(node: Node, partition: Partition, shard: WatchedShard, 
         record = truth.log.records[offset]
         if offset not in truth.log.holes and ownership.judge(record) is Verdict.DATA:
             whole.load_record(record.key or b"", record.value, offset)
-    whole.finish_load(lambda: False)
+    whole.fold_loaded(lambda: False)
     wanted = (states_at(whole, 0), summarize(whole), ownership.position)
     found = (states_at(shard, 0), summarize(shard), partition.ownership.position)
     if found != wanted:

@@ -47,9 +47,9 @@ class WatchedShard(ShareShard):
         self._expect("loading", "load_record")
         super().load_record(key, value, offset)
 
-    def finish_load(self, is_time_up: Callable[[], bool]) -> bool:
-        self._expect("loading", "finish_load")
-        return super().finish_load(is_time_up)
+    def fold_loaded(self, is_time_up: Callable[[], bool]) -> bool:
+        self._expect("loading", "fold_loaded")
+        return super().fold_loaded(is_time_up)
 
     def on_loaded(self, image: Any) -> None:
         self._expect("loading", "on_loaded")

@@ -133,7 +133,7 @@ class World:
         living = [node for node in self.nodes if not node.is_dead and not node.is_closed]
         # What a group's leader hands out is above all that its members have seen, in assignments and in logs.
         held = [partition for node in living for partition in node.runtime.partitions.values()]
-        seen = [max(partition.generation or 0, partition.ownership.generation_max) for partition in held]
+        seen = [partition.tenancy.highest_generation() for partition in held]
         self.generation = 1 + max(self.generation, *seen, 0)
         owners = {index: self.random.choice(living) for index in range(len(self.topic.partitions))}
         for node in living:

@@ -146,6 +146,7 @@ class Member:
     def request_rejoin(self, reason: str) -> None:
         """Have the next `ensure_active` or `poll` join again; from any callback, too.
 
+        The others join again, too, if this is the leader or its metadata says something new; else the same generation comes back.
         Within the first heartbeat of a generation it waits for a back-off, so that members that always want another assignment keep none
         from working.
         """

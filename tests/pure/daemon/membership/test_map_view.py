@@ -28,7 +28,7 @@ class World:
             "cluster",
             topic,
             self.served.__contains__,
-            lambda index: 7,
+            owner_epoch=lambda partition: 7 if partition in self.served else -1,
             stale_map_max_ms=STALE_MS,
             now_ms=lambda: self.now_ms,
         )
@@ -48,7 +48,8 @@ def test_the_map_alone_says_who_owns_what_while_it_holds() -> None:
     world.adopt((0, 1), (2, 3))
     world.served |= {2}  # on its way to the other node
     assert world.owners() == [1, 1, 2, 2, None]
-    assert (world.view.nodes, world.view.owner_epoch(0)) == ((US, OTHER), 7)
+    assert [world.view.owner_epoch(index) for index in range(5)] == [-1, -1, 7, -1, -1]
+    assert world.view.nodes == (US, OTHER)
 
 
 def test_a_stale_map_names_others_for_a_while_and_us_for_what_we_serve() -> None:

@@ -53,7 +53,7 @@ class Member:
             "cluster",
             topic,
             self.serves,
-            lambda task: -1,
+            owner_epoch=lambda _: -1,
             stale_map_max_ms=STALE_MS,
             now_ms=lambda: clock.now_ms,
         )

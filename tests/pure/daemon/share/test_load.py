@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from holdfast.daemon.share.decisions import ShareShard
@@ -125,8 +127,8 @@ def test_what_an_admin_accepted_to_lose_is_left_out(is_base_broken: bool) -> Non
     broken_update = encode_value(Codec.AVRO, update((1, 2, 0, 1)))[:-1]
     shard.load_record(encode_key(Codec.AVRO, OTHER_KEY, Kind.UPDATE), broken_update, 4)
     shard.on_log_accepted()
-    assert not shard.finish_load(lambda: True)
-    assert shard.finish_load(lambda: False)
+    assert not shard.fold_loaded(lambda: True)
+    assert shard.fold_loaded(lambda: False)
     assert states(shard) == {OTHER_KEY: ShareState(*snapshot(), 0)}
     assert shard.load.left_out_records == 2 + is_base_broken
     assert shard.state.offsets.oldest() == (OTHER_KEY, 3)
@@ -138,7 +140,7 @@ def test_what_comes_after_an_acceptance_is_not_accepted() -> None:
     shard.on_log_accepted()
     shard.load_record(*encode_record(Codec.AVRO, KEY, update()), 2)
     with pytest.raises(LoadFailed, match="offset 2"):
-        shard.finish_load(lambda: False)
+        shard.fold_loaded(lambda: False)
 
 
 def test_an_undecodable_value_fails_the_load_with_offset_and_key() -> None:
@@ -200,15 +202,76 @@ def test_the_fold_goes_on_where_its_time_was_up() -> None:
         shard.load_record(*encode_record(Codec.AVRO, key, snapshot()), offset)
     seen = []
     calls = iter([False, True, True, False, True])
-    while not shard.finish_load(lambda: next(calls)):
+    while not shard.fold_loaded(lambda: next(calls)):
         seen.append(len(states(shard)))
     assert seen == [2, 3]
     assert set(states(shard)) == set(keys)
 
 
+def test_what_comes_after_a_fold_goes_on_from_it_and_nothing_is_decoded_twice() -> None:
+    def raw(key: SharePartitionKey, value: Value) -> RawRecord:
+        raw_key, raw_value = encode_record(Codec.KAFKA, key, value)
+        return raw_key, (raw_value or b"") + b"?"  # which is counted when it is decoded
+
+    shard = load(shard_config(), [raw(KEY, snapshot()), raw(KEY, update()), raw(KEY, update())])
+    assert shard.load.values_with_trailing_bytes == 3
+    shard.load_record(*raw(KEY, update((101, 102, 0, 1))), LOG_START + 3)
+    shard.load_record(*raw(OTHER_KEY, snapshot()), LOG_START + 4)
+    assert not shard.fold_loaded(lambda: True)
+    assert shard.fold_loaded(lambda: True)
+    assert shard.load.values_with_trailing_bytes == 5
+    assert {key: state.update_count for key, state in states(shard).items()} == {KEY: 3, OTHER_KEY: 0}
+
+
+@pytest.mark.parametrize("lost", ["update", "snapshot"])
+def test_a_share_partition_that_comes_back_behind_what_was_left_out_still_holds_pruning_back(lost: str) -> None:
+    key, value = encode_record(Codec.AVRO, KEY, update() if lost == "update" else snapshot())
+    assert value is not None
+    shard = ShareShard(shard_config())
+    shard.load_record(key, value if lost == "update" else value[:-1], 1)
+    shard.on_log_accepted()
+    shard.load_record(*encode_record(Codec.AVRO, OTHER_KEY, snapshot()), 2)
+    assert not shard.load.is_folded
+    fold = shard.load.fold(shard.state.newest, lambda: False)
+    unfolded = next(fold)
+    shard.load_record(*encode_record(Codec.AVRO, KEY, snapshot()), 3)
+    for found in (unfolded, *fold):
+        shard.state.put_loaded(*found)
+    assert states(shard) == dict.fromkeys((KEY, OTHER_KEY), ShareState(*snapshot(), 0))
+    assert list(shard.state.offsets.below(10)) == [OTHER_KEY, KEY]
+
+
+_KEYS = [KEY, OTHER_KEY, KEY._replace(partition=3)]
+_VALUES: list[Value] = [snapshot(), update((100, 109, 0, 1)), update((105, 120, 2, 2), leader_epoch=7), None]
+
+
+@given(
+    log=st.lists(st.tuples(st.sampled_from(_KEYS), st.sampled_from(Codec), st.sampled_from(_VALUES)), max_size=20),
+    folds=st.dictionaries(st.integers(0, 20), st.integers(1, 3)),
+)
+def test_a_load_that_folds_now_and_then_is_the_same_as_one_that_folds_at_the_end(
+    log: list[tuple[SharePartitionKey, Codec, Value]], folds: dict[int, int]
+) -> None:
+    live: set[SharePartitionKey] = set()
+    records = []
+    for key, codec, value in log:
+        if isinstance(value, Update) and key not in live:
+            value = snapshot()
+        (live.discard if value is None else live.add)(key)
+        records.append(encode_record(codec, key, value))
+    whole, sliced = load(shard_config(), records), ShareShard(shard_config())
+    for offset, record in enumerate(records, start=LOG_START):
+        for _ in range(folds.get(offset - LOG_START, 0)):
+            sliced.fold_loaded(lambda: True)
+        sliced.load_record(*record, offset)
+    assert sliced.fold_loaded(lambda: False)
+    assert (states(sliced), summarize(sliced)) == (states(whole), summarize(whole))
+    assert list(sliced.state.offsets.below(2 * LOG_START)) == list(whole.state.offsets.below(2 * LOG_START))
+
+
 def test_an_empty_log_is_loaded_at_once() -> None:
     shard = ShareShard(shard_config())
-    assert shard.finish_load(lambda: True)
+    assert shard.fold_loaded(lambda: True)
     assert states(shard) == {}
 
 

@@ -57,7 +57,7 @@ class Owned:
         for record in log.kept():
             if record.key is not None and record.key[:2] != (1000).to_bytes(2, "big"):
                 self.machine.load_record(record.key, record.value, record.offset)
-        self.machine.finish_load(lambda: False)
+        self.machine.fold_loaded(lambda: False)
 
 
 class World:

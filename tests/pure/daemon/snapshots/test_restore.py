@@ -78,7 +78,7 @@ def load(
     for record in found:
         if ownership.judge(record) is Verdict.DATA:
             shard.load_record(record.key or b"", record.value, record.offset)
-    assert shard.finish_load(lambda: False)
+    assert shard.fold_loaded(lambda: False)
     shard.on_loaded(None)
     return shard, ownership
 

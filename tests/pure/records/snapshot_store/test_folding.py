@@ -15,7 +15,6 @@ from holdfast.records.fencing import START, Position, step
 from holdfast.records.header import decode_header, encode_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.redundant_offsets import RedundantOffsetTracker
-from holdfast.records.replay import ShareState
 from holdfast.records.snapshot_store import folding
 from holdfast.records.snapshot_store.entries import Entry, EntryKey, ManifestKey, decode_entry, decode_key
 from holdfast.records.snapshot_store.folding import NEW, Folded, FoldStopped, Mark, RawRecord, fold
@@ -92,7 +91,7 @@ def load(records: list[RawRecord]) -> tuple[Position, dict[SharePartitionKey, En
             shard.take(record.key, record.value, record.offset)
             if record.key[:2] != (77).to_bytes(2, "big"):
                 changes.append(record.offset)
-    states: dict[SharePartitionKey, ShareState] = dict(shard.fold(lambda: False))
+    states = {key: state for key, state in shard.fold(lambda _: None, lambda: False) if state is not None}
     entries = {}
     for key, state in states.items():
         offset = tracker.newest_snapshot_offset(key)

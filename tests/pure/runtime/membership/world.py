@@ -65,6 +65,8 @@ class World:
         #: Requests that are not answered, oldest first.
         self.in_flight: list[Request] = []
         self.callback: Callback | None = None
+        #: It left at least once: requests that it gave up may be in flight still.
+        self.has_left = False
         self.told: list[str] = []
 
     def _make_member(self, settings: MembershipSettings) -> MemberLifecycle:
@@ -86,7 +88,7 @@ class World:
             assert stable == member.generation
         assert not (member.is_active and self.callback is not None)
         assert (member.state in (State.SYNCING, State.STABLE)) <= member.generation.is_joined
-        assert sum(isinstance(each, JoinGroup) for each in self.in_flight) <= 1 or member.state is State.LEAVING
+        assert sum(isinstance(each, JoinGroup) for each in self.in_flight) <= 1 or self.has_left
 
     # ---- commands ----------------------------------------------------------------------------------------------------
 
@@ -118,6 +120,7 @@ class World:
         self.take(self.member.request_rejoin(reason, self.now_ms))
 
     def _leave(self) -> None:
+        self.has_left = True
         self.take(self.member.leave(self.now_ms))
 
     def _metadata(self, *protocols: str) -> None:

@@ -127,7 +127,7 @@ def test_a_hole_at_the_offset_of_a_restore_point_refuses_it() -> None:
 
 def test_a_restore_point_that_cannot_be_loaded_costs_a_load_of_the_whole_log() -> None:
     world = World(RESTORE_POINT)
-    world.bugs.armed.append("finish_load")
+    world.bugs.armed.append("fold_loaded")
     partition = world.load()
     assert (partition.state, value_of(partition), partition.reading.restored_from_offset) == (State.ACTIVE, 7, -1)
     ((offset, refusal),) = world.judged

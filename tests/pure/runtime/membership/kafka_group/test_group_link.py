@@ -1,0 +1,201 @@
+"""The way to a group's coordinator: found, lost and found again; whatever goes wrong on it is an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from io import BytesIO
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode as KioErrorCode
+from kio.schema.find_coordinator.v3.response import FindCoordinatorResponse
+from kio.schema.heartbeat.v4.response import HeartbeatResponse
+from kio.schema.join_group.v9.response import JoinGroupResponse
+from kio.schema.types import BrokerId
+from kio.serial import entity_writer
+from kio.static.primitive import i32, i32Timedelta
+
+from holdfast.kafka.connection import Address, BrokerConnection, ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
+from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.runtime.membership import Generation, MembershipSettings
+from holdfast.runtime.membership.kafka_group.group_link import GroupLink
+from holdfast.runtime.membership.requests import Acknowledged, Heartbeat, JoinGroup, Refused
+from tests.waiting import in_patience, wait_until
+
+JOIN_GROUP, HEARTBEAT, FIND_COORDINATOR = 11, 12, 10
+SETTINGS = MembershipSettings(
+    group_id="g", session_timeout_ms=60_000, rebalance_timeout_ms=70_000, request_timeout_ms=5_000
+)
+JOIN = JoinGroup(Generation.NONE, (("p", b""),), "")
+BEAT = Heartbeat(Generation(1, "m", "p"))
+
+
+class Cluster:
+    """Brokers that answer as they are told."""
+
+    def __init__(self) -> None:
+        self.coordinator = "one"
+        self.find_error = KioErrorCode.none
+        self.throttle_ms = 0
+        self.failure: Exception | None = None
+        self.is_silent = False
+        self.gate = asyncio.Event()
+        #: Host and bound of answers of each connection, but for those of look-ups.
+        self.opened: list[tuple[str, int]] = []
+        #: Host, API key and time of each request.
+        self.requests: list[tuple[str, int, float]] = []
+
+    async def open(self, address: Address, options: ConnectionOptions, timeout_ms: int) -> Connection:
+        if address[0] != "bootstrap":
+            self.opened.append((address[0], timeout_ms))
+            if self.is_silent:
+                await asyncio.Event().wait()
+        return Connection(self, address[0])
+
+    def count(self, api_key: int) -> int:
+        return sum(each[1] == api_key for each in self.requests)
+
+    def answer(self, api_key: int) -> Any:
+        throttle_time = i32Timedelta.parse(timedelta(milliseconds=self.throttle_ms))
+        if api_key == FIND_COORDINATOR:
+            return FindCoordinatorResponse(
+                throttle_time=throttle_time,
+                error_code=self.find_error,
+                error_message="words",
+                node_id=BrokerId(1),
+                host=self.coordinator,
+                port=i32(9092),
+            )
+        if api_key == HEARTBEAT:
+            return HeartbeatResponse(throttle_time=throttle_time, error_code=KioErrorCode.none)
+        return JoinGroupResponse(
+            throttle_time=throttle_time,
+            error_code=KioErrorCode.member_id_required,
+            protocol_name=None,
+            leader="",
+            member_id="m",
+            members=(),
+        )
+
+
+class Connection:
+    """A connection to one of them."""
+
+    def __init__(self, cluster: Cluster, host: str) -> None:
+        self._cluster = cluster
+        self._host = host
+        self._closed = asyncio.Event()
+
+    @property
+    def is_open(self) -> bool:
+        return not self._closed.is_set()
+
+    def close(self) -> None:
+        self._closed.set()
+
+    async def exchange(self, api_key: int, version: int, body: bytes, *, is_flexible: bool = False) -> bytes:
+        cluster = self._cluster
+        cluster.requests.append((self._host, api_key, asyncio.get_running_loop().time()))
+        if api_key == JOIN_GROUP:
+            waits = [asyncio.create_task(each.wait()) for each in (cluster.gate, self._closed)]
+            _, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for each in pending:
+                each.cancel()
+            if self._closed.is_set():
+                raise ConnectionFailed("closed")
+        if cluster.failure is not None and api_key != FIND_COORDINATOR:
+            raise cluster.failure
+        answer = cluster.answer(api_key)
+        buffer = BytesIO()
+        entity_writer(type(answer))(buffer, answer)
+        return buffer.getvalue()
+
+
+@pytest.fixture
+async def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    cluster = Cluster()
+    monkeypatch.setattr(BrokerConnection, "open", cluster.open)
+    return cluster
+
+
+def make_link(settings: MembershipSettings = SETTINGS) -> GroupLink:
+    return GroupLink(ConnectionOptions(bootstrap=(("bootstrap", 1),)), settings, "test")
+
+
+async def test_heartbeats_do_not_wait_behind_a_join_that_the_broker_holds(cluster: Cluster) -> None:
+    link = make_link()
+    joining = asyncio.create_task(link.exchange(JOIN))
+    await wait_until(lambda: cluster.count(JOIN_GROUP))
+    assert await in_patience(link.exchange(BEAT)) == Acknowledged()
+    assert not joining.done()
+    # JoinGroup may take as long as a rebalance; of the others the session outlives two that are lost.
+    assert cluster.opened == [("one", 75_000), ("one", 5_000)]
+    cluster.gate.set()
+    assert await in_patience(joining) == Refused(ErrorCode.MEMBER_ID_REQUIRED, member_id="m")
+    assert cluster.count(FIND_COORDINATOR) == 1
+
+
+async def test_a_heartbeat_waits_no_longer_than_a_third_of_the_session(cluster: Cluster) -> None:
+    short = MembershipSettings(group_id="g", session_timeout_ms=3_000, heartbeat_interval_ms=900)
+    assert await make_link(short).exchange(BEAT) == Acknowledged()
+    assert cluster.opened == [("one", 1_000)]
+
+
+async def test_a_coordinator_that_is_forgotten_is_looked_up_again_and_what_it_held_fails(cluster: Cluster) -> None:
+    link = make_link()
+    joining = asyncio.create_task(link.exchange(JOIN))
+    await wait_until(lambda: cluster.count(JOIN_GROUP))
+    cluster.coordinator = "two"
+    link.forget()
+    assert await in_patience(joining) == Refused(ErrorCode.NETWORK_EXCEPTION, "closed")
+    assert await link.exchange(BEAT) == Acknowledged()
+    assert [host for host, _ in cluster.opened] == ["one", "two"]
+
+
+async def test_an_error_of_the_look_up_is_the_answer(cluster: Cluster) -> None:
+    link = make_link()
+    cluster.find_error = KioErrorCode.group_authorization_failed
+    assert await link.exchange(JOIN) == Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "words")
+    cluster.find_error = KioErrorCode.none
+    assert await link.exchange(BEAT) == Acknowledged()
+
+
+async def test_a_connection_that_breaks_is_an_answer_and_the_next_request_connects_again(cluster: Cluster) -> None:
+    link = make_link()
+    cluster.failure = ConnectionFailed("broken")
+    assert await link.exchange(BEAT) == Refused(ErrorCode.NETWORK_EXCEPTION, "broken")
+    cluster.failure = None
+    assert await link.exchange(BEAT) == Acknowledged()
+    assert len(cluster.opened) == 2
+
+
+async def test_a_host_that_lets_nobody_in_is_waited_for_no_longer_than_for_an_answer(cluster: Cluster) -> None:
+    cluster.is_silent = True
+    link = make_link(MembershipSettings(group_id="g", request_timeout_ms=1))
+    for request in (JOIN, BEAT):
+        answer = await in_patience(link.exchange(request))
+        assert answer == Refused(ErrorCode.NETWORK_EXCEPTION, "one:9092 let nobody in for 1 ms")
+
+
+async def test_a_broker_that_is_too_old_is_a_final_answer(cluster: Cluster) -> None:
+    cluster.failure = VersionUnsupported("version 4 of API 12")
+    assert await make_link().exchange(BEAT) == Refused(ErrorCode.UNSUPPORTED_VERSION, "version 4 of API 12")
+
+
+async def test_a_broker_that_throttles_is_left_alone_for_so_long(cluster: Cluster) -> None:
+    link = make_link()
+    cluster.throttle_ms = 20
+    for _ in range(2):
+        await link.exchange(BEAT)
+    first, second = (at_s for _, api_key, at_s in cluster.requests if api_key == HEARTBEAT)
+    assert second - first >= 0.02
+
+
+async def test_after_close_a_request_connects_again(cluster: Cluster) -> None:
+    link = make_link()
+    await link.exchange(BEAT)
+    link.close()
+    assert await link.exchange(BEAT) == Acknowledged()
+    assert len(cluster.opened) == 2

@@ -1,0 +1,178 @@
+"""The time in which nobody serves a log partition does not grow with its log: all but the rest is folded before the claim."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+
+from holdfast.metrics.registry import Registry
+from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint, encode_checkpoint
+from holdfast.records.header import encode_header
+from holdfast.runtime.coordinator import CoordinatorRuntime
+from holdfast.runtime.metrics import RuntimeMetrics
+from holdfast.runtime.partition.lifecycle import Partition
+from holdfast.runtime.partition.states import State
+from tests.configs import partition_config
+from tests.pure.runtime.counter import Bugs, Counter
+from tests.simulated.memory_log import MemoryTopic
+
+OWNER = Checkpoint(1, b"o" * 16, "b", 4, "memory", (1).to_bytes(16, "big"), 1, None)
+
+
+class Slow(Counter):
+    """A counter that folds one record in each slice."""
+
+    def __init__(self, is_claimed: Callable[[], bool]) -> None:
+        super().__init__("machine", lambda _: None, Bugs())
+        self.is_claimed = is_claimed
+        self.unfolded: deque[tuple[bytes, bytes | None, int]] = deque()
+        self.folded_after_claim = 0
+
+    def load_record(self, key: bytes, value: bytes | None, offset: int) -> None:
+        self.unfolded.append((key, value, offset))
+
+    def fold_loaded(self, is_time_up: Callable[[], bool]) -> bool:
+        if self.unfolded:
+            super().load_record(*self.unfolded.popleft())
+            super().fold_loaded(is_time_up)
+            self.folded_after_claim += self.is_claimed()
+        return not self.unfolded
+
+
+class World:
+    """A log of one partition that another node owns and goes on writing, and a node that is given it."""
+
+    def __init__(self, log_records: int) -> None:
+        self.tasks: deque[Callable[[], None]] = deque()
+        self.superseded_by: list[int] = []
+        self.topic = MemoryTopic()
+        self.topic.write_foreign(0, CHECKPOINT_KEY, encode_checkpoint(OWNER), encode_header(1, 0))
+        self.written = 0
+        for _ in range(log_records):
+            self.write()
+        attempts = count(1)
+        log = self.topic.open_log()
+        self.machines: list[Slow] = []
+        self.runtime = CoordinatorRuntime(
+            partition_config(node_id="a", log=self.topic.identity),
+            log,
+            self,
+            self.make_machine,
+            lambda: 0,
+            lambda size: next(attempts).to_bytes(size, "big"),
+            lambda: 1.0,
+            RuntimeMetrics(Registry(lambda: 0)),
+            write_timeout_ms=5_000,
+            slice_ms=5,
+        )
+        log.start(self.runtime)
+
+    def make_machine(self, _: int) -> Slow:
+        self.machines.append(Slow(self.is_claimed))
+        return self.machines[-1]
+
+    def write(self) -> None:
+        """Write as the owner does."""
+        self.written += 1
+        self.topic.write_foreign(0, b"key", b"1", encode_header(1, self.written))
+        self.topic.commit(0)
+
+    def is_claimed(self) -> bool:
+        return self.runtime.partitions[0].ownership.attempt_id is not None
+
+    def load(self, generation: int | None) -> Partition:
+        self.runtime.load(0, generation)
+        self.topic.run_until_quiet()
+        return self.runtime.partitions[0]
+
+    def finish(self) -> None:
+        self.topic.run_until_quiet()
+        while self.tasks:
+            self.tasks.popleft()()
+            self.topic.run_until_quiet()
+
+    def claims(self) -> list[str]:
+        """Return the node ids of all checkpoints in the log."""
+        records = self.topic.partitions[0].records
+        return [decode_checkpoint(held.value or b"").node_id for held in records if held.key == CHECKPOINT_KEY]
+
+    def note(self, level: str, event: str, fields: dict[str, object]) -> None:
+        """Listen to nothing."""
+
+    def continue_soon(self, task: Callable[[], None]) -> None:
+        self.tasks.append(task)
+
+    def partition_changed(self, partition: Partition) -> None:
+        """Listen to nothing."""
+
+    def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
+        self.superseded_by.append(winner.generation)
+
+
+@pytest.mark.parametrize("log_records", [10, 200])
+def test_what_is_folded_between_claim_and_serving_does_not_grow_with_the_log(log_records: int) -> None:
+    world = World(log_records)
+    partition = world.load(generation=5)
+    for _ in range(log_records // 2):  # the owner writes while the fold is under way, and is read
+        world.tasks.popleft()()
+        world.write()
+        world.topic.run_until_quiet()
+    machine = world.machines[0]
+    while not world.is_claimed():
+        assert world.claims() == ["b"]
+        world.tasks.popleft()()
+    # What the owner appends before our checkpoint lands counts, and is all that is left.
+    for _ in range(3):
+        world.write()
+    world.finish()
+    assert (partition.state, machine.value) == (State.ACTIVE, world.written)
+    assert machine.folded_after_claim == 3
+
+
+def test_a_generation_that_the_group_has_fallen_behind_is_reported_and_a_higher_one_takes_the_partition() -> None:
+    """Kafka forgets an empty group and counts its generations from 1 again, and an admin's take goes above all of them."""
+    world = World(3)
+    partition = world.load(generation=1)
+    assert (partition.state, world.superseded_by, world.claims()) == (State.CLOSED, [OWNER.generation], ["b"])
+    assert partition.tenancy.highest_generation() == OWNER.generation
+    world.load(partition.tenancy.highest_generation() + 1)
+    world.finish()
+    assert (partition.state, world.claims()) == (State.ACTIVE, ["b", "a"])
+    assert partition.tenancy.highest_generation() == OWNER.generation + 1
+
+
+def test_an_owner_that_is_superseded_knows_the_generation_that_it_met() -> None:
+    world = World(3)
+    partition = world.load(generation=5)
+    world.finish()
+    assert partition.state is State.ACTIVE
+    rival = OWNER._replace(owner_epoch=3, attempt_id=b"r" * 16, generation=9)
+    world.topic.write_foreign(0, CHECKPOINT_KEY, encode_checkpoint(rival), encode_header(3, 0))
+    world.topic.commit(0)
+    world.topic.run_until_quiet()
+    assert (partition.state, world.superseded_by, partition.tenancy.highest_generation()) == (State.CLOSED, [9], 9)
+
+
+def test_what_a_group_hands_out_is_not_taken_past_it() -> None:
+    """A take goes above all generations of the log, so the group could not give the partition to anybody else."""
+    world = World(3)
+    partition = world.load(generation=1)
+    world.runtime.take(0)
+    world.finish()
+    assert (partition.state, world.claims()) == (State.CLOSED, ["b"])
+
+
+@pytest.mark.parametrize(("generation", "claims"), [(None, ["b", "a", "a"]), (7, ["b", "a"])])
+def test_what_a_group_has_given_to_another_node_is_not_taken_past_it_either(
+    generation: int | None, claims: list[str]
+) -> None:
+    world = World(3)
+    world.load(None)
+    world.finish()
+    world.runtime.unload(0, generation)
+    world.runtime.take(0)
+    world.finish()
+    assert world.claims() == claims
