@@ -53,6 +53,7 @@ async def test_answers_of_one_turn_of_the_loop_leave_in_one_write() -> None:
         client = await open_connection(served, transport)
         served.service.is_holding = True
         client.data_received(b"".join(write_frame(number) for number in range(6)))
+        await wait_until(lambda: len(served.service.held) == 6)
         for _ in range(5):
             served.service.release()
         assert transport.written == []
