@@ -44,12 +44,12 @@ class Duties:
 
     async def _change(self) -> None:
         while self._running != self._wanted:
-            for name in self._running - self._wanted:
+            for name in sorted(self._running - self._wanted):
                 self._running.discard(name)
                 try:
                     await self._duties[name].stop()
                 except Exception:  # the others are ended all the same
                     _log.exception("duty_end_failed", duty=name)
-            for name in self._wanted - self._running:
+            for name in sorted(self._wanted - self._running):
                 self._running.add(name)
                 self._duties[name].start()
