@@ -81,6 +81,7 @@ class GroupMember:
             log.cluster_id,
             log.topic,
             self.serves,
+            is_alarmed=self._is_alarmed,
             owner_epoch=lambda index: find_owner_epoch(partitions.find(index)),
             stale_map_max_ms=members.stale_map_max_ms,
             now_ms=now_ms,
@@ -154,8 +155,8 @@ class GroupMember:
             _log.warning("handover_expired", log_partitions=self._holdings.released)
 
     def why_not_ready(self) -> str:
-        """Return what keeps this node from working by an assignment; empty where it does."""
-        return self._coordinator.why_not_ready()
+        """Return what keeps this node from working by an assignment; empty where it does, and before it is to join."""
+        return "" if self._running is None else self._coordinator.why_not_ready()
 
     def taken_over(self, index: int, generation: int) -> bool:
         """Take in that a log partition was taken under an ownership generation; returns whether the group has planned it."""
@@ -198,6 +199,10 @@ class GroupMember:
         self._duties.set(duties)
 
     # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _is_alarmed(self, task: int) -> bool:
+        found = self._partitions.find(task)
+        return found is not None and found.is_alarmed
 
     async def _run(self) -> None:
         """Keep the member in its group, until it is refused for good."""

@@ -55,6 +55,7 @@ class Member:
             "cluster",
             topic,
             self.serves,
+            is_alarmed=lambda _: False,
             owner_epoch=lambda _: -1,
             stale_map_max_ms=STALE_MS,
             now_ms=lambda: clock.now_ms,
