@@ -26,8 +26,8 @@ class Allotment(Protocol):
     def start(self) -> None:
         """Begin to take log partitions and duties."""
 
-    async def stop(self) -> bool:
-        """Give duties up, and log partitions to those who take them; returns whether that ended in time."""
+    async def stop(self) -> None:
+        """Give duties up, and log partitions to those who take them, in bounded time."""
 
     def why_not_ready(self) -> str:
         """Return what keeps this node from knowing its work; empty if it knows it."""

@@ -34,6 +34,7 @@ from holdfast.daemon.membership.rejoins import Rejoins
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.protocol.primitives import MalformedBody
+from holdfast.metrics.registry import Counter
 from holdfast.runtime.membership import JoinedMember
 
 _log = structlog.get_logger(__name__)
@@ -83,6 +84,7 @@ class NodeCoordinator:
         rejoins: Rejoins,
         rebalances: RebalanceWatch,
         known_members: KnownMembers,
+        rebalance_alarms: Counter,
         *,
         now_ms: Callable[[], int],
         refused: Callable[[str], None],
@@ -98,6 +100,7 @@ class NodeCoordinator:
             rejoins: when it joins again.
             rebalances: how often the group rebalances.
             known_members: learns of everybody who was a member.
+            rebalance_alarms: counts alarms of `rebalances`.
             now_ms: the clock.
             refused: called with why this node must not be a member.
         """
@@ -109,6 +112,7 @@ class NodeCoordinator:
         self._rejoins = rejoins
         self._rebalances = rebalances
         self._known_members = known_members
+        self._rebalance_alarms = rebalance_alarms
         self._now_ms = now_ms
         self._refused = refused
         self._place = GroupPlace()
@@ -302,6 +306,7 @@ class NodeCoordinator:
         reasons = self._rebalances.count(self._cause, self._now_ms())
         self._cause = _BY_OTHERS
         if reasons is not None:
+            self._rebalance_alarms.value += 1
             _log.error("rebalances_exceeded", reasons=reasons)
 
     def _last_division(self) -> LastDivision | None:

@@ -15,6 +15,7 @@ from holdfast.daemon.membership.duties import Duties
 from holdfast.daemon.membership.holdings import Holdings
 from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.membership.map_view import MapView
+from holdfast.daemon.membership.metrics import AssignmentMetrics
 from holdfast.daemon.membership.rebalance_watch import RebalanceWatch
 from holdfast.daemon.membership.rejoins import Rejoins
 from holdfast.daemon.partitions.own_view import find_owner_epoch
@@ -70,12 +71,17 @@ class GroupMember:
         self._duties = duties
         self._refused = refused
         random = Random()
-        self._holdings = Holdings(self, members.handover_timeout_ms)
+        holdings = self._holdings = Holdings(self, members.handover_timeout_ms)
+        metrics = AssignmentMetrics(registry)
+        metrics.tasks.source = lambda: len(holdings.tasks)
+        metrics.duties.source = lambda: len(holdings.duties)
+        metrics.released.source = lambda: len(holdings.released)
         self.view = MapView(
             this_node,
             log.cluster_id,
             log.topic,
             self.serves,
+            is_alarmed=self._is_alarmed,
             owner_epoch=lambda index: find_owner_epoch(partitions.find(index)),
             stale_map_max_ms=members.stale_map_max_ms,
             now_ms=now_ms,
@@ -95,6 +101,7 @@ class GroupMember:
             Rejoins(members.rejoin_backoff_ms, members.rejoin_backoff_max_ms, random.random),
             RebalanceWatch(members.rebalances_max),
             known_members,
+            metrics.rebalance_alarms,
             now_ms=now_ms,
             refused=lambda why: refused(why, True),
         )
@@ -125,12 +132,19 @@ class GroupMember:
         """Join the group."""
         self._running = asyncio.create_task(self._run(), name="holdfast-membership")
 
-    async def stop(self) -> bool:
-        """Leave the group, and serve until the other members have taken over; returns whether they did in time."""
+    async def stop(self) -> None:
+        """Leave the group, and serve until the other members have taken over, or are not going to."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait([self._running])
-        await self._member.close(self._settings.shutdown.shutdown_step_timeout_ms)
+        try:
+            await self._member.close(self._settings.shutdown.shutdown_step_timeout_ms)
+            await self._wait_for_takers()
+        finally:
+            await self._duties.stop()
+
+    async def _wait_for_takers(self) -> None:
+        """Wait for a while until other members have taken what this one has released; they may stop, too."""
         wait_ms = min(self._settings.members.handover_timeout_ms, self._settings.shutdown.drain_timeout_ms)
         try:
             async with asyncio.timeout(wait_ms / 1_000):
@@ -139,12 +153,10 @@ class GroupMember:
                     await self._taken.wait()
         except TimeoutError:
             _log.warning("handover_expired", log_partitions=self._holdings.released)
-        await self._duties.stop()
-        return True
 
     def why_not_ready(self) -> str:
-        """Return what keeps this node from working by an assignment; empty where it does."""
-        return self._coordinator.why_not_ready()
+        """Return what keeps this node from working by an assignment; empty where it does, and before it is to join."""
+        return "" if self._running is None else self._coordinator.why_not_ready()
 
     def taken_over(self, index: int, generation: int) -> bool:
         """Take in that a log partition was taken under an ownership generation; returns whether the group has planned it."""
@@ -187,6 +199,10 @@ class GroupMember:
         self._duties.set(duties)
 
     # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _is_alarmed(self, task: int) -> bool:
+        found = self._partitions.find(task)
+        return found is not None and found.is_alarmed
 
     async def _run(self) -> None:
         """Keep the member in its group, until it is refused for good."""

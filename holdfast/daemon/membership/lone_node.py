@@ -23,10 +23,9 @@ class LoneNode:
         self._partitions.load_all()
         self._duties.set(self._duties.offered)
 
-    async def stop(self) -> bool:
+    async def stop(self) -> None:
         """End the duties; nobody waits for the log partitions."""
         await self._duties.stop()
-        return True
 
     def why_not_ready(self) -> str:
         """Return nothing: there is nobody to wait for."""

@@ -20,6 +20,7 @@ class MapView:
         state_topic: StateTopicView,
         serves: Callable[[int], bool],
         *,
+        is_alarmed: Callable[[int], bool],
         owner_epoch: Callable[[int], int],
         stale_map_max_ms: int,
         now_ms: Callable[[], int],
@@ -31,6 +32,7 @@ class MapView:
             cluster_id: of the Kafka cluster that holds the log.
             state_topic: the log.
             serves: tells whether this node serves a log partition.
+            is_alarmed: tells whether a log partition of this node waits for an admin to end an alarm.
             owner_epoch: gives the owner epoch of a log partition, as far as this node knows it; otherwise -1.
             stale_map_max_ms: for so long a stale map is answered from.
             now_ms: the clock.
@@ -40,6 +42,7 @@ class MapView:
         self.map: OwnershipMap | None = None
         self._this_node = this_node
         self._serves = serves
+        self._is_alarmed = is_alarmed
         self._owner_epoch = owner_epoch
         self._stale_map_max_ms = stale_map_max_ms
         self._now_ms = now_ms
@@ -78,11 +81,14 @@ class MapView:
         return tuple(node for _, node in sorted(by_id.items()))
 
     def owner(self, partition: int) -> Node | None:
-        """Return the node that has a log partition, or is about to; None where none has, or it is not known."""
+        """Return the node that has a log partition, or is about to; None where none has, or it is not known.
+
+        None as well where it is this node, and an alarm waits for an admin.
+        """
         known = self._usable_map()
         mapped = None if known is None else known.owner(partition)
         if known is not None and not self.is_stale:
-            return mapped
+            return None if mapped == self._this_node and self._is_alarmed(partition) else mapped
         if self._serves(partition):
             return self._this_node
         return None if mapped == self._this_node else mapped

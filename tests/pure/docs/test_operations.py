@@ -19,6 +19,7 @@ from structlog.testing import capture_logs
 
 from holdfast.compaction.progress import RunProgress
 from holdfast.daemon.brokers.silence import BrokerSilence, watch_broker
+from holdfast.daemon.membership.metrics import AssignmentMetrics
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.server.metrics import ServerMetrics
 from holdfast.daemon.server.wire.connections import Connections
@@ -58,6 +59,7 @@ def full_registry() -> Registry:
     """Return a registry with all that a node counts."""
     registry = Registry(lambda: 0)
     RuntimeMetrics(registry)
+    AssignmentMetrics(registry)
     MembershipMetrics(registry)
     progress, report = RunProgress(), batch()
     progress.take(report)

@@ -363,6 +363,7 @@ async def test_too_many_rebalances_are_one_line_with_their_reasons(clock: Clock,
             await group.rebalance(a)
     alarms = [line for line in lines if line["event"] == "rebalances_exceeded"]
     assert [alarm["reasons"] for alarm in alarms] == [{"another member, or the broker": 21}]
+    assert a.alarms.value == 1
 
 
 async def test_members_for_people(clock: Clock, group: Group) -> None:

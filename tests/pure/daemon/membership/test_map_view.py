@@ -22,12 +22,14 @@ class World:
     def __init__(self) -> None:
         self.now_ms = 0
         self.served: set[int] = set()
+        self.alarmed: set[int] = set()
         topic = StateTopic("state", bytes(16), 5, 1, 1_000_000)
         self.view = MapView(
             US,
             "cluster",
             topic,
             self.served.__contains__,
+            is_alarmed=self.alarmed.__contains__,
             owner_epoch=lambda partition: 7 if partition in self.served else -1,
             stale_map_max_ms=STALE_MS,
             now_ms=lambda: self.now_ms,
@@ -50,6 +52,13 @@ def test_the_map_alone_says_who_owns_what_while_it_holds() -> None:
     assert world.owners() == [1, 1, 2, 2, None]
     assert [world.view.owner_epoch(index) for index in range(5)] == [-1, -1, 7, -1, -1]
     assert world.view.nodes == (US, OTHER)
+
+
+def test_nobody_is_named_where_an_alarm_of_ours_waits_for_an_admin() -> None:
+    world = World()
+    world.adopt((0, 1), (2, 3))
+    world.alarmed |= {1, 3}  # the second is not ours to judge
+    assert world.owners() == [1, None, 2, 2, None]
 
 
 def test_a_stale_map_names_others_for_a_while_and_us_for_what_we_serve() -> None:

@@ -13,6 +13,7 @@ from holdfast.daemon.membership.rebalance_watch import RebalanceWatch
 from holdfast.daemon.membership.rejoins import Rejoins
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.topics.state_topic import StateTopic
+from holdfast.metrics.registry import Counter
 from holdfast.runtime.membership import JoinedMember
 
 PARTITIONS = 4
@@ -46,6 +47,7 @@ class Member:
         self.did: list[str] = []
         self.refusals: list[str] = []
         self.serving: set[int] = set()
+        self.alarms = Counter()
         self.holdings = Holdings(self, HANDOVER_MS)
         topic = StateTopic("state", bytes(16), PARTITIONS, 1, 1_000_000)
         self.view = MapView(
@@ -53,6 +55,7 @@ class Member:
             "cluster",
             topic,
             self.serves,
+            is_alarmed=lambda _: False,
             owner_epoch=lambda _: -1,
             stale_map_max_ms=STALE_MS,
             now_ms=lambda: clock.now_ms,
@@ -74,6 +77,7 @@ class Member:
             Rejoins(100, 30_000, lambda: 1.0),
             RebalanceWatch(20),
             KnownMembers(),
+            self.alarms,
             now_ms=lambda: clock.now_ms,
             refused=self.refusals.append,
         )

@@ -1,0 +1,21 @@
+"""What a node counts of its part in the group; joins and heartbeats are counted by `runtime.membership.metrics`."""
+
+from holdfast.metrics.registry import Registry
+
+
+class AssignmentMetrics:
+    """The instruments of one member's assignment; 0 before the first, and while nothing is assigned."""
+
+    def __init__(self, registry: Registry) -> None:
+        gauge = registry.gauge
+        self.tasks = gauge(
+            "assigned-tasks", "Log partitions that the group has assigned to this node, and it has begun."
+        )
+        self.duties = gauge("assigned-duties", "Duties that the group has assigned to this node, and it has begun.")
+        self.released = gauge(
+            "released-tasks", "Log partitions that this node serves until another member takes them. Healthy near 0."
+        )
+        self.rebalance_alarms = registry.counter(
+            "rebalance-alarms-total",
+            "Times that the group has rebalanced more often than `rebalances_max` in ten minutes.",
+        )

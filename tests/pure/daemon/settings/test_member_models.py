@@ -1,0 +1,32 @@
+"""The settings of a member that go together, or not: the error names both."""
+
+import pytest
+
+from holdfast.daemon.settings.file_env_flags import ConfigError, load_settings
+from holdfast.daemon.settings.member_models import MemberSettings
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ({"heartbeat.interval.ms": 4_000}, ("heartbeat.interval.ms is 4000", "session.timeout.ms 10000", "a third")),
+        ({"session.timeout.ms": 9_000}, ("heartbeat.interval.ms is 3000", "session.timeout.ms 9000", "a third")),
+        ({"rebalance.timeout.ms": 9_999}, ("session.timeout.ms is 10000", "rebalance.timeout.ms 9999")),
+        ({"rejoin_backoff_ms": 30_001}, ("rejoin_backoff_ms", "rejoin_backoff_max_ms")),
+        ({"membership": "alone"}, ("membership", "static", "group")),
+    ],
+    ids=str,
+)
+def test_what_does_not_go_together_is_one_error_that_names_both(
+    flags: dict[str, object], named: tuple[str, ...]
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_settings(flags={"kafka.bootstrap.servers": "127.0.0.1:1"} | flags)
+    assert len(refused.value.problems) == 1
+    assert all(name in str(refused.value) for name in named)
+
+
+def test_the_group_is_called_by_the_state_topic_unless_it_has_a_name() -> None:
+    assert MemberSettings(membership="group").group_of("state") == "holdfast-state"
+    assert MemberSettings(membership="group", group_id="shop").group_of("state") == "shop"
+    assert MemberSettings(group_id="shop").group_of("state") is None
