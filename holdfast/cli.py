@@ -10,6 +10,7 @@ import click
 from holdfast.console.commands import node
 from holdfast.console.commands.broker import broker
 from holdfast.console.commands.compact import compact
+from holdfast.console.commands.config import config
 from holdfast.console.commands.dev import dev
 from holdfast.console.commands.dump import dump
 from holdfast.console.commands.find import find
@@ -71,6 +72,7 @@ for command in (
     node.topics,
     node.readers,
     node.settings,
+    config,
     node.metrics,
     dev,
     broker,

@@ -41,6 +41,7 @@ CARRIERS: Final = {
 FORWARDERS: Final = frozenset(
     {
         "store.note",
+        "topic.note",
         "child_lines.__call__",
         "partition_lines.note",
         "partitions.note",

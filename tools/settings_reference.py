@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Mapping
 
+from holdfast.daemon.settings.cluster_wide import TAKEN_OVER_WHILE_RUNNING, why_not_cluster_wide
 from holdfast.daemon.settings.declarations import Component
 from holdfast.daemon.settings.file_env_flags import KNOWN, MEANINGLESS, Known, expected
 from holdfast.daemon.settings.models import OWNED_PROPERTIES, Settings
@@ -18,7 +19,10 @@ A setting has one name everywhere. Sources are merged once, and the later wins:
 1. the defaults below;
 2. a TOML file: `--config FILE`, or the environment variable `HOLDFAST_CONFIG`;
 3. the environment: `HOLDFAST_` and the name in capitals, with `_` in place of dots;
-4. flags: `--set NAME=VALUE`.
+4. the [config topic](#settings-of-all-nodes): `holdfast config set NAME=VALUE`, for all nodes;
+5. flags: `--set NAME=VALUE`.
+
+A value that loses against a different one of a later source says so, in the event `setting_overruled`.
 
 ```toml
 node_id = 1
@@ -41,6 +45,39 @@ and the brokers are `HOLDFAST_KAFKA_BOOTSTRAP_SERVERS=kafka.example:9092`.
 An unknown name is an error that suggests the nearest one.
 In the environment it is only a warning, because platforms add variables of their own.
 Values of properties that hold secrets are never shown.
+
+## Settings of all nodes
+
+What is to hold for all nodes of a state topic is written once, to the config topic.
+It has one partition and `cleanup.policy=compact`.
+`holdfast config set loads_max=16` checks the value as a node would, makes the topic if it is missing, and writes the record.
+`holdfast config unset loads_max` writes a tombstone.
+`holdfast config list --address HOST:PORT` shows each value, and whether that node goes by it.
+
+The order is Kafka's: a dynamic default of the cluster wins over a broker's `server.properties`.
+So the config topic wins over file and environment, or a forgotten line in one image would have nodes differ.
+A flag wins over it, as a dynamic value of one broker wins over the cluster's: it is how one node is made an exception, on purpose.
+
+A node reads the topic to its end before it listens, for `config.read.timeout.ms` at most.
+Then it follows it, and a change has it read all sources again.
+It takes over {taken_over} at once, and everything else when it starts again.
+The event `settings_reloaded` says which is which.
+A Spark job that a node runs gets the settings of that node; `holdfast compact` by itself reads no config topic.
+
+No value keeps a node from its start:
+
+- one that is wrong by itself is left out, and the others hold;
+- where several do not go together with the node's own settings, all values of the topic are left out;
+- a name that this version does not know, as one of a newer version, is kept in the topic and left out by this node.
+
+Each of them is in the event `cluster_setting_refused` with its reason, and in `holdfast config list`.
+Two commands at the same moment are checked against the same values, and the later record holds.
+
+Each node has these for itself, and `holdfast config set` refuses them, with all properties of the client and all secrets:
+
+| Name | Why |
+| --- | --- |
+{node_only}
 """
 
 
@@ -50,7 +87,9 @@ def render_reference() -> str:
 
 
 def _lines() -> Iterator[str]:
-    yield _HEAD
+    node_only = [f"| `{name}` | {why} |" for name in KNOWN if (why := why_not_cluster_wide(name))]
+    taken_over = " and ".join(f"`{name}`" for name in sorted(TAKEN_OVER_WHILE_RUNNING))
+    yield _HEAD.replace("{node_only}", "\n".join(node_only)).replace("{taken_over}", taken_over)
     yield "## The node\n"
     yield from _table(known for known in KNOWN.values() if not known.component)
     for attribute, field in Settings.model_fields.items():

@@ -89,6 +89,18 @@ def snapshot_log_config(settings: Settings, connection: ConnectionOptions) -> Ka
     )
 
 
+def config_log_config(settings: Settings, connection: ConnectionOptions) -> KafkaLogConfig:
+    """Return how the config topic is read; nothing is appended to it by this way."""
+    return configure(
+        KafkaLogConfig,
+        settings.log,
+        topic=settings.config_topic_name,
+        connection=connection,
+        message_bytes_max=0,
+        fetch_wait_ms=settings.config_topic.fetch_wait_ms,
+    )
+
+
 def snapshot_bounds(settings: Settings) -> Bounds:
     """Return how much of the snapshot topic is read, and for how long."""
     snapshots = settings.snapshots

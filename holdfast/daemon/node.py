@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException
 from holdfast.daemon.admin.commands import LogCommands, NodeCommands
 from holdfast.daemon.brokers.watch import BrokerWatch
 from holdfast.daemon.components import log_readers, snapshot_bounds, snapshot_log_config
+from holdfast.daemon.config_topic.node_settings import Load, NodeSettings
 from holdfast.daemon.maintenance.deleted_state import DeletedState
 from holdfast.daemon.maintenance.log_checks import ClusterAccess, LogChecks, check_snapshots
 from holdfast.daemon.maintenance.maintenance import Maintenance
@@ -79,8 +80,8 @@ class NodeParts(NamedTuple):
 class Node:
     """One process of Holdfast."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings, load: Load | None = None) -> None:
+        self.node_settings = NodeSettings(settings, load)
         self.registry = Registry(_now_ms)
         #: The port it listens on, once it does.
         self.port = 0
@@ -127,7 +128,7 @@ class Node:
     async def _run(self) -> NodeExit:
         try:
             check_properties(self.settings.kafka.properties)
-            async with self._started():
+            async with self.node_settings.followed(self._unless_stopped, self._do_step), self._started():
                 outcome = await self._exit
         except (StateTopicError, ConnectionFailed, CannotListen, PropertyRefused, KafkaException) as refusal:
             self._why_stopped = _explain(refusal)
@@ -139,6 +140,11 @@ class Node:
             self._why_stopped = "a stop was requested, and a step of the shutdown failed or did not end in time"
             return NodeExit.FAILED_TO_STOP
         return outcome
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that hold now."""
+        return self.node_settings.current
 
     @property
     def is_ready(self) -> bool:

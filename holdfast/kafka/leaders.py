@@ -65,6 +65,11 @@ class Brokers:
         """Call a listener after every refresh."""
         self._listeners.append(listener)
 
+    @property
+    def has_topic(self) -> bool:
+        """Whether some broker has known the topic."""
+        return self._topic_id != NO_TOPIC
+
     async def refresh(self) -> None:
         """Look up who leads; callers meanwhile share one request. Failures leave what was known.
 

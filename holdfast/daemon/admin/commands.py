@@ -9,6 +9,7 @@ import structlog
 from holdfast.api.admin import reason_problem
 from holdfast.daemon.admin.previews import preview
 from holdfast.daemon.admin.state_listing import StateListing
+from holdfast.daemon.config_topic.node_settings import NodeSettings
 from holdfast.daemon.maintenance.maintenance import Maintenance
 from holdfast.daemon.membership.allotment import Allotment
 from holdfast.daemon.partitions.partitions import Partitions
@@ -50,8 +51,12 @@ class Plan(NamedTuple):
 class NodeView(Protocol):
     """What the commands need of the node."""
 
-    settings: Settings
     registry: Registry
+    node_settings: NodeSettings
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that hold now."""
 
     def status(self) -> dict[str, Any]:
         """Return whether it is ready, and what it serves."""
@@ -73,6 +78,7 @@ class NodeCommands:
         return {
             "status": lambda _: {"version": VERSION, "build": BUILD} | self._node.status(),
             "settings": lambda _: describe(self._node.settings),
+            "config": lambda _: self._node.node_settings.describe(),
             "metrics": lambda _: self._node.registry.snapshot(),
             "resolve-topic": self._resolve_topic,
             "topic-ends": self._topic_ends,

@@ -1,8 +1,11 @@
-"""Where settings come from: defaults, the TOML file, the environment, flags; the later wins.
+"""Where settings come from: defaults, the TOML file, the environment, the config topic, flags; the later wins.
 
 All sources are flattened to the one name of each setting, merged once, and checked once by `settings.Settings`.
 A wrong value is one line that names the setting, the value, where it came from, and what would be right.
-Nothing below `daemon` reads the environment, and nothing here does either: it is an argument.
+A wrong value of the config topic keeps no node from its start: the node goes without it.
+Nothing below `daemon` reads the environment, and nothing here does either: it is an argument, as what the config topic holds.
+
+Source: Kafka's `DynamicBrokerConfig`, for the order and for what becomes of a wrong value.
 """
 
 import re
@@ -10,15 +13,19 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from holdfast.daemon.settings.cluster_wide import why_not_cluster_wide
 from holdfast.daemon.settings.declarations import Address, Component, Properties, is_secret
 from holdfast.daemon.settings.models import Settings
 
 ENVIRONMENT_PREFIX: Final = "HOLDFAST_"
+#: The origin of what the config topic holds.
+CONFIG_TOPIC: Final = "in the config topic"
 #: Variables that are read elsewhere and are no settings.
 RESERVED_VARIABLES: Final = frozenset(
     {
@@ -32,6 +39,7 @@ RESERVED_VARIABLES: Final = frozenset(
 )
 
 _KAFKA = "kafka."
+_BOOTSTRAP = "kafka.bootstrap.servers"
 _SPARK = "spark."
 _SHARE_COORDINATOR = "share.coordinator."
 
@@ -75,11 +83,23 @@ class Given(NamedTuple):
     origin: str
 
 
+class Overruled(NamedTuple):
+    """A value that another source overrules with a different one."""
+
+    name: str
+    #: Where it is given, and where what overrules it is, as in "in node.toml".
+    origin: str
+    by: str
+
+
 class Loaded(NamedTuple):
     """Settings, and what an admin should hear about them once."""
 
     settings: Settings
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    overruled: tuple[Overruled, ...] = ()
+    #: Why the node goes without a value of the config topic, by its name.
+    refused: Mapping[str, str] = MappingProxyType({})
 
 
 def _known_settings() -> Iterator[Known]:
@@ -104,6 +124,7 @@ def load_settings(
     config: Path | None = None,
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, object] | None = None,
+    cluster: Mapping[str, str] | None = None,
 ) -> Loaded:
     """Merge all sources and check the result.
 
@@ -111,6 +132,7 @@ def load_settings(
         config: a TOML file; without one, the file that `HOLDFAST_CONFIG` names in `environment`, if it does.
         environment: variables such as os.environ; those that do not begin with `HOLDFAST_` are not looked at.
         flags: by name of the setting (`kafka.` before properties of the client); None means not given.
+        cluster: what the config topic holds, by name of the setting.
 
     Raises:
         ConfigError: with every problem found, not only the first.
@@ -120,14 +142,13 @@ def load_settings(
         config = Path(environment["HOLDFAST_CONFIG"])
     problems: list[str] = []
     warnings: list[str] = []
-    given: dict[str, Given] = {}
-    if config is not None:
-        given |= _resolve(_flatten(_read_toml(config)), f"in {config.name}", problems)
-    given |= _from_environment(environment, warnings)
+    in_file = {} if config is None else _resolve(_flatten(_read_toml(config)), f"in {config.name}", problems)
+    in_environment = _from_environment(environment, warnings)
     flat_flags = [(name, value) for name, value in (flags or {}).items() if value is not None]
-    given |= _resolve(flat_flags, "as a flag", problems)
+    own = (in_file, in_environment), _resolve(flat_flags, "as a flag", problems)
+    given = _merge(*own[0], own[1])
     warnings += [
-        f"{name} ({given.pop(name).origin}) has no effect here: {reason}."
+        f"{name} ({given[name].origin}) has no effect here: {reason}."
         for name, reason in MEANINGLESS.items()
         if name in given
     ]
@@ -136,10 +157,40 @@ def load_settings(
             problems.append(f"{name} is {_show(value)} ({origin}); it must be {expected(KNOWN[name].field)}.")
     if problems:
         raise ConfigError(problems)
-    try:
-        return Loaded(Settings.model_validate(_nest(given)), tuple(sorted(warnings)))
-    except ValidationError as error:
-        raise ConfigError([_explain(detail, given) for detail in error.errors(include_url=False)]) from None
+    return _settle(*own, cluster or {})._replace(warnings=tuple(sorted(warnings)))
+
+
+def check_cluster_change(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Check a change of what the config topic holds as a node would that has no other settings.
+
+    What was refused before the change, and is not part of it, is no problem of the change.
+
+    Raises:
+        ConfigError: with every problem that the change would bring.
+    """
+
+    def refused(values: Mapping[str, str]) -> Mapping[str, str]:
+        return _settle((), {_BOOTSTRAP: Given("host:1", "")}, values).refused
+
+    unchanged = {name for name in refused(before) if before[name] == after.get(name)}
+    if problems := [why for name, why in refused(after).items() if name not in unchanged]:
+        raise ConfigError(list(dict.fromkeys(problems)))
+
+
+def cluster_wide_name(path: str) -> str:
+    """Return the one name of the setting that `path` spells.
+
+    Raises:
+        ConfigError: this version knows no such setting, or it is none for all nodes.
+    """
+    name = _canonical(path)
+    if name is None:
+        raise ConfigError([f"{path} is no setting; {_suggest(path)}"])
+    if name in MEANINGLESS:
+        raise ConfigError([f"{name} has no effect here: {MEANINGLESS[name]}."])
+    if why := why_not_cluster_wide(name):
+        raise ConfigError([f"{name} cannot be set for all nodes: {why}."])
+    return name
 
 
 def describe(settings: Settings) -> dict[str, Any]:
@@ -182,6 +233,53 @@ def expected(field: FieldInfo) -> str:
     if any(getattr(rule, "pattern", None) for rule in field.metadata):
         return f"{rules.get('min_length', 0)} to {rules['max_length']} letters, digits, dots, dashes or underscores"
     return f"a text of {rules.get('min_length', 0)} to {rules['max_length']} characters" if rules else "a text"
+
+
+def _settle(before: Sequence[Mapping[str, Given]], flags: Mapping[str, Given], cluster: Mapping[str, str]) -> Loaded:
+    """Merge the config topic's values between the other sources, without those that are wrong.
+
+    Where several values do not go together and none of them is wrong by itself, all values of the config topic are left out.
+
+    Raises:
+        ConfigError: the other sources are wrong by themselves.
+    """
+    refused = {name: why for name in cluster if (why := _why_refused(name))}
+    while True:
+        taken = {name: Given(text, CONFIG_TOPIC) for name, text in cluster.items() if name not in refused}
+        sources = *before, taken, flags
+        given = {name: value for name, value in _merge(*sources).items() if name not in MEANINGLESS}
+        try:
+            settings = Settings.model_validate(_nest(given))
+        except ValidationError as error:
+            problems = [(_place(detail), _explain(detail, given)) for detail in error.errors(include_url=False)]
+            texts = [text for _, text in problems]
+            if not taken:
+                raise ConfigError(texts) from None
+            at_fault = {name: text for name, text in problems if name in taken and given[name] is taken[name]}
+            refused |= at_fault or dict.fromkeys(taken, " ".join(texts))
+            continue
+        overruled = tuple(
+            Overruled(name, value.origin, given[name].origin)
+            for source in sources
+            for name, value in source.items()
+            if name in given and _to_text(value.value) != _to_text(given[name].value)
+        )
+        return Loaded(settings, overruled=overruled, refused=refused)
+
+
+def _why_refused(name: str) -> str:
+    """Return why the node goes without a value of the config topic, whatever it is; empty where it does not."""
+    try:
+        if cluster_wide_name(name) != name:
+            return f"{name} is another spelling of {_canonical(name)}."
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def _merge(*sources: Mapping[str, Given]) -> dict[str, Given]:
+    """Return each value of the last source that has one."""
+    return {name: value for source in sources for name, value in source.items()}
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -277,16 +375,22 @@ def _nest(given: Mapping[str, Given]) -> dict[str, Any]:
     return nested
 
 
-def _explain(detail: Any, given: Mapping[str, Given]) -> str:  # noqa: ANN401
-    """Turn one of pydantic's findings into our one line."""
+def _place(detail: Any) -> str:  # noqa: ANN401
+    """Return the name of the setting that one of pydantic's findings is about; empty where it is about several."""
     place = tuple(str(part) for part in detail["loc"])
     known = _BY_PLACE.get(place[:2]) or _BY_PLACE.get(place[:1])
     if known is not None:
-        name, must = known.name, expected(known.field)
-    elif place[1:2] == ("properties",) and len(place) > 2:
-        name, must = (_KAFKA if place[0] == "kafka" else "") + place[2], "a text, a number, true or false"
-    else:
+        return known.name
+    is_property = place[1:2] == ("properties",) and len(place) > 2
+    return (_KAFKA if place[0] == "kafka" else "") + place[2] if is_property else ""
+
+
+def _explain(detail: Any, given: Mapping[str, Given]) -> str:  # noqa: ANN401
+    """Turn one of pydantic's findings into our one line."""
+    name = _place(detail)
+    if not name:
         return str(detail["msg"]).removeprefix("Value error, ") + "."
+    must = expected(KNOWN[name].field) if name in KNOWN else "a text, a number, true or false"
     value, origin = given.get(name, Given(None, "by default"))
     return f"{name} is {'hidden' if is_secret(name) else _show(value)} ({origin}); it must be {must}."
 

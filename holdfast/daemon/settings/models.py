@@ -12,6 +12,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
+from holdfast.daemon.settings.config_topic_models import ConfigTopicSettings, config_topic_of
 from holdfast.daemon.settings.declarations import (
     MIB,
     MINUTE_MS,
@@ -28,7 +29,7 @@ from holdfast.daemon.settings.member_models import MemberSettings
 from holdfast.daemon.settings.snapshot_models import CompactionSettings, SnapshotSettings, SparkSettings
 
 #: Two answers of a broker that holds fetches lie two waits apart, and that must fit twice into what counts as silence.
-_SNAPSHOT_FETCHES_PER_SILENCE = 4
+_FETCHES_PER_SILENCE = 4
 
 #: Properties of the client that the log protocol fixes, and what to say instead.
 OWNED_PROPERTIES = {
@@ -269,7 +270,8 @@ class LoggingSettings(Component):
         "colours on a terminal, unless the variable NO_COLOR is set.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = setting(
-        "info", "The least important lines that are written; SIGHUP reads it again from the config file."
+        "info",
+        "The least important lines that are written; a running node takes it over at SIGHUP, and at once from the config topic.",
     )
     client_lines_per_minute_max: int = count(
         10,
@@ -311,6 +313,7 @@ class Settings(Component):
     listener: ListenerSettings = ListenerSettings()
     limits: LimitSettings = LimitSettings()
     kafka: KafkaSettings
+    config_topic: ConfigTopicSettings = ConfigTopicSettings()
     log: LogSettings = LogSettings()
     members: MemberSettings = MemberSettings()
     share: ShareSettings = ShareSettings()
@@ -334,11 +337,23 @@ class Settings(Component):
             raise ValueError("snapshots.topic is the state topic; the job needs a topic of its own to write to")
         if self.compaction.run and not self.snapshots.topic:
             raise ValueError("compaction.run is true and snapshots.topic is empty; the job needs a topic to write to")
-        silence_max_ms, wait_ms = self.log.leader_silence_max_ms, self.snapshots.fetch_wait_ms
-        if self.snapshots.topic and silence_max_ms < _SNAPSHOT_FETCHES_PER_SILENCE * wait_ms:
+        silence_max_ms, waits_ms = self.log.leader_silence_max_ms, {"config": self.config_topic.fetch_wait_ms}
+        if self.snapshots.topic:
+            waits_ms["snapshots"] = self.snapshots.fetch_wait_ms
+        for prefix, wait_ms in waits_ms.items():
+            if silence_max_ms < _FETCHES_PER_SILENCE * wait_ms:
+                raise ValueError(
+                    f"{prefix}.fetch.wait.ms is {wait_ms} and leader_silence_max_ms {silence_max_ms}; {prefix}.fetch.wait.ms must be "
+                    f"at most {silence_max_ms // _FETCHES_PER_SILENCE}, a quarter of it, or brokers that only hold a fetch "
+                    f"would pass for silent"
+                )
+        if self.config_topic_name in (self.log.state_topic, self.snapshots.topic):
             raise ValueError(
-                f"snapshots.fetch.wait.ms is {wait_ms} and leader_silence_max_ms {silence_max_ms}; snapshots.fetch.wait.ms must be "
-                f"at most {silence_max_ms // _SNAPSHOT_FETCHES_PER_SILENCE}, a quarter of it, or brokers that only hold a fetch "
-                f"would pass for silent"
+                f"config.topic is {self.config_topic_name}, which holds the state or its snapshots; name a topic of its own"
             )
         return self
+
+    @property
+    def config_topic_name(self) -> str:
+        """Name of the topic with the settings of all nodes."""
+        return self.config_topic.topic or config_topic_of(self.log.state_topic)

@@ -143,6 +143,10 @@ class KafkaLog:
         """Tell whether the topic had this partition, with a leader, when the leaders were last looked up."""
         return partition in self._brokers.leaders
 
+    def has_topic(self) -> bool:
+        """Tell whether some broker has known the topic; its partitions may have no leader now."""
+        return self._brokers.has_topic
+
     def stop_reading(self, partition: int) -> None:
         """See `Log.stop_reading`."""
         self._reading.pop(partition, None)

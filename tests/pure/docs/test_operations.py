@@ -276,7 +276,9 @@ def compose() -> dict[str, Any]:
 def test_the_node_of_the_compose_file_has_settings_that_load() -> None:
     node = compose()["services"]["node"]
     image = dict(re.findall(r"\b(HOLDFAST_\w+)=(\S+)", (ROOT / "Dockerfile").read_text()))
-    settings, warnings = load_settings(None, image | {name: str(value) for name, value in node["environment"].items()})
+    settings, warnings, *_ = load_settings(
+        None, image | {name: str(value) for name, value in node["environment"].items()}
+    )
     assert warnings == ()
     assert settings.listener.listen_address == ("0.0.0.0", 9492)
     assert settings.load.when_superseded == "wait"

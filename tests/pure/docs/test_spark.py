@@ -75,7 +75,7 @@ def test_the_unit_for_a_node_with_the_job_sets_what_exists() -> None:
     text = (ROOT / "deploy" / "systemd" / "holdfast.service.d" / "spark.conf").read_text()
     variables = dict(re.findall(r"^Environment=(HOLDFAST_\w+)=(.*)$", text, re.MULTILINE))
     brokers = {"HOLDFAST_KAFKA_BOOTSTRAP_SERVERS": "kafka:9092"}
-    settings, warnings = load_settings(None, variables | brokers)
+    settings, warnings, *_ = load_settings(None, variables | brokers)
     assert warnings == ()
     assert settings.compaction.run
     shutdown, compaction = settings.shutdown, settings.compaction

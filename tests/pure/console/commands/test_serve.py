@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.console.commands.serve import reload
 from holdfast.console.outcomes import Exit
 from holdfast.daemon.settings.file_env_flags import load_settings
+from holdfast.daemon.settings.reloading import reload
 from tests.waiting import PATIENCE_S
 
 
@@ -54,6 +54,7 @@ def test_a_setting_without_effect_is_reported_in_the_log_and_a_kafka_that_is_not
         "kafka.bootstrap.servers": "127.0.0.1:1",
         "listen": "127.0.0.1:0",
         "request_timeout_ms": 100,
+        "config.read.timeout.ms": 100,
         "share.coordinator.threads": 3,
     }
     ended = ended_by_itself(settings)
@@ -100,7 +101,7 @@ def test_a_reload_takes_the_level_of_lines_and_names_what_needs_a_restart(tmp_pa
     settings = load_settings(config).settings
     write('"sasl.password" = "new"\n[logging]\nlog_level = "debug"\n[load]\nloads_max = 3\n')
     with capture_logs() as lines:
-        now = reload(settings, lambda: load_settings(config).settings)
+        now = reload(settings, lambda: load_settings(config))
     assert lines == [
         {
             "event": "settings_reloaded",
@@ -121,7 +122,7 @@ def test_a_reload_of_a_bad_file_says_so_and_changes_nothing(tmp_path: Path, text
     config.write_text(text)
     level = logging.getLogger("holdfast").level
     with capture_logs() as lines:
-        assert reload(settings, lambda: load_settings(config).settings) is settings
+        assert reload(settings, lambda: load_settings(config)) is settings
     [line] = lines
     assert line["event"] == "settings_reload_failed"
     assert "node.toml" in line["why"]
@@ -130,7 +131,9 @@ def test_a_reload_of_a_bad_file_says_so_and_changes_nothing(tmp_path: Path, text
 
 def test_a_node_on_a_terminal_speaks_to_people_and_outlives_sighup(tmp_path: Path) -> None:
     config = tmp_path / "node.toml"
-    config.write_text('listen = "127.0.0.1:0"\n[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n')
+    config.write_text(
+        'listen = "127.0.0.1:0"\nconfig.read.timeout.ms = 100\n[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n'
+    )
     ours, its = pty.openpty()
     said = b""
 

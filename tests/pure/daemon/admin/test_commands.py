@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.daemon.admin.commands import LogCommands, NodeCommands, StartingCommands
+from holdfast.daemon.config_topic.node_settings import NodeSettings
 from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server.admin import AdminCommand, AdminError
 from holdfast.daemon.settings.models import MetadataSettings
@@ -51,6 +52,7 @@ class World(PartitionsWorld):
 
     def __init__(self, topic: MemoryTopic, node_id: int = 1, names: TopicNames | None = None) -> None:
         super().__init__(topic, node_id, when_superseded="wait")
+        self.node_settings = NodeSettings(self.settings)
         self.topic_ends = TopicEndSource(
             ConnectionOptions(bootstrap=(("a", 9092),)), timeout_ms=1_000, topics_per_request_max=100, waiting_max=10
         )
@@ -97,6 +99,7 @@ async def test_a_node_reports_what_it_is_and_what_it_holds() -> None:
     world = await serving(3)
     assert world.ask("status") == {"version": "0.1.0", "build": BUILD, "node_id": 1}
     assert world.ask("settings")["node_id"] == 1
+    assert world.ask("config") == {"offset": -1, "settings": []}
     assert world.ask("metrics")["num-partitions{state=active}"] == 3
     assert [row["state"] for row in world.ask("partitions")] == ["active"] * 3
 

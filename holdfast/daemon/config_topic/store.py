@@ -1,0 +1,111 @@
+"""The config topic as commands change it: made when it is missing, checked, and written.
+
+All functions block while Kafka answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from holdfast.daemon.config_topic.values import PARTITION
+from holdfast.daemon.topics.state_topic import TopicMissing, command_to_alter, describe_topic
+from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.kafka.librdkafka_types import NewTopic
+
+#: Lets the cluster decide how many copies there are.
+_CLUSTERS_DEFAULT: Final = -1
+
+
+class ConfigTopicError(Exception):
+    """The config topic cannot be used; the text says why and what mends it."""
+
+
+def ensure_config_topic(clients: KafkaClients, name: str, state_topic: str, timeout_ms: int) -> None:
+    """Make the config topic if it is missing, with as many copies as the state topic has, and check it.
+
+    Raises:
+        ConfigTopicError: it cannot be made, or what is written to it would be lost.
+        ConnectionFailed: no broker would describe it.
+        KafkaException: a property of the client is wrong.
+    """
+    with clients.admin() as admin:
+        try:
+            _check(admin, name, timeout_ms)
+            return
+        except TopicMissing:
+            _make(admin, name, _copies_of(admin, state_topic, timeout_ms), timeout_ms)
+        attempts = Retrying(
+            stop=stop_after_delay(timeout_ms / 1_000),
+            wait=wait_random_exponential(multiplier=0.05, max=1),
+            retry=retry_if_exception_type(TopicMissing),
+            reraise=True,
+        )
+        try:
+            attempts(_check, admin, name, timeout_ms)
+        except TopicMissing:
+            raise ConfigTopicError(
+                f"The config topic {name} was made, but no broker knows it yet; try again."
+            ) from None
+
+
+def write_values(clients: KafkaClients, topic: str, values: Mapping[str, str | None], timeout_ms: int) -> None:
+    """Write values by the names of their settings, None to unset one, in order.
+
+    Raises:
+        ConfigTopicError: Kafka did not take all of them in time; those before may hold.
+        KafkaException: a property of the client is wrong.
+    """
+    problems: list[str] = []
+
+    def delivered(error: KafkaError | None, message: object) -> None:
+        if error is not None:
+            problems.append(error.str())
+
+    producer = clients.producer({"acks": "all", "enable.idempotence": True, "message.timeout.ms": timeout_ms})
+    for name, text in values.items():
+        value = None if text is None else text.encode()
+        producer.produce(topic, value, name.encode(), PARTITION, on_delivery=delivered)
+    left = producer.flush(timeout_ms / 1_000)
+    if left and not problems:
+        problems.append(f"no broker took them within {timeout_ms} ms")
+    if problems:
+        raise ConfigTopicError(f"The config topic {topic} was not written whole: {problems[0]}.")
+
+
+def _check(admin: AdminClient, name: str, timeout_ms: int) -> None:
+    topic, config = describe_topic(admin, name, timeout_ms)
+    if topic.partition_count != 1:
+        raise ConfigTopicError(
+            f"The topic {name} has {topic.partition_count} partitions, and settings have an order in one alone; "
+            "name another with --config-topic and config.topic."
+        )
+    if config["cleanup.policy"] != "compact":
+        command = command_to_alter("HOST:PORT", name, "cleanup.policy", "compact")
+        raise ConfigTopicError(
+            f"The topic {name} has cleanup.policy={config['cleanup.policy']}: settings would go by age; mend it with: {command}"
+        )
+
+
+def _copies_of(admin: AdminClient, state_topic: str, timeout_ms: int) -> int:
+    try:
+        return describe_topic(admin, state_topic, timeout_ms)[0].replication_factor
+    except TopicMissing:
+        return _CLUSTERS_DEFAULT
+
+
+def _make(admin: AdminClient, name: str, replication_factor: int, timeout_ms: int) -> None:
+    timeout_s = timeout_ms / 1_000
+    topic = NewTopic(
+        name, num_partitions=1, replication_factor=replication_factor, config={"cleanup.policy": "compact"}
+    )
+    try:
+        admin.create_topics([topic], operation_timeout=timeout_s, request_timeout=timeout_s)[name].result()
+    except KafkaException as error:
+        cause: KafkaError = error.args[0]
+        if cause.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise ConfigTopicError(f"The config topic {name} cannot be made: {cause.str()}.") from None

@@ -1,0 +1,28 @@
+"""Which settings can be the same for all nodes, and which a running node takes over."""
+
+from typing import Final
+
+from holdfast.daemon.settings.declarations import is_secret
+
+#: What a node takes over while it runs; the others hold from its next start on.
+TAKEN_OVER_WHILE_RUNNING: Final = frozenset({"log_level"})
+
+_FINDS_TOPIC: Final = "a node finds the config topic by it"
+_NODE_ONLY: Final = {
+    "node_id": "each node has one of its own",
+    "listen": "each node has an address of its own",
+    "advertised_listener": "each node has an address of its own",
+    "log_format": "the lines of each node go to whatever runs it",
+    "take_over": "it would have all nodes replace each other",
+    "compaction.run": "one node alone runs the job",
+    "state_topic": _FINDS_TOPIC,
+}
+_NODE_ONLY_BEGINNINGS: Final = {"kafka.": _FINDS_TOPIC, "config.": _FINDS_TOPIC}
+
+
+def why_not_cluster_wide(name: str) -> str:
+    """Return why the setting of this name is each node's own; empty where it may hold for all nodes."""
+    if is_secret(name):
+        return "it is a secret, and whoever reads the config topic would see it"
+    by_beginning = [why for beginning, why in _NODE_ONLY_BEGINNINGS.items() if name.startswith(beginning)]
+    return _NODE_ONLY.get(name) or "".join(by_beginning)

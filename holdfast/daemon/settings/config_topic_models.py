@@ -1,0 +1,48 @@
+"""The settings of the config topic, which holds settings of all nodes of one state topic."""
+
+from typing import Final
+
+from holdfast.daemon.settings.declarations import MIB, Component, setting, time_ms
+
+_ENDING: Final = "_config"
+
+
+def config_topic_of(state_topic: str) -> str:
+    """Return the name of the config topic that belongs to a state topic."""
+    return state_topic + _ENDING
+
+
+class ConfigTopicSettings(Component):
+    """The config topic: settings that hold for all nodes of one state topic, written by `holdfast config`."""
+
+    name_prefix = "config."
+
+    topic: str = setting(
+        "",
+        "Topic that holds the settings of all nodes. Where it exists, nodes take them from it. "
+        f"Empty: the name of the state topic with `{_ENDING}` behind it.",
+        max_length=249,
+        pattern=r"^[a-zA-Z0-9._-]*$",
+    )
+    read_timeout_ms: int = time_ms(
+        5_000,
+        "How long a node that starts waits for the end of the config topic, before it listens; then it goes on with the "
+        "settings of its own, and says so.",
+        minimum=100,
+    )
+    retry_backoff_ms: int = time_ms(
+        2_000,
+        "Pause before the config topic is looked for again, where there is none or it cannot be read.",
+        minimum=100,
+    )
+    values_bytes_max: int = setting(
+        MIB,
+        "Bytes of names and values that a node keeps of the config topic; where there are more, it goes on with what it had.",
+        ge=1_024,
+        le=64 * MIB,
+    )
+    fetch_wait_ms: int = time_ms(
+        500,
+        "How long a broker may hold a fetch of the config topic that finds nothing new. At most a quarter of leader_silence_max_ms, "
+        "or a broker that only holds fetches would pass for silent.",
+    )
