@@ -220,15 +220,10 @@ class Node:
             address = format_address(this_node.host, this_node.port)
             log = LogPlace(topic, image.cluster_id, options, address)
             partitions = self._make_partitions(log, image, at_exit)
+            config, known = self.node_settings, self._known_members
+            now_ms, refused, registry = _now_ms, self._refused, self.registry
             allotment = make_allotment(
-                settings,
-                this_node,
-                log,
-                partitions,
-                self._known_members,
-                self.registry,
-                now_ms=_now_ms,
-                refused=self._refused,
+                settings, this_node, log, partitions, known, config, registry, now_ms=now_ms, refused=refused
             )
             view = allotment.view
             offsets = GroupOffsets(options, settings.log.request_timeout_ms, lambda: cluster.client.brokers)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from holdfast.daemon.membership.allotment import Allotment
+from holdfast.daemon.membership.config_offset import ConfigSource
 from holdfast.daemon.membership.duties import Duties
 from holdfast.daemon.membership.group_member import GroupMember, Refused
 from holdfast.daemon.membership.known_members import KnownMembers
@@ -22,6 +23,7 @@ def make_allotment(
     log: LogPlace,
     partitions: Partitions,
     known_members: KnownMembers,
+    config: ConfigSource,
     registry: Registry,
     *,
     now_ms: Callable[[], int],
@@ -41,6 +43,7 @@ def make_allotment(
         partitions,
         duties,
         known_members,
+        config,
         registry,
         now_ms=now_ms,
         refused=refused,

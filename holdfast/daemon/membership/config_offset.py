@@ -12,13 +12,3 @@ class ConfigSource(Protocol):
 
     async def refresh(self, offset: int, timeout_ms: int) -> int:
         """Read to its end, and at least to this offset, for as long as it may take; returns up to which it was read."""
-
-
-class NoConfig:
-    """A config topic without a record (`ConfigSource`)."""
-
-    offset = -1
-
-    async def refresh(self, offset: int, timeout_ms: int) -> int:
-        """Return -1: there is nothing to be read."""
-        return self.offset

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import structlog
 
-from holdfast.daemon.membership.config_offset import NoConfig
+from holdfast.daemon.membership.config_offset import ConfigSource
 from holdfast.daemon.membership.coordinator import NodeCoordinator, NodeProtocolConfig
 from holdfast.daemon.membership.duties import Duties
 from holdfast.daemon.membership.holdings import Holdings
@@ -46,6 +46,7 @@ class GroupMember:
         partitions: Partitions,
         duties: Duties,
         known_members: KnownMembers,
+        config: ConfigSource,
         registry: Registry,
         *,
         now_ms: Callable[[], int],
@@ -61,6 +62,7 @@ class GroupMember:
             partitions: serve the log partitions that are assigned.
             duties: do those that are assigned.
             known_members: learns of everybody who was a member.
+            config: the config topic, which all members are to have read as far as their leader.
             registry: where to count.
             now_ms: the clock.
             refused: called with why this node must not be a member, and whether a setting is wrong.
@@ -97,7 +99,7 @@ class GroupMember:
             ),
             self._holdings,
             self.view,
-            NoConfig(),
+            config,
             Rejoins(members.rejoin_backoff_ms, members.rejoin_backoff_max_ms, random.random),
             RebalanceWatch(members.rebalances_max),
             known_members,
