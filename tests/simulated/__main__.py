@@ -15,12 +15,13 @@ from functools import partial
 from multiprocessing import Pool
 from typing import NamedTuple
 
-from tests.simulated.checks.coverage import CLUSTER, FAILED, MEMORY, TESTED, missing
+from tests.simulated.checks.coverage import CLUSTER, FAILED, GROUP, MEMORY, TESTED, missing
 from tests.simulated.checks.invariants import Violation
 from tests.simulated.cluster.life import run_cluster_life
+from tests.simulated.group.life import run_group_life
 from tests.simulated.life import run_life
 
-KINDS = {MEMORY: run_life, CLUSTER: run_cluster_life}
+KINDS = {MEMORY: run_life, CLUSTER: run_cluster_life, GROUP: run_group_life}
 CHUNK = 25
 #: Failures told in full; more of them only add to the number.
 TOLD_MAX = 10
@@ -99,7 +100,9 @@ def run_many(kind: str, seeds: Sequence[int], jobs: int) -> int:
 def main() -> int:
     """Parse the command line and run; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulated", description=__doc__)
-    parser.add_argument("--kind", choices=[*KINDS], help="live on this log alone: in memory, or on a cluster")
+    parser.add_argument(
+        "--kind", choices=[*KINDS], help="lives of this kind alone: in memory, on a cluster, or of a group"
+    )
     parser.add_argument("--seeds", type=int, default=1_000, help="number of lives")
     parser.add_argument("--start", type=int, default=0, help="first seed")
     parser.add_argument("--untested", action="store_true", help="leave out the lives of `pytest tests/simulated`")

@@ -317,9 +317,9 @@ class Node:
             self.world.trace(f"  {self.name}/{index} is {after} (instance {partition.instance}, {partition.failure})")
 
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
-        """Count it; the leader of the group hands out higher generations than any that was seen."""
+        """Count it, and report it to whoever divides the log partitions."""
         self.world.count("superseded")
-        self.world.meet_generation(winner.generation)
+        self.world.superseded(self, partition.index, winner.generation)
 
     # ---- LogListener -----------------------------------------------------------------------------------------------
 
