@@ -10,12 +10,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.runtime.partition import serving
-from tests.simulated.cluster.life import run_cluster_life
-from tests.simulated.life import run_life
+from tests.simulated.__main__ import KINDS
 from tests.simulated.mutants import (
     CAUGHT,
-    CLUSTER,
-    MEMORY,
     MUTANTS,
     OPEN_MUTANTS,
     OPEN_PATCHES,
@@ -43,13 +40,13 @@ def test_enough_mutants_are_recorded() -> None:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_mutant_is_caught_and_the_real_core_is_not(name: str) -> None:
     caught = RECORDED[name]
-    if caught.kind not in (MEMORY, CLUSTER):
+    if caught.kind not in KINDS:
         assert run_test(name, caught.invariant), f"{caught.invariant} does not fail with the mutant"
         return
     assert find(MUTANTS[name], caught.kind, range(caught.seed, caught.seed + 1)) == caught, (
         "after a change of the core or the simulation: `python -m tests.simulated.mutants --record`"
     )
-    (run_life if caught.kind == MEMORY else run_cluster_life)(caught.seed)
+    KINDS[caught.kind](caught.seed)
 
 
 def test_open_mutants_fit_the_sources_and_are_recorded_nowhere() -> None:

@@ -27,6 +27,8 @@ from tests.simulated.parts.requests import GROUP, Clients
 PAUSES_MS = (20, 100, 100, 300, 300, 1_000, 4_000)
 #: Time goes by in slices, at the end of each of which every process does what is due.
 SLICE_MS = 100
+#: In which sessions end that ended in the eyes of one side only.
+SETTLING_MS = 4_000
 #: In which the group converges once faults have stopped: sessions, a rebalance, joins again for what was met in a log.
 CONVERGENCE_MS = 60_000
 #: For which it must stay as it is.
@@ -113,7 +115,7 @@ class GroupLife:
         waiting, member.inbox = member.inbox, type(member.inbox)()
         for call in waiting:
             member.run(call)
-        while node.requests and not node.is_closed:
+        while node.requests and member.is_alive:
             node.requests.popleft()()
 
     def take_from_outside(self) -> bool:
@@ -214,10 +216,11 @@ class GroupLife:
         for node in [*world.nodes]:
             member = world.member_of(node)
             member.config.is_stalled, member.planted = False, ""
-            if node.log.is_frozen:
-                self.thaw(node)
             if not member.is_alive:
                 self.restart(node)
+            elif node.log.is_frozen:
+                self.thaw(node)
+        self._pass(SETTLING_MS, is_hasty=True)
         self._converge()
         self._rest()
         for index in range(len(world.topic.partitions)):

@@ -26,6 +26,7 @@ class _Lane:
         self.timeout_ms = timeout_ms
         self.waiting: deque[Request] = deque()
         self.request: Request | None = None
+        self.is_sent = False  #: and not still looking for the coordinator
         self.number = 0  #: of the request in flight, so that a late answer to an earlier one is known
 
 
@@ -71,6 +72,7 @@ class Link:
             return
         lane.request = lane.waiting.popleft()
         lane.number += 1
+        lane.is_sent = False
         number, network = lane.number, self._world.network
         if self._broker is not None:
             self._send(lane, number, self._broker)
@@ -85,14 +87,14 @@ class Link:
         network.send(self._name, asked, look_up)
 
         def give_up() -> None:
-            if self._broker is None:
+            if not lane.is_sent:
                 self._end(lane, number, _LOST)
 
         network.after(self._short_ms, give_up)
 
     def _found(self, lane: _Lane, number: int, broker: str | None) -> None:
         def go_on() -> None:
-            if lane.number != number or lane.request is None:
+            if lane.number != number or lane.request is None or lane.is_sent:
                 return
             if broker is None:
                 self._end_now(lane, number, Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -105,6 +107,7 @@ class Link:
     def _send(self, lane: _Lane, number: int, broker: str) -> None:
         network, brokers, request = self._world.network, self._world.brokers, lane.request
         assert request is not None
+        lane.is_sent = True
         enclosed = Enclosed(request, self._settings)
 
         def respond(answer: Answer) -> None:

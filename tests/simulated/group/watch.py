@@ -130,6 +130,8 @@ class MemberWatch:
         if isinstance(self.running, Prepare) and error is None:
             self._is_prepared = True
         self._is_lost |= isinstance(self.running, Lost)
+        if isinstance(self.running, Complete) and error is None and not self._has_failed:
+            self._stale_since_ms = None
         self.running = None
 
     def _deliver(self, callback: Complete) -> None:
