@@ -31,11 +31,15 @@ OUTAGES := tests/real/log/test_broker_restarts.py
 OF_WHAT_IS_COMPILED := $(addprefix tests/pure/,kafka/protocol api records runtime daemon/server daemon/share) tests/vectors tests/simulated
 # A stamp of each set of wheels: what has not changed is not built again.
 WHEELS := dist/.$(SHIPPED)
+KAFKA_CLASSES := build/kafka-classes.jsa
 # What runs side by side is shown target by target, where make can do that.
-SIDE_BY_SIDE := --jobs 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+BY_TARGET := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+# A run starts some hundred Pythons: they keep what they compile, whatever the caller's environment says, where `clean` finds it.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt lint type contracts vectors pure sim model real interop installed shipped beside busy soak endure outages hotpath bench measure compiled wheel docs zip clean FORCE
+.PHONY: help demo test check fmt lint type contracts vectors pure sim model real interop installed shipped waiting beside busy soak endure outages hotpath bench measure compiled wheel docs zip clean FORCE
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -66,14 +70,17 @@ demo: $(READY) ## a queue whose daemon and worker are killed midway; then Spark 
 
 test: $(READY) ## everything that a change must pass
 	@test $(SHIPPED) = compiled || echo "Without a C compiler and Python's headers, the tests on a real broker run on the pure build."
-	@# Types are checked on one processor while the other compiles.
-	$(MAKE) --jobs 2 $(filter compiled,$(SHIPPED)) check
-	@# Rings that wait (for pip, for Java, for nodes) run beside rings that compute; `pure` has the vectors, too.
+	@# The compiler is busy on one processor for minutes: the other has what needs no build; `pure` has the vectors, too.
+	$(MAKE) --jobs 2 $(BY_TARGET) NICE=nice $(filter compiled,$(SHIPPED)) check $(KAFKA_CLASSES) pure
+	@# Rings that wait (for pip, for Java, for nodes) run beside rings that compute, which take what is left.
 	$(MAKE) $(WHEELS)
-	$(MAKE) $(SIDE_BY_SIDE) BUILD=pure installed pure interop $(if $(filter compiled,$(SHIPPED)),shipped)
-	$(MAKE) $(SIDE_BY_SIDE) BUILD=$(SHIPPED) real beside
+	$(MAKE) --jobs 3 $(BY_TARGET) shipped waiting beside
 
 check: fmt lint type contracts
+
+# The brokers of the tests start in little more than half the time with it, and without it where nobody made it.
+$(KAFKA_CLASSES): $(READY) tests/real/quick_java.py holdfast/jars/cache.py
+	@$(BIN)/python -m tests.real.quick_java
 
 fmt: $(READY) ## is the code formatted? (`make fmt FIX=1` formats it)
 	$(BIN)/ruff format $(if $(FIX),,--check) .
@@ -103,12 +110,17 @@ sim: $(NEEDS) ## whole lives of several nodes over a log in memory (SEEDS=10000 
 hotpath: $(NEEDS) ## tests of what is compiled where BUILD=compiled, with lives of its own; `make pure sim` has the others
 	$(PYTEST) $(OF_WHAT_IS_COMPILED)
 
+# The three parts of `make test` that run side by side; the first takes longest.
 shipped:
-	$(MAKE) BUILD=$(SHIPPED) hotpath
+	$(MAKE) BUILD=$(SHIPPED) real
 
-# They compute alone, and the tests on a real broker leave much of the processors unused.
+waiting:
+	$(MAKE) BUILD=pure installed
+	$(MAKE) BUILD=pure interop
+
 beside:
 	$(MAKE) BUILD=pure NICE=nice sim model
+	$(if $(filter compiled,$(SHIPPED)),$(MAKE) BUILD=compiled NICE=nice hotpath)
 
 real: $(NEEDS) ## tests on a real broker, which they start themselves (KILLS=3)
 	KILLS=$(KILLS) $(RUN) -m pytest $(FILES) tests/real

@@ -43,7 +43,7 @@ class Address(NamedTuple):
 
 
 def request_frame(api_key: int, version: int, correlation_id: int, body: bytes) -> bytes:
-    """Return a whole request with header version 2; the correlation id stands at byte 8."""
+    """Return a whole request with header version 2; the correlation id is at byte 8."""
     start = _REQUEST_START.pack(api_key, version, correlation_id, len(CLIENT_ID))
     payload = start + CLIENT_ID + b"\x00" + body
     return len(payload).to_bytes(4, "big") + payload

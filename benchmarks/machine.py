@@ -93,8 +93,8 @@ def _processor() -> str:
 
 
 def _java_version() -> str:
-    told = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=True)
-    return told.stderr.splitlines()[0].strip()
+    found = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=True)
+    return found.stderr.splitlines()[0].strip()
 
 
 def _output(command: list[str]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
-#: The peer that the ratios are to.
+#: The contender that the ratios are to.
 BASE: Final = "kafka"
 OURS: Final = "holdfast"
 #: The same daemon, with share partitions whose log partitions have many leaders.

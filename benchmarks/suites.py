@@ -104,8 +104,8 @@ def _warm_up(
                 measure(keys, workload, effort.warm_up_round_s, 0)
             spent_s = sum(total - before.get(thread, 0) for thread, total in compiler_seconds(broker_ids).items())
             warmth[name] = spent_s / (monotonic() - began_s)
-        told = ", ".join(f"{cores:.2f} cores under {name}" for name, cores in warmth.items())
-        say(f"warm-up {number + 1}: Java's compilers take {told}")
+        taken = ", ".join(f"{cores:.2f} cores under {name}" for name, cores in warmth.items())
+        say(f"warm-up {number + 1}: Java's compilers take {taken}")
         if max(warmth.values()) <= _COMPILING_CORES_MAX:
             break
     return warmth

@@ -120,7 +120,7 @@ async def work(
             f"[bold]Power cut:[/] the daemon and worker A got killed; {answered} writes were answered, {outstanding} on the way."
         )
         ready_s = await daemon.start()
-        loaded = await daemon.ask("partitions")
+        loaded = await daemon.query("partitions")
         display.say(
             f"The daemon is back: ready {ready_s:.1f} s after its start, {sum(each['records_loaded'] for each in loaded):,} "
             f"records of {len(loaded)} log partitions loaded, none in more than {max(each['load_ms'] for each in loaded)} ms."

@@ -67,10 +67,10 @@ async def count_wrong(daemon: str, answered: Answered) -> int:
     """Read all states back; returns how many are not what was written last."""
 
     def by_offset(batches: tuple[StateBatch, ...]) -> dict[int, tuple[int, int]]:
-        told: dict[int, tuple[int, int]] = {}
+        states: dict[int, tuple[int, int]] = {}
         for first, last, state, count in batches:
-            told |= {offset: max(told.get(offset, (-1, -1)), (count, state)) for offset in range(first, last + 1)}
-        return told
+            states |= {offset: max(states.get(offset, (-1, -1)), (count, state)) for offset in range(first, last + 1)}
+        return states
 
     wrong = 0
     groups: dict[str, list[SharePartitionKey]] = {}

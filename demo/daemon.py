@@ -71,7 +71,7 @@ class Daemon:
             self.kill()
             return self._process.returncode
 
-    async def ask(self, command: str) -> Any:  # noqa: ANN401
+    async def query(self, command: str) -> Any:  # noqa: ANN401
         """Give it an admin command."""
         async with connect(self.address, _ONE_TRY) as client:
             return await client.admin(command)
@@ -82,6 +82,6 @@ class Daemon:
 
     async def _is_ready(self) -> bool:
         try:
-            return bool((await self.ask("status"))["is_ready"])
+            return bool((await self.query("status"))["is_ready"])
         except ClientError:
             return False

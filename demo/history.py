@@ -75,7 +75,7 @@ class HistoryAct:
         whole = await self._restart("reads the whole log", {"snapshots.topic": ""})
         await self._fold_log(records)
         fast = await self._restart("begins with the snapshots", self._job | _EAGER | {"compaction.run": "true"})
-        restores = (await self._daemon.ask("metrics"))["restores-total"]
+        restores = (await self._daemon.query("metrics"))["restores-total"]
         self._check(
             f"The daemon read a tenth or less: {restores:.0f} log partitions were restored from a snapshot.",
             restores > 0 and fast * 10 <= whole,
@@ -101,7 +101,7 @@ class HistoryAct:
         """Start the daemon again; returns how many records it had to read."""
         self._daemon.stop()
         ready_s = await self._daemon.start(**settings)
-        loaded = await self._daemon.ask("partitions")
+        loaded = await self._daemon.query("partitions")
         records: int = sum(each["records_loaded"] for each in loaded)
         self._say(
             f"The daemon starts again and {how}: {records:,} records, the longest load of a log partition took "
@@ -217,7 +217,7 @@ class HistoryAct:
 
     async def _count_records(self) -> int:
         """Return how many offsets the log has, from its start to its end."""
-        return sum(row["committed"] - row["log_start"] for row in await self._daemon.ask("partitions"))
+        return sum(row["committed"] - row["log_start"] for row in await self._daemon.query("partitions"))
 
     def _say(self, text: str) -> None:
         self._console.print(text, soft_wrap=not self._console.is_terminal)

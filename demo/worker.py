@@ -136,7 +136,7 @@ class Worker:
     async def _write(
         self, client: Client, partition: int, leader_epoch: int, share: SharePartition, settled: list[StateBatch]
     ) -> None:
-        """Write down what is settled; the start offset moves with the next write, so that the log tells of every record."""
+        """Write down what is settled; the start offset moves with the next write, so that the log has every record."""
         ledger, start_offset = self._ledgers[partition], share.start_offset
         complete = share.finished_behind_start()
         ledger.outstanding = start_offset, settled

@@ -12,10 +12,12 @@ from holdfast.console.commands.broker import broker
 from holdfast.console.commands.compact import compact
 from holdfast.console.commands.dev import dev
 from holdfast.console.commands.dump import dump
+from holdfast.console.commands.find import find
+from holdfast.console.commands.group import group
 from holdfast.console.commands.groups import groups, list_states
 from holdfast.console.commands.history import diff, history
 from holdfast.console.commands.snapshots import snapshots
-from holdfast.console.commands.state import find, state
+from holdfast.console.commands.state import state
 from holdfast.console.commands.topics import create_topic
 from holdfast.console.options import split_assignment
 from holdfast.distribution import VERSION
@@ -24,7 +26,7 @@ from holdfast.runtime.build import BUILD
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(VERSION, message=f"holdfast %(version)s ({BUILD})")
-@click.option("--address", metavar="HOST:PORT", help="A node, for every command that asks one.")
+@click.option("--address", metavar="HOST:PORT", help="A node, for every command that queries one.")
 def main(address: str | None) -> None:
     """Keep the delivery state of Kafka share groups outside the broker.
 
@@ -58,11 +60,13 @@ for command in (
     groups,
     state,
     find,
+    group,
     dump,
     snapshots,
     history,
     diff,
     node.status,
+    node.members,
     node.partitions,
     node.topics,
     node.readers,

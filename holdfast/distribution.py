@@ -1,6 +1,6 @@
 """Under which name and version this package is installed, and how to install what an extra of it needs.
 
-The name `holdfast` belongs to somebody else on the Python package index, and nothing of ours is published there: what one installs
+The name `holdfast` belongs to another project on the Python package index, and nothing of ours is published there: what one installs
 is a wheel that `make wheel` has built.
 """
 

@@ -14,14 +14,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
 #: Ends with the process that started it, however that ends.
-_LOOP: Final = "import os\nwhile os.getppid() == {parent}:\n    for _ in range(10_000_000): pass"
+LOOP: Final = "import os\nwhile os.getppid() == {parent}:\n    for _ in range(10_000_000): pass"
 _BAD: Final = ("failure", "error")
 
 
@@ -31,7 +31,7 @@ def busy_processors(count: int) -> Iterator[list[int]]:
     with ExitStack() as loops:
         pids = []
         for _ in range(count):
-            loop = subprocess.Popen([sys.executable, "-c", _LOOP.format(parent=os.getpid())])
+            loop = subprocess.Popen([sys.executable, "-c", LOOP.format(parent=os.getpid())])
             loops.callback(loop.wait)
             loops.callback(loop.kill)
             pids.append(loop.pid)
@@ -56,16 +56,16 @@ def tally(runs: list[dict[str, str]]) -> list[str]:
     return [f"{count} of {len(runs)} runs failed: {name}" for name, count in failed.most_common()]
 
 
-def main() -> int:
-    """Run, tell, and return 1 where anything failed or nothing ran."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, tell, and return 1 where anything failed or nothing ran; the arguments are those of the process unless given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=4, help="how many runs")
-    arguments, pytest_arguments = parser.parse_known_args()
+    options, pytest_arguments = parser.parse_known_args(arguments)
     processors = len(os.sched_getaffinity(0))
     runs: list[dict[str, str]] = []
     is_bad = False
     with busy_processors(processors), tempfile.TemporaryDirectory() as directory:
-        for number in range(1, arguments.times + 1):
+        for number in range(1, options.times + 1):
             report = Path(directory) / f"{number}.xml"
             began_s = time.monotonic()
             command = [sys.executable, "-m", "pytest", "--junitxml", str(report), *pytest_arguments]
@@ -76,7 +76,7 @@ def main() -> int:
             told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in ("passed", "failed", "skipped"))
             took_s = time.monotonic() - began_s
             print(
-                f"Run {number} of {arguments.times} beside {processors} busy loops: {told} in {took_s:.0f} s, exit code {ended.returncode}",
+                f"Run {number} of {options.times} beside {processors} busy loops: {told} in {took_s:.0f} s, exit code {ended.returncode}",
                 flush=True,
             )
     print("\n".join(tally(runs) or ["No test failed."]))

@@ -1,4 +1,4 @@
-"""What tests ask of a share shard and nothing else does."""
+"""What tests look up in a share shard and production does not."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import NamedTuple
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
+from tests.timelines import items_at
 
 
 class ShardSummary(NamedTuple):
@@ -30,4 +31,4 @@ def summarize(shard: ShareShard) -> ShardSummary:
 
 def states_at(shard: ShareShard, position: int) -> dict[SharePartitionKey, ShareState]:
     """Return every share partition and its state as they were at `position`."""
-    return dict(shard.state.timeline.items_at(position))
+    return items_at(shard.state.timeline, position)

@@ -15,7 +15,7 @@ This page is written by `python -m tools.cli_reference` from the help of each co
 
 Data goes to standard output and everything else to standard error, so output can be piped as it is.
 With `--json` it is JSON (`holdfast dump` prints one object a line).
-`HOLDFAST_ADDRESS` names the node for all commands that ask one.
+`HOLDFAST_ADDRESS` names the node for all commands that query one.
 Commands that read Kafka or the history themselves learn of brokers, topics and places from the variables of a node's settings,
 as in `HOLDFAST_KAFKA_BOOTSTRAP_SERVERS`. Of two variables the first that is set counts, and an option counts more than either.
 

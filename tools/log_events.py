@@ -2,7 +2,7 @@
 
 With `--missing` it prints the rows that docs/log-events.md lacks, and what else is wrong with page or code.
 
-An event is the first argument of a method of a logger (`_log.info("…")`), or what stands in its place in a call that carries it there
+An event is the first argument of a method of a logger (`_log.info("…")`), or what takes its place in a call that carries it there
 (`CARRIERS`): the pure core has no logger, and hands level, event and fields to its host.
 """
 
@@ -103,7 +103,7 @@ def rows(page: str) -> dict[str, list[str]]:
 
 
 class _Module:
-    """A module's syntax tree, walked with the function that each call stands in."""
+    """A module's syntax tree, walked with the function that each call is in."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -48,7 +48,7 @@ class Target:
         """Count bytes that were sent."""
         self.sent_bytes += size
 
-    async def ask(self, caller: Caller, api_key: int, version: int, body: bytes) -> str:
+    async def send(self, caller: Caller, api_key: int, version: int, body: bytes) -> str:
         """Send one request; returns what became of it."""
         self.count(caller.send(api_key, version, body))
         try:
@@ -57,22 +57,22 @@ class Target:
             return type(error).__name__
         return f"{len(answer):,} B"
 
-    async def ask_alone(self, api_key: int, version: int, body: bytes) -> str:
+    async def send_alone(self, api_key: int, version: int, body: bytes) -> str:
         """Send one request over a connection of its own."""
         caller = await self.open()
         try:
-            return await self.ask(caller, api_key, version, body)
+            return await self.send(caller, api_key, version, body)
         finally:
             caller.close()
 
-    async def ask_on(
+    async def send_on(
         self, api_key: int, version: int, body: bytes, *, seconds: float = 6.0, connections: int = 1, depth: int = 64
     ) -> str:
         """Keep `depth` requests on their way over each of some connections."""
         ends_s = time.monotonic() + seconds
         answered = 0
 
-        async def go_on() -> None:
+        async def keep_sending() -> None:
             nonlocal answered
             caller = await self.open()
             with suppress(*LOST):
@@ -84,7 +84,7 @@ class Target:
                     self.count(caller.send(api_key, version, body))
             caller.close()
 
-        await asyncio.gather(*(go_on() for _ in range(connections)))
+        await asyncio.gather(*(keep_sending() for _ in range(connections)))
         return f"{answered:,} answers"
 
     def connect_deaf(self, data: bytes) -> socket.socket:
@@ -117,7 +117,7 @@ def admin_body(command: str, **arguments: object) -> bytes:
 async def long_group(target: Target) -> str:
     """A1: a Read of 20,000 share partitions of unknown topics, with a group id of 32 kB."""
     asked = [ReadPartition(number, 0) for number in range(20_000)]
-    return await target.ask_alone(READ, 0, share_body(READ, "g" * 32_000, [(os.urandom(16), asked)]))
+    return await target.send_alone(READ, 0, share_body(READ, "g" * 32_000, [(os.urandom(16), asked)]))
 
 
 async def big_states(target: Target) -> str:
@@ -126,7 +126,7 @@ async def big_states(target: Target) -> str:
     batches = [(2 * n, 2 * n, (0, 2)[n % 2], 1 + n % 2) for n in range(BIG_BATCHES)]
     for number in range(BIG_PARTITIONS):
         body = share_body(INITIALIZE, "big", [(target.topic_id, [InitializePartition(number, -1, 0)])])
-        await target.ask(caller, INITIALIZE, 0, body)
+        await target.send(caller, INITIALIZE, 0, body)
         for part in (batches[:MOST_BATCHES], batches[MOST_BATCHES:]):
             body = share_body(WRITE, "big", [(target.topic_id, [write_one(number, part)])])
             target.count(caller.call_share(WRITE, body))
@@ -138,7 +138,7 @@ async def big_states(target: Target) -> str:
 
 async def big_read(target: Target) -> str:
     """A2: one Read of all of them."""
-    return await target.ask_alone(READ, 0, target.big_read()[21:])
+    return await target.send_alone(READ, 0, target.big_read()[21:])
 
 
 async def deaf_reads(target: Target) -> str:
@@ -161,13 +161,13 @@ async def reads_left_behind(target: Target) -> str:
 
 
 async def leaking_connections(target: Target) -> str:
-    """A3: many questions for topics by name at once, some of which cannot be asked."""
+    """A3: many queries for topics by name at once, some of which cannot be sent."""
     callers = [await target.open() for _ in range(8)]
     before = len(os.listdir(f"/proc/{target.process_id}/fd"))
     answered: Counter[str] = Counter()
     bad = encode_string("resolve-topic") + encode_string('{"name":"\\ud800"}') + b"\x00"
     for _ in range(3):
-        answered[await target.ask(callers[0], ADMIN, 0, bad)] += 1
+        answered[await target.send(callers[0], ADMIN, 0, bad)] += 1
         for caller in callers:
             for _ in range(30):
                 target.count(caller.send(ADMIN, 0, admin_body("resolve-topic", name="x")))
@@ -189,7 +189,7 @@ async def unknown_topics(target: Target) -> str:
     async def flood() -> None:
         while time.monotonic() < ends_s:
             asked = [(os.urandom(16), [DeletePartition(0)]) for _ in range(20_000)]
-            answers[await target.ask_alone(DELETE, 0, share_body(DELETE, "u", asked))] += 1
+            answers[await target.send_alone(DELETE, 0, share_body(DELETE, "u", asked))] += 1
 
     await asyncio.gather(*(flood() for _ in range(6)))
     return ", ".join(f"{count} × {what}" for what, count in answers.items())
@@ -198,13 +198,13 @@ async def unknown_topics(target: Target) -> str:
 async def stairs(target: Target) -> str:
     """A5: a Write of 370,000 state batches that overlap like stairs, and one of as many as are taken."""
     answers = []
-    await target.ask_alone(
+    await target.send_alone(
         INITIALIZE, 0, share_body(INITIALIZE, "cpu", [(target.topic_id, [InitializePartition(1, -1, 0)])])
     )
     for count in (370_000, MOST_BATCHES, MOST_BATCHES, MOST_BATCHES):
         batches = [(2 * n, 2 * n + 5_000, (0, 2, 4)[n % 3], n * 7_919 % 32_000) for n in range(count)]
         body = share_body(WRITE, "cpu", [(target.topic_id, [write_one(1, batches)])])
-        answers.append(await target.ask_alone(WRITE, 1, body))
+        answers.append(await target.send_alone(WRITE, 1, body))
     return ", ".join(answers)
 
 
@@ -212,7 +212,7 @@ async def nested(target: Target) -> str:
     """A5: Writes of state batches one inside the other, without end."""
     batches = [(n, 10**9 - n, 0, n * 7_919 % 32_000) for n in range(MOST_BATCHES)]
     body = share_body(WRITE, "cpu", [(target.topic_id, [write_one(1, batches)])])
-    return await target.ask_on(WRITE, 1, body, depth=4)
+    return await target.send_on(WRITE, 1, body, depth=4)
 
 
 async def tiny_writes(target: Target) -> str:
@@ -220,43 +220,43 @@ async def tiny_writes(target: Target) -> str:
     bodies = [
         share_body(WRITE, "big", [(target.topic_id, [write_one(0, [(4 * n + 1, 4 * n + 1, 2, 3)])])]) for n in range(2)
     ]
-    return await target.ask_on(WRITE, 1, bodies[0])
+    return await target.send_on(WRITE, 1, bodies[0])
 
 
 async def long_keys(target: Target) -> str:
     """A5: FindCoordinator of 250 keys of 32 kB."""
-    return await target.ask_alone(10, 6, _keys(f"{'g' * 32_000}:AAAAAAAAAAAAAAAAAAAAAA:{n}" for n in range(250)))
+    return await target.send_alone(10, 6, _keys(f"{'g' * 32_000}:AAAAAAAAAAAAAAAAAAAAAA:{n}" for n in range(250)))
 
 
 async def many_keys(target: Target) -> str:
     """A5: FindCoordinator of 20,000 keys, without end."""
-    return await target.ask_on(10, 6, _keys(f"g:AAAAAAAAAAAAAAAAAAAAAA:{n}" for n in range(20_000)), depth=4)
+    return await target.send_on(10, 6, _keys(f"g:AAAAAAAAAAAAAAAAAAAAAA:{n}" for n in range(20_000)), depth=4)
 
 
 async def metadata(target: Target) -> str:
     """A5: Metadata of all topics, without end, over fifty connections."""
-    return await target.ask_on(3, 12, b"\x00\x00\x00\x00", connections=50)
+    return await target.send_on(3, 12, b"\x00\x00\x00\x00", connections=50)
 
 
 async def many_topics(target: Target) -> str:
     """A5: Metadata of 1,000 unknown topics, without end."""
     body = encode_varint(1_001) + b"".join(os.urandom(16) + b"\x00\x00" for _ in range(1_000)) + bytes(3)
-    return await target.ask_on(3, 12, body)
+    return await target.send_on(3, 12, body)
 
 
 async def admin_metrics(target: Target) -> str:
     """A5: the admin command `metrics`, without end, over four connections."""
-    return await target.ask_on(ADMIN, 0, admin_body("metrics"), connections=4)
+    return await target.send_on(ADMIN, 0, admin_body("metrics"), connections=4)
 
 
 async def admin_partitions(target: Target) -> str:
     """A5: the admin command `partitions`, without end, over four connections."""
-    return await target.ask_on(ADMIN, 0, admin_body("partitions"), connections=4)
+    return await target.send_on(ADMIN, 0, admin_body("partitions"), connections=4)
 
 
 async def large_json(target: Target) -> str:
     """A5: an admin command with 8 MB of JSON."""
-    return await target.ask_alone(ADMIN, 0, admin_body("status", a=[0] * 2_600_000))
+    return await target.send_alone(ADMIN, 0, admin_body("status", a=[0] * 2_600_000))
 
 
 async def header_tags(target: Target) -> str:
@@ -278,13 +278,13 @@ async def unknown_reads(target: Target) -> str:
     """A5: Reads of 20,000 unknown topics, and of 20,000 negative partitions."""
     unknown = share_body(READ, "u", [(os.urandom(16), [ReadPartition(0, 0)]) for _ in range(20_000)])
     negative = share_body(READ, "u", [(os.urandom(16), [ReadPartition(-1, 0)]) for _ in range(20_000)])
-    return f"{await target.ask_alone(READ, 0, unknown)}, {await target.ask_alone(READ, 0, negative)}"
+    return f"{await target.send_alone(READ, 0, unknown)}, {await target.send_alone(READ, 0, negative)}"
 
 
 async def many_digits(target: Target) -> str:
     """A6: FindCoordinator of a key whose partition has 5,000 digits."""
     body = _keys(["g:AAAAAAAAAAAAAAAAAAAAAA:" + "1" * 5_000])
-    return str(dict(Counter([await target.ask_alone(10, 6, body) for _ in range(300)])))
+    return str(dict(Counter([await target.send_alone(10, 6, body) for _ in range(300)])))
 
 
 async def many_groups(target: Target) -> str:
@@ -293,7 +293,7 @@ async def many_groups(target: Target) -> str:
     for number in range(20):
         asked = [InitializePartition(n, -1, 0) for n in range(50)]
         body = share_body(INITIALIZE, f"{number:06d}" + "x" * 31_994, [(target.topic_id, asked)])
-        answers[await target.ask_alone(INITIALIZE, 0, body)] += 1
+        answers[await target.send_alone(INITIALIZE, 0, body)] += 1
     return str(dict(answers))
 
 
@@ -301,7 +301,7 @@ async def huge_keys(target: Target) -> str:
     """A8: FindCoordinator of one key of 8 MB, sixty times."""
     answers: Counter[str] = Counter()
     for number in range(60):
-        answers[await target.ask_alone(10, 6, _keys([f"{'A' * 8_380_000}{number:04d}:AAAAAAAAAAAAAAAAAAAAAA:0"]))] += 1
+        answers[await target.send_alone(10, 6, _keys([f"{'A' * 8_380_000}{number:04d}:AAAAAAAAAAAAAAAAAAAAAA:0"]))] += 1
     return str(dict(answers))
 
 
@@ -315,7 +315,7 @@ async def many_connections(target: Target) -> str:
             one.connect(target.address)
             silent.append(one)
     await asyncio.sleep(2)
-    new = await target.ask_alone(18, 0, b"")
+    new = await target.send_alone(18, 0, b"")
     try:
         caller = await target.open()
         await caller.admin("status")
@@ -339,7 +339,7 @@ async def unfinished_frames(target: Target) -> str:
     await asyncio.sleep(4)
     batches = [(2 * n, 2 * n, 2, 1) for n in range(10_000)]
     body = share_body(WRITE, "cpu", [(target.topic_id, [write_one(1, batches, 0)])])
-    answers = [await target.ask_alone(WRITE, 1, body) for _ in range(3)]
+    answers = [await target.send_alone(WRITE, 1, body) for _ in range(3)]
     for holder in holders:
         holder.close()
     return ", ".join(answers)

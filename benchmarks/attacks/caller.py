@@ -83,7 +83,7 @@ class Caller:
 
 
 class Healthy:
-    """A process of its own that writes one share partition again and again; it tells how long each Write took."""
+    """A process of its own that writes one share partition again and again; it reports how long each Write took."""
 
     def __init__(self, address: Address, topic_id: bytes) -> None:
         context = multiprocessing.get_context("spawn")
@@ -100,12 +100,12 @@ class Healthy:
     def stop(self) -> tuple[list[tuple[float, float]], list[str]]:
         """End it; returns (when it began, ms) of each Write, and what went wrong."""
         self._pipe.send(None)
-        told: tuple[list[tuple[float, float]], list[str]] = ([], ["the healthy client did not end"])
+        report: tuple[list[tuple[float, float]], list[str]] = ([], ["the healthy client did not end"])
         if self._pipe.poll(2 * _TIMEOUT_S):
-            told = self._pipe.recv()
+            report = self._pipe.recv()
         self._process.join(_TIMEOUT_S)
         self._process.kill()
-        return told
+        return report
 
 
 def _be_healthy(address: Address, topic_id: bytes, pipe: Pipe, written: Synchronized[int]) -> None:

@@ -56,7 +56,7 @@ async def many_initializes(target: Target) -> str:
             number += 1
             group = f"{prefix}-{number:08d}-" + "x" * 1_012
             asked = [InitializePartition(n, -1, 0) for n in range(50)]
-            await target.ask(caller, INITIALIZE, 0, share_body(INITIALIZE, group, [(target.topic_id, asked)]))
+            await target.send(caller, INITIALIZE, 0, share_body(INITIALIZE, group, [(target.topic_id, asked)]))
             answered += 1
         caller.close()
 
@@ -95,14 +95,14 @@ async def half_closed(target: Target) -> str:
 
 async def crowd_of_versions(target: Target) -> str:
     """ApiVersions without end, over as many connections as one address has."""
-    return await target.ask_on(18, 0, b"", connections=_CROWD, depth=16)
+    return await target.send_on(18, 0, b"", connections=_CROWD, depth=16)
 
 
 async def pipelined_admin(target: Target) -> str:
     """Admin commands of all kinds, pipelined without end over fifty connections."""
     commands = ("status", "settings", "metrics", "partitions", "readers")
     answers = await asyncio.gather(
-        *(target.ask_on(ADMIN, 0, admin_body(command), connections=10) for command in commands)
+        *(target.send_on(ADMIN, 0, admin_body(command), connections=10) for command in commands)
     )
     return ", ".join(f"{command} {answer}" for command, answer in zip(commands, answers, strict=True))
 
@@ -110,20 +110,20 @@ async def pipelined_admin(target: Target) -> str:
 async def same_read(target: Target) -> str:
     """A Read that names one big share partition 20,000 times."""
     asked = [ReadPartition(0, -1)] * _MANY
-    return await target.ask_alone(READ, 0, share_body(READ, "big", [(target.topic_id, asked)]))
+    return await target.send_alone(READ, 0, share_body(READ, "big", [(target.topic_id, asked)]))
 
 
 async def same_topics(target: Target) -> str:
     """A Read that names the topic 20,000 times, with a big share partition each."""
     topics = [(target.topic_id, [ReadPartition(n % BIG_PARTITIONS, -1)]) for n in range(_MANY)]
-    return await target.ask_alone(READ, 0, share_body(READ, "big", topics))
+    return await target.send_alone(READ, 0, share_body(READ, "big", topics))
 
 
 async def many_summaries(target: Target) -> str:
     """ReadSummaries of 20,000 share partitions, without end."""
     asked = [SummaryPartition(n, 0) for n in range(_MANY)]
     body = share_body(SUMMARY, "big", [(target.topic_id, asked)])
-    return await target.ask_on(SUMMARY, 1, body, depth=4)
+    return await target.send_on(SUMMARY, 1, body, depth=4)
 
 
 async def random_deletes(target: Target) -> str:
@@ -132,7 +132,7 @@ async def random_deletes(target: Target) -> str:
         DELETE, "u", [(target.topic_id, [DeletePartition(random.randrange(1 << 30)) for _ in range(_MANY)])]
     )
     unknown = share_body(DELETE, "u", [(os.urandom(16), [DeletePartition(0)]) for _ in range(_MANY)])
-    return f"{await target.ask_alone(DELETE, 0, known)}, {await target.ask_alone(DELETE, 0, unknown)}"
+    return f"{await target.send_alone(DELETE, 0, known)}, {await target.send_alone(DELETE, 0, unknown)}"
 
 
 async def open_and_close(target: Target) -> str:

@@ -74,10 +74,10 @@ class ListLog:
     def stop_reading(self, partition: int) -> None:
         """Nothing is read."""
 
-    def ask_log_start(self, partition: int, instance: int) -> None:
+    def query_log_start(self, partition: int, instance: int) -> None:
         """Nothing is read."""
 
-    def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
+    def query_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
         """Nothing is read."""
 
     def delete_records(self, partition: int, before_offset: int) -> None:
@@ -161,7 +161,11 @@ class World:
         """See `topic_gate.TopicLookup`; all topics are known."""
 
     def owner(self, partition: int) -> Node | None:
-        """See `cluster_view.ClusterView`; nobody asks."""
+        """See `cluster_view.ClusterView`; it is not called."""
+
+    def owner_epoch(self, partition: int) -> int:
+        """See `cluster_view.ClusterView`."""
+        return 1
 
     def call(self, connection: Connection, frame: bytes) -> tuple[float, float]:
         """Let a connection take a frame; returns when it was taken apart and when it was handed over."""

@@ -80,7 +80,7 @@ class Librdkafka:
         )
 
     async def round(self, partitions: int) -> None:
-        """See `Contender.round`; the loop stands still meanwhile."""
+        """See `Contender.round`; the loop is blocked meanwhile."""
         self._waiting = partitions
         for partition in range(partitions):
             self._producer.produce(

@@ -1,4 +1,4 @@
-"""Microseconds per request of what stands between a socket and the share service.
+"""Microseconds per request of what lies between a socket and the share service.
 
     python -m benchmarks.micro.wire        a table
 

@@ -56,7 +56,7 @@ class PreviewPartition(NamedTuple):
     """What a call would do to one share partition; no call of the protocol."""
 
     partition: int
-    asked: InitializePartition | ReadPartition | WritePartition | DeletePartition
+    call: InitializePartition | ReadPartition | WritePartition | DeletePartition
 
 
 class InitializeResult(NamedTuple):

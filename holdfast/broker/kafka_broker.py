@@ -22,7 +22,7 @@ _POLL_S = 0.02
 _RECOGNIZABLE_TIMEOUT_S = 5.0
 _LOG_TAIL_BYTES = 64 * 1024
 
-#: What stands before the text of a line of `kafka.log`: time, level and logger, and before the text of an exception: its class.
+#: What precedes the text of a line of `kafka.log`: time, level and logger, and before the text of an exception: its class.
 _LOG_PREFIX = re.compile(r"^(\S+ (ERROR|WARN|FATAL) \S+ )?(.*?[\w.$]+Exception: )?")
 
 #: Linux ties a child's life to the *thread* that started it. This one lives as long as the interpreter does.

@@ -63,7 +63,7 @@ class Client(Persister):
         return await self._coordinators.find(keys)
 
     def close(self) -> None:
-        """Close all connections; calls under way fail with Disconnected."""
+        """Close all connections; calls in flight fail with Disconnected."""
         self._nodes.close()
 
 
@@ -96,7 +96,7 @@ async def connect(
 
 
 def parse_address(text: str) -> Address:
-    """Return the address that `host:port` names; an IPv6 host stands in brackets.
+    """Return the address that `host:port` names; an IPv6 host is in brackets.
 
     Raises:
         ValueError: it is anything else.

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
+from collections.abc import Mapping
 from functools import partial
 from typing import Final, NamedTuple, cast
 
@@ -71,7 +72,7 @@ class NodeConnection(asyncio.Protocol):
         self._buffer = bytearray()
         self._ended: ClientError | None = None
         #: API key to (lowest version, highest version) of what the node serves.
-        self.versions: dict[int, tuple[int, int]] = {}
+        self.versions: Mapping[int, tuple[int, int]] = {}
 
     @property
     def is_open(self) -> bool:
@@ -95,8 +96,27 @@ class NodeConnection(asyncio.Protocol):
             )
         return version
 
-    async def request(self, api_key: int, version: int, body: bytes, has_tags: bool = True) -> Answer:
+    async def exchange(self, api_key: int, version: int, body: bytes, *, is_flexible: bool = False) -> bytes:
+        """Send a request and return the body of its answer (`kafka.discovery.calls.Connection`).
+
+        Raises:
+            Disconnected: the connection ended before the answer came.
+            RequestTimedOut: no answer came in time; the connection is closed.
+        """
+        frame, offset = await self.request(api_key, version, body, is_flexible, is_flexible)
+        return frame[offset:]
+
+    async def request(
+        self, api_key: int, version: int, body: bytes, has_tags: bool = True, has_header_tags: bool = True
+    ) -> Answer:
         """Send a request and return its answer; many may be in flight.
+
+        Args:
+            api_key: of the call.
+            version: of the call.
+            body: of the request.
+            has_tags: whether the header of the answer ends with tagged fields.
+            has_header_tags: whether that of the request does.
 
         Raises:
             Disconnected: the connection ended before the answer came.
@@ -115,7 +135,8 @@ class NodeConnection(asyncio.Protocol):
             self._waiting.append(_Waiting(self._correlation_id, has_tags, deadline, answer))
             if self._timer is None:
                 self._timer = loop.call_at(deadline, self._check_time)
-            self._transport.write(encode_request(api_key, version, self._correlation_id, self._client_id, body))
+            head = (api_key, version, self._correlation_id, self._client_id)
+            self._transport.write(encode_request(*head, body, has_header_tags))
             return await answer
 
     def close(self, reason: ClientError | None = None) -> None:
@@ -181,7 +202,7 @@ class NodeConnection(asyncio.Protocol):
 
     def _take_answer(self, frame: bytes) -> None:
         if not self._waiting:
-            self.close(Disconnected(f"The server at {self.address} answered a request that nobody sent."))
+            self.close(Disconnected(f"The server at {self.address} answered a request that was not sent."))
             return
         correlation_id, has_tags, _, answer = self._waiting.popleft()
         try:
@@ -224,7 +245,7 @@ async def open_connection(
         reason = f"The server at {address} did not open a connection in {timeout_ms} ms."
         raise Disconnected(reason) from error
     except OSError as error:
-        raise Disconnected(f"Nobody can be reached at {address} ({error.strerror or error}).") from error
+        raise Disconnected(f"No server can be reached at {address} ({error.strerror or error}).") from error
     except MalformedBody as error:
         raise Disconnected(f"The server at {address} breaks the protocol. {error}") from error
     finally:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol.error_codes import SHARE_STATE_RETRIABLE, error_name
 
 
@@ -14,13 +15,13 @@ class ClientError(Exception):
     is_retriable = False
 
 
-class Disconnected(ClientError):
+class Disconnected(ClientError, ConnectionFailed):
     """The connection could not be opened, or ended before the answer came."""
 
     is_retriable = True
 
 
-class RequestTimedOut(ClientError):
+class RequestTimedOut(ClientError, ConnectionFailed):
     """No answer came in time; whether the request took effect is not known."""
 
     is_retriable = True

@@ -46,7 +46,7 @@ from holdfast.client.errors import (
 from holdfast.client.nodes import Nodes
 from holdfast.client.settings import ClientSettings
 from holdfast.client.topic_ids import TopicIds
-from holdfast.kafka.protocol.error_codes import SHARE_STATE_RETRIABLE, ErrorCode
+from holdfast.kafka.protocol.error_codes import COORDINATOR_LOST, SHARE_STATE_RETRIABLE, ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import TOPIC_ID_SIZE, SharePartitionKey
@@ -226,7 +226,7 @@ class Persister:
         else:
             await asyncio.gather(*requests)
         still_open = call.open_indexes()
-        self._coordinators.forget(call.keys[index] for index in still_open)
+        self._coordinators.forget(call.keys[index] for index in still_open if call.is_lost(index))
         for index in still_open:
             topic = call.requested[index][0]
             if isinstance(topic, str):
@@ -290,6 +290,11 @@ class _Call:
             for index, result in enumerate(self.results)
             if result is None or (result[0] and result[0] in SHARE_STATE_RETRIABLE)
         ]
+
+    def is_lost(self, index: int) -> bool:
+        """Tell whether the result says that another node coordinates the share partition; one that loads it does so itself."""
+        result = self.results[index]
+        return result is not None and result[0] in COORDINATOR_LOST
 
     def request(self, indexes: Sequence[int]) -> StateRequest:
         """Return the request for some of the share partitions."""

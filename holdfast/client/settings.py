@@ -15,6 +15,12 @@ class ClientSettings:
     connect_timeout_ms: int = 5_000
     #: Time for the answer to one request; after it the connection is closed, because answers come in order.
     request_timeout_ms: int = 30_000
+    #: How long the node that is queried for coordinators may be silent before another one is queried as well.
+    other_node_after_ms: int = 1_000
+    #: The longest that a node is left alone at a time because it asked for it.
+    throttle_max_ms: int = 30_000
+    #: Age of what is known of the nodes of the cluster, from which on they are looked up again.
+    metadata_max_age_ms: int = 300_000
     #: Tries of one call per share partition, the first included.
     attempts_max: int = 8
     #: Wait before the second try; it doubles with every try.

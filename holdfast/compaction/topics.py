@@ -133,7 +133,7 @@ class Topics:
             return {}
         try:
             with self._clients.admin() as admin:
-                asked = admin.list_offsets(places, request_timeout=self._timeout_s)
-                return {place.partition: future.result().offset for place, future in asked.items()}
+                futures = admin.list_offsets(places, request_timeout=self._timeout_s)
+                return {place.partition: future.result().offset for place, future in futures.items()}
         except KafkaException as error:
             raise CompactionError(f"The bounds of the log are not known: {error.args[0].str()}.") from error

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import click
@@ -20,7 +20,12 @@ from holdfast.client import (
 )
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import STATE_NAMES, say
+from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
+from holdfast.kafka.discovery.broker_links import broker_links
+from holdfast.kafka.discovery.links import Links
+from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.protocol.error_codes import error_name
+from holdfast.kafka.security import connection_options
 from holdfast.records.batches import StateBatch
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import parse_topic_id
@@ -59,7 +64,7 @@ _NEXT_STEPS: Final = {
 
 
 def _nearest_address(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Return the address that stands behind the command, or else before it; what the environment says comes after both."""
+    """Return the address that follows the command, or else precedes it; what the environment says comes after both."""
     nearest: click.Context | None = context
     while nearest is not None:
         if nearest.get_parameter_source("address") is ParameterSource.COMMANDLINE:
@@ -195,8 +200,8 @@ def _batch_problem(batch: StateBatch) -> str:
     return ""
 
 
-def ask(address: str, question: Callable[[Client], Awaitable[T]]) -> T:
-    """Connect to a node, ask, and return the answer.
+def query_node(address: str, query: Callable[[Client], Awaitable[T]]) -> T:
+    """Connect to a node, query it, and return the answer.
 
     Raises:
         Failure: whatever went wrong, in one sentence with the next step.
@@ -204,7 +209,7 @@ def ask(address: str, question: Callable[[Client], Awaitable[T]]) -> T:
 
     async def connected() -> T:
         async with connect(address, _SETTINGS) as client:
-            return await question(client)
+            return await query(client)
 
     try:
         return asyncio.run(connected())
@@ -219,13 +224,35 @@ def ask(address: str, question: Callable[[Client], Awaitable[T]]) -> T:
         raise Failure(str(error), Exit.NOT_FOUND if is_missing else Exit.FAILED) from None
 
 
+def ask_brokers(properties: Mapping[str, str], question: Callable[[Links[BrokerConnection]], Awaitable[T]]) -> T:
+    """Query the brokers of a Kafka over connections of our own, and return the answer.
+
+    Raises:
+        Failure: whatever went wrong, in one sentence with the next step.
+    """
+
+    async def connected(options: ConnectionOptions) -> T:
+        links = broker_links(options, _SETTINGS.connect_timeout_ms)
+        try:
+            return await question(links)
+        finally:
+            links.close()
+
+    try:
+        return asyncio.run(connected(connection_options(properties)))
+    except PropertyRefused as error:
+        raise Failure(str(error), Exit.WRONG_USAGE) from None
+    except ConnectionFailed as failure:
+        raise Failure(f"Kafka does not answer ({failure}); see --bootstrap-server.", Exit.UNREACHABLE) from None
+
+
 def admin(address: str, command: str, **arguments: Any) -> Any:  # noqa: ANN401
     """Send a node an admin command and return its answer.
 
     Raises:
         Failure: it could not be reached, or refused.
     """
-    return ask(address, lambda client: client.admin(command, **arguments))
+    return query_node(address, lambda client: client.admin(command, **arguments))
 
 
 def failure_of(error: ShareStateError) -> Failure:

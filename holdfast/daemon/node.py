@@ -23,8 +23,10 @@ from holdfast.daemon.maintenance.log_checks import ClusterAccess, LogChecks, che
 from holdfast.daemon.maintenance.maintenance import Maintenance
 from holdfast.daemon.maintenance.reader_offsets import ReaderOffsets, ReaderReport
 from holdfast.daemon.maintenance.schedule import Schedule
+from holdfast.daemon.membership.allotment import Allotment, NodeClusterView
+from holdfast.daemon.membership.allotments import make_allotment
+from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.node_exit import NodeExit
-from holdfast.daemon.partitions.own_view import OwnView
 from holdfast.daemon.partitions.owners import Owners
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.admin import Admin
@@ -38,8 +40,6 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.share.service import ShareService
 from holdfast.daemon.share.topic_gate import TopicGate
-from holdfast.daemon.snapshots.job_metrics import JobMetrics
-from holdfast.daemon.snapshots.job_supervisor import Supervisor
 from holdfast.daemon.snapshots.store import Snapshots
 from holdfast.daemon.starting import StartingShareCalls, StartingView, starting_commands
 from holdfast.daemon.topics.cluster_queries import ClusterQueries, make_cluster_queries
@@ -69,7 +69,8 @@ _AtExit = Callable[..., None]
 class NodeParts(NamedTuple):
     """The parts of a node that has found its log, which people and clients query."""
 
-    view: OwnView
+    view: NodeClusterView
+    allotment: Allotment
     partitions: Partitions
     watch: BrokerWatch
     metadata: ClusterMetadata
@@ -88,6 +89,9 @@ class Node:
         self._metrics = ShareMetrics(self.registry)
         self._runtime_metrics = RuntimeMetrics(self.registry)
         self._exit: asyncio.Future[NodeExit] = asyncio.get_running_loop().create_future()
+        #: Of which this node is a member; None: it is a static node.
+        self._group = settings.members.group_of(settings.log.state_topic)
+        self._known_members = KnownMembers()
         #: None while the node starts.
         self.parts: NodeParts | None = None
         #: None until it listens.
@@ -147,7 +151,8 @@ class Node:
             return "the node stops"
         if self.parts is None:
             return "the node starts"
-        return self.parts.watch.problem or ("" if self._is_loaded else self.parts.partitions.why_not_loaded())
+        _, allotment, partitions, watch, _ = self.parts
+        return watch.problem or allotment.why_not_ready() or ("" if self._is_loaded else partitions.why_not_loaded())
 
     def status(self) -> dict[str, Any]:
         """Return whether the node is ready, why if it is not, what it serves, and the longest turn of its loop."""
@@ -155,6 +160,7 @@ class Node:
         topic, why = None if parts is None else parts.view.state_topic, self.why_not_ready()
         return {
             "node_id": self.settings.node_id,
+            "group": self._group,
             "run_id": self.run_id,
             "is_ready": not why,
             "why_not_ready": why or None,
@@ -206,8 +212,19 @@ class Node:
 
             # All its parts.
             address = format_address(this_node.host, this_node.port)
-            partitions = self._make_partitions(LogPlace(topic, image.cluster_id, options, address), image, at_exit)
-            view = OwnView(this_node, image.cluster_id, topic, partitions.find)
+            log = LogPlace(topic, image.cluster_id, options, address)
+            partitions = self._make_partitions(log, image, at_exit)
+            allotment = make_allotment(
+                settings,
+                this_node,
+                log,
+                partitions,
+                self._known_members,
+                self.registry,
+                now_ms=_now_ms,
+                refused=self._refused,
+            )
+            view = allotment.view
             offsets = GroupOffsets(options, settings.log.request_timeout_ms, lambda: cluster.client.brokers)
             stack.callback(offsets.close)
             maintenance = self._make_maintenance(access, topic, partitions, offsets, view)
@@ -216,7 +233,7 @@ class Node:
             gate = TopicGate(service, metadata, settings.share.write_timeout_ms, _now_ms)
             commands = {
                 **NodeCommands(self, *cluster.look_ups, gate).table(),
-                **LogCommands(self, partitions, maintenance).table(),
+                **LogCommands(self, partitions, maintenance, allotment).table(),
             }
             admin = Admin(commands, settings.log.request_timeout_ms)
             watch = BrokerWatch(
@@ -231,7 +248,7 @@ class Node:
 
             # They work, and it answers for them.
             await self._unless_stopped(partitions.start())
-            self.parts = NodeParts(view, partitions, watch, metadata)
+            self.parts = NodeParts(view, allotment, partitions, watch, metadata)
             admins.append(admin)
             server.hand_over(ApiHandler(gate, view, admin, settings.limits))
             watch.start()
@@ -242,14 +259,10 @@ class Node:
             # It takes the log partitions.
             await self._unless_stopped(maintenance.log_checks.look_at_beginnings())
             service.start_up(topic.partition_count)
-            partitions.load_all()
             at_exit("requests in flight", lambda: _drained(server, drain_ms), drain_ms + step_ms)
             stack.callback(service.shut_down)
-            if settings.compaction.run:
-                # One node runs the job. A node that stops because another took over ends its own.
-                job = Supervisor(settings, JobMetrics(self.registry))
-                job.start()
-                at_exit("compaction", job.stop, settings.compaction.stop_timeout_ms + step_ms)
+            allotment.start()
+            at_exit("membership", allotment.stop, 2 * step_ms + drain_ms + settings.compaction.stop_timeout_ms)
             yield
             _log.info("node_stopping")
 
@@ -291,7 +304,14 @@ class Node:
         settings, step_ms = self.settings, self.settings.shutdown.shutdown_step_timeout_ms
 
         def make_owners(partitions: Partitions) -> Owners:
-            return Owners(settings.load, self.run_id, self._refused, partitions)
+            return Owners(
+                settings.load,
+                self.run_id,
+                self._refused,
+                partitions,
+                group=self._group,
+                is_member=lambda owner: self._known_members.knows(*owner),
+            )
 
         def make_snapshots(partitions: Partitions) -> Snapshots:
             config, bounds = snapshot_log_config(settings, log.connection), snapshot_bounds(settings)
@@ -313,7 +333,12 @@ class Node:
         return partitions
 
     def _make_maintenance(
-        self, access: ClusterAccess, topic: StateTopic, partitions: Partitions, offsets: GroupOffsets, view: OwnView
+        self,
+        access: ClusterAccess,
+        topic: StateTopic,
+        partitions: Partitions,
+        offsets: GroupOffsets,
+        view: NodeClusterView,
     ) -> Maintenance:
         settings, numbers = self.settings, range(topic.partition_count)
         checks = LogChecks(access, topic, partitions, log_renewed=view.log_renewed, is_left_out=self._is_left_out)
@@ -373,7 +398,7 @@ class Node:
 
     def taken_over(self, index: int, winner: Checkpoint) -> bool:
         """See `PartitionsHost.taken_over`."""
-        return False
+        return self.parts is not None and self.parts.allotment.taken_over(index, winner.generation)
 
     def lost(self, winner: Checkpoint) -> None:
         """See `PartitionsHost.lost`."""

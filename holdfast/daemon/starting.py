@@ -37,6 +37,10 @@ class StartingView:
         """Return None: no log partition is owned."""
         return None
 
+    def owner_epoch(self, partition: int) -> int:
+        """Return -1: none is known."""
+        return -1
+
 
 class StartingShareCalls:
     """The five share-state calls while the node starts (`server.share_calls.ShareCalls`): refused by a service not started."""

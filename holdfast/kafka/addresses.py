@@ -3,6 +3,9 @@
 import re
 from typing import Final
 
+#: Host and port.
+Address = tuple[str, int]
+
 #: Where a node listens unless its settings say otherwise.
 DEFAULT_PORT: Final = 9492
 

@@ -12,10 +12,11 @@ from functools import partial
 from struct import Struct
 from typing import NamedTuple, Self
 
+from holdfast.kafka import addresses
 from holdfast.kafka.aiokafka_parts import open_transport
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
 
-Address = tuple[str, int]
+Address = addresses.Address
 
 #: Length, API key, version, correlation id, length of the client id.
 _REQUEST_HEAD = Struct(">ihhih")
@@ -89,19 +90,20 @@ class BrokerConnection(asyncio.Protocol):
             close_transport: closes it.
             address: of the broker, for people.
             client_id: what we call ourselves.
-            versions: lowest and highest version of each API that the broker speaks.
+            versions: lowest and highest version of each API that the broker speaks; empty: not known, so all are sent.
             timeout_ms: bounds every answer.
             answers: keeps when answers came.
         """
         #: Requests can still be sent.
         self.is_open = True
+        #: As `versions` of the arguments.
+        self.versions = versions
         self._transport = transport
         self._close_transport = close_transport
         self._place = address
         self._address = f"{address[0]}:{address[1]}"
         self._heard = (answers or AnswerTimes()).by_address
         self._client_id = client_id.encode()
-        self._versions = versions
         self._timeout_ms = timeout_ms
         self._loop = asyncio.get_running_loop()
         self._correlation_id = 0
@@ -141,11 +143,11 @@ class BrokerConnection(asyncio.Protocol):
 
     def send(self, api_key: int, version: int, body: bytes, on_answer: Answered, *, is_flexible: bool = False) -> None:
         """Send one request; `on_answer` gets the body of its answer or why none came, once, maybe before this returns."""
-        lowest, highest = self._versions.get(api_key, (0, -1))
         if not self.is_open:
             on_answer(ConnectionFailed(f"the connection to {self._address} was closed"))
             return
-        if not lowest <= version <= highest:
+        lowest, highest = self.versions.get(api_key, (0, -1))
+        if self.versions and not lowest <= version <= highest:
             on_answer(VersionUnsupported(f"the broker does not speak version {version} of API {api_key}"))
             return
         self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF

@@ -104,7 +104,7 @@ class Brokers:
         """Where the brokers are, by their ids, as the last answer says."""
         return self._addresses
 
-    async def ask_one(self, broker_id: int, purpose: str) -> None:
+    async def query_one(self, broker_id: int, purpose: str) -> None:
         """Send one broker a request, only to hear from it.
 
         Raises:
@@ -160,9 +160,9 @@ class Brokers:
         addresses = deque(dict.fromkeys((*self._addresses.values(), *self._options.bootstrap)))
         addresses.rotate(-self._requests)
         self._requests += 1
-        return await first_answer(addresses, self._ask)
+        return await first_answer(addresses, self._query)
 
-    async def _ask(self, address: Address) -> tuple[Address, Leaders]:
+    async def _query(self, address: Address) -> tuple[Address, Leaders]:
         request = make_request([topic_by_name(self.topic)])
         answer = _to_leaders(await exchange_with(address, self._options, self._timeout_ms, request, MetadataResponse))
         if self._is_outdated(answer):
@@ -183,7 +183,7 @@ def _to_leaders(response: MetadataResponse) -> Leaders:
         UnreadableAnswer: it is about none, or about several.
     """
     if len(response.topics) != 1:
-        raise UnreadableAnswer(f"a broker was asked for one topic and answered for {len(response.topics)}")
+        raise UnreadableAnswer(f"a broker was queried for one topic and answered for {len(response.topics)}")
     (topic,) = response.topics
     brokers = {int(broker.node_id): (broker.host, int(broker.port)) for broker in response.brokers}
     return Leaders(

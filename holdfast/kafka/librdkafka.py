@@ -19,7 +19,7 @@ from holdfast.kafka.librdkafka_types import TopicDescription, topic_id_bytes
 #: Takes a line of librdkafka: its level by Python's numbers, its kind (`FAIL`), the name of the client, and the text.
 Say: TypeAlias = Callable[[int, str, str, str], None]
 
-#: What a consumer with `check.crcs` says of a record batch that is damaged, so that asking again shows nothing else.
+#: What a consumer with `check.crcs` says of a record batch that is damaged, so that another fetch shows nothing else.
 DAMAGE: Final = frozenset(
     (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD)
 )

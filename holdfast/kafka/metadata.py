@@ -1,6 +1,6 @@
 """Metadata of topics, requested from the brokers by topic id or by name; the one module that writes and reads such requests.
 
-librdkafka asks by name only, and a name says nothing about a topic that was deleted and recreated.
+librdkafka queries by name only, and a name says nothing about a topic that was deleted and recreated.
 Source: Apache Kafka `MetadataRequest.json` version 12, the first that takes ids alone (Kafka 3.1); `Topic.validate`, `Uuid.RESERVED`.
 """
 
@@ -26,7 +26,7 @@ RESERVED_IDS: Final = frozenset((bytes(16), bytes(15) + b"\x01"))
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
-class QuestionRefused(ConnectionFailed):
+class RequestRefused(ConnectionFailed):
     """A broker answered without what was requested: something in the request may be the reason."""
 
 
@@ -77,7 +77,7 @@ class MetadataClient:
         #: The brokers named by the last answer; empty before it.
         self.brokers: tuple[Address, ...] = ()
 
-    async def ask_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
+    async def query_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
         """Request topics by their 16-byte ids; without any, the answer still names the cluster.
 
         Reserved ids name no topic, and are left out: Kafka refuses a whole request because of one.
@@ -89,7 +89,7 @@ class MetadataClient:
         answers = await self._request([topic_by_id(topic_id) for topic_id in topic_ids if topic_id not in reserved])
         return answers._replace(unknown_ids=answers.unknown_ids | reserved)
 
-    async def ask_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
+    async def query_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
         """Request topics by name, see `is_topic_name`; missing ones are left out. Nothing is created by that.
 
         Raises:
@@ -104,7 +104,7 @@ class MetadataClient:
         Raises:
             ConnectionFailed: a broker gave no answer.
         """
-        await self.ask_ids([topic_id])
+        await self.query_ids([topic_id])
         for address in self.brokers:
             request = make_request([topic_by_id(topic_id)])
             response = await exchange_with(address, self._options, self._timeout_ms, request, MetadataResponse)
@@ -153,7 +153,7 @@ class MetadataClient:
         try:
             response = await exchange(connection, make_request(topics), MetadataResponse)
             if not response.cluster_id:
-                raise QuestionRefused("a broker refused the request, or does not know its cluster yet")
+                raise RequestRefused("a broker refused the request, or does not know its cluster yet")
         except ConnectionFailed:
             connection.close()
             raise

@@ -32,7 +32,7 @@ _PAUSE_S: Final = 0.1
 Place = tuple[bytes, int]
 
 
-class TooManyQuestions(Exception):
+class TooManyQueries(Exception):
     """As many other queries wait as may."""
 
 
@@ -98,10 +98,10 @@ class TopicEndSource:
         """Return first and end offsets of partitions by topic id; what cannot be found says why.
 
         Raises:
-            TooManyQuestions: `waiting_max` others wait.
+            TooManyQueries: `waiting_max` others wait.
         """
         if self._waiting >= self._waiting_max:
-            raise TooManyQuestions
+            raise TooManyQueries
         missing = {(topic_id, partition) for topic_id, partitions in wanted.items() for partition in partitions}
         names: dict[bytes, str] = {}
         found: dict[Place, Ends] = {}
@@ -171,7 +171,7 @@ class TopicEndSource:
                 if int(topic.error_code) != ErrorCode.NONE or not topic.name:
                     if int(topic.error_code) != ErrorCode.UNKNOWN_TOPIC_ID:
                         problems[topic_id] = (
-                            f"Kafka tells nothing about the topic: {error_name(topic.error_code.value)}"
+                            f"Kafka returns nothing about the topic: {error_name(topic.error_code.value)}"
                         )
                     continue
                 del problems[topic_id]
@@ -209,7 +209,7 @@ class TopicEndSource:
             if error is None:
                 answers[place] = Ends(both[0][1], both[1][1]), False
             else:
-                problem = f"its leader does not tell its offsets: {error_name(error)}"
+                problem = f"its leader does not return its offsets: {error_name(error)}"
                 answers[place] = Ends(-1, -1, problem), error in STALE_LEADER
         return answers
 
@@ -225,7 +225,7 @@ def _request(led: Mapping[Place, _Led], which: int) -> ListOffsetsRequest:
     return ListOffsetsRequest(
         replica_id=_CONSUMER,
         isolation_level=_READ_UNCOMMITTED,
-        topics=tuple(ListOffsetsTopic(name=TopicName(name), partitions=tuple(asked)) for name, asked in topics.items()),
+        topics=tuple(ListOffsetsTopic(name=TopicName(name), partitions=tuple(named)) for name, named in topics.items()),
     )
 
 

@@ -219,7 +219,7 @@ I = TypeVar("I", bound=Instrument)  # noqa: E741
 class Registry:
     """All series of a node, by name and labels.
 
-    Asking again for a series gives the same instrument; asking for it as another sort is a bug of ours, a TypeError.
+    Requesting a series again gives the same instrument; requesting it as another sort is a bug of ours, a TypeError.
     """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:

@@ -1,4 +1,4 @@
-"""The lazy fold of a log, for the load of a shard and for the Spark job: keep the raw bytes that still matter, decode them at the end.
+"""The lazy fold of a log, for loads and for the Spark job: keep the raw bytes that still matter, decode them at the end.
 
 Most of a log is dead: what a later snapshot or tombstone of the same share partition replaces is dropped unread, so a record costs
 about a microsecond while the log streams in, and only what is left is decoded.
@@ -35,7 +35,7 @@ class Run:
 
     def __init__(self, key: SharePartitionKey, entry: bytes | None = None) -> None:
         self.key = key
-        #: Value of the snapshot store's entry that stands before all records; None: there is none, or a record replaced it.
+        #: Value of the snapshot store's entry that precedes all records; None: there is none, or a record replaced it.
         self.entry = entry
         #: Every raw key under which records of the share partition were filed.
         self.raw_keys: list[bytes] = []

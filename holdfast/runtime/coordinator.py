@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.deadlines import Deadlines
 from holdfast.runtime.effects import (
-    AskLogStart,
-    AskOwner,
     ContinueLoad,
     DeleteRecords,
     FindRestorePoint,
     Note,
     Outbox,
     PartitionEffect,
+    QueryLogStart,
+    QueryOwner,
     RestorePointJudged,
     StartReading,
     StateChanged,
@@ -90,7 +90,7 @@ class CoordinatorRuntime:
             self._trust,
             metrics,
             has_restore_points=restore_points is not None,
-            asks_owners=owners is not None,
+            queries_owners=owners is not None,
         )
         self._outbox = Outbox()
         self._is_draining = False
@@ -112,7 +112,7 @@ class CoordinatorRuntime:
         partition = self._find_or_add(index)
         self._handle(partition, "load", partition.load, generation)
 
-    def hold(self, index: int, why: str | None) -> None:
+    def list_unloaded(self, index: int, why: str | None) -> None:
         """List a log partition that is not to be loaded yet, and say why; None: it may be loaded now."""
         partition = self._find_or_add(index)
         if partition.state is State.INITIAL:
@@ -178,7 +178,7 @@ class CoordinatorRuntime:
             self._drain()
 
     def read(self, index: int, query: Callable[[Any, int], T]) -> T | CoordinatorError:
-        """Ask a partition's state at its last committed position, at once."""
+        """Query a partition's state at its last committed position, at once."""
         partition = self.partitions.get(index)
         if partition is None or self.is_closed:
             return self._not_here(index)
@@ -223,8 +223,7 @@ class CoordinatorRuntime:
         self._trust.alarm = alarm
         self._host.note("error", "log_distrusted", {"why": str(alarm), "is_alarm": True})
         for partition in self.partitions.values():
-            if partition.state in (State.LOADING, State.ACTIVE):
-                partition.fail(alarm, self._clock_ms())
+            partition.log_trust_changed(alarm, self._clock_ms())
         self._drain()
 
     def renew_log(self, topic_id: bytes) -> None:
@@ -238,7 +237,7 @@ class CoordinatorRuntime:
         if self._trust.alarm is not None:
             self._trust.alarm = None
             for partition in self.partitions.values():
-                partition.log_trusted(self._clock_ms())
+                partition.log_trust_changed(None, self._clock_ms())
 
     def refresh(self, index: int, cut_offset: int = -1) -> bool:
         """Append a partition's own checkpoint again; with a cut offset it says that nothing below that is needed."""
@@ -374,7 +373,7 @@ class CoordinatorRuntime:
 
     def _request_read_indexes(self, partitions: list[int]) -> None:
         try:
-            self._log.ask_latest_offsets(self._read_indexes.round, partitions)
+            self._log.query_latest_offsets(self._read_indexes.round, partitions)
         except Exception as bug:
             self._host.note("error", "read_index_request_failed", {"error": repr(bug), "exc_info": bug})
             self.latest_offsets(self._read_indexes.round, dict.fromkeys(partitions))
@@ -413,11 +412,11 @@ class CoordinatorRuntime:
 
     def _carry_out_one(self, effect: PartitionEffect, partition: Partition) -> None:
         match effect:
-            case AskLogStart(index, instance):
-                self._log.ask_log_start(index, instance)
-            case AskOwner(index, instance, owner):
+            case QueryLogStart(index, instance):
+                self._log.query_log_start(index, instance)
+            case QueryOwner(index, instance, owner):
                 assert self._owners is not None
-                self._owners.ask_owner(index, instance, owner)
+                self._owners.query_owner(index, instance, owner)
             case FindRestorePoint(index, instance, log_start):
                 assert self._restore_points is not None
                 self._restore_points.find_restore_point(index, instance, log_start)
@@ -441,7 +440,7 @@ class CoordinatorRuntime:
         ends_ms = self._clock_ms() + self._slice_ms
         image = self._image
         self._while_loading(
-            index, instance, "load", lambda load, _: load.go_on(lambda: self._clock_ms() >= ends_ms, image)
+            index, instance, "load", lambda load, _: load.fold_slice(lambda: self._clock_ms() >= ends_ms, image)
         )
 
     def _not_here(self, index: int) -> CoordinatorError:

@@ -7,7 +7,7 @@ from holdfast.runtime.partition.states import State
 from holdfast.runtime.state_machine import Operation
 
 
-class AskLogStart(NamedTuple):
+class QueryLogStart(NamedTuple):
     """Request where the log of this partition starts."""
 
     partition: int
@@ -30,7 +30,7 @@ class RestorePointJudged(NamedTuple):
     refusal: str
 
 
-class AskOwner(NamedTuple):
+class QueryOwner(NamedTuple):
     """Query whether the owner of this partition still serves it."""
 
     partition: int
@@ -90,8 +90,8 @@ class Note(NamedTuple):
 
 
 PartitionEffect = (
-    AskLogStart
-    | AskOwner
+    QueryLogStart
+    | QueryOwner
     | FindRestorePoint
     | RestorePointJudged
     | StartReading

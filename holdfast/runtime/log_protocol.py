@@ -49,10 +49,10 @@ class Log(Protocol):
     def stop_reading(self, partition: int) -> None:
         """Read no more; what is in flight of the earlier instance may still be reported."""
 
-    def ask_log_start(self, partition: int, instance: int) -> None:
+    def query_log_start(self, partition: int, instance: int) -> None:
         """Request the log's start from the broker."""
 
-    def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
+    def query_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
         """Request the offset behind the last record below the high watermark, as it is now or later."""
 
     def delete_records(self, partition: int, before_offset: int) -> None:
@@ -90,10 +90,10 @@ class LogListener(Protocol):
         """Report that a record that was handed over failed (None: not known which); it may still be appended."""
 
     def log_start_found(self, partition: int, instance: int, log_start_offset: int | None) -> None:
-        """Answer `ask_log_start`; None where the broker did not say."""
+        """Answer `query_log_start`; None where the broker did not say."""
 
     def latest_offsets(self, round_number: int, offsets: dict[int, int | None]) -> None:
-        """Answer `ask_latest_offsets`, each partition once, together or apart; None where the broker did not say.
+        """Answer `query_latest_offsets`, each partition once, together or apart; None where the broker did not say.
 
         The round is the newest that was requested before the request left.
         """

@@ -37,7 +37,7 @@ class RuntimeMetrics:
         )
         self.batch_flush_time = histogram("batch-flush-time-ms", "Time of a Produce request, in ms.")
         self.batch_flush = registry.meter("batch-flush", "Batches sent to brokers.")
-        self.parked_writes = gauge("parked-writes", "Answers that wait for the log, in all shards.")
+        self.parked_writes = gauge("parked-writes", "Answers that wait for the log, in all log partitions.")
         self.records_appended = counter("records-appended-total", "Records sent to brokers.")
         self.records_committed = counter(
             "records-committed-total", "Own records that are committed: the tail has read them back, and they count."
@@ -53,7 +53,7 @@ class RuntimeMetrics:
             "appends-failed-total", "Records that failed after they had left; they may still be appended."
         )
         self.throttle_time_ms = counter(
-            "throttle-time-ms-total", "Time for which brokers asked to be sent nothing, because of a quota, in ms."
+            "throttle-time-ms-total", "Time for which brokers requested to be sent nothing, because of a quota, in ms."
         )
         self.loads_failed = counter("loads-failed-total", "Loads that failed, and will be tried again.")
         self.internal_errors = counter("internal-errors-total", "Exceptions that no handler expected: bugs of ours.")

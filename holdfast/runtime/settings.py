@@ -65,4 +65,4 @@ class Ports(NamedTuple):
     #: Whether anything can find restore points for loads.
     has_restore_points: bool
     #: Whether owners can be queried if they still serve.
-    asks_owners: bool
+    queries_owners: bool

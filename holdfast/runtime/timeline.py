@@ -6,7 +6,6 @@ What is trimmed can no longer be reverted: the state at the last trimmed positio
 """
 
 from collections import deque
-from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
@@ -40,19 +39,6 @@ class TimelineMap(Generic[K, V]):
                 return before
         return self.current.get(key)
 
-    def items_at(self, position: int) -> Iterator[tuple[K, V]]:
-        """Yield all entries as they were at `position`."""
-        before: dict[K, V | None] = {}
-        for at, key, value in self._undo:
-            if at > position:
-                before.setdefault(key, value)
-        for key, value in self.current.items():
-            if key not in before:
-                yield key, value
-        for key, old in before.items():
-            if old is not None:
-                yield key, old
-
     def revert(self, position: int) -> list[tuple[K, V | None, V | None]]:
         """Undo every change above `position`, newest first; returns (key, value undone, value restored) of each."""
         undo, current = self._undo, self.current
@@ -71,7 +57,3 @@ class TimelineMap(Generic[K, V]):
         undo = self._undo
         while undo and undo[0][0] <= position:
             undo.popleft()
-
-    def retained(self) -> int:
-        """Return how many changes can still be undone."""
-        return len(self._undo)

@@ -39,6 +39,6 @@ def test_a_command_that_goes_on_is_ended_by_an_interrupt(terminal: Terminal) -> 
     assert terminal.type("echo next") == Ended(0, "next\n")
 
 
-def test_the_end_of_the_shell_is_told_with_what_it_said(terminal: Terminal) -> None:
+def test_the_end_of_the_shell_is_reported_with_what_it_said(terminal: Terminal) -> None:
     with pytest.raises(AssertionError, match="syntax error"):
         terminal.type("for x in")

@@ -9,7 +9,6 @@ import json
 import os
 import re
 from pathlib import Path
-from random import Random
 from shlex import quote
 
 import pytest
@@ -20,7 +19,7 @@ from tests.installed.desk import Desk
 from tests.installed.environment import ROOT, Environment, names_in, wheel
 from tests.pure.console.history_writer import BEGIN_MS, Stamped, rows_of, write_batch
 from tests.pure.docs.blocks import TYPED_PAGES
-from tests.pure.records.logs import STATE_TOPIC_ID, LogWriter
+from tests.pure.records.logs import STATE_TOPIC_ID, write_log
 
 pytestmark = pytest.mark.real
 
@@ -82,9 +81,8 @@ def test_without_extras_one_line_says_what_brings_a_kafka(environment: Environme
     )
 
 
-def test_a_history_is_asked_without_spark(environment: Environment, tmp_path: Path) -> None:
-    log = LogWriter(Random(1))
-    log.do("write")
+def test_a_history_is_queried_without_spark(environment: Environment, tmp_path: Path) -> None:
+    log = write_log(1, ["write"])
     write_batch(tmp_path, STATE_TOPIC_ID, "a", rows_of(0, [Stamped(each, BEGIN_MS) for each in log.records]))
     (key,) = log.states
     ask = f"holdfast history {quote(key.group_id)} --no-log --history-dir {tmp_path} --json"

@@ -63,7 +63,7 @@ async def test_a_reversed_range_is_refused_here(holdfast: Coordinator, group_id:
     assert (await ask(holdfast, group_id, share_topic_id, reversed_range)) == (INVALID_REQUEST, ())
 
 
-async def test_of_a_share_partition_named_twice_a_failure_is_told(
+async def test_of_a_share_partition_named_twice_a_failure_is_reported(
     apache_kafka: Coordinator, holdfast: Coordinator, group_id: str, share_topic_id: str
 ) -> None:
     """Both are carried out, in order; Kafka tells the last result only."""

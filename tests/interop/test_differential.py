@@ -26,7 +26,7 @@ from holdfast.api.results import (
     SummaryPartition,
     WritePartition,
 )
-from holdfast.broker import FAST_START, EmbeddedKafka
+from holdfast.broker import EmbeddedKafka
 from holdfast.client import ClientSettings, connect
 from holdfast.console.sources.log_reader import LogReader
 from holdfast.records.checkpoint import Checkpoint, is_checkpoint_key
@@ -36,6 +36,7 @@ from holdfast.records.replay import ShareState, replay
 from holdfast.records.values import Snapshot
 from tests.interop.calls import BEGINNING, GROUPS, PARTITIONS, TOPICS, Answer, Call, Peer, calls
 from tests.real.nodes import NodeProcess, node_processes, topic_id_of
+from tests.real.quick_java import QUICK_KAFKA
 from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.real, pytest.mark.interop]
@@ -101,7 +102,7 @@ class Pair:
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     # The loop is made by name, because a property is no coroutine, and the plugin's loop is for those.
     with (
-        EmbeddedKafka(jvm_options=FAST_START, properties=COMMON) as broker,
+        EmbeddedKafka(jvm_options=QUICK_KAFKA, properties=COMMON) as broker,
         asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner,
         node_processes(broker.bootstrap_servers, STATE_TOPIC, tmp_path_factory.mktemp("node")) as make_node,
     ):

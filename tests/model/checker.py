@@ -70,7 +70,12 @@ def settle(m: Model, w: World) -> None:
 
 
 def agree(m: Model, w: World) -> None:
-    """Faults stop, and each node takes the partition as soon as it may: then one node must end up with it (I9)."""
+    """Faults stop, and each node takes the partition as soon as it may: then one node must end up with it (I9).
+
+    Where none may because the group was forgotten, who is given the partition meets the generation in the log that is in its way,
+    and asks for a rebalance. One must be enough.
+    """
+    may_rejoin = m.r.rejoins and w.left.forget < m.s.left.forget
     for _ in range(2 + 2 * m.s.nodes):
         w = land_all(m, w)
         for i in range(m.s.nodes):
@@ -81,15 +86,14 @@ def agree(m: Model, w: World) -> None:
             if w.nodes[i].st == "read" and w.nodes[i].nonce >= 0:
                 w = m.unload(w, i)  # its checkpoint was lost with a broker, so the deadline of the load ends it
         newest = m.truth(w.log)[0][w.hw]
-        willing = [
-            i
-            for i, n in enumerate(w.nodes)
-            if (n.st == "idle" or (n.st == "read" and n.nonce < 0)) and m.may_take(i, n, newest.node, newest.generation)
-        ]
+        idle = [(i, n) for i, n in enumerate(w.nodes) if n.st == "idle" or (n.st == "read" and n.nonce < 0)]
+        willing = [i for i, n in idle if m.may_take(m.node_id(w, i), n, newest.node, newest.generation)]
         if not willing:
             if sum(n.st == "active" for n in w.nodes) == 1:
                 return
-            raise Violation("I9 nobody serves the partition")
+            if not may_rejoin:
+                raise Violation("I9 nobody serves the partition")
+            may_rejoin, w = False, m.join(w, 0, newest.generation)
         for i in willing:
             w = m.take(w, i, newest.cur + 1, newest.generation)
     raise Violation("I9 nodes fight over the partition")
@@ -198,6 +202,7 @@ SCOPES = {
     "owners": Scope(Left(take=3, write=0, stop=1, start=1, join=1, force=1)),
     "handover": Scope(Left(take=3, write=1, stop=1, join=1)),
     "static": Scope(Left(take=3, write=0, stop=1, start=2)),
+    "forgotten": Scope(Left(take=2, write=0, join=1, start=1, forget=1)),
     "fellback": Scope(Left(take=2, write=1, refresh=1, cold=1, name=1, prune=1, fallback=1)),
     "fellback2": Scope(Left(take=2, write=1, refresh=2, name=1, prune=1, fallback=1)),
     "fellbackdel": Scope(Left(take=2, write=1, delete=1, refresh=1, name=1, prune=1, fallback=1)),
@@ -225,7 +230,7 @@ BIG = Scope(
     warm=True,
 )
 BIG_FALLBACK = replace(BIG, left=BIG.left._replace(name=8, fallback=4))
-BIG_OWNERS = replace(BIG, left=BIG.left._replace(start=4, join=4, force=2))
+BIG_OWNERS = replace(BIG, left=BIG.left._replace(start=4, join=4, force=2, forget=1))
 MUTANTS = {
     "answer at append": (replace(REPAIRED, answer="append"), "fencing"),
     "skip the epoch check": (replace(REPAIRED, epoch_check=False), "fencing"),
@@ -251,6 +256,8 @@ MUTANTS = {
     "nodes retake from an equal generation": (replace(GENERATION, take_by="not_newer"), "owners"),
     "a node does not retake from its own late checkpoint": (replace(GENERATION, take_by="lower_only"), "owners"),
     "a checkpoint carries only its node's generation": (replace(GENERATION, generation="own"), "owners"),
+    "a group hands out Kafka's generation": (replace(GENERATION, hands_out="group"), "forgotten"),
+    "a higher generation in the log asks for no rebalance": (replace(GENERATION, rejoins=False), "forgotten"),
     "fell back: a log start is trusted": (REPAIRED, "fellback"),
     "fell back: only what counts from there is believed": (replace(FALLBACK, beginning="counted"), "fellback"),
     "fell back: records below the cut count": (replace(FALLBACK, beginning="kept"), "fellback"),

@@ -31,7 +31,7 @@ class Model(Protocol):
         ahead = n.st == "read" and n.nonce < 0
         if w.left.take and (ahead or (n.st == "idle" and self.s.cold)):
             for epoch, winner, generation in self.readings(w):
-                if self.may_take(i, n, winner, generation):
+                if self.may_take(self.node_id(w, i), n, winner, generation):
                     yield f"n{i} checkpoint epoch {epoch + 1}", partial(self.take, w, i, epoch + 1, generation)
         if self.s.warm and n.st == "idle" and w.left.take:
             yield f"n{i} reads ahead", lambda: self.put(w, i, self.begin(w, n))
@@ -47,8 +47,10 @@ class Model(Protocol):
                 new = self.idle._replace(generation=generation + 1)
                 yield f"n{i} starts as generation {generation + 1}", partial(self.put, spend(w, "start"), i, new)
         if w.left.join:
-            new = n._replace(generation=max(node.generation for node in w.nodes) + 1)
-            yield f"n{i} is given the partition", partial(self.put, spend(w, "join"), i, new)
+            yield f"n{i} is given the partition", partial(self.join, spend(w, "join"), i)
+        if w.left.forget and i == 0:
+            gone = spend(w, "forget")._replace(nodes=(self.idle,) * self.s.nodes, group=1)
+            yield "all nodes stop, the group is forgotten, and others start", partial(World._make, gone)
         if w.left.force and w.left.take and n.st == "idle":
             for epoch, _, generation in self.readings(w):
                 label = f"n{i} takes epoch {epoch + 1} by force"

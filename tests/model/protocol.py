@@ -208,6 +208,10 @@ class Protocol:
         readers = self.truth(w.log)[0][w.start : w.hw + 1]
         return sorted({(rd.cur, rd.node, rd.generation) for rd in readers} | {(0, -1, 0)})
 
+    def node_id(self, w: World, i: int) -> int:
+        """Return the id of a node; those that come when the group was forgotten are others."""
+        return i + self.s.nodes * (self.s.left.forget - w.left.forget)
+
     def may_take(self, i: int, n: Node, winner: int, generation: int) -> bool:
         """Say whether a node may take the partition, as far as it knows who has it."""
         by_generation = {
@@ -218,6 +222,14 @@ class Protocol:
         }
         return winner < 0 or by_generation[self.r.take_by]
 
+    def join(self, w: World, i: int, met: int = 0) -> World:
+        """Rebalance: the leader gives the partition to a node, which may have met a generation in the log and asked for it."""
+        if self.r.hands_out == "group":
+            w = w._replace(group=w.group + 1)
+            return self.put(w, i, w.nodes[i]._replace(generation=w.group))
+        seen = max(max(n.generation, n.rd.generation) for n in w.nodes)
+        return self.put(w, i, w.nodes[i]._replace(generation=1 + max(seen, met)))
+
     def take(self, w: World, i: int, epoch: int, generation: int) -> World:
         """Send a checkpoint that follows the reading (epoch - 1, generation)."""
         n, nonce = w.nodes[i], self.s.left.take - w.left.take
@@ -226,7 +238,7 @@ class Protocol:
         n = n._replace(epoch=epoch, nonce=nonce, seq=1, goal=w.hw)
         if n.st == "idle":
             n = self.begin(w, n)
-        w = self.send(w, nonce, Rec("C", epoch, 0, nonce, i, generation=n.generation))._replace(
+        w = self.send(w, nonce, Rec("C", epoch, 0, nonce, self.node_id(w, i), generation=n.generation))._replace(
             left=w.left._replace(take=w.left.take - 1)
         )
         return self.put(w, i, n)
@@ -297,7 +309,7 @@ class Protocol:
         return self.put(w, i, n)
 
     def append(self, w: World, i: int, kind: str, floor: int = -1, **body: Any) -> World:
-        rec = Rec(kind, (n := w.nodes[i]).epoch, n.seq, n.nonce, i, **body)
+        rec = Rec(kind, (n := w.nodes[i]).epoch, n.seq, n.nonce, self.node_id(w, i), **body)
         n = n._replace(seq=n.seq + 1, pred=n.pred + 1, pend=(*n.pend, Parked(rec, n.pred, floor)))
         return self.put(self.send(w, n.nonce, rec), i, n)
 

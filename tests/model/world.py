@@ -52,6 +52,10 @@ class Rules:
     # generation is lower than one's own, or the winning checkpoint is one's own node's | "not_newer" | "lower_only".
     take_by: str = "anyone"
     generation: str = "highest"  # a checkpoint carries the highest of own and winner's | "own": its own, come what may
+    # What the leader of a group hands out with the partition: 1 + the highest that any member has "seen", in assignments and
+    # in logs | "group": Kafka's number of the group's generation, which falls back to 1 when the group is forgotten.
+    hands_out: str = "seen"
+    rejoins: bool = True  # a member that meets a generation in the log that is not below its own asks for a rebalance
 
 
 REPAIRED = Rules()
@@ -90,7 +94,8 @@ class Left(NamedTuple):
     fresh: int = 0  # the job loses its state and starts at the log start
     compact: int = 0
     start: int = 0  # a process starts anew, with a generation above some reading of the log
-    join: int = 0  # membership gives the partition to a node, with a generation above all others
+    join: int = 0  # membership gives the partition to a node
+    forget: int = 0  # all nodes are gone for so long that Kafka forgets the group, and others come
     force: int = 0  # an admin makes a node take the partition whoever may
     kill: int = 0  # the job is killed before its batch is committed, and folds again from where that began
     null: int = 0  # the owner removes a message of the snapshot topic
@@ -255,6 +260,7 @@ class World(NamedTuple):
     topic: tuple[Message | None, ...] = ()  # the snapshot topic with manifests
     nulls: tuple[Message, ...] = ()  # removals in flight
     jobs: tuple[Job, ...] = ()
+    group: int = 1  # Kafka's number of the group's generation
 
 
 class Violation(Exception):

@@ -11,9 +11,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from holdfast.broker import FAST_START, development_kafka
+from holdfast.broker import development_kafka
 from holdfast.jars.locks import file_lock
 from tests.real.container_kafka import ContainerKafka, engine_problem, is_wanted
+from tests.real.quick_java import QUICK_KAFKA
 from tests.waiting import PATIENCE_S
 
 #: The longest that one test process may wait for the others: to start the broker, or to be done with it.
@@ -63,7 +64,7 @@ def _owned_kafka(told: Path, starting: Path, users: Path) -> Iterator[None]:
 def _kafka_of_this_run() -> Iterator[str]:
     """Give a Kafka in a container where `HOLDFAST_BROKER=docker`, else an embedded one."""
     if not is_wanted():
-        with development_kafka(jvm_options=FAST_START) as bootstrap_servers:
+        with development_kafka(jvm_options=QUICK_KAFKA) as bootstrap_servers:
             yield bootstrap_servers
         return
     if (problem := engine_problem()) is not None:

@@ -15,11 +15,12 @@ from functools import partial
 from multiprocessing import Pool
 from typing import NamedTuple
 
-from tests.simulated.checks.coverage import CLUSTER, FAILED, GROUP, MEMORY, TESTED, missing
+from tests.simulated.checks.coverage import CLUSTER, GROUP, MEMORY, lived, missing
 from tests.simulated.checks.invariants import Violation
 from tests.simulated.cluster.life import run_cluster_life
 from tests.simulated.group.life import run_group_life
 from tests.simulated.life import run_life
+from tests.simulated.mutants import catching_lives
 
 KINDS = {MEMORY: run_life, CLUSTER: run_cluster_life, GROUP: run_group_life}
 CHUNK = 25
@@ -64,7 +65,8 @@ def run_one(kind: str, seed: int, *, is_traced: bool) -> int:
 
 def untested(kind: str, seeds: range) -> list[int]:
     """Return the seeds that `pytest tests/simulated` does not live."""
-    return [seed for seed in seeds if seed not in TESTED[kind] and (kind, seed) not in FAILED]
+    by_tests = lived() | catching_lives()
+    return [seed for seed in seeds if (kind, seed) not in by_tests]
 
 
 def run_many(kind: str, seeds: Sequence[int], jobs: int) -> int:

@@ -238,12 +238,12 @@ class MemoryLog:
         if reader is not None:
             self._former[partition] = reader
 
-    def ask_log_start(self, partition: int, instance: int) -> None:
-        """See `Log.ask_log_start`."""
+    def query_log_start(self, partition: int, instance: int) -> None:
+        """See `Log.query_log_start`."""
         self._starts_asked.append((partition, instance))
 
-    def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
-        """See `Log.ask_latest_offsets`."""
+    def query_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
+        """See `Log.query_latest_offsets`."""
         self._asked.append((round_number, partitions))
 
     def delete_records(self, partition: int, before_offset: int) -> None:
@@ -324,6 +324,14 @@ class MemoryLog:
     def read(self, partition: int, records_max: int) -> None:
         """Tell at most `records_max` of the next records."""
         self._read(partition, self._readers[partition], records_max)
+
+    def take(self, partition: int, instance: int, records_max: int) -> list[LogRecord]:
+        """Read the next records of an instance, also of one that was stopped, and leave it to the test how they are reported."""
+        readers = [self._readers.get(partition), self._former.get(partition)]
+        (reader,) = [reader for reader in readers if reader is not None and reader.instance == instance]
+        assert reader.log is not None
+        start, reader.position = reader.position, min(reader.position + records_max, reader.log.high_watermark)
+        return reader.log.records[start : reader.position]
 
     # ---- faults ----------------------------------------------------------------------------------------------------
 

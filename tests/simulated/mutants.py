@@ -104,6 +104,16 @@ OPEN_MUTANTS = parse(OPEN_PATCHES.read_text())
 _ALL = MUTANTS | OPEN_MUTANTS
 
 
+def recorded() -> dict[str, Caught]:
+    """Return what caught each mutant when it was recorded, by the mutant's name."""
+    return {name: Caught(*caught) for name, caught in json.loads(CAUGHT.read_text()).items()}
+
+
+def catching_lives() -> set[tuple[str, int]]:
+    """Return kind and seed of the lives that caught a mutant; the real core lives each without a violation."""
+    return {(caught.kind, caught.seed) for caught in recorded().values() if not caught.invariant.startswith(TESTS)}
+
+
 def patched(mutant: Mutant, path: Path) -> str:
     """Return the source of a module with the mutant's patch.
 

@@ -70,7 +70,7 @@ def test_nothing_happens_by_itself(topic: MemoryTopic) -> None:
     log, told = open_log(topic)
     append(log, b"a")
     log.start_reading(0, 1)
-    log.ask_latest_offsets(1, [0])
+    log.query_latest_offsets(1, [0])
     assert told.take() == []
     assert kinds(topic) == ["land", "look up", "begin"]
     make(topic, "begin", "catch up", "land")
@@ -105,7 +105,7 @@ def test_a_load_catches_up_once_with_the_end_that_it_saw_first(topic: MemoryTopi
     assert kinds(topic) == []
 
 
-def test_runs_of_own_records_are_told_as_such(topic: MemoryTopic) -> None:
+def test_runs_of_own_records_are_reported_as_such(topic: MemoryTopic) -> None:
     log, told = open_log(topic)
     other, _ = open_log(topic)
     log.start_reading(0, 1)
@@ -134,10 +134,28 @@ def test_runs_of_own_records_are_told_as_such(topic: MemoryTopic) -> None:
     assert reached == ("position_reached", 0, 1, 6)
 
 
+def test_a_test_may_take_records_and_report_them_in_a_way_of_its_own(topic: MemoryTopic) -> None:
+    log, told = open_log(topic)
+    append(log, b"a", b"b", b"c")
+    make(topic, "land", "land", "land")
+    topic.commit(0, 2)
+    log.start_reading(0, 1)
+    make(topic, "begin")
+    log.start_reading(0, 2)
+    make(topic, "begin")
+    told.take()
+    assert [record.key for record in log.take(0, 2, 1)] == [b"a"]
+    assert [record.key for record in log.take(0, 2, 9)] == [b"b"], "what is above the high watermark was read"
+    assert [record.key for record in log.take(0, 1, 9)] == [b"a", b"b"], "an earlier instance reads for itself"
+    assert told.take() == []
+    make(topic, "commit", "read")
+    assert [call[0] for call in told.take()] == list(READ_ONE)
+
+
 def test_a_latest_offset_is_that_of_the_moment_it_was_looked_up(topic: MemoryTopic) -> None:
     log, told = open_log(topic)
-    log.ask_latest_offsets(1, [0])
-    log.ask_latest_offsets(2, [0])
+    log.query_latest_offsets(1, [0])
+    log.query_latest_offsets(2, [0])
     make(topic, "look up")
     append(log, b"a")
     make(topic, "land", "commit")
@@ -159,7 +177,7 @@ def test_appends_are_refused_by_size_and_by_number(topic: MemoryTopic) -> None:
     assert [record.key for record in topic.partitions[0].records] == [b"a"]
 
 
-def test_an_append_that_was_reported_as_failed_may_still_land_or_not(topic: MemoryTopic) -> None:
+def test_an_append_that_was_reported_as_failed_may_still_be_appended_or_not(topic: MemoryTopic) -> None:
     log, told = open_log(topic)
     append(log, b"a", b"b", b"c")
     log.report_failed(0)
@@ -175,7 +193,7 @@ def test_an_append_that_was_reported_as_failed_may_still_land_or_not(topic: Memo
     assert [record.key for record in topic.partitions[0].records] == [b"a", b"c"]
 
 
-def test_records_may_land_twice_and_again_later(topic: MemoryTopic) -> None:
+def test_records_may_be_appended_twice_and_again_later(topic: MemoryTopic) -> None:
     log, _ = open_log(topic)
     append(log, b"a", b"b")
     log.land(0, is_kept=True)
@@ -195,7 +213,7 @@ def test_what_is_above_the_watermark_can_be_lost_and_what_is_below_cannot(topic:
     assert topic.lose_uncommitted(0) == []
 
 
-def test_a_cut_is_told_and_a_reader_below_it_fails_without_an_alarm(topic: MemoryTopic) -> None:
+def test_a_cut_is_reported_and_a_reader_below_it_fails_without_an_alarm(topic: MemoryTopic) -> None:
     log, told = open_log(topic)
     append(log, b"a", b"b")
     topic.run_until_quiet()
@@ -217,7 +235,7 @@ def test_a_cut_is_told_and_a_reader_below_it_fails_without_an_alarm(topic: Memor
     assert told.take() == [("read_started", 0, 2, 2, 2)]
 
 
-def test_a_topic_made_again_has_another_id_and_fails_its_readers_with_an_alarm(topic: MemoryTopic) -> None:
+def test_a_recreated_topic_has_another_id_and_fails_its_readers_with_an_alarm(topic: MemoryTopic) -> None:
     log, told = open_log(topic)
     append(log, b"a", b"b")
     make(topic, "land", "commit")
@@ -232,7 +250,7 @@ def test_a_topic_made_again_has_another_id_and_fails_its_readers_with_an_alarm(t
     assert kinds(topic) == ["commit"]
 
 
-def test_one_thing_of_an_earlier_instance_may_still_be_told(topic: MemoryTopic) -> None:
+def test_one_thing_of_an_earlier_instance_may_still_be_reported(topic: MemoryTopic) -> None:
     log, told = open_log(topic)
     append(log, b"a")
     topic.run_until_quiet()
@@ -245,7 +263,7 @@ def test_one_thing_of_an_earlier_instance_may_still_be_told(topic: MemoryTopic) 
     assert [call[:3] for call in told.take()[-3:]] == [(kind, 0, 1) for kind in READ_ONE]
 
 
-def test_a_frozen_process_is_told_nothing_and_a_crashed_one_never(topic: MemoryTopic) -> None:
+def test_nothing_is_reported_to_a_frozen_process_and_never_again_to_a_crashed_one(topic: MemoryTopic) -> None:
     log, told = open_log(topic)
     append(log, b"a", b"b")
     log.report_failed(0)
@@ -265,7 +283,7 @@ def test_other_programs_write_what_they_like(topic: MemoryTopic) -> None:
     assert topic.partitions[0].records == [(0, None, b"text", None)]
 
 
-def test_a_dying_producer_and_a_failing_reader_are_told(topic: MemoryTopic) -> None:
+def test_a_dying_producer_and_a_failing_reader_are_reported(topic: MemoryTopic) -> None:
     log, told = open_log(topic)
     log.start_reading(0, 1)
     log.replace_producer()

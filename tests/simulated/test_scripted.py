@@ -90,7 +90,7 @@ def test_appends_lost_without_a_word_do_not_stop_a_partition_for_ever() -> None:
 
 
 @pytest.mark.parametrize("is_static", [True, False])
-def test_an_accepted_log_is_taken_whatever_generation_stands_in_it(is_static: bool) -> None:
+def test_an_accepted_log_is_taken_whatever_generation_is_in_it(is_static: bool) -> None:
     """A checkpoint of an earlier topic kept the generation that it had there, and barred the way that its alarm names."""
     world = make_world(is_static=is_static)
     node = world.start("a")

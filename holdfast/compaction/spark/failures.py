@@ -146,7 +146,7 @@ def _one_line(text: str) -> str:
     """Return the deepest cause that a text with a stack trace names, the error of a Python traceback in it, or its first line."""
     _, is_python, below = text.rpartition(_TRACEBACK)
     causes = [] if is_python else _CAUSE.findall(text)
-    # The last line of a traceback is the one that does not stand below another one.
+    # The last line of a traceback is the one that is not below another one.
     lines = [
         line
         for line in (below if is_python else text).splitlines()

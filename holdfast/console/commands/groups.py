@@ -67,7 +67,7 @@ def _with_source(command: Callable[..., None]) -> Callable[..., None]:
         "--topic",
         "read_topic",
         metavar="STATE_TOPIC",
-        help="Ask no node, and read this state topic: `__share_group_state` of an Apache Kafka 4 cluster, or that of a "
+        help="Query no node, and read this state topic: `__share_group_state` of an Apache Kafka 4 cluster, or that of a "
         "Holdfast whose node is down.",
     )
     @json_option

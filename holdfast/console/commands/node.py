@@ -26,6 +26,15 @@ _PARTITION_COLUMNS: Final = {
     "log_start": Column("log start", is_number=True, dropped_as=1),
     "keys": Column("keys", is_number=True),
 }
+_MEMBER_COLUMNS: Final = {
+    "node_id": Column("node id", is_number=True),
+    "address": Column("address"),
+    "state": Column("state"),
+    "is_leader": Column("leader"),
+    "log_partitions": Column("log partitions", is_detail=True),
+    "duties": Column("duties"),
+    "member_id": Column("member id", dropped_as=1),
+}
 _PRUNING_COLUMNS: Final = {
     "partition": Column("partition", is_number=True),
     "log_start": Column("log start", is_number=True),
@@ -139,6 +148,25 @@ def metrics(part: str, as_json: bool, address: str) -> None:
         print_json(answer)
     else:
         print_table(("metric", "value"), answer.items(), numbers=("value",))
+
+
+@click.command()
+@json_option
+@address_option
+def members(as_json: bool, address: str) -> None:
+    """Show the nodes that divide the log, as the one that is asked knows them: which log partitions and duties each has.
+
+    The state of that one is `stable`, or `rejoining` while the group divides anew; a node that left and is waited for is `absent`.
+
+    Example: holdfast members --json
+    """
+    answer = admin(address, "members")
+    if as_json:
+        print_json(answer)
+        return
+    lists = ("log_partitions", "duties")
+    rows = [row | {name: ", ".join(map(str, row[name])) or None for name in lists} for row in answer]
+    print_rows(_MEMBER_COLUMNS, [row | {"is_leader": "yes" if row["is_leader"] else None} for row in rows])
 
 
 @click.group(invoke_without_command=True)
@@ -258,7 +286,7 @@ def readers(context: click.Context, as_json: bool, address: str) -> None:
 
 @readers.command("drop")
 @click.argument("group")
-@click.option("--reason", required=True, callback=_check_reason, help="Why; it stands in a log line of the node.")
+@click.option("--reason", required=True, callback=_check_reason, help="Why; it is written into a log line of the node.")
 @change_options
 def drop_reader(group: str, reason: str, manner: Manner) -> None:
     """Prune the log past a reader that is gone; it is one again when it commits, or when the node restarts.

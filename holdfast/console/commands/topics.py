@@ -22,7 +22,7 @@ CLUSTERS_DEFAULT: Final = -1
 
 TOPIC_NAMES: Final = "a name has 1 to 249 letters, digits, dots, underscores and hyphens"
 _ENDINGS: Final = {
-    KafkaError.INVALID_REPLICATION_FACTOR: ("the cluster has fewer brokers than copies are asked for", Exit.FAILED),
+    KafkaError.INVALID_REPLICATION_FACTOR: ("the cluster has fewer brokers than copies are requested", Exit.FAILED),
     KafkaError.TOPIC_EXCEPTION: (TOPIC_NAMES, Exit.WRONG_USAGE),
 }
 
@@ -108,8 +108,8 @@ def make_topic(clients: KafkaClients, name: str, partitions: int, replication_fa
     """
     try:
         with clients.admin() as admin:
-            asked = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor)
-            made = admin.create_topics([asked], operation_timeout=timeout_s, request_timeout=timeout_s)[name]
+            wanted = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor)
+            made = admin.create_topics([wanted], operation_timeout=timeout_s, request_timeout=timeout_s)[name]
             is_new = _is_new(name, made.exception())
             attempts = Retrying(
                 stop=stop_after_delay(timeout_s),

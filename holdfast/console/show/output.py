@@ -22,7 +22,7 @@ STATE_NAMES = {AVAILABLE: "available", ACKNOWLEDGED: "acknowledged", ARCHIVED: "
 
 _BATCH_TEXT = "{first_offset}-{last_offset}:{delivery_state}:{delivery_count}"
 
-#: Characters that JSON lets stand and that act on a terminal: control characters, line ends, and the direction of writing.
+#: Characters that JSON leaves as they are and that act on a terminal: control characters, line ends, and the direction of writing.
 _UNPRINTABLE: Final = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -47,7 +47,7 @@ def print_table(
     """Print rows under their columns; on a terminal as `tables` says, elsewhere each as one line, whole.
 
     Args:
-        columns: what stands above, and how.
+        columns: titles, and how each is shown.
         rows: a cell for each; None is shown as a dash.
         numbers: columns to be aligned right, of those that are given by their titles alone.
         rows_measured: from so many rows the widths are taken, so that the others can be printed as they come; without it,

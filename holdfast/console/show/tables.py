@@ -40,8 +40,8 @@ def table_lines(
     """Yield the lines of a table, the titles first.
 
     Args:
-        columns: what stands above, and how.
-        rows: a cell for each column; None is shown as a dash. They are asked for one after the other.
+        columns: titles, and how each is shown.
+        rows: a cell for each column; None is shown as a dash. They are taken one after the other.
         width: of the terminal, in characters; without one each row is a line, whatever its length.
         rows_measured: from so many rows the widths are taken, before a line comes out; without it, from all.
         emphasize: makes a title stand out.
@@ -57,7 +57,7 @@ def table_lines(
 def facts_lines(
     facts: Mapping[str, object], width: int | None, *, emphasize: Callable[[str], str] = str
 ) -> Iterator[str]:
-    """Yield names and their values, one a line; the parts of a list or a tuple stand on lines of their own.
+    """Yield names and their values, one a line; the parts of a list or a tuple have lines of their own.
 
     Args:
         facts: values by name.
@@ -104,7 +104,7 @@ def printable(text: str) -> str:
 
 
 class _Layout:
-    """Which columns stand where, by their places in a row, and how wide they are."""
+    """Where each column is, by their places in a row, and how wide they are."""
 
     def __init__(self, columns: Sequence[Column], measured: Sequence[Sequence[str]], width: int | None) -> None:
         self._columns = columns

@@ -36,7 +36,7 @@ _ROWS_PER_BATCH: Final = 8_192
 _ID_NAME: Final = "state_topic_id="
 _LAST_DAY: Final = "9"
 
-#: What pyarrow calls the schemes by which Hadoop knows a store; those that both call the same stand here too.
+#: What pyarrow calls the schemes by which Hadoop knows a store; those that both call the same are here too.
 SCHEMES: Final = {
     "file": "file",
     "s3a": "s3",

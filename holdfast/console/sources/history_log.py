@@ -38,7 +38,7 @@ class HistoryLog:
         # Looked up before the files are listed: what was pruned by then is in them, unless the job never saw it.
         self._starts = {} if log is None else log.begin(self._partitions(log))
         # Looked up before the files are listed too, so what is covered is in them. A history of an earlier version does not name
-        # what it covers; there the job's progress stands in for it.
+        # what it covers; there the job's progress is used instead.
         self._covered = {} if log is None else log.kafka.committed(group, log.topic) | files.covered()
 
     def begin_ms(self) -> int | None:

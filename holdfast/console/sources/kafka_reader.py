@@ -105,11 +105,11 @@ class KafkaReader:
         try:
             names = list(self._consumer.list_topics(timeout=READ_TIMEOUT_S).topics)
             with self._clients.admin() as admin:
-                asked = admin.describe_topics(TopicCollection(names)) if names else {}
-                wait_futures(asked.values(), READ_TIMEOUT_S)
+                futures = admin.describe_topics(TopicCollection(names)) if names else {}
+                wait_futures(futures.values(), READ_TIMEOUT_S)
         except KafkaException as error:
             raise _unreachable(error) from None
-        answered = {name: future for name, future in asked.items() if future.done() and future.exception() is None}
+        answered = {name: future for name, future in futures.items() if future.done() and future.exception() is None}
         return {topic_id_bytes(future.result().topic_id): name for name, future in answered.items()}
 
     def topic_id(self, topic: str) -> bytes:
@@ -195,7 +195,7 @@ class KafkaReader:
         silent_since_s = monotonic()
         missing = end - max(from_offset, 0)
         while not self._is_stopped.is_set():
-            # It waits until there are as many, so it is not asked for more than there can be.
+            # It waits until there are as many, so no more are requested than there can be.
             messages = self._consumer.consume(min(missing, _MESSAGES_PER_POLL), timeout=_POLL_S)
             if messages:
                 silent_since_s = monotonic()

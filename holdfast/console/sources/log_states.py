@@ -174,7 +174,7 @@ class Fold:
 
 
 def _make_source(options: ConnectionOptions) -> TopicEndSource:
-    """Return what asks for ends of topics, within a node's usual bounds."""
+    """Return what queries ends of topics, within a node's usual bounds."""
     bounds = MetadataSettings()
     return TopicEndSource(
         options,

@@ -1,15 +1,15 @@
-"""What a node holds, asked of it page by page."""
+"""What a node holds, queried page by page."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.console.options import admin, ask, find_topic_id
+from holdfast.console.options import admin, find_topic_id, query_node
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.group_lag import GroupFilter, Place, Row, TopicEnd
 from holdfast.records.keys import format_topic_id
 
-#: Partitions that one question names; a node takes some thousands, and so many fit into the arguments of a command.
-_PLACES_PER_QUESTION: Final = 1_000
+#: Partitions that one query names; a node takes some thousands, and so many fit into the arguments of a command.
+_PLACES_PER_QUERY: Final = 1_000
 
 
 class NodeSource:
@@ -29,7 +29,7 @@ class NodeSource:
         arguments: dict[str, Any] = {"group": wanted.group}
         if wanted.topic is not None:
             topic = wanted.topic
-            topic_id = ask(self._address, lambda client: find_topic_id(client, topic))
+            topic_id = query_node(self._address, lambda client: find_topic_id(client, topic))
             arguments["topic_id"] = format_topic_id(topic_id)
         after: object = None
         while True:
@@ -48,19 +48,19 @@ class NodeSource:
         """
         ends: dict[Place, TopicEnd] = {}
         ordered = sorted(places)
-        for start in range(0, len(ordered), _PLACES_PER_QUESTION):
-            asked = ordered[start : start + _PLACES_PER_QUESTION]
+        for start in range(0, len(ordered), _PLACES_PER_QUERY):
+            part = ordered[start : start + _PLACES_PER_QUERY]
             topics: dict[str, list[int]] = {}
-            for topic_id, partition in asked:
+            for topic_id, partition in part:
                 topics.setdefault(topic_id, []).append(partition)
             try:
                 answer = admin(self._address, "topic-ends", topics=topics)
             except Failure as failure:
                 if failure.exit_code == Exit.UNREACHABLE:
                     raise
-                ends |= dict.fromkeys(asked, TopicEnd(None, None, str(failure).removesuffix(".")))
+                ends |= dict.fromkeys(part, TopicEnd(None, None, str(failure).removesuffix(".")))
                 continue
-            for topic_id, partition in asked:
+            for topic_id, partition in part:
                 name, found = answer[topic_id]["name"], answer[topic_id]["partitions"][str(partition)]
                 problem = found["problem"] or ""
                 ends[topic_id, partition] = TopicEnd(name, None if problem else found["end_offset"], problem)

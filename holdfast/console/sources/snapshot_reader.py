@@ -24,7 +24,7 @@ class PartitionSnapshots(NamedTuple):
     log_partition: int
     snapshots: SnapshotSet
     size_bytes: int  #: of the records there, also of those about another topic, nulls and what is not yet compacted
-    log: OffsetRange  #: of the log partition, asked after the snapshots were read
+    log: OffsetRange  #: of the log partition, queried after the snapshots were read
 
     def newest_manifest(self) -> int | None:
         """Return the covered offset of the newest manifest that the log still reaches; None: there is none."""
@@ -183,7 +183,7 @@ def compare(
             f"{len(cut)} share partitions are known from what was pruned from the log, as {format_key(min(cut))}"
         )
     if open_question:
-        # The position stands in the log all the same; count and sum do not.
+        # The position is in the log all the same; count and sum do not.
         recomputed = recomputed._replace(live_count=manifest.live_count, digest_sum=manifest.digest_sum)
     if (manifest, covered_offset) != (recomputed, mark.covered_offset):
         texts = _manifest_text(manifest, covered_offset), _manifest_text(recomputed, mark.covered_offset)

@@ -10,6 +10,7 @@ from holdfast.api.admin import reason_problem
 from holdfast.daemon.admin.previews import preview
 from holdfast.daemon.admin.state_listing import StateListing
 from holdfast.daemon.maintenance.maintenance import Maintenance
+from holdfast.daemon.membership.allotment import Allotment
 from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server.admin import AdminCommand, AdminError, NodeStarting, topic_id_of
 from holdfast.daemon.server.share_calls import ShareCalls
@@ -19,7 +20,7 @@ from holdfast.daemon.topics.topic_names import NotATopicName, TooManyNames, Topi
 from holdfast.distribution import VERSION
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.kafka.topic_ends import TooManyQuestions, TopicEndSource
+from holdfast.kafka.topic_ends import TooManyQueries, TopicEndSource
 from holdfast.metrics.registry import Registry
 from holdfast.records.keys import format_topic_id
 from holdfast.runtime.build import BUILD
@@ -111,7 +112,7 @@ class NodeCommands:
         wanted = _wanted_partitions(arguments.get("topics"), self._node.settings.metadata.topic_ends_partitions_max)
         try:
             found = await self._topic_ends_source.look_up(wanted)
-        except TooManyQuestions:
+        except TooManyQueries:
             raise AdminError(
                 "Too many others wait for the ends of topics (topic_ends_waiting_max); try again.",
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -131,9 +132,10 @@ class NodeCommands:
 class LogCommands:
     """The commands about the log partitions of a node."""
 
-    def __init__(self, node: NodeView, partitions: Partitions, maintenance: Maintenance) -> None:
+    def __init__(self, node: NodeView, partitions: Partitions, maintenance: Maintenance, allotment: Allotment) -> None:
         self._node = node
         self._partitions = partitions
+        self._allotment = allotment
         self._maintenance = maintenance
         self._decisions: dict[str, Callable[[Arguments], Plan]] = {
             "partitions-take": self._take,
@@ -145,6 +147,7 @@ class LogCommands:
     def table(self) -> Mapping[str, AdminCommand]:
         """Return the commands by name."""
         return {
+            "members": lambda _: self._allotment.describe_members(),
             "partitions": lambda _: self._partitions.describe(),
             "share-partitions": lambda arguments: self._listing().page(arguments),
             "readers": lambda _: self._maintenance.readers.describe(),
@@ -160,6 +163,10 @@ class LogCommands:
         if partition.state in (State.LOADING, State.ACTIVE):
             raise AdminError(f"This node has log partition {partition.index} already: it is {partition.state.value}.")
 
+        refusal = self._allotment.refuse_take(partition.index)
+        if refusal:
+            raise AdminError(refusal)
+
         def carry_out() -> str:
             self._partitions.runtime.take(partition.index)
             return f"log partition {partition.index} is being taken"
@@ -168,6 +175,10 @@ class LogCommands:
 
     def _accept(self, arguments: Arguments) -> Plan:
         reason, partition = _reason(arguments), self._partition(arguments)
+        if partition.index not in self._partitions.wanted:
+            raise AdminError(
+                f"Log partition {partition.index} is not this node's to serve; `holdfast members` shows whose it is."
+            )
         if partition.state is State.ACTIVE or not (partition.is_alarmed or partition.state is State.FAILED):
             why = f" ({partition.failure})" if partition.failure else ""
             raise AdminError(
@@ -260,6 +271,7 @@ class StartingCommands:
     def table(self) -> Mapping[str, AdminCommand]:
         """Return the commands by name."""
         return {
+            "members": lambda _: [],
             "partitions": lambda _: [],
             "share-partitions": self._refuse,
             "readers": lambda _: [],

@@ -48,7 +48,7 @@ async def preview(calls: ShareCalls, arguments: Mapping[str, Any]) -> dict[str, 
     """Return what a call would do: the states `before` and `after`, None where there is none, and the error it would get.
 
     Args:
-        calls: stands before the shards; looks up a topic that the node does not know yet.
+        calls: comes before the shards; looks up a topic that the node does not know yet.
         arguments: `call` (initialize, read, write or delete), `group`, `topic_id`, `partition` and the call's own fields.
 
     Raises:

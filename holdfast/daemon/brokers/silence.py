@@ -120,7 +120,7 @@ class BrokerSilence:
             self._since_s = min(quiet.since_s for quiet in quiets)
         if silent and len(silent) == len(self._brokers):
             self._report("brokers_lost", now_s, longest_s, next_try_s, brokers=named(silent))
-            self.problem = f"no broker answers, for {longest_s:.0f} s; asked {_some('broker', silent)}"
+            self.problem = f"no broker answers, for {longest_s:.0f} s; queried {_some('broker', silent)}"
         elif led:
             self._report("broker_lost", now_s, longest_s, next_try_s, brokers=named(leading), leads=named(led))
             who, what = _some("broker", leading), _some("log partition", led)

@@ -122,7 +122,7 @@ class BrokerWatch:
     async def _query(self, broker: int) -> None:
         try:
             with suppress(Exception):
-                await self._brokers.ask_one(broker, _PURPOSE)
+                await self._brokers.query_one(broker, _PURPOSE)
         finally:
             self._in_flight.discard(broker)
 

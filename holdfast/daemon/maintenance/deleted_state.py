@@ -19,7 +19,7 @@ _log = structlog.get_logger(__name__)
 
 
 class TopicCleanUp:
-    """Tombstones for the share partitions of deleted topics in one shard, a slice at a time."""
+    """Tombstones for the share partitions of deleted topics in one log partition, a slice at a time."""
 
     name = "clean-up-deleted-topics"
 
@@ -113,10 +113,10 @@ class DeletedState:
                     self._clean_up(partition.index, decided.topic_ids)
 
     def _clean_up(self, index: int, topic_ids: frozenset[bytes]) -> None:
-        operation = TopicCleanUp(topic_ids, self._records_max, lambda: self._go_on(index, topic_ids))
+        operation = TopicCleanUp(topic_ids, self._records_max, lambda: self._clean_next_slice(index, topic_ids))
         self._partitions.runtime.write(index, operation)
 
-    def _go_on(self, index: int, topic_ids: frozenset[bytes]) -> None:
+    def _clean_next_slice(self, index: int, topic_ids: frozenset[bytes]) -> None:
         """Clean the next slice up, unless a topic was seen again while the last one was written."""
         still_gone = self.deleted.still_gone(topic_ids)
         if still_gone:

@@ -1,6 +1,6 @@
 """Whether the log may be served: checks of the state topic, at intervals, and of how each log partition begins.
 
-A state topic that became unsafe, or another one under its name, stops all shards until it is safe or an admin accepts it.
+A state topic that became unsafe, or another one under its name, stops all log partitions until it is safe or an admin accepts it.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.topics.log_identity import (
-    Beginning,
+    FirstRecords,
     LogProblem,
     find_foreign,
     find_problem,
-    read_beginnings,
+    read_first_records,
     refuse_foreign_topic,
 )
 from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError, check_snapshot_topic, ensure_snapshot_topic
@@ -38,8 +38,8 @@ class LogHolder(Protocol):
 
     runtime: CoordinatorRuntime
 
-    def hold_all(self, why: str | None) -> None:
-        """Show every log partition, and why none is loaded yet; None: there is no reason any more."""
+    def list_all_unloaded(self, why: str | None) -> None:
+        """List every log partition with why none is loaded yet; None: there is no reason any more."""
 
 
 class ClusterAccess(NamedTuple):
@@ -90,7 +90,7 @@ class LogChecks:
         *,
         log_renewed: Callable[[StateTopic], None],
         is_left_out: IsLeftOut = none_left_out,
-        read_beginnings: Callable[..., list[Beginning]] = read_beginnings,
+        read_first_records: Callable[..., list[FirstRecords]] = read_first_records,
     ) -> None:
         """Begin with a state topic just checked.
 
@@ -100,9 +100,9 @@ class LogChecks:
             partitions: are stopped when the log is not to be trusted.
             log_renewed: called with the topic that has taken the name of the one before.
             is_left_out: see `IsLeftOut`.
-            read_beginnings: see `log_identity.read_beginnings`.
+            read_first_records: see `log_identity.read_first_records`.
         """
-        #: What the beginnings of the log partitions say against serving any.
+        #: What the first records of the log partitions say against serving any.
         self.problem: LogProblem | None = None
         self._access = access
         #: As it was when last checked; its id changes when it is recreated.
@@ -110,10 +110,10 @@ class LogChecks:
         self._partitions = partitions
         self._log_renewed = log_renewed
         self._is_left_out = is_left_out
-        self._read_beginnings = read_beginnings
+        self._read_first_records = read_first_records
 
     async def check_topic(self) -> None:
-        """Check the state topic again; one that became unsafe, or another one under its name, stops all shards.
+        """Check the state topic again; one that became unsafe, or another one under its name, stops all log partitions.
 
         A topic that was recreated is the log from now on, of which nothing is taken before an admin accepts it.
         """
@@ -152,34 +152,36 @@ class LogChecks:
             StateTopicError: another program writes the topic.
         """
         logged = ""
-        beginnings = await self._look()
-        while find_foreign(beginnings) is None and (unread := [found for found in beginnings if not found.is_known]):
+        first_records = await self._look()
+        while find_foreign(first_records) is None and (
+            unread := [found for found in first_records if not found.is_known]
+        ):
             numbers = ", ".join(str(found.partition) for found in unread)
             why = (
                 f"no log partition is served before each was read to its first checkpoint, and {len(unread)} could not be: "
                 f"log partition {numbers} ({unread[0].why_unread})"
             )
-            self._partitions.hold_all(why)
+            self._partitions.list_all_unloaded(why)
             if why != logged and not self._is_left_out(None):
                 _log.warning("node_start_delayed", why=why)
                 logged = why
-            beginnings = await self._look()
-        self._partitions.hold_all(None)
-        refuse_foreign_topic(self._topic.name, beginnings)
-        self._judge(beginnings)
+            first_records = await self._look()
+        self._partitions.list_all_unloaded(None)
+        refuse_foreign_topic(self._topic.name, first_records)
+        self._judge(first_records)
 
-    async def _look(self) -> list[Beginning]:
+    async def _look(self) -> list[FirstRecords]:
         identity, timeout_ms = self._partitions.runtime.config.log, self._access.settings.log.request_timeout_ms
         stop = Event()
         try:
             return await asyncio.to_thread(
-                self._read_beginnings, self._access.kafka, self._topic, identity, timeout_ms, stop
+                self._read_first_records, self._access.kafka, self._topic, identity, timeout_ms, stop
             )
         finally:
             stop.set()  # a thread does not end with the task that waits for it, and the process waits for the thread
 
-    def _judge(self, beginnings: list[Beginning]) -> None:
-        self.problem = find_problem(self._topic.name, self._partitions.runtime.config.log, beginnings)
+    def _judge(self, first_records: list[FirstRecords]) -> None:
+        self.problem = find_problem(self._topic.name, self._partitions.runtime.config.log, first_records)
         if self.problem is not None:
             self._distrust(self.problem.text)
 
@@ -190,10 +192,10 @@ class LogChecks:
         """
         if self.problem is None or not self.problem.is_acceptable:
             return
-        beginnings = await self._look()
-        if not all(found.is_known for found in beginnings):
+        first_records = await self._look()
+        if not all(found.is_known for found in first_records):
             return
-        if find_problem(self._topic.name, self._partitions.runtime.config.log, beginnings) is None:
+        if find_problem(self._topic.name, self._partitions.runtime.config.log, first_records) is None:
             problem, self.problem = self.problem, None
             if str(self._partitions.runtime.log_alarm) == problem.text:
                 self._partitions.runtime.trust_log()
@@ -204,7 +206,7 @@ class LogChecks:
             return check_state_topic(admin, settings.log, self._access.bootstrap)
 
     def _distrust(self, problem: str) -> None:
-        """Stop all shards because of a problem, once: what an admin accepted since goes on."""
+        """Stop all log partitions because of a problem, once: what an admin accepted since goes on."""
         runtime = self._partitions.runtime
         if runtime.log_alarm is None or str(runtime.log_alarm) != problem:
             runtime.distrust_log(Alarm(problem))

@@ -1,24 +1,22 @@
 """What a node does as a member of its group: the protocol of nodes behind the callbacks of `runtime.membership`.
 
-Nothing here waits for a clock: the part that drives it (`membership.part`) calls `tick` and asks `take_rejoin`.
+Nothing here waits for a clock: what drives it (`membership.group_member`) calls `tick` and asks `take_rejoin`.
 
     joins again:   on_join_prepare → (leader) perform_assignment → on_join_complete
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import structlog
 
-from holdfast.daemon.membership.assignment import Assignment, decode_assignment, encode_assignment
 from holdfast.daemon.membership.config_offset import ConfigSource
-from holdfast.daemon.membership.holdings import Holdings
-from holdfast.daemon.membership.leader import LastDivision, Meeting, assign_all, refuse_all
-from holdfast.daemon.membership.map_view import MapView
-from holdfast.daemon.membership.metadata import (
+from holdfast.daemon.membership.division.assignment import Assignment, decode_assignment, encode_assignment
+from holdfast.daemon.membership.division.leader import LastDivision, Meeting, assign_all, refuse_all
+from holdfast.daemon.membership.division.metadata import (
     COOPERATIVE,
     EAGER,
     PROTOCOL_TYPE,
@@ -26,13 +24,17 @@ from holdfast.daemon.membership.metadata import (
     decode_metadata,
     encode_metadata,
 )
-from holdfast.daemon.membership.ownership_map import Work
+from holdfast.daemon.membership.division.ownership_map import Work
+from holdfast.daemon.membership.holdings import Holdings
+from holdfast.daemon.membership.known_members import KnownMembers
+from holdfast.daemon.membership.map_view import MapView
 from holdfast.daemon.membership.reactions import REACTIONS, Situation, judge, needs_rejoin
 from holdfast.daemon.membership.rebalance_watch import RebalanceWatch
 from holdfast.daemon.membership.rejoins import Rejoins
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.protocol.primitives import MalformedBody
+from holdfast.runtime.membership import JoinedMember
 
 _log = structlog.get_logger(__name__)
 
@@ -52,6 +54,8 @@ class NodeProtocolConfig:
     rebalance_protocol: str
     rebalance_delay_ms: int
     config_timeout_ms: int
+    #: A static member, whose place and work wait for it within its session.
+    keeps_place: bool
 
 
 class GroupPlace(NamedTuple):
@@ -78,6 +82,7 @@ class NodeCoordinator:
         config_source: ConfigSource,
         rejoins: Rejoins,
         rebalances: RebalanceWatch,
+        known_members: KnownMembers,
         *,
         now_ms: Callable[[], int],
         refused: Callable[[str], None],
@@ -92,6 +97,7 @@ class NodeCoordinator:
             config_source: the config topic.
             rejoins: when it joins again.
             rebalances: how often the group rebalances.
+            known_members: learns of everybody who was a member.
             now_ms: the clock.
             refused: called with why this node must not be a member.
         """
@@ -102,6 +108,7 @@ class NodeCoordinator:
         self._config_source = config_source
         self._rejoins = rejoins
         self._rebalances = rebalances
+        self._known_members = known_members
         self._now_ms = now_ms
         self._refused = refused
         self._place = GroupPlace()
@@ -152,8 +159,10 @@ class NodeCoordinator:
             _log.info("work_revoked", log_partitions=list(tasks), duties=list(duties), protocol=EAGER)
         await self._config_source.refresh(-1, self._config.config_timeout_ms)
 
-    async def perform_assignment(self, leader_id: str, protocol: str, members: Sequence[Any]) -> Mapping[str, bytes]:
-        """Divide the log partitions and duties among the members (`runtime.membership.JoinedMember`), as their leader."""
+    async def perform_assignment(
+        self, leader_id: str, protocol: str, members: Sequence[JoinedMember]
+    ) -> Mapping[str, bytes]:
+        """Divide the log partitions and duties among the members as their leader."""
         config = self._config
         meeting = _read_members(leader_id, members)
         wanted, held = meeting.config_offset, self._config_source.offset
@@ -203,9 +212,12 @@ class NodeCoordinator:
         self._show_staleness()
 
     async def on_leave_prepare(self, generation: int, member_id: str) -> None:
-        """Let everything go to the members that stay; it is served until they take it. A lone member keeps it to its end."""
+        """Let everything go to the members that stay; it is served until they take it.
+
+        A lone member keeps it to its end, and so does one whose place is kept.
+        """
         known = self._view.map
-        if known is not None and len(known.members) > 1:
+        if known is not None and len(known.members) > 1 and not self._config.keeps_place:
             self._holdings.release_all(self._now_ms())
 
     async def on_lost(self, reason: str) -> None:
@@ -221,6 +233,7 @@ class NodeCoordinator:
     def _adopt(self, found: Assignment, *, begins_at_once: bool) -> None:
         now_ms, generation = self._now_ms(), found.map.generation
         self._assignment, self._assigned_ms = found, now_ms
+        self._known_members.add(found.map.nodes)
         self._view.adopt(found.map)
         gone, dropped = self._holdings.change(found.work, generation, now_ms, begins_at_once=begins_at_once)
         self._behind_until_ms = None if begins_at_once else now_ms + self._config.config_timeout_ms
@@ -346,7 +359,7 @@ class NodeCoordinator:
         return sorted(rows, key=lambda row: (row["node_id"], row["member_id"] or ""))
 
 
-def _read_members(leader_id: str, members: Collection[Any]) -> Meeting:
+def _read_members(leader_id: str, members: Sequence[JoinedMember]) -> Meeting:
     """Return who has joined; a member whose metadata cannot be read is named in an error line, and gets no work."""
     read: dict[str, MemberMetadata] = {}
     unreadable: dict[str, str] = {}

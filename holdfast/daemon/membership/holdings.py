@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from holdfast.daemon.membership.ownership_map import Work
+from holdfast.daemon.membership.division.ownership_map import Work
 
 
 class Workplace(Protocol):
@@ -13,6 +13,9 @@ class Workplace(Protocol):
 
     def begin_tasks(self, tasks: Collection[int], generation: int) -> None:
         """Take log partitions under an ownership generation; of those held already, remember it."""
+
+    def release_tasks(self, tasks: Collection[int]) -> None:
+        """Serve log partitions until another node takes them over."""
 
     def end_tasks(self, tasks: Collection[int]) -> None:
         """Give log partitions up now; what is parked is answered NOT_COORDINATOR."""
@@ -59,9 +62,9 @@ class Holdings:
             del self._released[task]
             self.tasks.add(task)
         gone = sorted(self.tasks - set(work.tasks))
-        for task in gone:
-            if self._workplace.serves(task):
-                self._released[task] = now_ms + self._handover_timeout_ms
+        served = [task for task in gone if self._workplace.serves(task)]
+        self._released.update(dict.fromkeys(served, now_ms + self._handover_timeout_ms))
+        self._workplace.release_tasks(served)
         self._workplace.end_tasks([task for task in gone if task not in self._released])
         self.tasks.difference_update(gone)
         dropped = [duty for duty in self.duties if duty not in work.duties]

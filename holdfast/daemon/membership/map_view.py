@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from holdfast.daemon.membership.ownership_map import OwnershipMap
+from holdfast.daemon.membership.division.ownership_map import OwnershipMap
 from holdfast.daemon.server.cluster_view import Node, StateTopicView
 
 

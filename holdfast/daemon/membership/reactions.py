@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-from holdfast.daemon.membership.assignment import Assignment, AssignmentError
+from holdfast.daemon.membership.division.assignment import Assignment, AssignmentError
 
 
 class Situation(Enum):

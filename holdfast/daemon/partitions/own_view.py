@@ -69,6 +69,13 @@ class OwnView:
         winner = find_winner(found)
         return None if winner is None else _node_of(winner)
 
+    def owner_epoch(self, partition: int) -> int:
+        """Return the owner epoch of the owner of a log partition; -1 while it is being read."""
+        found = self._find_partition(partition)
+        if found is None or found.state not in (State.ACTIVE, State.CLOSED) or found.ownership.winner is None:
+            return -1
+        return found.ownership.winner.owner_epoch
+
 
 def find_winner(partition: Partition) -> Checkpoint | None:
     """Return the checkpoint of the node that took a log partition over from this one for good; None where none did."""

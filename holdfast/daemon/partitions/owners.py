@@ -122,7 +122,7 @@ class Owners:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def ask_owner(self, partition: int, instance: int, owner: Checkpoint) -> None:
+    def query_owner(self, partition: int, instance: int, owner: Checkpoint) -> None:
         """Query the owner of a log partition, unless a query is in flight or it was silent before."""
         who = Owner(owner.node_id, owner.advertised_address)
         query = _Query(partition, instance, owner)

@@ -6,7 +6,7 @@ from typing import Final
 import structlog
 
 from holdfast.daemon.brokers.silence import IsLeftOut
-from holdfast.daemon.partitions.load_summaries import PartitionSums
+from holdfast.daemon.partitions.partition_sums import PartitionSums
 from holdfast.metrics.line_limit import LineLimit
 from holdfast.metrics.registry import Counter
 from holdfast.records.checkpoint import Checkpoint
@@ -64,12 +64,17 @@ class PartitionLines:
         }
         self._sums.add("info", "log_partitions_loaded", partition.index, numbers)
 
+    def handed_over(self, partition: Partition, winner: Checkpoint) -> None:
+        """Add a partition to the line about those that another member took over, as the group has planned."""
+        node, address = winner.node_id, winner.advertised_address
+        self._sums.add("info", "log_partitions_handed_over", partition.index, node=node, address=address)
+
+    def outranked(self, partition: Partition, winner: Checkpoint) -> None:
+        """Add a partition to the line about those whose log has a higher ownership generation than the group has handed out."""
+        self._sums.add("info", "log_partitions_outranked", partition.index, log_generation=winner.generation)
+
     def superseded(self, partition: Partition, winner: Checkpoint, next_step: str) -> None:
-        """Add a partition to the line about those that another node took over; without a next step, as its group has planned."""
-        if not next_step:
-            node, address = winner.node_id, winner.advertised_address
-            self._sums.add("info", "log_partitions_handed_over", partition.index, node=node, address=address)
-            return
+        """Add a partition to the line about those that another node took over against all plans."""
         self._sums.add(
             "error",
             "log_partitions_lost",

@@ -156,10 +156,10 @@ class Partitions:
         if self._snapshots is not None:
             await self._snapshots.start()
 
-    def hold_all(self, why: str | None) -> None:
-        """Show every log partition, and why none is loaded yet; None: there is no reason any more."""
+    def list_all_unloaded(self, why: str | None) -> None:
+        """List every log partition with why none is loaded yet; None: there is no reason any more."""
         for index in range(self._topic.partition_count):
-            self.runtime.hold(index, why)
+            self.runtime.list_unloaded(index, why)
 
     def load_all(self) -> None:
         """Take every log partition, a bounded number at a time."""
@@ -177,6 +177,12 @@ class Partitions:
             if index in at_work:
                 self.runtime.load(index, generation)
         self._queue.add(index for index in indexes if index not in at_work)
+        self._report_loaded()
+
+    def release(self, indexes: Collection[int]) -> None:
+        """Serve log partitions until another node takes them over, and miss none of them then."""
+        for index in indexes:
+            self.wanted.pop(index, None)
         self._report_loaded()
 
     def unload(self, indexes: Collection[int]) -> None:
@@ -304,13 +310,14 @@ class Partitions:
         )
 
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
-        """Report who took over; what was planned is wanted here no more, otherwise a static node may stop because of it."""
+        """Report who took over; a static node may stop because of it."""
         if self._host.taken_over(partition.index, winner):
-            self._lines.superseded(partition, winner, "")
-            self.wanted.pop(partition.index, None)
-            self._report_loaded()
+            self._lines.handed_over(partition, winner)
             return
         membership = self._settings.members.membership
+        if membership == "group" and not partition.reading.load_ended_ms:
+            self._lines.outranked(partition, winner)
+            return
         self._runtime_metrics.ownerships_lost.value += 1
         self._lines.superseded(partition, winner, _NEXT_STEPS[membership])
         if membership == "static" and self._settings.load.when_superseded == "exit":

@@ -123,8 +123,8 @@ class Pruner:
     def tick(self, now_ms: int) -> None:
         """Do the next step if one is due."""
         partition = self._partition
-        if partition.state is not State.ACTIVE or partition.instance != self._instance:
-            self._instance = partition.instance
+        if partition.state is not State.ACTIVE or partition.reading.instance != self._instance:
+            self._instance = partition.reading.instance
             self._bytes_given_up = 0
             self._end_round(now_ms)
         elif now_ms < self._next_ms or self._is_slice_in_flight:

@@ -122,7 +122,7 @@ class ApiHandler:
         for piece in pieces:
             if not request.is_wanted:
                 break
-            request.hold(len(piece))
+            request.count_answer_bytes(len(piece))
             made.append(piece)
             yield True
         respond(b"".join(made))

@@ -47,3 +47,6 @@ class ClusterView(Protocol):
 
     def owner(self, partition: int) -> Node | None:
         """Return the live node that should own a log partition, or None."""
+
+    def owner_epoch(self, partition: int) -> int:
+        """Return the owner epoch under which a log partition is owned; -1: it is not known."""

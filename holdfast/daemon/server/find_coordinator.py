@@ -1,8 +1,9 @@
 """FindCoordinator, versions 0 to 6: which node coordinates the share partition of each key.
 
 Keys are batched from version 4 on, and share keys exist from version 6 on. A problem of one key is an error of that key
-alone; the answers stand in the order of the keys, duplicates included. Answers are packed by hand, because a group
-coordinator asks for all share partitions of its groups at once.
+alone; the answers are in the order of the keys, duplicates included. All keys of a request are answered from the owners as
+they were when it began. Answers are packed by hand, because a group
+coordinator looks up all share partitions of its groups at once.
 
 Source: KIP-699, KIP-932.
 """
@@ -16,7 +17,7 @@ from typing import Final, NamedTuple
 from holdfast.daemon.server.cluster_view import ClusterView, Node
 from holdfast.kafka.protocol.body import BodyReader
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.kafka.protocol.primitives import MalformedBody, encode_string, encode_varint
+from holdfast.kafka.protocol.primitives import MalformedBody, encode_legacy_string, encode_string, encode_varint
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import SharePartitionKey, parse_key
 from holdfast.runtime.errors import NotAvailable
@@ -44,7 +45,7 @@ _KEY_BYTES_PER_STEP: Final = 32_768
 #: What Kafka's record keys can carry.
 _GROUP_ID_BYTES_MAX: Final = 0x7FFF
 _UTF_8_BYTES_MAX: Final = 4
-#: A group id, a topic id with its padding, a partition, and what stands between and behind them.
+#: A group id, a topic id with its padding, a partition, and what separates and ends them.
 _KEY_CHARS_MAX: Final = _GROUP_ID_BYTES_MAX + 64
 
 
@@ -95,13 +96,14 @@ class Finder:
                 "CoordinatorKeys", count_offset, f"{count} keys are named, at most {keys_max} are taken"
             )
         refusal = self._refusal(key_type)
+        owner_of = self._owners() if count > 1 else self._cluster.owner
         parts = [_INT32.pack(0), encode_varint(count + 1)]
         #: All but the key; most keys of a batch have one of few answers.
         tails: dict[Answer, bytes] = {}
         keys_left, step_ends_at = _KEYS_PER_STEP, reader.offset + _KEY_BYTES_PER_STEP
         for _ in range(count):
             key = reader.string("CoordinatorKeys")
-            answer = refusal or self.find(key)
+            answer = refusal or self.find(key, owner_of)
             tail = tails.get(answer)
             if tail is None:
                 tail = tails[answer] = self._encode_tail(answer)
@@ -124,8 +126,19 @@ class Finder:
             return Answer(_NO_NODE, ErrorCode.INVALID_REQUEST, "this node coordinates share state only")
         return None
 
-    def find(self, text: str) -> Answer:
-        """Return the node that coordinates the share partition of a key; an invalid key has an answer, too."""
+    def _owners(self) -> Callable[[int], Node | None]:
+        """Return the owners as they are now: other work runs between the steps of a request, and a view may change there."""
+        state_topic = self._cluster.state_topic
+        count = 0 if state_topic is None else state_topic.partition_count
+        return dict(enumerate(map(self._cluster.owner, range(count)))).get
+
+    def find(self, text: str, owner_of: Callable[[int], Node | None] | None = None) -> Answer:
+        """Return the node that coordinates the share partition of a key; an invalid key has an answer, too.
+
+        Args:
+            text: the key.
+            owner_of: gives the owner of a log partition; without it, as of now.
+        """
         try:
             if len(text) > _KEY_CHARS_MAX:
                 raise InvalidKey("", f"the group id has more than {_GROUP_ID_BYTES_MAX} bytes")
@@ -138,7 +151,7 @@ class Finder:
             return Answer(_NO_NODE, ErrorCode.INVALID_REQUEST, f"The key is not valid: {error.reason}.")
         except NotAvailable as error:
             return Answer(_NO_NODE, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
-        owner = self._cluster.owner(partition)
+        owner = (owner_of or self._cluster.owner)(partition)
         if owner is None:
             reason = f"No live node owns log partition {partition}."
             return Answer(_NO_NODE, ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
@@ -158,7 +171,7 @@ class Finder:
         """Return the body of an answer of the versions below 4."""
         version = self._version
         (node_id, host, port), error_code, message = answer
-        encode_text = encode_string if version >= FLEXIBLE_FROM else _encode_legacy_string
+        encode_text = encode_string if version >= FLEXIBLE_FROM else encode_legacy_string
         return b"".join(
             (
                 _INT32.pack(0) if version >= 1 else b"",
@@ -170,8 +183,3 @@ class Finder:
                 b"\x00" if version >= FLEXIBLE_FROM else b"",
             )
         )
-
-
-def _encode_legacy_string(text: str | None) -> bytes:
-    data = (text or "").encode()
-    return _INT16.pack(len(data)) + data

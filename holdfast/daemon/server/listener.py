@@ -1,6 +1,6 @@
 """The wire server: listens, closes connections whose time is up, and drains at the end.
 
-One handler serves all connections, on the loop that owns the shards; `daemon.server.wire.protocol` carries the bytes.
+One handler serves all connections, on the loop that owns the log partitions; `daemon.server.wire.protocol` carries the bytes.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """Metadata, versions 0 to 13: the live nodes, and the state topic led by the owners of its partitions.
 
+The leader epoch of a partition is its owner epoch, so clients that route by metadata see that it moved.
+
 There is no other topic here: other names are UNKNOWN_TOPIC_OR_PARTITION, other ids UNKNOWN_TOPIC_ID, and nothing is ever
 created. Authorized operations stay unset.
 """
@@ -31,7 +33,7 @@ _INT32: Final = Struct(">i")
 
 
 class TopicQuery(NamedTuple):
-    """A topic that is asked for by its name or, where that is None, by its id."""
+    """A topic that is requested by its name or, where that is None, by its id."""
 
     name: str | None
     topic_id: bytes
@@ -99,7 +101,7 @@ class MetadataAnswers:
         cluster, state_topic = self._cluster, self._cluster.state_topic
         distinct = list(dict.fromkeys(queries))
         schemas = ResponseSchemas("metadata", version)
-        # Topics stand behind one another, so the body is that of an answer without one, split where they belong.
+        # Topics follow one another, so the body is that of an answer without one, split where they belong.
         empty = encode(_make_response(schemas, cluster, []))
         end = len(empty) - _size_behind_topics(version)
         if version >= FLEXIBLE_FROM:
@@ -119,7 +121,8 @@ class MetadataAnswers:
         shape = None
         if topic is not None:
             owners = tuple(map(cluster.owner, range(topic.partition_count)))
-            shape = (topic.name, topic.topic_id, owners)
+            epochs = tuple(map(cluster.owner_epoch, range(topic.partition_count)))
+            shape = (topic.name, topic.topic_id, owners, epochs)
         seen = (cluster.cluster_id, tuple(cluster.nodes), shape)
         if seen != self._seen:
             self._seen = seen
@@ -143,6 +146,7 @@ def _make_state_topic(schemas: ResponseSchemas, topic: StateTopicView, cluster: 
             error_code=ErrorCode.leader_not_available if owner is None else ErrorCode.none,
             partition_index=index,
             leader_id=_NO_NODE if owner is None else owner.node_id,
+            leader_epoch=cluster.owner_epoch(index),
             replica_nodes=replicas,
             isr_nodes=replicas,
         )
@@ -179,7 +183,7 @@ def _make_response(schemas: ResponseSchemas, cluster: ClusterView, topics: list[
             for node in cluster.nodes
         ),
         cluster_id=cluster.cluster_id,
-        # Any node, as a KRaft broker does: without one, Kafka's admin tools ask for ever and do not fail.
+        # Any node, as a KRaft broker does: without one, Kafka's admin tools retry for ever and do not fail.
         controller_id=cluster.nodes[0].node_id if cluster.nodes else _NO_NODE,
         topics=tuple(topics),
         error_code=ErrorCode.none,

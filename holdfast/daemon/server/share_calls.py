@@ -54,8 +54,8 @@ def answer(service: ShareCalls, bounds: state_requests.Bounds, request: Request,
     if len(request.frame) > SMALL_FRAME_BYTES:
         return _answer_in_steps(service, bounds, request, respond)
     api_key, version = request.api_key, request.api_version
-    asked = state_requests.decode_request(api_key, version, request.frame, request.body_offset, bounds, request)
-    service.handle(api_key, asked, partial(_respond, request, respond), request.client_address)
+    decoded = state_requests.decode_request(api_key, version, request.frame, request.body_offset, bounds, request)
+    service.handle(api_key, decoded, partial(_respond, request, respond), request.client_address)
     return None
 
 
@@ -85,8 +85,8 @@ def _count_batches(response: StateResponse) -> int:
 def _answer_in_steps(service: ShareCalls, bounds: state_requests.Bounds, request: Request, respond: Respond) -> Steps:
     api_key, version = request.api_key, request.api_version
     frame, request.frame = request.frame, b""
-    asked = yield from state_requests.decode_in_steps(api_key, version, frame, request.body_offset, bounds, request)
-    group_id, topics, _ = asked
+    decoded = yield from state_requests.decode_in_steps(api_key, version, frame, request.body_offset, bounds, request)
+    group_id, topics, _ = decoded
     count = sum(len(partitions) for _, partitions in topics)
     if (
         not group_id
@@ -94,9 +94,9 @@ def _answer_in_steps(service: ShareCalls, bounds: state_requests.Bounds, request
         or (api_key != share_state.INITIALIZE and not all(partitions for _, partitions in topics))
     ):
         # Whether anything of it is carried out depends on the whole of it.
-        service.handle(api_key, asked, partial(_respond, request, respond), request.client_address)
+        service.handle(api_key, decoded, partial(_respond, request, respond), request.client_address)
         return
-    request.hold(count * _ENTRY_BYTES_MAX)
+    request.count_answer_bytes(count * _ENTRY_BYTES_MAX)
     answers = _Answers(request, respond)
     for part in _split(topics):
         if not request.is_wanted:
@@ -116,11 +116,11 @@ def _split(
     partition_count = batch_count = 0
     for topic_id, partitions in topics:
         taken: list[PartitionRequest] = []
-        for asked in partitions:
-            taken.append(asked)
+        for each in partitions:
+            taken.append(each)
             partition_count += 1
-            if isinstance(asked, WritePartition):
-                batch_count += len(asked.state_batches)
+            if isinstance(each, WritePartition):
+                batch_count += len(each.state_batches)
             if partition_count >= _PARTITIONS_PER_PART or batch_count >= _BATCHES_PER_PART:
                 part.append((topic_id, taken))
                 yield part

@@ -38,7 +38,7 @@ _SHARE_COORDINATOR = "share.coordinator."
 _PRUNING = "pruning has no clock; see pruning_dead_share"
 #: Settings of Kafka's that mean nothing here, and why.
 MEANINGLESS: Final = {
-    "share.coordinator.threads": "one event loop owns all shards of a node",
+    "share.coordinator.threads": "one event loop owns all log partitions of a node",
     "share.coordinator.load.buffer.size": "a load reads with fetches of fetch_partition_bytes_max",
     "share.coordinator.cached.buffer.max.bytes": "batches are built as large as the state topic takes them",
     "share.coordinator.state.topic.prune.interval.ms": _PRUNING,

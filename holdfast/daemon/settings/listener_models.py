@@ -18,7 +18,7 @@ class ListenerSettings(Component):
         min_length=1,
     )
     advertised_listener: Address = setting(
-        "", "Address that clients and other nodes are told, as host:port. Empty: the same as `listen`."
+        "", "Address that clients and other nodes are given, as host:port. Empty: the same as `listen`."
     )
 
     @model_validator(mode="after")
@@ -41,7 +41,7 @@ class ListenerSettings(Component):
 
     @property
     def advertised_address(self) -> tuple[str, int]:
-        """Host and port to tell; where no `advertised_listener` is set and `listen` has port 0, the port is 0."""
+        """Host and port to advertise; where no `advertised_listener` is set and `listen` has port 0, the port is 0."""
         return parse_address(self.advertised_listener or self.listen)
 
 
@@ -50,7 +50,7 @@ class LimitSettings(Component):
 
     frame_size_bytes_max: int = setting(
         8 * MIB,
-        "Largest request. Kafka's default of 100 MiB is for records, which nobody sends here.",
+        "Largest request. Kafka's default of 100 MiB is for records, which no client sends here.",
         kafka="socket.request.max.bytes",
         ge=1024,
         le=100 * MIB,
@@ -110,13 +110,13 @@ class LimitSettings(Component):
     )
     share_partitions_per_page_max: int = count(
         1_000,
-        "Share partitions in one answer to an admin who lists them; further ones are asked for with another request.",
+        "Share partitions in one answer to an admin who lists them; further ones take another request.",
         most=100_000,
     )
     answer_size_bytes_max: int = setting(
         8 * MIB,
         "Largest answer to a Read, one share partition excepted: those that have no room in it are answered "
-        "COORDINATOR_NOT_AVAILABLE, and are to be asked for again. It ends a page of listed share partitions, too.",
+        "COORDINATOR_NOT_AVAILABLE, and are to be requested again. It ends a page of listed share partitions, too.",
         ge=1024,
         le=1024 * MIB,
     )

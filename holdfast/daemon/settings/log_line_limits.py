@@ -54,7 +54,7 @@ def bound_text(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMappi
 
 
 def printable(text: str) -> str:
-    """Return a text of a bounded length in which only line ends and what can be printed stands as it is."""
+    """Return a text of a bounded length in which only line ends and what can be printed is left as it is."""
     if len(text) > _HEAD_CHARACTERS + _TAIL_CHARACTERS:
         left_out = len(text) - _HEAD_CHARACTERS - _TAIL_CHARACTERS
         text = f"{text[:_HEAD_CHARACTERS]} … {left_out} characters … {text[-_TAIL_CHARACTERS:]}"

@@ -73,16 +73,18 @@ class LogSettings(Component):
         "Format of new records: Avro, or byte for byte that of Apache Kafka's share coordinator. A log may hold both.",
     )
     message_timeout_ms: int = time_ms(
-        30_000, "How long the producer tries to deliver a record before the shard fails and loads again.", minimum=1_000
+        30_000,
+        "How long the producer tries to deliver a record before its log partition fails and loads again.",
+        minimum=1_000,
     )
     parked_writes_max: int = count(
         10_000,
-        "Writes of one shard that may wait for the log; further ones answer COORDINATOR_NOT_AVAILABLE.",
+        "Writes of one log partition that may wait for the log; further ones answer COORDINATOR_NOT_AVAILABLE.",
         most=1_000_000,
     )
     slice_records_max: int = count(
         200,
-        "Records that a load takes in at a time, before other shards have their turn: about a millisecond's worth.",
+        "Records that a load takes in at a time, before other log partitions have their turn: about a millisecond's worth.",
         most=100_000,
     )
     fetch_bytes_max: int = setting(
@@ -100,8 +102,9 @@ class LogSettings(Component):
     )
     producer_queue_records_max: int = count(
         100_000,
-        "Records of all shards that may wait to be sent. Beyond, a shard's writes answer COORDINATOR_NOT_AVAILABLE while it "
-        "has an equal part of them; so all shards together may have twice as many. Several times parked_writes_max.",
+        "Records of all log partitions that may wait to be sent. Beyond, a log partition's writes answer "
+        "COORDINATOR_NOT_AVAILABLE while it has an equal part of them; so all of them together may have twice as many. "
+        "Several times parked_writes_max.",
         most=10_000_000,
     )
     producer_queue_bytes_max: int = setting(
@@ -110,7 +113,7 @@ class LogSettings(Component):
     throttle_max_ms: int = time_ms(
         5 * MINUTE_MS,
         "Longest time for which a broker is sent nothing because it says that a quota was exceeded; a pause that it "
-        "asks for and that is longer is cut to this.",
+        "requests and that is longer is cut to this.",
     )
     leader_silence_max_ms: int = time_ms(
         3_000,

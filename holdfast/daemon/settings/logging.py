@@ -1,6 +1,6 @@
 """What the node says: one line an event, JSON for machines or text for people on a terminal, on stderr.
 
-Events are short sentences; what varies stands in named fields. Lines of libraries come out in the same form.
+Events are short sentences; what varies is in named fields. Lines of libraries come out in the same form.
 Fields whose names say that they hold a secret are hidden, wherever they come from.
 """
 

@@ -96,6 +96,6 @@ class MemberSettings(Component):
             raise ValueError("rejoin_backoff_ms must be at most rejoin_backoff_max_ms")
         return self
 
-    def group_of(self, state_topic: str) -> str:
-        """Return the id of the group of all nodes of a state topic."""
-        return self.group_id or _GROUP_PREFIX + state_topic
+    def group_of(self, state_topic: str) -> str | None:
+        """Return the id of the group of all nodes of a state topic; None for a static node."""
+        return None if self.membership == "static" else self.group_id or _GROUP_PREFIX + state_topic

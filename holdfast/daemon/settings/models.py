@@ -98,7 +98,7 @@ class LoadSettings(Component):
     load_timeout_ms: int = time_ms(10 * MINUTE_MS, "How long one load may take in all.", minimum=1_000)
     loads_max: int = count(64, "Log partitions that load at the same time; the others wait their turn.", most=10_000)
     load_stall_ms: int = time_ms(
-        30_000, "A load that has read nothing new for so long says where it stands and why. At most load_timeout_ms."
+        30_000, "A load that has read nothing new for so long says where it is and why. At most load_timeout_ms."
     )
     slice_ms: int = time_ms(
         5,
@@ -128,7 +128,7 @@ class LoadSettings(Component):
     owner_answer_timeout_ms: int = time_ms(
         2_000,
         "How long a node that starts waits for the owner of a log partition to say that it still serves; a node that waits "
-        "for an owner asks so often.",
+        "for an owner queries it so often.",
     )
     owner_silence_max_ms: int = time_ms(
         10_000,
@@ -145,7 +145,7 @@ class LoadSettings(Component):
 
 
 class PruningSettings(Component):
-    """When a shard writes snapshots of its live keys and prunes its log."""
+    """When a log partition is pruned: snapshots of its live keys are written, and its log is cut."""
 
     pruning_dead_share: float = setting(
         0.5,
@@ -161,7 +161,7 @@ class PruningSettings(Component):
         8 * MIB, "Snapshot bytes per second that pruning writes for one log partition.", ge=1024, le=1024 * MIB
     )
     pruning_records_per_slice_max: int = count(200, "Snapshots that pruning writes in one go.", most=10_000)
-    pruning_check_interval_ms: int = time_ms(5_000, "How often a shard looks whether to prune.")
+    pruning_check_interval_ms: int = time_ms(5_000, "How often each log partition is looked at, whether to prune it.")
     pruning_timeout_ms: int = time_ms(
         60 * MINUTE_MS,
         "A round of pruning that has written nothing for so long is given up; the next one waits until as much has changed again.",
@@ -193,7 +193,7 @@ class DeletedTopicSettings(Component):
     )
     deleted_topic_max_share: float = setting(
         0.5,
-        "Share of all live keys above which a clean-up stops and asks an admin: more looks like the wrong cluster.",
+        "Share of all live keys above which a clean-up stops and waits for an admin: more looks like the wrong cluster.",
         ge=0,
         le=1,
     )
@@ -201,14 +201,14 @@ class DeletedTopicSettings(Component):
 
 
 class MetadataSettings(Component):
-    """How the node asks Kafka which topics there are."""
+    """How the node queries Kafka for the topics that there are."""
 
     metadata_refresh_interval_ms: int = time_ms(
-        MINUTE_MS, "How often all known topic ids are asked for again.", minimum=100
+        MINUTE_MS, "How often all known topic ids are queried again.", minimum=100
     )
     metadata_refresh_backoff_ms: int = time_ms(
         100,
-        "Shortest time between two questions about unknown topic ids, however many wait; each names at most "
+        "Shortest time between two queries for unknown topic ids, however many wait; each names at most "
         "metadata_topics_per_request_max of them.",
     )
     metadata_timeout_ms: int = time_ms(10_000, "How long a broker may take to answer one request for metadata.")
@@ -223,7 +223,7 @@ class MetadataSettings(Component):
     )
     unknown_topics_per_request_max: int = count(
         1_000,
-        "Unknown topic ids of one request that Kafka is asked about; share partitions of further ones are answered "
+        "Unknown topic ids of one request that Kafka is queried for; share partitions of further ones are answered "
         "COORDINATOR_NOT_AVAILABLE.",
         most=1_000_000,
     )
@@ -239,7 +239,7 @@ class MetadataSettings(Component):
         most=10_000,
     )
     topic_ends_partitions_max: int = count(
-        10_000, "Partitions whose first and end offsets one admin command may ask for.", most=1_000_000
+        10_000, "Partitions whose first and end offsets one admin command may name.", most=1_000_000
     )
     topic_names_bytes_max: int = setting(
         MIB,
@@ -256,7 +256,7 @@ class MetadataSettings(Component):
 class ShutdownSettings(Component):
     """How the node stops."""
 
-    drain_timeout_ms: int = time_ms(10_000, "How long requests in flight may take to finish once a stop is asked for.")
+    drain_timeout_ms: int = time_ms(10_000, "How long requests in flight may take to finish once a stop is requested.")
     shutdown_step_timeout_ms: int = time_ms(5_000, "How long each other step of a shutdown may take.")
 
 

@@ -45,7 +45,7 @@ class SnapshotSettings(Component):
     )
     removals_per_second_max: int = count(
         1_000,
-        "Messages of the snapshot topic that nobody needs any more and that a node removes in a second.",
+        "Messages of the snapshot topic that are not needed any more and that a node removes in a second.",
         most=1_000_000,
     )
     fetch_wait_ms: int = time_ms(

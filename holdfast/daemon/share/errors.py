@@ -24,7 +24,7 @@ _CODES: dict[type[CoordinatorError], ErrorCode] = {
     NotAvailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     # Kafka's REQUEST_TIMED_OUT is final for its persister, COORDINATOR_NOT_AVAILABLE is tried again.
     TimedOut: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    # The shard loads again under a new checkpoint; a repeated write is decided on what the log then holds.
+    # The log partition loads again under a new checkpoint; a repeated write is decided on what the log then holds.
     OutcomeUnknown: ErrorCode.NOT_COORDINATOR,
 }
 

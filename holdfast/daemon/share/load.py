@@ -1,6 +1,6 @@
 """Loading a share shard lazily: its records are filed as they come (`records.pending_runs`) and folded at the end.
 
-The fold goes in slices, so other shards get their turn.
+The fold goes in slices, so other log partitions get their turn.
 
 A load may restore from a snapshot store: each of its entries stands for the records of its share partition up to some offset,
 and is decoded at the end as they are, if nothing later replaced it.

@@ -260,27 +260,27 @@ class PreviewOperation(ShareOperation):
     def decide(self, machine: ShareShard, now_ms: int) -> Decision:
         """Decide the call; its records are replayed on a value of our own, and go nowhere."""
         request: PreviewPartition = self.request
-        would_be = self._decide_asked(request, machine, now_ms)
+        would_be = self._decide_call(request, machine, now_ms)
         before = after = machine.state.newest(self.key)
         for _, value in would_be.records:
             after = replay(after, value, machine.config.snapshot_update_records_per_snapshot)
         code, text = would_be.response[:2]
         return Decision((), PreviewResult(code, text, before, after), would_be.is_malformed)
 
-    def _decide_asked(self, request: PreviewPartition, machine: ShareShard, now_ms: int) -> Decision:
-        asked = request.asked
-        if isinstance(asked, WritePartition):
-            return WriteOperation(self.key, asked, self.pending, self.index).decide(machine, now_ms)
-        if isinstance(asked, InitializePartition):
-            return InitializeOperation(self.key, asked, self.pending, self.index).decide(machine, now_ms)
-        if isinstance(asked, ReadPartition):
+    def _decide_call(self, request: PreviewPartition, machine: ShareShard, now_ms: int) -> Decision:
+        call = request.call
+        if isinstance(call, WritePartition):
+            return WriteOperation(self.key, call, self.pending, self.index).decide(machine, now_ms)
+        if isinstance(call, InitializePartition):
+            return InitializeOperation(self.key, call, self.pending, self.index).decide(machine, now_ms)
+        if isinstance(call, ReadPartition):
             # Not as an operation, which reserves room for the batches that it answers, and counts as a write.
-            return machine.decide_read(self.key, asked.leader_epoch, now_ms)
+            return machine.decide_read(self.key, call.leader_epoch, now_ms)
         return machine.decide_delete(self.key)
 
 
 #: Retriable, and each time those that were answered are not requested again.
-_ANSWER_FULL = "The answer is full; ask again for this share partition, with fewer beside it."
+_ANSWER_FULL = "The answer is full; request this share partition again, with fewer beside it."
 
 
 def _malformed(result_type: Callable[[int, str], PartitionResult], text: str) -> Decision:

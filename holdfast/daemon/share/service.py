@@ -1,6 +1,6 @@
 """The share service: takes a share-state request apart, sends each share partition to its shard, and answers once.
 
-Which shard a share partition belongs to is Kafka's own hash over the state topic's real partition count, taken once at start-up.
+Which log partition a share partition belongs to is Kafka's own hash over the state topic's real partition count, taken once at start-up.
 All five calls run as write operations: they see the newest state, and their answers wait for every write before them.
 
 Source: KIP-932; Apache Kafka 4.3.1's `ShareCoordinatorService`.
@@ -135,7 +135,7 @@ class ShareService:
         """
         group_id, topics, caller = request
         if not caller.is_wanted:
-            # Nobody waits any more; what was not begun is left out.
+            # The client is gone; what was not begun is left out.
             respond([])
             return
         count = 0
@@ -173,15 +173,17 @@ class ShareService:
         hash_of_group: int | None = None
         operations: list[tuple[int, Operation]] = []
         for topic_id, partitions in topics:
-            for asked in partitions:
-                name = (group_id, topic_id, asked.partition)
+            for partition_request in partitions:
+                name = (group_id, topic_id, partition_request.partition)
                 place = places.get(name)
                 if place is None:
                     if hash_of_group is None:
                         hash_of_group = group_hash(group_id)
                     place = self._place(SharePartitionKey(*name), hash_of_group)
                 key, log_partition_index = place
-                operations.append((log_partition_index, operation_type(key, asked, pending, len(operations))))
+                operations.append(
+                    (log_partition_index, operation_type(key, partition_request, pending, len(operations)))
+                )
         try:
             self._runtime.write_many(operations, waited_ms)
         except Exception as bug:

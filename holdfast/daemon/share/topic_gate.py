@@ -43,7 +43,7 @@ class Service(Protocol):
 
 
 class TopicGate:
-    """Stands before the share service; a topic made or enlarged a moment ago is found before a call for it is refused.
+    """A gate before the share service: a topic made or enlarged a moment ago is found before a call for it is refused.
 
     Unknown means that a broker said so. Where none was queried in time, the answer is a retriable one.
     """
@@ -74,16 +74,16 @@ class TopicGate:
         if metadata.image is not None and self._service.is_active:
             unknown = _find_unknown(request, metadata.image.topics)
             if unknown:
-                then = partial(self._go_on, api_key, request, respond, self._clock_ms())
+                then = partial(self._handle_looked_up, api_key, request, respond, self._clock_ms())
                 metadata.look_up(unknown, caller, then, self._timeout_ms)
                 return
         self._service.handle(api_key, request, respond)
 
-    def _go_on(
-        self, api_key: int, request: StateRequest, respond: Respond, began_ms: int, not_asked: Collection[bytes]
+    def _handle_looked_up(
+        self, api_key: int, request: StateRequest, respond: Respond, began_ms: int, not_queried: Collection[bytes]
     ) -> None:
-        if not_asked:
-            respond = partial(_respond_in_doubt, respond, frozenset(not_asked))
+        if not_queried:
+            respond = partial(_respond_in_doubt, respond, frozenset(not_queried))
         self._service.handle(api_key, request, respond, self._clock_ms() - began_ms)
 
 
@@ -92,19 +92,22 @@ def _find_unknown(request: StateRequest, partition_counts: Mapping[bytes, int]) 
     unknown: dict[bytes, None] = {}
     for topic_id, partitions in request.topics:
         count = partition_counts.get(topic_id, 0)
-        for asked in partitions:
-            if asked.partition >= count:
+        for each in partitions:
+            if each.partition >= count:
                 if topic_id not in RESERVED_IDS:
                     unknown[topic_id] = None
                 break
     return unknown
 
 
-def _respond_in_doubt(respond: Respond, not_asked: frozenset[bytes], response: StateResponse) -> None:
+def _respond_in_doubt(respond: Respond, not_queried: frozenset[bytes], response: StateResponse) -> None:
     """Answer so that the caller tries again where a topic is unknown only because no broker was queried for it."""
     respond(
         [
-            (topic_id, [(index, _in_doubt(result)) for index, result in results] if topic_id in not_asked else results)
+            (
+                topic_id,
+                [(index, _in_doubt(result)) for index, result in results] if topic_id in not_queried else results,
+            )
             for topic_id, results in response
         ]
     )

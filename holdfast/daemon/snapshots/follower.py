@@ -234,9 +234,9 @@ class SnapshotFollower:
     def _choose(self, partition: int, followed: _Followed, query: _Query) -> None:
         choice = choose_restore_point(followed.entries, query.log_start, self._host.log_identity)
 
-        def go_on() -> None:
+        def choose_slice() -> None:
             if followed.query is not query:
-                return  # it was answered meanwhile, or a new load asks again
+                return  # it was answered meanwhile, or a new load queries again
             try:
                 point = self._run_slice(choice)
             except NoRestorePoint as none:
@@ -244,12 +244,12 @@ class SnapshotFollower:
                 self._refuse(partition, query, none.refusal, str(none))
                 return
             if point is None:
-                self._host.continue_soon(go_on)
+                self._host.continue_soon(choose_slice)
                 return
             followed.query = None
             self._host.restore_point_found(partition, query.instance, point)
 
-        self._host.continue_soon(go_on)
+        self._host.continue_soon(choose_slice)
 
     def _run_slice(self, choice: Generator[None, None, RestorePoint]) -> RestorePoint | None:
         """Go on choosing until the time of this slice is up; returns the restore point if it is chosen."""

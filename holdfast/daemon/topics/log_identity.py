@@ -31,7 +31,7 @@ _FETCH_BYTES: Final = 65_536
 _NAMED_MAX: Final = 8
 
 
-class Beginning:
+class FirstRecords:
     """What the first records of one log partition say; give them in offset order until `is_known`."""
 
     def __init__(self, partition: int, identity: LogIdentity) -> None:
@@ -68,27 +68,27 @@ class Beginning:
             self.is_known = True
 
 
-def find_foreign(beginnings: Iterable[Beginning]) -> int | None:
+def find_foreign(first_records: Iterable[FirstRecords]) -> int | None:
     """Return a log partition that another program writes, if none of them says that the topic is ours.
 
     One such log partition among others of ours is no problem of the topic: its load raises an alarm that an admin can clear.
     """
     found = None
-    for beginning in beginnings:
-        if beginning.has_header or (beginning.has_header is None and not beginning.is_known):
+    for each in first_records:
+        if each.has_header or (each.has_header is None and not each.is_known):
             return None
-        if beginning.has_header is False and found is None:
-            found = beginning.partition
+        if each.has_header is False and found is None:
+            found = each.partition
     return found
 
 
-def refuse_foreign_topic(topic: str, beginnings: Iterable[Beginning]) -> None:
+def refuse_foreign_topic(topic: str, first_records: Iterable[FirstRecords]) -> None:
     """Refuse a topic of another program.
 
     Raises:
         StateTopicError: none of its log partitions begins with a record of ours, and one with a record of another program.
     """
-    foreign = find_foreign(beginnings)
+    foreign = find_foreign(first_records)
     if foreign is not None:
         raise StateTopicError(
             f"Another program writes topic {topic}: its records have no `{HEADER_NAME}` header, as in partition "
@@ -104,10 +104,10 @@ class LogProblem(NamedTuple):
     is_acceptable: bool
 
 
-def find_problem(topic: str, identity: LogIdentity, beginnings: Iterable[Beginning]) -> LogProblem | None:
-    """Return what the beginnings of all log partitions say against serving any of them."""
-    known = list(beginnings)
-    others = {beginning.partition: beginning.other for beginning in known if beginning.other is not None}
+def find_problem(topic: str, identity: LogIdentity, first_records: Iterable[FirstRecords]) -> LogProblem | None:
+    """Return what the first records of all log partitions say against serving any of them."""
+    known = list(first_records)
+    others = {each.partition: each.other for each in known if each.other is not None}
     counts = {partition: other for partition, other in others.items() if other.partition_count != len(known)}
     if counts:
         count = next(iter(counts.values())).partition_count
@@ -135,8 +135,8 @@ def find_problem(topic: str, identity: LogIdentity, beginnings: Iterable[Beginni
             f"are of one log. {way_out}",
             is_acceptable=True,
         )
-    empty = [beginning.partition for beginning in known if beginning.is_empty]
-    if empty and any(beginning.is_accepted for beginning in known):
+    empty = [each.partition for each in known if each.is_empty]
+    if empty and any(each.is_accepted for each in known):
         return LogProblem(
             f"{_name(empty)} of topic {topic} is empty, and others hold a log that an admin accepted, so it may lack what "
             f"was to be restored there. No log partition is served before that is clear. {way_out}",
@@ -145,9 +145,9 @@ def find_problem(topic: str, identity: LogIdentity, beginnings: Iterable[Beginni
     return None
 
 
-def read_beginnings(
+def read_first_records(
     clients: KafkaClients, topic: StateTopic, identity: LogIdentity, timeout_ms: int, stop: Event | None = None
-) -> list[Beginning]:
+) -> list[FirstRecords]:
     """Read each log partition to its first checkpoint or its end, all of them at once; blocks.
 
     Where a log partition begins with the checkpoint of another log, it is read on to one by which an admin accepted it.
@@ -169,40 +169,40 @@ def read_beginnings(
             "fetch.wait.max.ms": 100,  # an empty log partition answers at its end
         },
     )
-    beginnings = [Beginning(partition, identity) for partition in range(topic.partition_count)]
+    first_records = [FirstRecords(partition, identity) for partition in range(topic.partition_count)]
     deadline = monotonic() + timeout_ms / 1_000
     try:
         consumer.assign(
-            [TopicPartition(topic.name, partition, OFFSET_BEGINNING) for partition in range(len(beginnings))]
+            [TopicPartition(topic.name, partition, OFFSET_BEGINNING) for partition in range(len(first_records))]
         )
-        while monotonic() < deadline and not all(beginning.is_known for beginning in beginnings):
-            if find_foreign(beginnings) is not None or (stop is not None and stop.is_set()):
+        while monotonic() < deadline and not all(each.is_known for each in first_records):
+            if find_foreign(first_records) is not None or (stop is not None and stop.is_set()):
                 break
             for message in consumer.consume(topic.partition_count, timeout=_POLL_S):
                 place = message.partition()
-                if place is None or not 0 <= place < len(beginnings) or beginnings[place].is_known:
+                if place is None or not 0 <= place < len(first_records) or first_records[place].is_known:
                     continue
-                if _read(beginnings[place], message):
+                if _read(first_records[place], message):
                     deadline = monotonic() + timeout_ms / 1_000
-                if beginnings[place].is_known:
+                if first_records[place].is_known:
                     consumer.pause([TopicPartition(topic.name, place)])
     finally:
         consumer.close()
-    return beginnings
+    return first_records
 
 
-def _read(beginning: Beginning, message: Message) -> bool:
+def _read(first: FirstRecords, message: Message) -> bool:
     """Take what the client reports of a log partition; return whether it made progress."""
     error, offset = message.error(), message.offset()
     if error is None:
         assert offset is not None
-        beginning.read(LogRecord(offset, message.key(), message.value(), find_header(message.headers())))
+        first.read(LogRecord(offset, message.key(), message.value(), find_header(message.headers())))
     elif error.code() == KafkaError._PARTITION_EOF:
-        beginning.is_known = True
+        first.is_known = True
     elif error.code() in DAMAGE:
-        beginning.is_known, beginning.is_empty = True, False
+        first.is_known, first.is_empty = True, False
     else:
-        beginning.why_unread = error.str()
+        first.why_unread = error.str()
         return False
     return True
 

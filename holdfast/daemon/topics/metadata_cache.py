@@ -20,7 +20,7 @@ from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
 from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.daemon.topics.look_ups import LookUp, LookUps, Then
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.metadata import QuestionRefused, Topic, TopicAnswers
+from holdfast.kafka.metadata import RequestRefused, Topic, TopicAnswers
 from holdfast.metrics.line_limit import LineLimit
 
 _log = structlog.get_logger(__name__)
@@ -88,7 +88,7 @@ class Refresh(NamedTuple):
 class TopicSource(Protocol):
     """The source of answers: `MetadataClient`, or a fake."""
 
-    async def ask_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
+    async def query_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
         """Query topics by id; raises ConnectionFailed."""
 
     def move_on(self) -> None:
@@ -220,7 +220,7 @@ class ClusterMetadata:
                     if not isinstance(error, ConnectionFailed):
                         _log.exception("metadata_refresh_crashed")
                     self._report_problem(str(error) or repr(error))
-                    if isinstance(error, QuestionRefused):
+                    if isinstance(error, RequestRefused):
                         backoff_ms = _BACKOFF_FIRST_MS  # the broker is there, and the next query is a smaller one
                     await asyncio.sleep(backoff_ms * (1 + self._random.random()) / 2_000)
                     backoff_ms = min(2 * backoff_ms, settings.metadata_reconnect_backoff_max_ms)
@@ -239,11 +239,11 @@ class ClusterMetadata:
         query = self._look_ups.next_query(size if whole is None or not whole.left else (size + 1) // 2)
         part = [] if whole is None else whole.next_part(size - len(query))
         try:
-            answers = await self._source.ask_ids({*query, *part})
+            answers = await self._source.query_ids({*query, *part})
             self._check_cluster(answers)
         except ConnectionFailed as failure:
             self._query_size = max(1, size // 2)
-            if isinstance(failure, QuestionRefused) and whole is not None and len(part) == 1 and not query:
+            if isinstance(failure, RequestRefused) and whole is not None and len(part) == 1 and not query:
                 whole.pass_over(part)  # refused for its own sake: no answer is no evidence, and the others go on
             raise
         self._query_size = min(2 * size, self._settings.metadata_topics_per_request_max)

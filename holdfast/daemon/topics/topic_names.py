@@ -45,7 +45,7 @@ class _Answer(NamedTuple):
 class NameSource(Protocol):
     """The source of answers: `MetadataClient`, or a fake."""
 
-    async def ask_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
+    async def query_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
         """Query topics by name, leaving out missing ones; raises ConnectionFailed."""
 
     def close(self) -> None:
@@ -105,8 +105,8 @@ class TopicNames:
         known = self._recall(name)
         if known is None:
             raise ConnectionFailed(problem)
-        topic, asked_ms = known
-        return Resolved(topic, max(1, self._now_ms() - asked_ms), problem)
+        topic, queried_ms = known
+        return Resolved(topic, max(1, self._now_ms() - queried_ms), problem)
 
     async def close(self) -> None:
         """Send no more queries; look-ups in flight fail."""
@@ -121,7 +121,7 @@ class TopicNames:
         try:
             while self._waiting:
                 queried = list(self._waiting)[: self._settings.metadata_topics_per_request_max]
-                found = await self._source.ask_names(queried)
+                found = await self._source.query_names(queried)
                 for name in queried:
                     self._answer(name, found.get(name))
         except ConnectionFailed as failure:

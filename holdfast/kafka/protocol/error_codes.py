@@ -187,20 +187,29 @@ FETCH_SESSION_LOST: Final = _numbers(
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
-#: The broker does not coordinate the group now: look up the coordinator and try again.
-COORDINATOR_LOST: Final = _numbers(
+#: The server does not coordinate the key now: it may later, or another one does. Nothing was done.
+NOT_COORDINATED: Final = _numbers(
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 )
+#: Look up the coordinator before another try: the server is it no more, or gave no answer (the two that no server sends).
+#: One that loads is the coordinator, so it is not looked up again.
+COORDINATOR_LOST: Final = _numbers(
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NETWORK_EXCEPTION,
+)
 #: A group's offsets may be fetched or committed again: its transaction has not ended, or the broker does not know the topic yet.
-GROUP_OFFSETS_RETRIABLE: Final = COORDINATOR_LOST | _numbers(
+GROUP_OFFSETS_RETRIABLE: Final = NOT_COORDINATED | _numbers(
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.UNSTABLE_OFFSET_COMMIT,
 )
 #: What the share-state calls that we serve are answered with.
-SHARE_STATE_ANSWERS: Final = COORDINATOR_LOST | _numbers(
+SHARE_STATE_ANSWERS: Final = NOT_COORDINATED | _numbers(
     ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.NONE,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -210,8 +219,10 @@ SHARE_STATE_ANSWERS: Final = COORDINATOR_LOST | _numbers(
     ErrorCode.FENCED_STATE_EPOCH,
 )
 #: Kafka's own persister looks the coordinator up and tries again after these, and after no answer (the two that no server sends).
-SHARE_STATE_RETRIABLE: Final = COORDINATOR_LOST | _numbers(
+SHARE_STATE_RETRIABLE: Final = NOT_COORDINATED | _numbers(
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.NETWORK_EXCEPTION,
 )
+#: A look-up of a coordinator that may succeed at another server, or later at this one.
+LOOK_UP_ELSEWHERE: Final = SHARE_STATE_RETRIABLE | _numbers(ErrorCode.UNSUPPORTED_VERSION)

@@ -69,12 +69,16 @@ def read_request_header(frame: bytes) -> RequestHeader:
     return _make_request_header((api_key, api_version, correlation_id, frame[_REQUEST.size : end], end))
 
 
-def encode_request(api_key: int, api_version: int, correlation_id: int, client_id: bytes, body: bytes) -> bytes:
-    """Return the frame of a request with header version 2, its length included."""
-    length = _REQUEST.size + len(client_id) + 1 + len(body)
-    return b"%b%b\x00%b" % (
+def encode_request(
+    api_key: int, api_version: int, correlation_id: int, client_id: bytes, body: bytes, has_tags: bool = True
+) -> bytes:
+    """Return the frame of a request with header version 2 if it has tags, else 1, its length included."""
+    tags = b"\x00" if has_tags else b""
+    length = _REQUEST.size + len(client_id) + len(tags) + len(body)
+    return b"%b%b%b%b" % (
         _REQUEST_FRAME.pack(length, api_key, api_version, correlation_id, len(client_id)),
         client_id,
+        tags,
         body,
     )
 

@@ -53,6 +53,12 @@ def encode_string(text: str | None) -> bytes:
     return encode_varint(len(data) + 1) + data
 
 
+def encode_legacy_string(text: str | None) -> bytes:
+    """Return a string of the older form, its length in two bytes; None becomes an empty one."""
+    data = (text or "").encode()
+    return len(data).to_bytes(2, "big") + data
+
+
 def read_varint(data: bytes | memoryview, offset: int, field: str) -> tuple[int, int]:
     """Return the varint at `offset`, 0 ≤ value < 2^31, and the offset behind it.
 

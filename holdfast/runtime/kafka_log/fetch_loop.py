@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from holdfast.kafka.connection import BrokerConnection
 from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
 from holdfast.kafka.leaders import Brokers
-from holdfast.kafka.protocol import requests as frames
+from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.error_codes import FETCH_SESSION_LOST, STALE_LEADER
 from holdfast.kafka.protocol.requests import Fetched
 from holdfast.kafka.throttle import Throttle
@@ -61,7 +61,7 @@ class FetchLoop:
         broker_id: int,
         config: FetcherConfig,
         brokers: Brokers,
-        throttle: Throttle,
+        throttle: Throttle[int],
         on_heard: Callable[[int, float], None] | None,
     ) -> None:
         """Begin; nothing is fetched while nothing is `wanted`.
@@ -77,7 +77,7 @@ class FetchLoop:
         """
         #: What the broker leads, by partition.
         self.wanted: dict[int, PartitionFetch] = {}
-        #: There is something to be fetched that the last fetch did not ask for.
+        #: There is something to be fetched that the last fetch did not request.
         self.changed = asyncio.Event()
         #: How many the owner had counted when this loop looked last.
         self._acknowledged_batches = 0
@@ -140,8 +140,8 @@ class FetchLoop:
         config, session = self._config, self._session
         self.changed.clear()
         request = session.next_request(self.wanted, self._brokers.leaders)
-        api, version = frames.FETCH
-        body = frames.encode_fetch(
+        api, version = requests.FETCH
+        body = requests.encode_fetch(
             self._brokers.topic,
             request.session,
             wait_ms,
@@ -152,7 +152,7 @@ class FetchLoop:
         )
         sent_s = asyncio.get_running_loop().time()
         data = await connection.exchange(api, version, body, is_flexible=True)
-        answer = frames.read_answer(frames.decode_fetched, data)
+        answer = requests.read_answer(requests.decode_fetched, data)
         if self._on_heard is not None:
             self._on_heard(self._broker_id, sent_s)
         self._throttle.on_answer(self._broker_id, answer.throttle_ms)

@@ -1,4 +1,4 @@
-"""The state of an incremental fetch session with one broker, without I/O: what the next fetch asks, and what an answer changes.
+"""The state of an incremental fetch session with one broker, without I/O: what the next fetch requests, and what an answer changes.
 
 Source: KIP-227 (fetch sessions).
 """
@@ -62,7 +62,7 @@ class PartitionFetch:
 
 
 class FetchRequest(NamedTuple):
-    """What one fetch asks of a broker."""
+    """What one fetch requests of a broker."""
 
     #: Session id and epoch.
     session: tuple[int, int]
@@ -87,7 +87,7 @@ class FetchSession:
     def next_request(
         self, wanted: Mapping[int, PartitionFetch], leaders: Mapping[int, tuple[int, int]]
     ) -> FetchRequest:
-        """Return what to ask for, so that the broker knows of all wanted partitions and where each is to be read."""
+        """Return what to request, so that the broker knows of all wanted partitions and where each is to be read."""
         forgotten = [partition for partition in self._known if partition not in wanted]
         ordered = list(wanted.items())
         if self._epoch == 0:

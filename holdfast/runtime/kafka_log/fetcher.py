@@ -68,7 +68,7 @@ class Fetcher:
         self._on_read_back = on_read_back
         self._on_heard = on_heard
         now_s = asyncio.get_running_loop().time
-        self._throttle = Throttle(config.throttle_max_ms, metrics.throttle_time_ms, now_s)
+        self._throttle: Throttle[int] = Throttle(config.throttle_max_ms, metrics.throttle_time_ms, now_s)
         self._bugs = BugReports(metrics.internal_errors)
         self._config = config
         self._brokers = brokers
@@ -183,7 +183,7 @@ class Fetcher:
         has_failed = False
         try:
             await self._brokers.refresh()
-        except Exception as failure:  # its loop goes on, and asks again
+        except Exception as failure:  # its loop goes on, and fetches again
             self._bugs.explain(failure, "looking up leaders failed")
             has_failed = True
         if has_failed:

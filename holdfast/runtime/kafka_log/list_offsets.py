@@ -13,7 +13,7 @@ from math import inf
 from typing import Any
 
 from holdfast.kafka.leaders import Brokers
-from holdfast.kafka.protocol import requests as frames
+from holdfast.kafka.protocol import requests
 from holdfast.kafka.throttle import Throttle
 from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.metrics import RuntimeMetrics
@@ -65,7 +65,7 @@ class OffsetQueries:
         self._alive_s: dict[int, float] = {}
         #: When a broker was heard again after it had been silent for too long.
         self._doubted_s: dict[int, float] = {}
-        self._throttle = Throttle(throttle_max_ms, metrics.throttle_time_ms, self._loop.time)
+        self._throttle: Throttle[int] = Throttle(throttle_max_ms, metrics.throttle_time_ms, self._loop.time)
         brokers.on_change(self._on_leaders_changed)
 
     async def query(self, partition: int, which: int) -> int | None:
@@ -127,7 +127,7 @@ class OffsetQueries:
 
     async def _query_latest(self, broker_id: int, wanted_as: dict[int, tuple[int, int]]) -> None:
         round_number, began_s = self._round, self._loop.time()
-        found = await self._query_broker(broker_id, wanted_as, frames.LATEST)
+        found = await self._query_broker(broker_id, wanted_as, requests.LATEST)
         self._metrics.read_index_time.record((self._loop.time() - began_s) * 1_000)
         for partition in found:
             del wanted_as[partition]
@@ -156,21 +156,21 @@ class OffsetQueries:
 
     async def _query_broker(self, broker_id: int, wanted_as: dict[int, tuple[int, int]], which: int) -> dict[int, int]:
         """Return the offsets of those partitions of which the broker named one, and which it still leads."""
-        api, version = frames.LIST_OFFSETS
+        api, version = requests.LIST_OFFSETS
         targets = [(partition, leader_epoch, which) for partition, (_, leader_epoch) in wanted_as.items()]
         wait_s = self._throttle.wait_s(broker_id)
         if wait_s > 0:
             await asyncio.sleep(wait_s)
         try:
             connection = await self._brokers.connection(broker_id, "offsets")
-            body = frames.encode_list_offsets(self._brokers.topic, targets)
+            body = requests.encode_list_offsets(self._brokers.topic, targets)
             sent_s = self._loop.time()
             data = await connection.exchange(api, version, body)
-            answers, asked_ms = frames.read_answer(frames.decode_offsets, data)
+            answers, pause_ms = requests.read_answer(requests.decode_offsets, data)
         except Exception as failure:  # whatever it is, those who wait must learn that there is no answer
             self._bugs.explain(failure, f"querying offsets from broker {broker_id} failed")
             return {}
-        throttle_ms = self._throttle.on_answer(broker_id, asked_ms)
+        throttle_ms = self._throttle.on_answer(broker_id, pause_ms)
         if throttle_ms:
             connection.wait_longer(throttle_ms)  # for what was sent behind it already
         self.on_heard(broker_id, sent_s)

@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.leaders import Brokers
-from holdfast.kafka.protocol import requests as frames
+from holdfast.kafka.protocol import requests
 from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig
 from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
@@ -150,12 +150,12 @@ class KafkaLog:
         self._load.forget(partition)
         self._sender.accumulator.forget(partition)
 
-    def ask_log_start(self, partition: int, instance: int) -> None:
-        """See `Log.ask_log_start`."""
+    def query_log_start(self, partition: int, instance: int) -> None:
+        """See `Log.query_log_start`."""
         self._run(self._find_log_start(partition, instance))
 
-    def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
-        """See `Log.ask_latest_offsets`."""
+    def query_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
+        """See `Log.query_latest_offsets`."""
         self._offsets.want_latest(round_number, partitions)
 
     def delete_records(self, partition: int, before_offset: int) -> None:
@@ -164,15 +164,17 @@ class KafkaLog:
 
     async def _delete(self, partition: int, before_offset: int) -> None:
         config = self._config
-        api, version = frames.DELETE_RECORDS
-        body = frames.encode_delete_records(config.topic, config.request_timeout_ms, partition, before_offset)
+        api, version = requests.DELETE_RECORDS
+        body = requests.encode_delete_records(config.topic, config.request_timeout_ms, partition, before_offset)
         log_start_offset, problem = None, ""
         try:
             leader = self._brokers.leaders.get(partition)
             if leader is None:
                 raise ConnectionFailed("no broker is known to lead it")
             connection = await self._brokers.connection(leader[0], "delete")
-            error_code, found = frames.read_answer(frames.decode_deleted, await connection.exchange(api, version, body))
+            error_code, found = requests.read_answer(
+                requests.decode_deleted, await connection.exchange(api, version, body)
+            )
         except Exception as failure:  # whatever it is, the pruner must learn what became of its request
             problem = self._bugs.explain(failure, f"deleting records of partition {partition} failed")
         else:
@@ -186,13 +188,13 @@ class KafkaLog:
 
     async def _begin(self, partition: int, instance: int, from_offset: int) -> None:
         bounds = []
-        for which in (frames.EARLIEST, frames.LATEST):  # in this order, so that the end is never below the start
+        for which in (requests.EARLIEST, requests.LATEST):  # in this order, so that the end is never below the start
             found = await self._offsets.query(partition, which)
             if self._reading.get(partition) != instance:
                 return
             if found is None:
                 self._listening().read_failed(
-                    partition, instance, ReadError("no broker told its bounds", is_alarm=False)
+                    partition, instance, ReadError("no broker returned its start and end", is_alarm=False)
                 )
                 return
             bounds.append(found)
@@ -207,7 +209,7 @@ class KafkaLog:
             self._load.follow(partition, instance, begin, end)
 
     async def _find_log_start(self, partition: int, instance: int) -> None:
-        found = await self._offsets.query(partition, frames.EARLIEST)
+        found = await self._offsets.query(partition, requests.EARLIEST)
         self._listening().log_start_found(partition, instance, found)
 
     def _on_latest(self, round_number: int, offsets: dict[int, int | None]) -> None:

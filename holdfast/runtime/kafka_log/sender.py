@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from holdfast.kafka.connection import BrokerConnection
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.leaders import Brokers
-from holdfast.kafka.protocol import requests as frames
+from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.error_codes import PRODUCE_RETRIABLE
 from holdfast.kafka.throttle import Throttle
 from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig, RecordAccumulator
@@ -113,7 +113,7 @@ class Sender:
         self._tasks: set[asyncio.Task[None]] = set()
         #: Of each broker that was sent something, and of records that no broker is known to lead.
         self._slots: dict[int | None, BrokerSlot] = {}
-        self._throttle = Throttle(config.throttle_max_ms, metrics.throttle_time_ms, self._loop.time)
+        self._throttle: Throttle[int] = Throttle(config.throttle_max_ms, metrics.throttle_time_ms, self._loop.time)
         #: Runs when records have waited long enough for the first of the brokers that have not answered.
         self._linger_timer: asyncio.Handle | None = None
         self._linger_end_s = 0.0
@@ -256,8 +256,8 @@ class Sender:
             self._send_on(connection, request)
 
     def _send_on(self, connection: BrokerConnection, request: _Request) -> None:
-        api, version = frames.PRODUCE
-        body = frames.encode_produce(
+        api, version = requests.PRODUCE
+        body = requests.encode_produce(
             self._brokers.topic,
             self._config.message_timeout_ms,
             [(batch.partition, batch.data) for batch in request.batches],
@@ -276,7 +276,7 @@ class Sender:
         """
         self._in_flight -= 1
         self._progress.set()
-        answer: list[frames.Produced] = []
+        answer: list[requests.Produced] = []
         failure: str | None = None
         if isinstance(outcome, ConnectionFailed):
             failure = str(outcome)
@@ -305,13 +305,13 @@ class Sender:
         else:
             self._settle_refused(open_batches, answer)
 
-    def _read_answer(self, request: _Request, body: bytes, took_s: float) -> list[frames.Produced]:
+    def _read_answer(self, request: _Request, body: bytes, took_s: float) -> list[requests.Produced]:
         """Return what became of each batch; leaves the broker alone for as long as it says.
 
         Raises:
             UnreadableAnswer: it says nothing of that.
         """
-        answer, throttle_ms = frames.read_answer(frames.decode_produced, body)
+        answer, throttle_ms = requests.read_answer(requests.decode_produced, body)
         self._metrics.batch_flush_time.record(took_s * 1_000)
         if request.slot is not None:
             request.slot.linger.on_answered(took_s)
@@ -329,7 +329,7 @@ class Sender:
             self._bugs.report(bug, _reporting_failed(batch.partition))
             self._report_failed(batch.partition, batch.sent.first_header, f"reporting where it lies failed: {bug!r}")
 
-    def _settle_refused(self, open_batches: dict[int, _Batch], answer: list[frames.Produced]) -> None:
+    def _settle_refused(self, open_batches: dict[int, _Batch], answer: list[requests.Produced]) -> None:
         """Give up the batches that failed for good, and send the others again."""
         again: dict[int, list[_Batch]] = {}
         for partition, error_code, _, message in answer:
@@ -394,7 +394,7 @@ class Sender:
         _end(batch)
         self._metrics.appends_failed.value += batch.sent.record_count
         self._report_failed(batch.partition, batch.sent.first_header, why)
-        self._go_on(batch.partition)  # its owner has dropped what waited; what is left is of a later attempt
+        self._end_and_flush(batch.partition)  # its owner has dropped what waited; what is left is of a later attempt
 
     def _report_failed(self, partition: int, header: bytes, why: str) -> None:
         try:
@@ -402,7 +402,7 @@ class Sender:
         except Exception as bug:  # whatever one owner does of it, the queues of the others go on
             self._bugs.report(bug, _reporting_failed(partition))
 
-    def _go_on(self, partition: int) -> None:
+    def _end_and_flush(self, partition: int) -> None:
         self.accumulator.end_batch(partition)
         self._flush_ready_soon()
 

@@ -57,11 +57,3 @@ class SentBatches:
     def forget(self, partition: int) -> None:
         """Drop all batches of a partition, because its owner is gone; they may still be appended."""
         self._by_partition.pop(partition, None)
-
-    def record_counts(self) -> dict[int, int]:
-        """Return how many records wait to be read back, by partition; without those that have none."""
-        return {
-            partition: sum(batch.record_count for batch in waiting)
-            for partition, waiting in self._by_partition.items()
-            if waiting
-        }

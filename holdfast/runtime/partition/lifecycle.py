@@ -80,7 +80,7 @@ class Partition:
             tenancy.generation = generation
             tenancy.is_static = False
         if self.state in (State.LOADING, State.ACTIVE):
-            self._note("info", "load_remembered", event_generation=generation)
+            self._note("debug", "load_remembered", event_generation=generation)
             return False
         owner_epoch = self.ownership.position.owner_epoch
         self._note("debug", "load_accepted", generation_before=before, owner_epoch=owner_epoch)
@@ -134,10 +134,15 @@ class Partition:
         elif self.retry_at_ms is not None and now_ms >= self.retry_at_ms and self.tenancy.log_alarm() is None:
             self._start_load(now_ms)
 
-    def log_trusted(self, now_ms: int) -> None:
-        """Look at the log again with the next tick, because what was wrong with all of it is mended."""
-        if self.is_alarmed and self.retry_at_ms is not None:
-            self.retry_at_ms = now_ms
+    def log_trust_changed(self, alarm: Alarm | None, now_ms: int) -> None:
+        """Learn what is wrong with the log as a whole; None: nothing any more, and the next tick looks at it again."""
+        if alarm is None:
+            if self.is_alarmed and self.retry_at_ms is not None:
+                self.retry_at_ms = now_ms
+        elif self.state in (State.LOADING, State.ACTIVE):
+            self.fail(alarm, now_ms)
+        elif self.state is State.FAILED:  # whatever it failed for, this is what keeps it from loading now
+            self.failure, self.is_alarmed = str(alarm), True
 
     def fail(self, error: Exception, now_ms: int) -> None:
         """Enter FAILED: memory and log may disagree; load again from scratch after a back-off."""
@@ -274,7 +279,7 @@ class Partition:
     def _load_again(self, load: Load, now_ms: int, begins_at: int) -> None:
         """Replace a load by another one, which reads the log from its start or from where it was cut."""
         self.phase = Closed(None)
-        self._let_go(load.machine)
+        self._unload_machine(load.machine)
         self._follow(self._new_load(self.reading.load_began_ms, now_ms, begins_at).read_from(None), now_ms)
 
     def _follow(self, step: Step | None, now_ms: int) -> None:
@@ -365,9 +370,9 @@ class Partition:
             for operation in before.parking.drain():
                 self._outbox.reply(operation, outcome)
         if isinstance(before, Load | Serving):
-            self._let_go(before.machine)
+            self._unload_machine(before.machine)
 
-    def _let_go(self, machine: StateMachine) -> None:
+    def _unload_machine(self, machine: StateMachine) -> None:
         try:
             machine.on_unloaded()
         except Exception as bug:
@@ -433,11 +438,6 @@ class Partition:
     def committed_offset(self) -> int:
         """Return the offset behind the newest record of ours that counted, over all loads of this process."""
         return self.tenancy.committed_offset
-
-    @property
-    def instance(self) -> int:
-        """Return the number of the newest reading."""
-        return self.reading.instance
 
     @property
     def ownership(self) -> Ownership:

@@ -15,12 +15,12 @@ from holdfast.records.errors import RecordError
 from holdfast.records.header import encode_header
 from holdfast.records.log_start import Beginning
 from holdfast.runtime.effects import (
-    AskLogStart,
-    AskOwner,
     ContinueLoad,
     FindRestorePoint,
     Note,
     PartitionEffect,
+    QueryLogStart,
+    QueryOwner,
     StartReading,
 )
 from holdfast.runtime.errors import Alarm, AppendRefused, LoadFailed
@@ -91,7 +91,7 @@ class Load:
     def begin(self) -> Step:
         """Look for a restore point, or read the log as a whole."""
         if self._may_restore():
-            return AskLogStart(self._tenancy.index, self._reading.instance)
+            return QueryLogStart(self._tenancy.index, self._reading.instance)
         return self.read_from(None)
 
     def _may_restore(self) -> bool:
@@ -268,8 +268,8 @@ class Load:
         finding = tenancy.log_alarm() or check.finding
         if finding is not None and tenancy.accept_reason is None:
             return Fail(finding)
-        if winner is not None and self._asks_first(winner):
-            return AskOwner(tenancy.index, reading.instance, winner)
+        if winner is not None and self._queries_first(winner):
+            return QueryOwner(tenancy.index, reading.instance, winner)
         if tenancy.generation is None:
             tenancy.generation = ownership.generation_max + 1
         # The generations of another log say nothing here, which an admin has accepted as it is.
@@ -295,13 +295,16 @@ class Load:
         ports.metrics.checkpoints_appended.value += 1
         return None
 
-    def _asks_first(self, owner: Checkpoint) -> bool:
-        """Tell whether an owner is asked before it is outranked: by a process that has never had the partition, or a member of a group."""
+    def _queries_first(self, owner: Checkpoint) -> bool:
+        """Tell whether an owner is queried before it is outranked.
+
+        A process that has never had the partition does so once, a member of a group before each claim.
+        """
         tenancy = self._tenancy
         is_ordered = tenancy.takes_over or tenancy.accept_reason is not None
-        is_asked = owner.attempt_id == self._silent_attempt_id
-        is_stranger = tenancy.generation is None or not tenancy.is_static
-        return self._ports.asks_owners and is_stranger and not is_ordered and not is_asked
+        is_queried = owner.attempt_id == self._silent_attempt_id
+        is_newcomer = tenancy.generation is None or not tenancy.is_static
+        return self._ports.queries_owners and is_newcomer and not is_ordered and not is_queried
 
     def owner_answered(self, owner: Checkpoint, is_serving: bool) -> Step | None:
         """Take the partition after all, or leave it to its owner, which serves it."""
@@ -314,7 +317,7 @@ class Load:
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
-    def go_on(self, is_time_up: Callable[[], bool], image: object) -> Step | None:
+    def fold_slice(self, is_time_up: Callable[[], bool], image: object) -> Step | None:
         """Fold another slice of what was loaded; when all of it is, the machine serves with the newest metadata image."""
         if not self._is_folding:
             return None

@@ -101,7 +101,8 @@ def test_a_container_of_testcontainers_is_what_the_stand_in_stands_for() -> None
     """Nothing can be made of it without an engine."""
     for name in ("with_bind_ports", "with_env", "start", "stop"):
         theirs = inspect.signature(getattr(DockerContainer, name))
-        theirs.bind(None, *inspect.signature(getattr(FakeContainer, name)).parameters.keys() - {"self"})
+        ours = tuple(inspect.signature(getattr(FakeContainer, name)).parameters)
+        assert theirs.bind(*ours).args == ours, f"{name} of a container takes other arguments"
 
 
 def test_where_no_engine_is_the_reason_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from holdfast.client.nodes import Nodes
 from holdfast.daemon.server.admin import AdminCommand
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.records.keys import SharePartitionKey
-from tests.pure.daemon.server.serving import Served, serve
+from tests.world.serving import Served, serve
 
 OTHER_TOPIC_ID = bytes(16)
 Answer = Callable[[int, SharePartitionKey, Any], PartitionResult]

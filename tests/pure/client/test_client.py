@@ -38,8 +38,9 @@ from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id, log_partition
 from tests.pure.client.client_world import OTHER_TOPIC_ID, world
-from tests.pure.daemon.server.serving import TOPIC_ID, serve
 from tests.waiting import wait_until
+from tests.world.samples import TOPIC
+from tests.world.serving import serve
 
 
 async def test_the_five_calls() -> None:
@@ -53,19 +54,17 @@ async def test_the_five_calls() -> None:
     }
     async with world(lambda api_key, key, asked: answers[api_key]) as w:
         client = w.client
-        assert (
-            await client.initialize("g", TOPIC_ID, 0, state_epoch=5, start_offset=-1) == answers[share_state.INITIALIZE]
-        )
-        assert await client.read("g", TOPIC_ID, 1, leader_epoch=6) == answers[share_state.READ]
-        assert await client.write("g", TOPIC_ID, 2, 5, 6, 7, [batch], 8) == answers[share_state.WRITE]
-        assert await client.delete("g", TOPIC_ID, 3) == answers[share_state.DELETE]
-        assert await client.read_summary("g", TOPIC_ID, 4) == answers[share_state.SUMMARY]
+        assert await client.initialize("g", TOPIC, 0, state_epoch=5, start_offset=-1) == answers[share_state.INITIALIZE]
+        assert await client.read("g", TOPIC, 1, leader_epoch=6) == answers[share_state.READ]
+        assert await client.write("g", TOPIC, 2, 5, 6, 7, [batch], 8) == answers[share_state.WRITE]
+        assert await client.delete("g", TOPIC, 3) == answers[share_state.DELETE]
+        assert await client.read_summary("g", TOPIC, 4) == answers[share_state.SUMMARY]
         assert w.served[0].service.requests == [
-            (share_state.INITIALIZE, StateRequest("g", [(TOPIC_ID, [InitializePartition(0, 5, -1)])])),
-            (share_state.READ, StateRequest("g", [(TOPIC_ID, [ReadPartition(1, 6)])])),
-            (share_state.WRITE, StateRequest("g", [(TOPIC_ID, [WritePartition(2, 5, 6, 7, 8, (batch,))])])),
-            (share_state.DELETE, StateRequest("g", [(TOPIC_ID, [DeletePartition(3)])])),
-            (share_state.SUMMARY, StateRequest("g", [(TOPIC_ID, [SummaryPartition(4, -1)])])),
+            (share_state.INITIALIZE, StateRequest("g", [(TOPIC, [InitializePartition(0, 5, -1)])])),
+            (share_state.READ, StateRequest("g", [(TOPIC, [ReadPartition(1, 6)])])),
+            (share_state.WRITE, StateRequest("g", [(TOPIC, [WritePartition(2, 5, 6, 7, 8, (batch,))])])),
+            (share_state.DELETE, StateRequest("g", [(TOPIC, [DeletePartition(3)])])),
+            (share_state.SUMMARY, StateRequest("g", [(TOPIC, [SummaryPartition(4, -1)])])),
         ]
         assert w.waits == []
 
@@ -75,7 +74,7 @@ async def test_the_forms_for_many_route_by_owner_and_keep_the_order() -> None:
         return ReadResult(0, None, key.partition, key.topic_id[1])
 
     async with world(answer, node_count=2, share_partitions_per_request_max=20) as w:
-        asked = [(topic_id, ReadPartition(n, -1)) for n in range(30) for topic_id in (TOPIC_ID, OTHER_TOPIC_ID)]
+        asked = [(topic_id, ReadPartition(n, -1)) for n in range(30) for topic_id in (TOPIC, OTHER_TOPIC_ID)]
         results = await w.client.read_many("g", asked)
         assert [(r.state_epoch, r.start_offset) for r in results] == [(p.partition, t[1]) for t, p in asked]
         for node in (0, 1):
@@ -94,10 +93,10 @@ async def test_the_forms_for_many_route_by_owner_and_keep_the_order() -> None:
 async def test_all_many_forms_and_an_empty_call() -> None:
     async with world() as w:
         client = w.client
-        assert await client.initialize_many("g", [(TOPIC_ID, InitializePartition(1, 1, 0))]) == [InitializeResult()]
-        assert await client.write_many("g", [(TOPIC_ID, WritePartition(1, 1, 1, -1, -1, ()))]) == [WriteResult()]
-        assert await client.delete_many("g", [(TOPIC_ID, DeletePartition(1))]) == [DeleteResult()]
-        assert await client.read_summary_many("g", [(TOPIC_ID, SummaryPartition(1, 0))]) == [SummaryResult()]
+        assert await client.initialize_many("g", [(TOPIC, InitializePartition(1, 1, 0))]) == [InitializeResult()]
+        assert await client.write_many("g", [(TOPIC, WritePartition(1, 1, 1, -1, -1, ()))]) == [WriteResult()]
+        assert await client.delete_many("g", [(TOPIC, DeletePartition(1))]) == [DeleteResult()]
+        assert await client.read_summary_many("g", [(TOPIC, SummaryPartition(1, 0))]) == [SummaryResult()]
         handled = len(w.served[0].service.requests)
         assert await client.read_many("g", []) == []
         assert len(w.served[0].service.requests) == handled
@@ -112,7 +111,7 @@ async def test_what_may_succeed_later_is_tried_again_and_only_that(code: int) ->
         return WriteResult(code, "wait") if key.partition == 1 and count < 4 else WriteResult()
 
     async with world(answer) as w:
-        asked = [(TOPIC_ID, WritePartition(n, 1, 1, -1, -1, ())) for n in range(3)]
+        asked = [(TOPIC, WritePartition(n, 1, 1, -1, -1, ())) for n in range(3)]
         assert await w.client.write_many("g", asked) == [WriteResult()] * 3
         assert w.asked() == [[0, 1, 2], [1], [1], [1]]
         assert len(w.waits) == 3
@@ -124,7 +123,7 @@ async def test_what_may_succeed_later_is_tried_again_and_only_that(code: int) ->
 async def test_every_other_code_is_final(code: int) -> None:
     async with world(lambda api_key, key, asked: WriteResult(code, "no")) as w:
         with pytest.raises(ShareStateError) as caught:
-            await w.client.write("g", TOPIC_ID, 1, 1, 1, -1, [])
+            await w.client.write("g", TOPIC, 1, 1, 1, -1, [])
         error = caught.value
         assert (error.code, error.message, error.is_retriable) == (code, "no", False)
         assert str(error) == f"{error.name} ({code}): no"
@@ -134,7 +133,7 @@ async def test_every_other_code_is_final(code: int) -> None:
     assert error.name == names.get(code, error.name)
 
 
-async def test_tries_are_bounded_and_the_last_error_is_told() -> None:
+async def test_tries_are_bounded_and_the_last_error_is_reported() -> None:
     async with world(
         lambda api_key, key, asked: ReadResult(14, "still loading"),
         attempts_max=4,
@@ -142,7 +141,7 @@ async def test_tries_are_bounded_and_the_last_error_is_told() -> None:
         retry_backoff_max_ms=1_500,
     ) as w:
         with pytest.raises(ShareStateError, match=r"COORDINATOR_LOAD_IN_PROGRESS \(14\): still loading") as caught:
-            await w.client.read("g", TOPIC_ID, 1, 0)
+            await w.client.read("g", TOPIC, 1, 0)
         assert caught.value.is_retriable
         assert w.asked() == [[1]] * 4
         assert all(
@@ -150,7 +149,7 @@ async def test_tries_are_bounded_and_the_last_error_is_told() -> None:
             for wait_s, nominal_s in zip(w.waits, (1.0, 1.5, 1.5), strict=True)
         )
     async with world(lambda api_key, key, asked: ReadResult(14, "x"), attempts_max=1) as w:
-        assert await w.client.read_many("g", [(TOPIC_ID, ReadPartition(1, 0))]) == [ReadResult(14, "x")]
+        assert await w.client.read_many("g", [(TOPIC, ReadPartition(1, 0))]) == [ReadResult(14, "x")]
         assert w.waits == []
 
 
@@ -160,9 +159,9 @@ async def test_the_coordinator_is_looked_up_once_and_again_when_it_moved() -> No
 
     async with world(answer, node_count=2) as w:
         first, second = w.served
-        await w.client.write("g", TOPIC_ID, 1, 1, 1, -1, [])
+        await w.client.write("g", TOPIC, 1, 1, 1, -1, [])
         requests = first.server.connections.requests + second.server.connections.requests
-        await w.client.write("g", TOPIC_ID, 1, 1, 1, -1, [])
+        await w.client.write("g", TOPIC, 1, 1, 1, -1, [])
         assert first.server.connections.requests + second.server.connections.requests == requests + 1
         owner = w.asked(1) != []
         # Now the other node owns everything, and the former owner says so.
@@ -171,22 +170,20 @@ async def test_the_coordinator_is_looked_up_once_and_again_when_it_moved() -> No
             each.cluster.nodes = [Node(7, "127.0.0.1", new_owner.server.port)]
         w.served[owner].service.answer = lambda api_key, key, asked: WriteResult(16, "not here")
         before = len(w.asked(1 - owner))
-        assert await w.client.write("g", TOPIC_ID, 1, 1, 1, -1, []) == WriteResult()
+        assert await w.client.write("g", TOPIC, 1, 1, 1, -1, []) == WriteResult()
         assert len(w.asked(1 - owner)) == before + 1
         assert len(w.waits) == 1
 
 
 async def test_a_topic_is_given_by_its_name_which_is_looked_up_once() -> None:
     looked_up: list[str] = []
-    async with world(
-        commands={"resolve-topic": resolving({"orders": TOPIC_ID, "bills": OTHER_TOPIC_ID}, looked_up)}
-    ) as w:
-        assert await w.client.topic_id("orders") == TOPIC_ID
+    async with world(commands={"resolve-topic": resolving({"orders": TOPIC, "bills": OTHER_TOPIC_ID}, looked_up)}) as w:
+        assert await w.client.topic_id("orders") == TOPIC
         await w.client.initialize("g", "orders", 0, state_epoch=1, start_offset=0)
         await asyncio.gather(*(w.client.write("g", "bills", 1, 1, 1, -1, []) for _ in range(5)))
         asked: list[tuple[str | bytes, ReadPartition]] = [
             ("bills", ReadPartition(1, -1)),
-            (TOPIC_ID, ReadPartition(2, -1)),
+            (TOPIC, ReadPartition(2, -1)),
             ("orders", ReadPartition(3, -1)),
         ]
         assert await w.client.read_many("g", asked) == [ReadResult()] * 3
@@ -195,15 +192,15 @@ async def test_a_topic_is_given_by_its_name_which_is_looked_up_once() -> None:
         assert looked_up == ["orders", "bills"]
         requests = [request for _, request in w.served[0].service.requests]
         assert [topic_id for request in requests for topic_id, _ in request.topics] == [
-            *([TOPIC_ID] + [OTHER_TOPIC_ID] * 5),
-            *(OTHER_TOPIC_ID, TOPIC_ID),
-            *([TOPIC_ID] * 2),
+            *([TOPIC] + [OTHER_TOPIC_ID] * 5),
+            *(OTHER_TOPIC_ID, TOPIC),
+            *([TOPIC] * 2),
         ]
 
 
 async def test_the_memory_of_topic_ids_is_bounded_and_grows_old() -> None:
     looked_up: list[str] = []
-    resolve = resolving({"a": TOPIC_ID, "b": TOPIC_ID, "c": TOPIC_ID}, looked_up)
+    resolve = resolving({"a": TOPIC, "b": TOPIC, "c": TOPIC}, looked_up)
     async with world(commands={"resolve-topic": resolve}, topic_ids_cached_max=2) as w:
         for name in ("a", "b", "c", "c", "b", "a"):
             await w.client.topic_id(name)
@@ -217,11 +214,11 @@ async def test_the_memory_of_topic_ids_is_bounded_and_grows_old() -> None:
         assert looked_up == ["a", "a"]
 
 
-async def test_a_topic_that_was_made_again_is_looked_up_again() -> None:
-    ids = {"orders": TOPIC_ID}
+async def test_a_topic_that_was_recreated_is_looked_up_again() -> None:
+    ids = {"orders": TOPIC}
 
     def answer(api_key: int, key: SharePartitionKey, asked: Any) -> PartitionResult:
-        if key.topic_id == TOPIC_ID:
+        if key.topic_id == TOPIC:
             ids["orders"] = OTHER_TOPIC_ID
             return WriteResult(3, "unknown")
         return WriteResult()
@@ -233,7 +230,7 @@ async def test_a_topic_that_was_made_again_is_looked_up_again() -> None:
 
 async def test_a_name_that_kafka_does_not_know_is_final_and_a_kafka_that_is_away_is_waited_for() -> None:
     looked_up: list[str] = []
-    resolve = resolving({"orders": TOPIC_ID}, looked_up)
+    resolve = resolving({"orders": TOPIC}, looked_up)
 
     def away_at_first(arguments: dict[str, Any]) -> object:
         if not looked_up:
@@ -271,16 +268,16 @@ async def test_an_answer_that_does_not_come_in_time() -> None:
     async with world(attempts_max=2, request_timeout_ms=500) as w:
         w.served[0].service.is_holding = True
         with pytest.raises(ShareStateError, match=r"REQUEST_TIMED_OUT \(7\): .* gave no answer in 500 ms") as caught:
-            await w.client.write("g", TOPIC_ID, 1, 1, 1, -1, [])
+            await w.client.write("g", TOPIC, 1, 1, 1, -1, [])
         assert caught.value.is_retriable
         assert w.asked() == [[1], [1]]
 
 
 async def test_a_caller_that_gives_up_harms_no_other() -> None:
     async with world() as w:
-        await w.client.write("g", TOPIC_ID, 0, 1, 1, -1, [])
+        await w.client.write("g", TOPIC, 0, 1, 1, -1, [])
         w.served[0].service.is_holding = True
-        calls = [asyncio.create_task(w.client.write("g", TOPIC_ID, 0, 1, 1, -1, [])) for _ in range(3)]
+        calls = [asyncio.create_task(w.client.write("g", TOPIC, 0, 1, 1, -1, [])) for _ in range(3)]
         await wait_until(lambda: len(w.served[0].service.held) == 3)
         calls[1].cancel()
         for _ in range(3):
@@ -292,9 +289,9 @@ async def test_a_caller_that_gives_up_harms_no_other() -> None:
 
 async def test_requests_in_flight_are_bounded() -> None:
     async with world(requests_in_flight_max=2) as w:
-        await w.client.write("g", TOPIC_ID, 0, 1, 1, -1, [])
+        await w.client.write("g", TOPIC, 0, 1, 1, -1, [])
         w.served[0].service.is_holding = True
-        calls = [asyncio.create_task(w.client.write("g", TOPIC_ID, 0, 1, 1, -1, [])) for _ in range(5)]
+        calls = [asyncio.create_task(w.client.write("g", TOPIC, 0, 1, 1, -1, [])) for _ in range(5)]
         await wait_until(lambda: len(w.served[0].service.held) == 2)
         for _ in range(5):
             await wait_until(lambda: bool(w.served[0].service.held))
@@ -308,7 +305,7 @@ async def test_bad_arguments_are_one_clear_error() -> None:
         with pytest.raises(ValueError, match="A topic id has 16 bytes, not 3; a name is a string"):
             await w.client.delete("g", b"abc", 1)
         with pytest.raises(ValueError, match="A number does not fit its field"):
-            await w.client.read("g", TOPIC_ID, 1, leader_epoch=1 << 40)
+            await w.client.read("g", TOPIC, 1, leader_epoch=1 << 40)
 
 
 async def test_admin() -> None:
@@ -318,7 +315,7 @@ async def test_admin() -> None:
             await client.admin("ecko")
 
 
-def test_errors_tell_whether_to_try_again() -> None:
+def test_errors_say_whether_to_try_again() -> None:
     assert [kind.is_retriable for kind in (ClientError, Unsupported, AdminRefused)] == [False] * 3
     assert Disconnected.is_retriable
     assert RequestTimedOut.is_retriable
@@ -329,7 +326,7 @@ async def test_waits_between_tries_double_and_differ_by_a_fifth_at_most() -> Non
     not_yet = WriteResult(14, "it loads")
     async with world(lambda *_: not_yet, attempts_max=6, retry_backoff_ms=100, retry_backoff_max_ms=800) as w:
         with pytest.raises(ShareStateError):
-            await w.client.write("g", TOPIC_ID, 0, 1, 1, -1, [])
+            await w.client.write("g", TOPIC, 0, 1, 1, -1, [])
     doubled_s = [0.1, 0.2, 0.4, 0.8, 0.8]
     assert [wait_s == pytest.approx(base_s, rel=0.2) for wait_s, base_s in zip(w.waits, doubled_s, strict=True)] == [
         True

@@ -27,17 +27,18 @@ from holdfast.client.connection import Address, NodeConnection, open_connection
 from holdfast.kafka.protocol import frames
 from holdfast.kafka.protocol.primitives import encode_string
 from tests.pure.client.client_world import world
-from tests.pure.daemon.server.serving import TOPIC_ID, CountingTransport, serve
 from tests.waiting import wait_until
+from tests.world.samples import TOPIC
+from tests.world.serving import CountingTransport, serve
 
 
 async def test_connect_needs_a_node_that_can_be_reached() -> None:
     async with serve() as served:
         address = served.address
         async with connect(["127.0.0.1:1", address]) as client:
-            assert await client.delete("g", TOPIC_ID, 1) == DeleteResult()
+            assert await client.delete("g", TOPIC, 1) == DeleteResult()
     with pytest.raises(
-        Disconnected, match=f"Nobody can be reached at 127.0.0.1:1 .* Nobody can be reached at {address}"
+        Disconnected, match=f"No server can be reached at 127.0.0.1:1 .* No server can be reached at {address}"
     ):
         async with connect(["127.0.0.1:1", address]):
             pass
@@ -129,7 +130,7 @@ async def scripted(*answers: bytes | Callable[[Address], bytes]) -> AsyncIterato
         (frames.encode_response(2, b"", has_tags=True), "It answers request 2 where 1 is next"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "an answer of 1213486160 bytes; does it speak Kafka's protocol"),
         (frames.encode_response(1, b"\x00", has_tags=False), "breaks the protocol. The field ErrorCode"),
-        (API_VERSIONS + API_VERSIONS, "answered a request that nobody sent"),
+        (API_VERSIONS + API_VERSIONS, "answered a request that was not sent"),
         ((3).to_bytes(4, "big") + b"abc", "an answer of 3 bytes"),
     ],
 )
@@ -148,7 +149,7 @@ async def test_a_server_that_says_nothing() -> None:
 async def test_a_server_that_is_too_old_for_share_keys() -> None:
     async with scripted(OLD_SERVER) as address, connect(str(address)) as client:
         with pytest.raises(Unsupported, match="serves FindCoordinator in versions 0 to 2, and 6 to 6 would do"):
-            await client.read("g", TOPIC_ID, 1, -1)
+            await client.read("g", TOPIC, 1, -1)
         with pytest.raises(Unsupported, match="does not serve HoldfastAdmin; is it a Holdfast node"):
             await client.admin("echo")
 
@@ -180,7 +181,7 @@ async def test_a_share_partition_that_the_answer_leaves_out_is_an_error() -> Non
     nothing = frames.encode_response(3, state_responses.encode_response(share_state.WRITE, 1, []), has_tags=True)
     async with scripted(API_VERSIONS, look_up, nothing) as address, connect(str(address)) as client:
         with pytest.raises(ShareStateError, match=r"UNKNOWN_SERVER_ERROR \(-1\): The server at .* left it out"):
-            await client.write("g", TOPIC_ID, 1, 1, 1, -1, [])
+            await client.write("g", TOPIC, 1, 1, 1, -1, [])
 
 
 async def test_requests_to_a_node_that_went_away_fail_without_a_word_of_asyncios(
@@ -200,9 +201,9 @@ async def test_requests_to_a_node_that_went_away_fail_without_a_word_of_asyncios
 
 async def test_ids_of_requests_begin_again_behind_the_largest() -> None:
     async with world() as w:
-        await w.client.write("g", TOPIC_ID, 0, 1, 1, -1, [])
-        (connection,) = w.client._nodes._connections.values()
+        await w.client.write("g", TOPIC, 0, 1, 1, -1, [])
+        (connection,) = w.client._nodes.links._connections.values()
         connection._correlation_id = 0x7FFF_FFFE
         for _ in range(3):
-            assert await w.client.write("g", TOPIC_ID, 0, 1, 1, -1, []) == WriteResult()
+            assert await w.client.write("g", TOPIC, 0, 1, 1, -1, []) == WriteResult()
         assert connection._correlation_id == 1

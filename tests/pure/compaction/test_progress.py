@@ -39,7 +39,7 @@ def test_a_run_is_the_sum_of_its_batches_and_the_last_of_each_partition() -> Non
     assert [found.log_partition for found in progress.stopped] == [0]
 
 
-def test_a_topic_made_again_has_none_of_the_keys_of_the_former() -> None:
+def test_a_recreated_topic_has_none_of_the_keys_of_the_former() -> None:
     progress = RunProgress()
     progress.take(batch(partition(0, live_count=5)))
     progress.take(batch(partition(1, live_count=7), state_topic_id="another"))

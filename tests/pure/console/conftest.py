@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from holdfast.cli import main
 from holdfast.daemon.server.admin import AdminCommand, AdminError
 from holdfast.records.keys import format_topic_id
-from tests.pure.daemon.server.serving import FakeService, Served, serve
 from tests.waiting import PATIENCE_S
+from tests.world.serving import FakeService, Served, serve
 
 TOPIC_ID = bytes(range(16))
 Run = Callable[..., Result]
@@ -40,6 +40,7 @@ class Node:
         """Return the admin commands; each notes that it was asked."""
         self.partitions = partitions
         self.answers = {
+            "members": lambda _: [],
             "status": lambda _: {"version": "0.1.0", **self.readiness, "log_partitions": 3},
             "settings": lambda _: {"load_timeout_ms": 600_000, "codec": "avro", "node_id": 1, "compaction.run": False},
             "metrics": lambda _: {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -24,23 +24,8 @@ from holdfast.records.snapshot_store.folding import RawRecord
 from holdfast.records.values import Snapshot, Value
 from tests.pure.records.logs import KEYS, LogWriter
 
-LOG_PARTITION: Final = 3
 #: 2026-01-31T23:59:00Z, so that logs go over midnight.
 BEGIN_MS: Final = 1_769_903_940_000
-#: Moves after which a log is still there from its first record on.
-UNCUT: Final = (
-    "write",
-    "write",
-    "write",
-    "snapshot",
-    "delete",
-    "take",
-    "refresh",
-    "gap",
-    "zombie",
-    "foreign",
-    "unknown",
-)
 SNAPSHOT: Final = Snapshot(0, 1, 0, 100, -1, 5, 5, (StateBatch(100, 109, AVAILABLE, 1),), 0, 1)
 
 _TYPES: Final = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string(), "binary": pa.binary()}
@@ -102,11 +87,13 @@ def write_covered(directory: Path, state_topic_id: bytes, name: str, covered: di
     (target / f"{name}.json").write_text(coverage.encode_covered(covered))
 
 
-def stamp(log: LogWriter, random: Random) -> list[Stamped]:
-    """Give each record a time; the clock is set back now and then."""
+def stamp(
+    log: LogWriter, random: Random, steps_ms: Sequence[int] = (0, 1_000, 20_000, 20_000, -30_000)
+) -> list[Stamped]:
+    """Give each record a time; the clock goes on by one of the steps, or is set back by it."""
     stamped, now_ms = [], BEGIN_MS
     for record in log.records:
-        now_ms += random.choice((0, 1_000, 20_000, 20_000, -30_000))
+        now_ms += random.choice(steps_ms)
         stamped.append(Stamped(record, now_ms))
     return stamped
 

@@ -21,10 +21,10 @@ from holdfast.kafka.metadata import Topic, TopicAnswers
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.kafka_log import shell
-from tests.pure.daemon.partitions.partitions_world import CLUSTER, make_settings, state_topic
-from tests.pure.daemon.share.shard_world import TOPIC
 from tests.simulated.memory_log import MemoryTopic
 from tests.waiting import PATIENCE_S, wait_until
+from tests.world.node import CLUSTER, make_settings, state_topic
+from tests.world.samples import TOPIC
 
 KEY = SharePartitionKey("group", TOPIC, 0)
 LOG_PARTITIONS = 2
@@ -53,8 +53,8 @@ class LoopLog:
 
     async def _move(self) -> None:
         while True:
+            await wait_until(self._topic.moves, "something to move")
             self._topic.run_until_quiet()
-            await asyncio.sleep(0.001)
 
 
 class Stages:
@@ -80,10 +80,10 @@ class Metadata:
     def __init__(self, *_: object, **__: object) -> None:
         self.found = Topic(TOPIC, "orders", 10, True)
 
-    async def ask_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
+    async def query_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
         return TopicAnswers(CLUSTER, (self.found,) if TOPIC in topic_ids else (), frozenset(topic_ids) - {TOPIC})
 
-    async def ask_names(self, names: Collection[str]) -> dict[str, Topic]:
+    async def query_names(self, names: Collection[str]) -> dict[str, Topic]:
         return {"orders": self.found}
 
     def move_on(self) -> None:
@@ -187,7 +187,7 @@ async def test_it_names_its_partitions_before_they_load_and_serves_when_they_hav
         assert (status["cluster_id"], status["state_topic"], status["log_partitions"]) == (CLUSTER, "state", 2)
         assert not status["is_ready"]
         assert node.parts is not None
-        node.parts.partitions.hold_all("a broker is silent")
+        node.parts.partitions.list_all_unloaded("a broker is silent")
         rows = await client.admin("partitions")
         assert [(row["state"], row["failure"]) for row in rows] == [("initial", "a broker is silent")] * 2
         assert "log partition 0: a broker is silent" in (await client.admin("status"))["why_not_ready"]

@@ -125,8 +125,7 @@ def test_settings_in_files_load(block: Block, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "json"], ids=lambda block: block.name)
 def test_json_is_json(block: Block) -> None:
-    for line in block.code.splitlines():
-        json.loads(line)
+    assert [json.loads(line) for line in block.code.splitlines()], "there is nothing in it"
 
 
 # ---- the rule itself -------------------------------------------------------------------------------------------------

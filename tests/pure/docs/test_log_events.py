@@ -33,7 +33,7 @@ def test_events_are_words_in_snake_case() -> None:
     assert sorted(event for event in EVENTS if not is_well_formed(event)) == []
 
 
-def test_what_is_an_event_stands_in_the_code() -> None:
+def test_what_is_an_event_is_in_the_code() -> None:
     assert [site.place for site in unknown(SITES)] == []
 
 
@@ -87,7 +87,7 @@ def test_an_event_that_is_made_at_run_time_is_found_unless_it_is_handed_on() -> 
     ]
 
 
-def test_what_is_missing_is_told_as_rows_to_fill(
+def test_what_is_missing_is_reported_as_rows_to_fill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "log-events.md"

@@ -30,7 +30,7 @@ from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
 from holdfast.daemon.snapshots.restore import Refusal
-from holdfast.daemon.topics.log_identity import Beginning, LogProblem, find_problem
+from holdfast.daemon.topics.log_identity import FirstRecords, LogProblem, find_problem
 from holdfast.daemon.topics.snapshot_topic import find_snapshot_problems
 from holdfast.daemon.topics.state_topic import FIXED_CONFIG, StateTopic, find_problems
 from holdfast.distribution import NAME
@@ -141,7 +141,7 @@ def log_problems() -> Iterator[LogProblem]:
         (2, bytes(16), "known"),
     ):
         log = LogIdentity("cluster", bytes(16), 2)
-        first, second = Beginning(0, log), Beginning(1, log)
+        first, second = FirstRecords(0, log), FirstRecords(1, log)
         value = encode_checkpoint(Checkpoint(1, bytes(16), "1", 1, "cluster", topic_id, partition_count, reason))
         first.read(LogRecord(0, CHECKPOINT_KEY, value, encode_header(1, 0)))
         problem = find_problem("state", log, (first, second))

@@ -34,5 +34,5 @@ def test_the_error_codes_are_those_of_the_code() -> None:
 
 def test_the_admin_commands_are_those_of_the_node() -> None:
     nothing = cast("Any", SimpleNamespace())
-    commands = {**NodeCommands(*[nothing] * 4).table(), **LogCommands(*[nothing] * 3).table()}
+    commands = {**NodeCommands(*[nothing] * 4).table(), **LogCommands(*[nothing] * 4).table()}
     assert {command.strip("`") for command, *_ in table(PAGE, "admin commands")} == set(commands)

@@ -16,7 +16,7 @@ from kio.schema.fetch.v12.request import FetchRequest
 from kio.serial import entity_reader, entity_writer
 
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.protocol import requests as frames
+from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.requests import Fetched
 from holdfast.records.header import HEADER_NAME
 from tests.waiting import wait_until
@@ -46,11 +46,11 @@ class FakeBrokers:
         self.failures_left = 0  #: refreshes that end with a failure
         self.elected: dict[int, dict[int, tuple[int, int]]] = {}  #: number of a refresh -> leaders from then on
 
-    def hold(self) -> None:
+    def withhold_answers(self) -> None:
         """Answer nothing from now on."""
         self._is_held = True
 
-    def let_go(self) -> None:
+    def release_answers(self) -> None:
         """Answer all that waits, and go on."""
         self._is_held = False
         while self._waiting:
@@ -110,7 +110,7 @@ class FakeConnection:
         self._broker_id = broker_id
 
     def wait_longer(self, by_ms: int) -> None:
-        """Wait longer for what is under way."""
+        """Wait longer for what is in flight."""
         self._brokers.longer_ms.append((self._broker_id, by_ms))
 
     def send(
@@ -129,7 +129,7 @@ class FakeConnection:
 
     async def exchange(self, api_key: int, version: int, body: bytes, *, is_flexible: bool = False) -> bytes:
         """Ask, and wait for the answer."""
-        assert (api_key, version) in (frames.PRODUCE, frames.FETCH, frames.LIST_OFFSETS)
+        assert (api_key, version) in (requests.PRODUCE, requests.FETCH, requests.LIST_OFFSETS)
         return await self._brokers.answer(self._broker_id, api_key, body)
 
 

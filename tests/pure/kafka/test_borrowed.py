@@ -93,7 +93,7 @@ def test_a_batch_has_kafkas_layout_and_reads_back() -> None:
     ]
 
 
-def test_a_checksum_tells_a_batch_that_was_changed() -> None:
+def test_a_checksum_shows_a_batch_that_was_changed() -> None:
     builder = make_batch_builder(0, 10_000)
     builder.append(0, 1_000, b"k", b"v", [])
     data = bytearray(builder.build())

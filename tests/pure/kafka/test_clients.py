@@ -64,7 +64,7 @@ def called(tree: ast.Module) -> Iterator[str]:
             yield node.value  # getattr
 
 
-def test_no_code_of_ours_asks_librdkafka_about_groups_or_transactions() -> None:
+def test_no_code_of_ours_queries_librdkafka_about_groups_or_transactions() -> None:
     found = {(name, call) for name, tree in sources_with_librdkafka() for call in called(tree) if call in FORBIDDEN}
     assert found == set()
 

@@ -105,7 +105,7 @@ async def test_answer_to_whoever_waits_no_more_is_dropped(connection: BrokerConn
     ],
     ids=["close", "end", "error", "other answer", "no answer"],
 )
-async def test_whatever_ends_a_connection_fails_what_is_under_way(
+async def test_whatever_ends_a_connection_fails_what_is_in_flight(
     connection: BrokerConnection, socket: Socket, end: Callable[[BrokerConnection], None], why: str
 ) -> None:
     told: list[Outcome] = []
@@ -141,7 +141,7 @@ async def test_a_connection_on_which_an_answer_does_not_come_is_not_used_again(s
     assert not connection.is_open
 
 
-async def test_version_that_the_broker_does_not_speak_is_not_asked(
+async def test_version_that_the_broker_does_not_speak_is_not_requested(
     connection: BrokerConnection, socket: Socket
 ) -> None:
     for api_key in (0, 2):

@@ -4,13 +4,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from kio.schema.metadata.v12.request import MetadataRequest
-from kio.schema.metadata.v12.response import MetadataResponse
 
 from holdfast.kafka.aiokafka_parts import open_transport
 from holdfast.kafka.connection import Address
-from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
-from holdfast.kafka.exchange import exchange, first_answer
+from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.exchange import first_answer
 
 
 async def answer(address: Address) -> str:
@@ -42,20 +40,3 @@ async def test_a_host_that_can_be_no_name_is_a_broker_that_cannot_be_reached(hos
         await open_transport(
             host, 9092, client_id="c", timeout_ms=1_000, security_protocol="PLAINTEXT", ssl_context=None, sasl={}
         )
-
-
-class Scripted:
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-
-    async def exchange(self, *_: object, **__: object) -> bytes:
-        return self._body
-
-
-async def test_a_tagged_field_that_is_not_known_makes_an_answer_unreadable_and_is_no_bug() -> None:
-    # Throttle time, no brokers, no cluster id, no controller, no topics, and one tagged field with the number 99.
-    body = bytes.fromhex("00000000 01 00 ffffffff 01 01 63 01 00".replace(" ", ""))
-    request = MetadataRequest(topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False)
-    connection: Any = Scripted(body)
-    with pytest.raises(UnreadableAnswer, match="cannot be read"):
-        await exchange(connection, request, MetadataResponse)

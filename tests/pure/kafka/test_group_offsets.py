@@ -124,6 +124,7 @@ class Connection:
 
     def __init__(self, cluster: Cluster, host: str) -> None:
         self.is_open = True
+        self.versions = {8: (8, 8), 9: (7, 7), 10: (3, 3)}
         self._cluster = cluster
         self._host = host
 
@@ -175,11 +176,10 @@ async def test_a_coordinator_is_looked_up_once_and_its_connection_stays(monkeypa
     [
         fetched({}, ErrorCode.not_coordinator),
         fetched({}, ErrorCode.coordinator_not_available),
-        fetched({}, ErrorCode.coordinator_load_in_progress),
         fetched({0: -1}, errors={0: ErrorCode.not_coordinator}),
         Ended(),
     ],
-    ids=["moved", "gone", "loading", "moved, as its partitions say", "hung up"],
+    ids=["moved", "gone", "moved, as its partitions say", "hung up"],
 )
 async def test_the_coordinator_is_looked_up_again_when_it_is_another_or_gone(
     monkeypatch: pytest.MonkeyPatch, step: Step
@@ -192,6 +192,13 @@ async def test_the_coordinator_is_looked_up_again_when_it_is_another_or_gone(
     assert await offsets.fetch_offsets("group", "log", [0]) == {0: 5}
     assert cluster.asked == [("a", FIND), ("b", FETCH), ("b", FETCH), ("a", FIND), ("c", FETCH)]
     assert sum(connection.is_open for connection in cluster.connections) == 1
+
+
+async def test_a_coordinator_that_loads_is_not_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    loading = fetched({}, ErrorCode.coordinator_load_in_progress)
+    cluster = Cluster(monkeypatch, a=[coordinator("b")], b=[loading, loading, fetched({0: 5})])
+    assert await cluster.offsets().fetch_offsets("group", "log", [0]) == {0: 5}
+    assert cluster.asked == [("a", FIND)] + [("b", FETCH)] * 3
 
 
 async def test_a_connection_that_ended_between_two_questions_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +217,7 @@ async def test_a_group_that_has_no_coordinator_yet_gets_one(monkeypatch: pytest.
     assert cluster.asked == [("a", FIND)] * 3 + [("b", FETCH)]
 
 
-async def test_brokers_beside_the_first_ones_are_asked_for_the_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_brokers_beside_the_first_ones_are_queried_for_the_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, bootstrap="gone", c=[coordinator("c"), fetched({0: 1})])
     offsets = cluster.offsets(known=lambda: [("c", 9092)])
     assert await offsets.fetch_offsets("group", "log", [0]) == {0: 1}
@@ -229,7 +236,8 @@ async def test_a_silent_coordinator_is_given_up_in_time_and_looked_up_again(monk
     await wait_until(lambda: ("b", FETCH) in cluster.asked)
     let_time_pass(monkeypatch, GENEROUS_MS)
     with pytest.raises(
-        ConnectionFailed, match=r"coordinator of group g did not tell what it committed within 60000 ms: no answer came"
+        ConnectionFailed,
+        match=r"coordinator of group g did not return the committed offsets within 60000 ms: no answer came",
     ):
         await fetching
     patient = cluster.offsets()
@@ -237,7 +245,7 @@ async def test_a_silent_coordinator_is_given_up_in_time_and_looked_up_again(monk
     assert [connection.is_open for connection in cluster.connections] == [False, False, False, True]
 
 
-async def test_when_no_broker_answers_the_reason_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_when_no_broker_answers_the_reason_is_reported_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, bootstrap="gone")
     with pytest.raises(ConnectionFailed, match=r"within 50 ms: gone cannot be reached"):
         await cluster.offsets(timeout_ms=50).fetch_offsets("g", "log", [0])
@@ -250,7 +258,7 @@ async def test_offsets_of_a_transaction_that_has_not_ended_are_waited_for(monkey
     assert cluster.asked == [("a", FIND)] + [("b", FETCH)] * 3
 
 
-async def test_offsets_that_stay_unstable_are_told_with_their_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_offsets_that_stay_unstable_are_reported_with_their_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     unstable = fetched(
         {0: 3, 1: -1, 2: -1}, errors={2: ErrorCode.unstable_offset_commit, 1: ErrorCode.unstable_offset_commit}
     )
@@ -264,7 +272,7 @@ async def test_offsets_that_stay_unstable_are_told_with_their_partitions(monkeyp
     [
         (
             {"a": [coordinator("", ErrorCode.group_authorization_failed)]},
-            "Kafka does not tell the coordinator of group g: GROUP_AUTHORIZATION_FAILED.",
+            "Kafka refuses the offsets of group g: no coordinator is named: GROUP_AUTHORIZATION_FAILED.",
         ),
         (
             {"a": [coordinator("b")], "b": [fetched({}, ErrorCode.group_authorization_failed)]},
@@ -276,7 +284,7 @@ async def test_offsets_that_stay_unstable_are_told_with_their_partitions(monkeyp
         ),
     ],
 )
-async def test_what_kafka_refuses_is_told_at_once(
+async def test_what_kafka_refuses_is_reported_at_once(
     monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any], text: str
 ) -> None:
     cluster = Cluster(monkeypatch, **answers)
@@ -286,7 +294,9 @@ async def test_what_kafka_refuses_is_told_at_once(
     assert len(cluster.asked) == len(answers)
 
 
-async def test_a_throttled_coordinator_is_left_alone_for_as_long_as_it_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_throttled_coordinator_is_left_alone_for_as_long_as_it_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = Cluster(monkeypatch, a=[coordinator("b")], b=[fetched({0: 1}, throttle_ms=200)])
     offsets = cluster.offsets()
     loop = asyncio.get_running_loop()
@@ -296,7 +306,7 @@ async def test_a_throttled_coordinator_is_left_alone_for_as_long_as_it_asks(monk
     assert loop.time() - began_s >= 0.2
 
 
-async def test_a_throttle_beyond_the_bound_ends_the_question_and_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_throttle_beyond_the_bound_ends_the_query_and_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, a=[coordinator("b")], b=[fetched({0: 1}, throttle_ms=3_600_000)])
     offsets = cluster.offsets(timeout_ms=100)
     assert await offsets.fetch_offsets("g", "log", [0]) == {0: 1}
@@ -345,14 +355,14 @@ async def test_a_commit_that_is_refused_names_its_partitions(
     assert str(refused.value) == text
 
 
-async def test_one_question_at_a_time_leaves_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_query_at_a_time_leaves_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, a=[coordinator("b")], b=[fetched({0: 1})])
     offsets = cluster.offsets()
     await asyncio.gather(*(offsets.fetch_offsets(f"g{number}", "log", [0]) for number in range(5)))
     assert sum(connection.is_open for connection in cluster.connections) == 1
 
 
-def test_a_thread_without_a_loop_asks_and_lets_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_without_a_loop_queries_and_closes_its_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, a=[coordinator("b")], b=[fetched({0: 1}), taken({0: NONE})])
     blocking = BlockingGroupOffsets(cluster.options, GENEROUS_MS)
     assert blocking.fetch_offsets("g", "log", [0]) == {0: 1}

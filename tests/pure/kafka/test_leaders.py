@@ -144,7 +144,7 @@ async def test_a_broker_that_talks_nonsense_is_passed_over(monkeypatch: pytest.M
     assert place.brokers.leaders == {0: (7, 3)}
 
 
-async def test_when_no_broker_tells_who_leads_each_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_when_no_broker_names_the_leaders_each_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     async def refused() -> bytes:
         raise ConnectionFailed("refused")
 
@@ -164,7 +164,7 @@ async def test_a_broker_that_names_a_leader_of_the_past_is_passed_over(monkeypat
     assert place.brokers.leaders == {0: (2, 4), 1: (1, 3)}
 
 
-async def test_a_broker_of_the_past_that_is_asked_first_is_not_believed_for_ever(
+async def test_a_broker_of_the_past_that_is_queried_first_is_not_believed_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     place = Place(monkeypatch, frozen=always(metadata({0: (1, 3)})), other=always(metadata({0: (2, 4)})))
@@ -198,7 +198,7 @@ async def test_a_leader_of_the_past_is_known_as_such_when_there_was_none_since(m
     assert place.brokers.leaders == {}
 
 
-async def test_a_topic_that_was_made_again_begins_with_low_leader_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_topic_that_was_recreated_begins_with_low_leader_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = metadata({}, UUID(int=0))
     place = Place(monkeypatch, one=in_turn(metadata({0: (1, 3)}), gone, metadata({0: (2, 0)}, UUID(int=2))))
     for known in ({0: (1, 3)}, {}, {0: (2, 0)}):

@@ -53,12 +53,12 @@ def client_of(*ports: int, timeout_ms: int = 30_000) -> MetadataClient:
     return MetadataClient(options, timeout_ms=timeout_ms, random=Random(1))
 
 
-async def test_questions_asked_at_once_share_one_connection_and_none_is_left_behind() -> None:
+async def test_queries_at_once_share_one_connection_and_none_is_left_behind() -> None:
     broker = AskedBroker()
     async with listening(broker) as port:
         client = client_of(port)
         for _ in range(3):
-            found = await asyncio.gather(*(client.ask_names([f"topic-{number}"]) for number in range(60)))
+            found = await asyncio.gather(*(client.query_names([f"topic-{number}"]) for number in range(60)))
             assert [list(each) for each in found] == [[f"topic-{number}"] for number in range(60)]
             client.close()
         assert broker.accepted == 3
@@ -69,46 +69,46 @@ async def test_a_connection_that_cannot_be_opened_fails_all_who_wait_for_it_once
     async with listening(Broker()) as port:
         pass
     client = client_of(port)
-    outcomes = await asyncio.gather(*(client.ask_ids([]) for _ in range(20)), return_exceptions=True)
+    outcomes = await asyncio.gather(*(client.query_ids([]) for _ in range(20)), return_exceptions=True)
     assert {type(outcome) for outcome in outcomes} == {ConnectionFailed}
 
 
-async def test_a_broker_that_was_restarted_is_asked_again_at_the_first_question() -> None:
+async def test_a_broker_that_was_restarted_is_queried_again_by_the_first_query() -> None:
     before, after = AskedBroker(), AskedBroker()
     async with listening(before) as port:
         client = client_of(port)
-        assert list(await client.ask_names(["orders"])) == ["orders"]
+        assert list(await client.query_names(["orders"])) == ["orders"]
         for writer in before.open:
             writer.close()
     async with listening(after, port=port):
         # Asked before the loop has told anybody that the connection ended, too.
-        assert list(await client.ask_names(["orders"])) == ["orders"]
+        assert list(await client.query_names(["orders"])) == ["orders"]
         client.close()
     assert (before.accepted, after.accepted) == (1, 1)
 
 
-async def test_a_broker_that_cannot_be_reached_is_passed_over_within_one_question() -> None:
+async def test_a_broker_that_cannot_be_reached_is_passed_over_within_one_query() -> None:
     async with listening(Broker()) as dead:
         pass
     async with listening(AskedBroker()) as port:
         for seed in range(4):
             options = ConnectionOptions(bootstrap=(("127.0.0.1", dead), ("127.0.0.1", port)))
             client = MetadataClient(options, timeout_ms=30_000, random=Random(seed))
-            assert list(await client.ask_names(["orders"])) == ["orders"]
+            assert list(await client.query_names(["orders"])) == ["orders"]
             client.close()
 
 
-async def test_a_question_that_is_given_up_takes_no_other_with_it() -> None:
+async def test_a_query_that_is_given_up_takes_no_other_with_it() -> None:
     broker = AskedBroker()
     async with listening(broker) as port:
         client = client_of(port)
-        given_up = asyncio.create_task(client.ask_names(["orders"]))
-        others = [asyncio.create_task(client.ask_names(["payments"])) for _ in range(3)]
+        given_up = asyncio.create_task(client.query_names(["orders"]))
+        others = [asyncio.create_task(client.query_names(["payments"])) for _ in range(3)]
         await asyncio.sleep(0)
         given_up.cancel()
         assert [list(found) for found in await asyncio.gather(*others)] == [["payments"]] * 3
-        later = asyncio.create_task(client.ask_names(["orders"]))
-        other = asyncio.create_task(client.ask_names(["payments"]))
+        later = asyncio.create_task(client.query_names(["orders"]))
+        other = asyncio.create_task(client.query_names(["payments"]))
         await asyncio.sleep(0)
         later.cancel()
         assert list(await other) == ["payments"]
@@ -121,7 +121,7 @@ async def test_closing_ends_a_connection_that_is_being_opened() -> None:
     silent._answer = lambda api_key, frame: None  # type: ignore[method-assign]  # a broker that never says anything
     async with listening(silent) as port:
         client = client_of(port)
-        asking = asyncio.create_task(client.ask_ids([]))
+        asking = asyncio.create_task(client.query_ids([]))
         await wait_until(lambda: silent.accepted == 1)
         client.close()
         with pytest.raises(ConnectionFailed, match="closed while it was opened"):
@@ -129,18 +129,18 @@ async def test_closing_ends_a_connection_that_is_being_opened() -> None:
         await wait_until(lambda: not silent.open)
 
 
-async def test_reserved_ids_are_unknown_and_spoil_no_question() -> None:
+async def test_reserved_ids_are_unknown_and_spoil_no_query() -> None:
     other = bytes([7] * 16)
     async with listening(AskedBroker()) as port:
         client = client_of(port)
         assert bytes(16) in RESERVED_IDS
-        answers = await client.ask_ids([*RESERVED_IDS, other])
+        answers = await client.query_ids([*RESERVED_IDS, other])
         client.close()
     assert answers.unknown_ids == RESERVED_IDS | {other}
 
 
 @pytest.mark.parametrize("name", ["orders", "a.b_c-D9", "x" * 249, "AAAAAAAAAAAAAAAAAAAAAA", "..."])
-def test_names_that_kafka_allows_are_asked_for(name: str) -> None:
+def test_names_that_kafka_allows_are_requested(name: str) -> None:
     assert is_topic_name(name)
 
 

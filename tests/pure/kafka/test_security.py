@@ -102,7 +102,7 @@ def test_what_cannot_be_carried_over_is_refused_by_name(properties: dict[str, st
         assert problem in str(refused.value)
 
 
-def test_what_librdkafka_refuses_is_a_wrong_setting_before_any_broker_is_asked() -> None:
+def test_what_librdkafka_refuses_is_a_wrong_setting_before_any_broker_is_queried() -> None:
     check_properties(BROKERS)
     for properties in ({"foo.bar": "1"}, {"socket.timeout.ms": "soon"}):
         with pytest.raises(PropertyRefused, match=next(iter(properties))):
@@ -114,27 +114,27 @@ async def ask(port: int, **properties: str) -> str:
     options = options_of(bootstrap_servers=f"127.0.0.1:{port}", **properties)
     client = MetadataClient(options, timeout_ms=500, random=Random(1))
     try:
-        return (await client.ask_ids([])).cluster_id
+        return (await client.query_ids([])).cluster_id
     finally:
         client.close()
 
 
-async def test_a_question_without_security() -> None:
+async def test_a_query_without_security() -> None:
     async with listening(Broker()) as port:
         assert await ask(port) == "cluster-a"
 
 
-async def test_a_client_that_moves_on_asks_another_broker_when_nothing_is_under_way() -> None:
+async def test_a_client_that_moves_on_queries_another_broker_when_nothing_is_in_flight() -> None:
     first, second = Broker(), Broker(METADATA.replace(b"cluster-a", b"cluster-b"))
     async with listening(first) as port, listening(second) as other_port:
         options = options_of(bootstrap_servers=f"127.0.0.1:{port},127.0.0.1:{other_port}")
         client = MetadataClient(options, timeout_ms=5_000, random=Random(1))
         answers = []
         for _ in range(2):
-            asking = asyncio.create_task(client.ask_ids([]))
+            asking = asyncio.create_task(client.query_ids([]))
             await asyncio.sleep(0)
             client.move_on()
-            answers += [(await asking).cluster_id, (await client.ask_ids([])).cluster_id]
+            answers += [(await asking).cluster_id, (await client.query_ids([])).cluster_id]
             client.move_on()
         client.close()
     assert sorted(zip(answers[::2], answers[1::2], strict=True)) == [("cluster-a",) * 2, ("cluster-b",) * 2]
@@ -200,7 +200,7 @@ async def test_tls_is_spoken_with_a_certificate_of_our_own(certificates: Path) -
     ],
     ids=["too old", "empty", "cut", "nonsense", "silent"],
 )
-async def test_a_broker_that_misbehaves_fails_the_question_alone(broker: Callable[[], Broker], problem: str) -> None:
+async def test_a_broker_that_misbehaves_fails_the_query_alone(broker: Callable[[], Broker], problem: str) -> None:
     async with listening(broker()) as port:
         with pytest.raises(ConnectionFailed, match=problem):
             await ask(port)

@@ -20,7 +20,7 @@ from kio.static.primitive import i32, i64
 
 from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.topic_ends import Ends, TooManyQuestions, TopicEnds, TopicEndSource
+from holdfast.kafka.topic_ends import Ends, TooManyQueries, TopicEnds, TopicEndSource
 from tests.pure.kafka.metadata_brokers import NO_TIME
 
 ORDERS, PAYMENTS, NO_TOPIC = (bytes([number] * 16) for number in (1, 2, 3))
@@ -131,7 +131,7 @@ class Connection:
         self._cluster.open.remove(self)
 
 
-async def test_each_leader_is_asked_once_for_all_that_it_leads_and_no_connection_is_left(
+async def test_each_leader_is_queried_once_for_all_that_it_leads_and_no_connection_is_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = Cluster(monkeypatch)
@@ -168,7 +168,7 @@ async def test_a_refusal_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch)
     cluster.errors["payments", 0] = [ErrorCode.topic_authorization_failed] * 9
     found = await cluster.source().look_up({PAYMENTS: [0]})
-    problem = "its leader does not tell its offsets: TOPIC_AUTHORIZATION_FAILED"
+    problem = "its leader does not return its offsets: TOPIC_AUTHORIZATION_FAILED"
     assert found[PAYMENTS].partitions == {0: Ends(-1, -1, problem)}
     assert cluster.asked["a 3"] == 1
 
@@ -191,7 +191,7 @@ async def test_a_broker_that_is_silent_is_waited_for_so_long_and_by_so_many(monk
     silence = {ORDERS: TopicEnds(None, {0: Ends(-1, -1, "no broker answered within 50 ms")})}
     waiting = [asyncio.create_task(source.look_up({ORDERS: [0]})) for _ in range(2)]
     await asyncio.sleep(0)
-    with pytest.raises(TooManyQuestions):
+    with pytest.raises(TooManyQueries):
         await source.look_up({ORDERS: [0]})
     assert await asyncio.gather(*waiting) == [silence, silence]
     cluster.is_silent = False

@@ -30,7 +30,7 @@ def registry(clock: Clock) -> Registry:
     return Registry(clock)
 
 
-def test_a_series_is_made_once_and_told_apart_by_its_labels(registry: Registry) -> None:
+def test_a_series_is_made_once_and_distinguished_by_its_labels(registry: Registry) -> None:
     registry.counter("reads-total", "Reads.", partition=1).value += 2
     registry.counter("reads-total", "Reads.", partition=1).value += 3
     registry.counter("reads-total", "Reads.", partition=2).value += 7
@@ -52,7 +52,7 @@ def test_removing_a_label_removes_its_series_alone(registry: Registry) -> None:
     assert registry.snapshot() == {"keys{partition=30}": 0, "keys-total": 1}
 
 
-def test_a_gauge_with_a_source_is_asked_at_each_reading(registry: Registry) -> None:
+def test_a_gauge_with_a_source_reads_it_at_each_reading(registry: Registry) -> None:
     queue: list[int] = []
     registry.gauge("queue", "Length.", lambda: len(queue))
     assert registry.snapshot() == {"queue": 0}

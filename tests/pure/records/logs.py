@@ -40,6 +40,8 @@ MOVES = (
     "unknown",
     "cut",
 )
+#: Moves after which a log is still there from its first record on.
+UNCUT = tuple(move for move in MOVES if move != "cut")
 
 
 class LogWriter:

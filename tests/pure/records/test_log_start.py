@@ -17,11 +17,11 @@ from holdfast.records.log_start import Beginning
 from holdfast.records.snapshot_store.entries import decode_entry
 from holdfast.records.snapshot_store.folding import RawRecord
 from tests.pure.docs.test_log_format import example
-from tests.pure.records.logs import MOVES, LogWriter, random_log
+from tests.pure.records.logs import UNCUT, LogWriter, random_log
 from tests.pure.records.snapshot_store.test_folding import Job, load, snapshot_set
 
 #: Without records of other programs, whose keys are those of Kafka's codec.
-WRITTEN = tuple(move for move in MOVES if move not in ("cut", "foreign"))
+WRITTEN = tuple(move for move in UNCUT if move != "foreign")
 
 
 class Message:
@@ -66,7 +66,7 @@ def test_wherever_the_log_start_fell_back_to_all_readers_agree_with_one_of_the_c
     seed: int, random: Random
 ) -> None:
     log = random_log(seed, 30)
-    for move in ("cut", *random.choices(MOVES[:-1], k=5)):
+    for move in ("cut", *random.choices(UNCUT, k=5)):
         log.do(move)
     position, states, _ = load(log.kept())
     assert states.keys() == log.states.keys()

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from holdfast.runtime.timeline import TimelineMap
+from tests.timelines import items_at, undoable_count
 
 KEYS = st.sampled_from("abc")
 VALUES = st.none() | st.integers(0, 3)
@@ -59,12 +60,12 @@ class TimelineAgainstCopies(RuleBasedStateMachine):
     def every_position_can_be_read(self) -> None:
         assert self.timeline.current == self.copies[self.written]
         for position, copy in self.copies.items():
-            assert dict(self.timeline.items_at(position)) == copy
+            assert items_at(self.timeline, position) == copy
             assert {key: self.timeline.get_at(position, key) for key in "abc"} == {key: copy.get(key) for key in "abc"}
 
     @invariant()
     def no_change_is_kept_longer_than_needed(self) -> None:
-        assert self.timeline.retained() == len(self.puts)
+        assert undoable_count(self.timeline) == len(self.puts)
 
 
 TestTimeline = TimelineAgainstCopies.TestCase
@@ -85,10 +86,10 @@ def test_revert_then_redo_is_never_having_done_it(entries: list[tuple[str, int |
     assert twice.current == once.current == {}
 
 
-def test_items_can_be_read_while_the_newest_values_change() -> None:
+def test_values_can_be_read_while_the_newest_ones_change() -> None:
     timeline: TimelineMap[str, int] = TimelineMap()
     timeline.put(1, "a", 1)
     timeline.put(1, "b", 2)
     timeline.put(2, "a", None)
-    assert sorted(timeline.items_at(1)) == [("a", 1), ("b", 2)]
+    assert items_at(timeline, 1) == {"a": 1, "b": 2}
     assert timeline.current == {"b": 2}

@@ -6,6 +6,7 @@ Nothing happens by itself: appends stay in flight until they `land`, records are
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import (
@@ -18,13 +19,14 @@ from holdfast.records.checkpoint import (
 from holdfast.records.header import decode_header, encode_header
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import Alarm, AppendRefused, CoordinatorError
-from holdfast.runtime.log_protocol import LogRecord, ReadError
+from holdfast.runtime.log_protocol import ReadError
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity, PartitionConfig
 from tests.configs import partition_config
 from tests.pure.runtime.counter import Add, Bugs, Counter
+from tests.simulated.memory_log import Append, MemoryTopic
 
 IDENTITY = LogIdentity("cluster", b"t" * 16, 2)
 CONFIG = partition_config(
@@ -42,51 +44,19 @@ WRITE_TIMEOUT_MS = 200
 ORIGIN = {"partition", "state", "generation", "exc_info"}
 
 
-class Flying:
-    """An append between the producer and the log."""
-
-    def __init__(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:
-        self.partition = partition
-        self.key = key
-        self.value = value
-        self.header = header
-
-
-class Topic:
-    """One log partition: what has landed, and what the reader of the newest instance has met of it."""
-
-    def __init__(self) -> None:
-        self.records: list[LogRecord] = []
-        self.start = 0
-        self.flying: deque[Flying] = deque()
-        self.instance = 0
-        self.met = 0  #: offset of the next record to be told
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.records)
-
-    def put(self, key: bytes | None, value: bytes | None, header: bytes | None) -> None:
-        self.records.append(LogRecord(self.end, key, value, header))
-
-    def cut(self, before_offset: int) -> None:
-        del self.records[: before_offset - self.start]
-        self.start = before_offset
-
-    def take(self, count: int) -> list[LogRecord]:
-        at = max(self.met, self.start) - self.start
-        taken = self.records[at : at + count]
-        self.met = self.start + at + len(taken)
-        return taken
-
-
 class World:
-    """Everything around one runtime, and the commands that move it; also its `Log` and its `Host`."""
+    """Everything around one runtime, and the commands that move it; also its `Host` and, before the log in memory, its `Log`.
+
+    Each thing that the log reports is a command. With options it is reported as they say, however odd: late, twice, or to an
+    instance that is gone.
+    """
 
     def __init__(self, config: PartitionConfig = CONFIG) -> None:
         self.now_ms = 0
         self.bugs = Bugs()
-        self.topics = {0: Topic(), 1: Topic()}
+        self.topic = MemoryTopic(IDENTITY.partition_count)
+        self.log = self.topic.open_log()
+        self.log.has_batches = False  # `read-own` says when
         self.turns: deque[Callable[[], None]] = deque()
         self.told: list[str] = []
         self.answered: set[str] = set()
@@ -96,7 +66,6 @@ class World:
         self._round = 0
         self._asked: dict[int, list[int]] = {}  #: partitions by round
         self._on_answer: dict[str, str] = {}  #: operation -> command to run when it is answered
-        self._is_deaf = False
         self.runtime = CoordinatorRuntime(
             config,
             self,
@@ -109,6 +78,7 @@ class World:
             write_timeout_ms=WRITE_TIMEOUT_MS,
             slice_ms=5,
         )
+        self.log.start(self.runtime)
 
     # ---- commands --------------------------------------------------------------------------------------------------
 
@@ -148,24 +118,27 @@ class World:
         self.runtime.accept(index, arguments[0])
 
     def _do_bounds(self, index: int, _: list[str], options: dict[str, str]) -> None:
-        topic = self.topics[index]
-        instance = int(options.get("instance", topic.instance))
-        start, end = int(options.get("start", topic.start)), int(options.get("end", topic.end))
-        if instance == topic.instance:
-            topic.met = start
-        self.runtime.read_started(index, instance, start, end)
+        if options:
+            start, end = int(options["start"]), int(options["end"])
+            self.runtime.read_started(index, int(options["instance"]), start, end)
+        else:
+            self._move("begin", index)
 
     def _do_read(self, index: int, arguments: list[str], options: dict[str, str]) -> None:
-        topic = self.topics[index]
-        instance = int(options.get("instance", topic.instance))
-        records = topic.take(int(arguments[0]) if arguments else len(topic.records))
-        self.runtime.records_read(index, instance, records)
+        if options:
+            instance = int(options["instance"])
+            self.runtime.records_read(
+                index, instance, self.log.take(index, instance, len(self.topic.partitions[index].records))
+            )
+        elif arguments:
+            self.log.read(index, int(arguments[0]))
+        else:
+            self._move("read", index)
 
     def _do_read_own(self, index: int, arguments: list[str], options: dict[str, str]) -> None:
-        """Tell the next records as one batch of ours, without their content, and again one by one if it is not taken."""
-        topic = self.topics[index]
-        instance = int(options.get("instance", topic.instance))
-        records = topic.take(int(arguments[0]))
+        """Report the next records as one batch of ours, without their content, and again one by one if it is not taken."""
+        instance = int(options.get("instance", self.runtime.partitions[index].reading.instance))
+        records = self.log.take(index, instance, int(arguments[0]))
         header = records[0].header
         assert header is not None
         if not self.runtime.own_records_read(index, instance, records[0].offset, len(records), header):
@@ -174,12 +147,14 @@ class World:
 
     def _do_position(self, index: int, arguments: list[str], options: dict[str, str]) -> None:
         """Tell that the tail stands at an offset: what lay below is no record, as a transaction's marker is none."""
-        instance = int(options.get("instance", self.topics[index].instance))
+        instance = int(options.get("instance", self.runtime.partitions[index].reading.instance))
         self.runtime.position_reached(index, instance, int(arguments[0]))
 
     def _do_caught_up(self, index: int, _: list[str], options: dict[str, str]) -> None:
-        topic = self.topics[index]
-        self.runtime.caught_up(index, int(options.get("instance", topic.instance)), max(topic.met, topic.start))
+        if options:
+            self.runtime.caught_up(index, int(options["instance"]), self.log.read_offset(index))
+        else:
+            self._move("catch up", index)
 
     def _do_turn(self, _: int, __: list[str], ___: dict[str, str]) -> None:
         self.turns.popleft()()
@@ -200,17 +175,16 @@ class World:
         self._do_finish(index, [], {})
 
     def _do_land(self, index: int, arguments: list[str], _: dict[str, str]) -> None:
-        topic = self.topics[index]
-        for _number in range(int(arguments[0]) if arguments else len(topic.flying)):
-            flying = topic.flying.popleft()
-            topic.put(flying.key, flying.value, flying.header)
+        for _number in range(int(arguments[0]) if arguments else len(self._in_flight(index))):
+            self.log.land(index)
+        self.topic.commit(index)
 
     def _do_lose(self, index: int, _: list[str], __: dict[str, str]) -> None:
-        self.topics[index].flying.popleft()
+        self.log.lose(index)
 
     def _do_fail(self, index: int, _: list[str], __: dict[str, str]) -> None:
         """Report the oldest append in flight as failed; it may still land."""
-        self.runtime.append_failed(index, self.topics[index].flying[0].header, "Local: Message timed out")
+        self.runtime.append_failed(index, self._in_flight(index)[0].header, "Local: Message timed out")
 
     def _do_replace_producer(self, _: int, __: list[str], ___: dict[str, str]) -> None:
         """Tell every partition that an append failed, and not which."""
@@ -223,28 +197,29 @@ class World:
 
     def _do_append(self, index: int, arguments: list[str], options: dict[str, str]) -> None:
         """Append as another writer would: data (`+5`), a `checkpoint`, a `foreign` record, `garbage`, or a copy (`again`)."""
-        topic, what = self.topics[index], arguments[0]
+        what, put = arguments[0], partial(self.topic.write_foreign, index)
         header = encode_header(int(options.get("epoch", 0)), int(options.get("sequence", 0)))
         if what == "checkpoint":
-            topic.put(CHECKPOINT_KEY, encode_checkpoint(_checkpoint(options)), header)
+            put(CHECKPOINT_KEY, encode_checkpoint(_checkpoint(options)), header)
         elif what == "foreign":
-            topic.put(b"key", b"value", None)
+            put(b"key", b"value", None)
         elif what == "garbage":
-            topic.put(b"key", b"value", b"\x09garbage")
+            put(b"key", b"value", b"\x09garbage")
         elif what == "null":
-            topic.put(b"n", None, header)
+            put(b"n", None, header)
         elif what == "again":
-            topic.put(*topic.records[int(options["offset"]) - topic.start][1:])
+            self.topic.repeat(index, int(options["offset"]))
         else:
-            topic.put(b"n", what.encode(), header)
+            put(b"n", what.encode(), header)
+        self.topic.commit(index)
 
     def _do_cut(self, index: int, arguments: list[str], _: dict[str, str]) -> None:
-        self.topics[index].cut(int(arguments[0]))
+        self.topic.cut(index, int(arguments[0]))
 
     def _do_shorten(self, index: int, arguments: list[str], _: dict[str, str]) -> None:
         """Lose the log's end from an offset on."""
-        topic = self.topics[index]
-        del topic.records[int(arguments[0]) - topic.start :]
+        self.topic.partitions[index].high_watermark = int(arguments[0])
+        self.topic.lose_uncommitted(index)
 
     def _do_write(self, index: int, arguments: list[str], options: dict[str, str]) -> None:
         """`write NAME [+number…|malformed|bug|refused]`, with `then=COMMAND` to be run inside its completion."""
@@ -263,7 +238,9 @@ class World:
         """Answer the newest round (or `round=N`) for all that it asks for: with the log's end, an offset, or `unknown`."""
         number = int(options.get("round", self._round))
         asked = self._asked[number]
-        offsets: dict[int, int | None] = {partition: self.topics[partition].end for partition in asked}
+        offsets: dict[int, int | None] = {
+            partition: self.topic.partitions[partition].high_watermark for partition in asked
+        }
         if arguments:
             offsets = dict.fromkeys(asked, None if arguments[0] == "unknown" else int(arguments[0]))
         self.runtime.latest_offsets(number, offsets)
@@ -277,7 +254,7 @@ class World:
         self.runtime.new_metadata_image(arguments[0])
 
     def _do_read_failed(self, index: int, arguments: list[str], options: dict[str, str]) -> None:
-        instance = int(options.get("instance", self.topics[index].instance))
+        instance = int(options.get("instance", self.runtime.partitions[index].reading.instance))
         self.runtime.read_failed(index, instance, ReadError("a broken disk", is_alarm=arguments == ["alarm"]))
 
     def _do_refresh(self, index: int, _: list[str], __: dict[str, str]) -> None:
@@ -303,9 +280,9 @@ class World:
         self.runtime.close()
 
     def _do_log(self, index: int, _: list[str], __: dict[str, str]) -> None:
-        topic = self.topics[index]
-        self.told += [f"{record.offset}: {_describe(*record[1:])}" for record in topic.records]
-        self.told += [f"in flight: {_describe(flying.key, flying.value, flying.header)}" for flying in topic.flying]
+        log = self.topic.partitions[index]
+        self.told += [f"{record.offset}: {_describe(*record[1:])}" for record in log.records[log.log_start_offset :]]
+        self.told += [f"in flight: {_describe(each.key, each.value, each.header)}" for each in self._in_flight(index)]
 
     def _do_status(self, index: int, _: list[str], __: dict[str, str]) -> None:
         partition = self.runtime.partitions[index]
@@ -330,6 +307,18 @@ class World:
             words.append(f"loads again at {partition.retry_at_ms} ms")
         self.told.append(", ".join(words))
 
+    # ---- the log in memory -----------------------------------------------------------------------------------------
+
+    def _move(self, kind: str, index: int) -> None:
+        """Let the log report something of a log partition, if there is anything."""
+        for move in self.topic.moves():
+            if move.partition == index and move.kind in (kind, f"late {kind}"):
+                move.make()
+                break
+
+    def _in_flight(self, index: int) -> deque[Append]:
+        return self.log.in_flight.get(index, deque())
+
     # ---- the runtime asks the log ----------------------------------------------------------------------------------
 
     def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:
@@ -341,20 +330,21 @@ class World:
             self.told.append(f"log refuses {_describe(key, value, header)}")
             raise AppendRefused(reason, is_too_large=reason == "too-large")
         self.told.append(f"append {_describe(key, value, header)}" + _on(partition))
-        self.topics[partition].flying.append(Flying(partition, key, value, header))
+        self.log.append(partition, key, value, header)
 
     def start_reading(self, partition: int, instance: int, from_offset: int = 0) -> None:
         where = f" from {from_offset}" if from_offset else ""
         self.told.append(f"start reading{where}, instance {instance}" + _on(partition))
-        self.topics[partition].instance = instance
+        self.log.start_reading(partition, instance, from_offset)
 
     def stop_reading(self, partition: int) -> None:
         self.told.append("stop reading" + _on(partition))
+        self.log.stop_reading(partition)
 
-    def ask_log_start(self, partition: int, instance: int) -> None:
+    def query_log_start(self, partition: int, instance: int) -> None:
         self.told.append("ask log start" + _on(partition))
 
-    def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
+    def query_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
         self.told.append(f"ask read index, round {round_number}: {partitions}")
         self._round, self._asked[round_number] = round_number, partitions
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
-from tests.busy import busy_processors, tally
-from tests.waiting import PATIENCE_S
+from tests import busy
+from tests.waiting import block_until
 
-ROOT = Path(__file__).parents[3]
+#: Runs the tool so many times; gives its exit code and the lines that it and its runs printed.
+Run: TypeAlias = Callable[[int], tuple[int, list[str]]]
+
+#: In place of one that is busy.
+WAITING_LOOP = "import os, time\nwhile os.getppid() == {parent}: time.sleep(0.01)"
+#: Processor time that a loop which waits would not reach before the test gives up.
+START_S = 0.2
 TESTS = """
 import os, pathlib
 import pytest
@@ -41,46 +47,53 @@ def test_whose_fixture_fails(broken):
 """
 
 
-def run(directory: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.busy", "--times", "2", "--rootdir", str(directory), *more]
-    return subprocess.run(
-        [*command, "-p", "no:cacheprovider", "-c", os.devnull],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Give what runs the tool on a directory; its loops wait, so that what is tried here has the processors for itself."""
+    monkeypatch.setattr(busy, "LOOP", WAITING_LOOP)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+    def run(times: int) -> tuple[int, list[str]]:
+        options = ["--times", str(times), "--rootdir", str(tmp_path), "-p", "no:cacheprovider", "-c", os.devnull]
+        code = busy.main([*options, str(tmp_path)])
+        return code, capfd.readouterr().out.splitlines()
+
+    return run
 
 
-def test_each_run_is_counted_and_each_failure_named(tmp_path: Path) -> None:
+def test_each_run_is_counted_and_each_failure_named(tmp_path: Path, run: Run) -> None:
     (tmp_path / "test_some.py").write_text(TESTS)
-    ended = run(tmp_path, str(tmp_path / "test_some.py"))
-    assert ended.returncode == 1
-    told = [line for line in ended.stdout.splitlines() if line.startswith("Run ")]
+    code, lines = run(2)
+    assert code == 1
+    told = [line for line in lines if line.startswith("Run ")]
     loops = len(os.sched_getaffinity(0))
     assert told[0].startswith(f"Run 1 of 2 beside {loops} busy loops: 1 passed, 2 failed, 1 skipped in ")
     assert told[1].startswith(f"Run 2 of 2 beside {loops} busy loops: 2 passed, 1 failed, 1 skipped in ")
-    assert ended.stdout.splitlines()[-2:] == [
+    assert lines[-2:] == [
         "2 of 2 runs failed: test_some::test_whose_fixture_fails",
         "1 of 2 runs failed: test_some::test_that_fails_once",
     ]
 
 
-def test_a_run_without_tests_is_a_failure(tmp_path: Path) -> None:
-    ended = run(tmp_path, str(tmp_path))
-    assert ended.returncode == 1
-    assert "0 passed, 0 failed, 0 skipped" in ended.stdout
+def test_a_run_without_tests_is_a_failure(run: Run) -> None:
+    code, lines = run(1)
+    assert code == 1
+    assert [line for line in lines if "0 passed, 0 failed, 0 skipped" in line]
 
 
 def test_nothing_failed() -> None:
-    assert tally([{"a": "passed"}, {"a": "skipped"}]) == []
+    assert busy.tally([{"a": "passed"}, {"a": "skipped"}]) == []
 
 
-def test_loops_end_with_the_block() -> None:
-    with busy_processors(2) as pids:
-        for pid in pids:
-            os.kill(pid, 0)
+def processor_time_s(pid: int) -> float:
+    """Return how long a process had a processor, above and below."""
+    _, _, fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")
+    return sum(map(int, fields.split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_loops_are_busy_and_end_with_the_block() -> None:
+    with busy.busy_processors(2) as pids:
+        block_until(lambda: all(processor_time_s(pid) > START_S for pid in pids), "more than Python takes to start")
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)

@@ -23,7 +23,7 @@ from tests.real.job.folded_log import write_records
 from tests.real.nodes import topic_id_of
 from tests.real.running_node import cut
 from tests.real.shared_kafka import NewTopicFactory
-from tests.waiting import PATIENCE_S, Lines
+from tests.waiting import PATIENCE_S, Lines, block_until
 
 pytestmark = pytest.mark.real
 
@@ -60,14 +60,12 @@ class Past(NamedTuple):
         """Say how far the job is."""
         admin = AdminClient({"bootstrap.servers": self.kafka})
         asked = ConsumerGroupTopicPartitions(self.group, [TopicPartition(self.state_topic, 0, offset)])
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            # A broker that has just started makes the topic of these offsets first.
+
+        def is_committed() -> bool:
             told = admin.alter_consumer_group_offsets([asked])[self.group].result(PATIENCE_S).topic_partitions or []
-            if told[0].error is None:
-                return
-            assert time.monotonic() < deadline, told[0].error
-            time.sleep(0.05)
+            return told[0].error is None
+
+        block_until(is_committed, "a broker that has just started and makes the topic of these offsets first")
 
 
 @pytest.fixture
@@ -90,7 +88,7 @@ def live(log: LogWriter) -> dict[str, tuple[str, int | None]]:
     return {format_key(key): ("live", state.start_offset) for key, state in log.states.items()}
 
 
-def test_history_and_log_together_tell_every_change_once(past: Past) -> None:
+def test_history_and_log_together_have_every_change_once(past: Past) -> None:
     assert {key: told for key, told in past.states().items() if told[0] == "live"} == live(past.log)
     for key, state in past.log.states.items():
         named = (key.group_id, format_topic_id(key.topic_id), str(key.partition))
@@ -118,7 +116,7 @@ def test_what_is_in_neither_is_said_to_be_lost(past: Past) -> None:
     assert {key: told for key, told in past.states().items() if told[0] == "live"} == live(past.log)
 
 
-def test_a_log_that_is_cut_after_its_start_was_asked_is_named(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_is_cut_after_its_start_was_queried_is_named(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
     committed = KafkaReader.committed
 
     def cutting(reader: KafkaReader, group: str, topic: str) -> dict[int, int]:
@@ -134,7 +132,7 @@ def test_a_log_that_is_cut_after_its_start_was_asked_is_named(past: Past, monkey
     assert past.run("diff", "--from", "0").exit_code == Exit.DONE
 
 
-def test_following_tells_what_comes(past: Past) -> None:
+def test_following_prints_what_comes(past: Past) -> None:
     log, key = past.log, max(past.log.states)
     named = (key.group_id, format_topic_id(key.topic_id), str(key.partition))
     command = [sys.executable, "-m", "holdfast", *past.arguments("history", *named, "--follow")]

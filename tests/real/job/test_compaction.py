@@ -315,7 +315,7 @@ def test_two_jobs_agree_and_one_leaves_out_of_the_history_what_the_other_wrote_s
     assert_history_holds_each_change_once(logs)
 
 
-def test_a_state_topic_that_is_made_again_is_folded_from_nothing(new_logs: LogsFactory) -> None:
+def test_a_state_topic_that_is_recreated_is_folded_from_nothing(new_logs: LogsFactory) -> None:
     """While the job runs, which then ends its query and begins another one."""
     logs = new_logs(1)
     logs.grow(30)

@@ -11,12 +11,13 @@ pytest.importorskip("pyspark")
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from holdfast.broker import FAST_START, EmbeddedKafka
+from holdfast.broker import EmbeddedKafka
 from holdfast.compaction.errors import CompactionError
 from tests.pure.records.snapshot_store.test_folding import load
 from tests.real.job.folded_logs import FoldedLogs
 from tests.real.job.test_compaction import assert_as_loaded, assert_history_holds_each_change_once
 from tests.real.log.test_damage import batches_in, flip_a_bit
+from tests.real.quick_java import QUICK_KAFKA
 from tests.waiting import PATIENCE_S
 
 pytestmark = [
@@ -26,7 +27,7 @@ pytestmark = [
 
 
 def test_a_damaged_batch_stops_the_fold_of_its_log_partition_alone_until_it_is_whole_again(tmp_path: Path) -> None:
-    with EmbeddedKafka(data_dir=tmp_path / "kafka", jvm_options=FAST_START) as kafka:
+    with EmbeddedKafka(data_dir=tmp_path / "kafka", jvm_options=QUICK_KAFKA) as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         snapshots = NewTopic(
             "snapshots", 2, 1, config={"cleanup.policy": "compact", "max.message.bytes": str(64 << 20)}

@@ -14,7 +14,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from holdfast.broker import (
-    FAST_START,
     BrokerError,
     EmbeddedKafka,
     detached_bootstrap_servers,
@@ -24,6 +23,7 @@ from holdfast.broker import (
 )
 from holdfast.console.commands.broker import start
 from tests.real.container_kafka import needs_processes
+from tests.real.quick_java import QUICK_KAFKA
 from tests.waiting import PATIENCE_S, Lines, block_until
 
 pytestmark = pytest.mark.real
@@ -37,7 +37,7 @@ def _of_the_embedded_broker() -> None:
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedKafka]:
     """Give a broker that tests may hurt, if they leave it running."""
-    with EmbeddedKafka(jvm_options=FAST_START) as kafka:
+    with EmbeddedKafka(jvm_options=QUICK_KAFKA) as kafka:
         yield kafka
 
 
@@ -115,7 +115,7 @@ def test_directory_of_another_size_is_refused(broker: EmbeddedKafka) -> None:
         EmbeddedKafka(brokers=3, data_dir=broker.data_dir)
 
 
-def test_failed_start_tells_kafkas_reason(tmp_path: Path) -> None:
+def test_failed_start_reports_kafkas_reason(tmp_path: Path) -> None:
     kafka = EmbeddedKafka(data_dir=tmp_path, properties={"log.segment.bytes": "many"})
     with pytest.raises(BrokerError, match=r"ended while starting \(.*Invalid value many for .*log\.segment\.bytes"):
         kafka.start()
@@ -138,7 +138,7 @@ def test_wrong_jvm_option_is_named(tmp_path: Path) -> None:
 
 
 def test_taken_port_is_replaced_by_another(tmp_path: Path) -> None:
-    kafka = EmbeddedKafka(data_dir=tmp_path, jvm_options=FAST_START)
+    kafka = EmbeddedKafka(data_dir=tmp_path, jvm_options=QUICK_KAFKA)
     first_choice = kafka.bootstrap_servers
     host, port = first_choice.split(":")
     with socket.create_server((host, int(port))), kafka:
@@ -149,7 +149,7 @@ def test_taken_port_is_replaced_by_another(tmp_path: Path) -> None:
 
 
 def test_three_brokers_carry_on_without_one(topic: str) -> None:
-    with EmbeddedKafka(brokers=3, jvm_options=FAST_START, heap_mib=256) as kafka:
+    with EmbeddedKafka(brokers=3, jvm_options=QUICK_KAFKA, heap_mib=256) as kafka:
         create_topic(kafka.bootstrap_servers, topic, copies=3)
         append(kafka.bootstrap_servers, topic, b"with three")
         kafka.kill(2)

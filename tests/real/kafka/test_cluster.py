@@ -37,35 +37,35 @@ async def test_a_topic_is_found_by_name_then_by_id_and_is_unknown_once_deleted(k
     client = client_of(kafka)
     try:
         async with asyncio.timeout(PATIENCE_S):
-            while not (named := await client.ask_names([topic, "no-such-topic"])):
+            while not (named := await client.query_names([topic, "no-such-topic"])):
                 pass
             assert list(named) == [topic]
             topic_id = named[topic].topic_id
             while not await client.is_known_everywhere(topic_id, 3):
                 pass
             stranger = os.urandom(16)
-            answers = await client.ask_ids([topic_id, stranger])
+            answers = await client.query_ids([topic_id, stranger])
             assert [(found.topic_id, found.partition_count) for found in answers.topics] == [(topic_id, 3)]
             assert answers.unknown_ids == {stranger}
-            assert (await client.ask_ids([])).cluster_id == answers.cluster_id
+            assert (await client.query_ids([])).cluster_id == answers.cluster_id
             await asyncio.to_thread(admin.delete_topics([topic])[topic].result, PATIENCE_S)
-            while not (await client.ask_ids([topic_id])).unknown_ids:
+            while not (await client.query_ids([topic_id])).unknown_ids:
                 pass
-            assert await client.ask_names([topic]) == {}
+            assert await client.query_names([topic]) == {}
     finally:
         client.close()
 
 
-async def test_many_ids_are_asked_for_in_bounded_requests(kafka: str, new_topic: NewTopicFactory) -> None:
+async def test_many_ids_are_requested_in_bounded_requests(kafka: str, new_topic: NewTopicFactory) -> None:
     names = [new_topic(1) for _ in range(5)]
     client = client_of(kafka, topics_per_request_max=2)
     try:
         async with asyncio.timeout(PATIENCE_S):
-            while len(named := await client.ask_names(names)) < len(names):
+            while len(named := await client.query_names(names)) < len(names):
                 pass
         ids = [topic.topic_id for topic in named.values()]
         strangers = [os.urandom(16) for _ in range(4)]
-        answers = await client.ask_ids([*ids, *strangers])
+        answers = await client.query_ids([*ids, *strangers])
     finally:
         client.close()
     assert {topic.topic_id for topic in answers.topics} == set(ids)
@@ -80,10 +80,10 @@ async def test_a_deleted_topic_is_noticed_while_the_cache_runs(
     await make_topic(admin, doomed, 2)
     client = client_of(kafka)
     async with asyncio.timeout(PATIENCE_S):
-        while len(named := await client.ask_names([doomed, staying])) < 2:
+        while len(named := await client.query_names([doomed, staying])) < 2:
             pass
     ids = {name: found.topic_id for name, found in named.items()}
-    cluster_id = (await client.ask_ids([])).cluster_id
+    cluster_id = (await client.query_ids([])).cluster_id
     tracker = DeletedTopics(DeletedTopicSettings(deleted_topic_grace_ms=200), cluster_id)
     key_counts = {ids[doomed]: 1, ids[staying]: 1}
     decisions: asyncio.Queue[object] = asyncio.Queue()
@@ -119,6 +119,6 @@ async def test_a_deleted_topic_is_noticed_while_the_cache_runs(
 async def test_a_broker_that_cannot_be_reached_is_left_for_the_next(kafka: str) -> None:
     client = client_of(f"127.0.0.1:1,{kafka}")
     try:
-        assert (await client.ask_ids([])).cluster_id
+        assert (await client.query_ids([])).cluster_id
     finally:
         client.close()

@@ -24,12 +24,13 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from holdfast.broker import FAST_START, EmbeddedKafka
+from holdfast.broker import EmbeddedKafka
 from holdfast.broker.properties import HOST
 from holdfast.client import connect
 from tests.real.node.journal_writer import GROUP, Journal
 from tests.real.node.test_kill import find_lost, writer_process
 from tests.real.nodes import DEFAULT_TIMES, NodeProcess, node_processes, topic_id_of
+from tests.real.quick_java import QUICK_KAFKA
 from tests.waiting import PATIENCE_S, poll_pause_s, wait_until
 
 pytestmark = pytest.mark.real
@@ -146,7 +147,7 @@ class Scene:
 @contextmanager
 def cluster(brokers: int) -> Iterator[EmbeddedKafka]:
     """Give brokers that the tests may stop, kill and freeze, with a topic to write about."""
-    with EmbeddedKafka(brokers=brokers, jvm_options=FAST_START, heap_mib=256) as kafka:
+    with EmbeddedKafka(brokers=brokers, jvm_options=QUICK_KAFKA, heap_mib=256) as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
         admin.create_topics([NewTopic(QUEUE, WRITERS, min(3, brokers))])[QUEUE].result(PATIENCE_S)
         yield kafka

@@ -8,13 +8,14 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from holdfast.broker import FAST_START, EmbeddedKafka
+from holdfast.broker import EmbeddedKafka
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.sources.log_reader import LogReader, LogSelection
 from holdfast.daemon.settings.models import Settings
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.runtime.partition.states import State
 from tests.real.nodes import topic_id_of
+from tests.real.quick_java import QUICK_KAFKA
 from tests.real.running_node import RunningNode, make_settings, running
 from tests.waiting import PATIENCE_S
 
@@ -69,7 +70,7 @@ async def write_all(settings: Settings, topic_id: bytes) -> None:
 async def test_one_damaged_batch_on_a_disk_stops_its_own_log_partition_alone(
     topic: str, tmp_path: Path, damaged: int, batch: int
 ) -> None:
-    with EmbeddedKafka(data_dir=tmp_path / "kafka", jvm_options=FAST_START) as kafka:
+    with EmbeddedKafka(data_dir=tmp_path / "kafka", jvm_options=QUICK_KAFKA) as kafka:
         servers = kafka.bootstrap_servers
         admin = AdminClient({"bootstrap.servers": servers})
         admin.create_topics([NewTopic("queue", SHARE_PARTITIONS, 1)])["queue"].result(PATIENCE_S)

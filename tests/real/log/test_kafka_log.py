@@ -8,7 +8,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from holdfast.broker import FAST_START, EmbeddedKafka
+from holdfast.broker import EmbeddedKafka
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.metrics.registry import Registry
 from holdfast.records.header import encode_header
@@ -19,6 +19,7 @@ from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.states import State
 from tests.real.container_kafka import needs_processes
 from tests.real.log.log_node import LogNode, bits_of, is_failure, log_config, log_node
+from tests.real.quick_java import QUICK_KAFKA
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.real
 def broker() -> Iterator[EmbeddedKafka]:
     """Give a broker that tests may restart and freeze, if they leave it running."""
     needs_processes("The test restarts and freezes its broker")
-    with EmbeddedKafka(jvm_options=FAST_START) as kafka:
+    with EmbeddedKafka(jvm_options=QUICK_KAFKA) as kafka:
         yield kafka
 
 
@@ -71,7 +72,9 @@ async def test_what_was_written_is_there_after_a_restart(kafka: str, new_topic: 
 
 
 @pytest.mark.parametrize("compression", range(1, 5), ids=["gzip", "snappy", "lz4", "zstd"])
-async def test_compressed_batches_are_met_and_loaded(kafka: str, new_topic: NewTopicFactory, compression: int) -> None:
+async def test_compressed_batches_are_read_back_and_loaded(
+    kafka: str, new_topic: NewTopicFactory, compression: int
+) -> None:
     topic = new_topic(compression_type="producer")
     async with log_node("a", kafka, topic, state_topic_compression_codec=compression) as node:
         await node.serve()
@@ -207,7 +210,7 @@ async def test_log_start_moved_under_the_tail_is_an_alarm_until_an_admin_accepts
         assert node.value == 2
 
 
-async def test_log_made_again_under_its_name_is_an_alarm(broker: EmbeddedKafka, hurt_topic: str) -> None:
+async def test_log_recreated_under_its_name_is_an_alarm(broker: EmbeddedKafka, hurt_topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     async with log_node("a", broker.bootstrap_servers, hurt_topic, write_timeout_ms=500) as node:
         await node.serve()
@@ -351,7 +354,7 @@ async def start_log(kafka: str, topic: str, recorder: Recorder) -> KafkaLog:
     return log
 
 
-async def test_reading_that_was_stopped_while_its_bounds_were_asked_never_begins(
+async def test_reading_that_was_stopped_while_its_bounds_were_queried_never_begins(
     kafka: str, new_topic: NewTopicFactory, recorder: Recorder
 ) -> None:
     topic = new_topic(partitions=2)
@@ -396,8 +399,8 @@ async def test_topic_that_does_not_exist_cannot_be_read(kafka: str, topic: str, 
     try:
         log.start_reading(0, 1)
         await wait_until(lambda: bool(recorder.failed), "the load fails")
-        assert recorder.failed == ["0 instance 1: no broker told its bounds"]
-        log.ask_latest_offsets(1, [0])
+        assert recorder.failed == ["0 instance 1: no broker returned its start and end"]
+        log.query_latest_offsets(1, [0])
         await wait_until(lambda: bool(recorder.latest), "an answer")
         assert recorder.latest == {0: None}
     finally:

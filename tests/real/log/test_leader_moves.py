@@ -21,11 +21,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kio.schema.errors import ErrorCode
 
-from holdfast.broker import FAST_START, EmbeddedKafka
+from holdfast.broker import EmbeddedKafka
 from holdfast.client import Client, ShareStateError, connect
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from tests.real.container_kafka import needs_processes
 from tests.real.nodes import DEFAULT_TIMES, ONE_TRY, NodeProcess, node_processes, topic_id_of
+from tests.real.quick_java import QUICK_KAFKA
 from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.real
@@ -100,7 +101,7 @@ class Writer:
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[EmbeddedKafka]:
     needs_processes("The test kills and freezes three brokers")
-    with EmbeddedKafka(brokers=BROKERS, jvm_options=FAST_START, heap_mib=256) as cluster:
+    with EmbeddedKafka(brokers=BROKERS, jvm_options=QUICK_KAFKA, heap_mib=256) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
         admin.create_topics([NewTopic(SHARE_TOPIC, WRITERS, 3)])[SHARE_TOPIC].result(PATIENCE_S)
         yield cluster

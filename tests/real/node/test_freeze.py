@@ -11,12 +11,13 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kio.schema.errors import ErrorCode
 
-from holdfast.broker import FAST_START, EmbeddedKafka
+from holdfast.broker import EmbeddedKafka
 from holdfast.client import Client, ShareStateError, connect
 from holdfast.daemon.topics.state_topic import FIXED_CONFIG
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from tests.real.container_kafka import needs_processes
 from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of
+from tests.real.quick_java import QUICK_KAFKA
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -217,7 +218,7 @@ async def test_a_record_too_large_for_the_topic_is_refused_and_harms_nobody_else
 def own_kafka() -> Iterator[EmbeddedKafka]:
     """Give a Kafka that the test may freeze."""
     needs_processes("The test freezes its broker")
-    with EmbeddedKafka(jvm_options=FAST_START) as kafka:
+    with EmbeddedKafka(jvm_options=QUICK_KAFKA) as kafka:
         yield kafka
 
 

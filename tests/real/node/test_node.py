@@ -301,7 +301,7 @@ async def test_a_static_node_takes_back_what_a_second_one_took_over(kafka: str, 
         assert await start_offsets(first, orders) == [100, *range(1, 8)]
 
 
-async def test_a_node_asks_who_serves_before_it_takes_a_log(kafka: str, topic: str, orders: bytes) -> None:
+async def test_a_node_queries_who_serves_before_it_takes_a_log(kafka: str, topic: str, orders: bytes) -> None:
     asking = {"take_over": False, "when_superseded": "exit", "owner_silence_max_ms": 1}
     with capture_logs() as lines:
         async with running(make_settings(kafka, topic, **asking)) as first:
@@ -328,7 +328,7 @@ async def test_a_node_asks_who_serves_before_it_takes_a_log(kafka: str, topic: s
     assert [line["reason"] for line in lines if line["event"] == "node_stopped" and line["exit_code"]] == refused
 
 
-async def test_a_state_topic_made_again_stops_the_shards_until_an_admin_accepts_it(
+async def test_a_recreated_state_topic_stops_the_log_partitions_until_an_admin_accepts_it(
     kafka: str, topic: str, orders: bytes
 ) -> None:
     admin = AdminClient({"bootstrap.servers": kafka})
@@ -338,6 +338,7 @@ async def test_a_state_topic_made_again_stops_the_shards_until_an_admin_accepts_
         old_id = node.parts.view.state_topic
         admin.delete_topics([topic])[topic].result(PATIENCE_S)
         await wait_until(lambda: topic not in admin.list_topics(timeout=PATIENCE_S).topics, "it is gone")
+        await node.until_states(State.FAILED)  # they say what is wrong now, not what was wrong first
         admin.create_topics([NewTopic(topic, 2, 1, config=dict(FIXED_CONFIG))])[topic].result(PATIENCE_S)
         await node.until(lambda: node.parts.view.state_topic != old_id, "the other topic is seen")
         await node.until_states(State.FAILED)

@@ -12,7 +12,7 @@ from holdfast.daemon.settings.snapshot_models import SnapshotSettings
 from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError, check_snapshot_topic, ensure_snapshot_topic
 from holdfast.daemon.topics.state_topic import StateTopic, TopicMissing, describe_topic
 from tests.real.shared_kafka import NewTopicFactory
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, block_until
 
 pytestmark = pytest.mark.real
 
@@ -57,10 +57,14 @@ def test_a_useless_topic_is_refused_and_the_commands_mend_it(
     resource = ConfigResource(ResourceType.TOPIC, name)
     lines = str(refused.value).splitlines()
     assert len(lines) == 2
+    mended = {}
     for line in lines:
         key, value = line.partition(" --add-config ")[2].split("=")
+        mended[key] = value
         resource.add_incremental_config(ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET))
     admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
+    # A broker shows what it acknowledged a moment later.
+    block_until(lambda: mended.items() <= describe_topic(admin, name, 10_000)[1].items(), "the settings are shown")
     assert ensure_snapshot_topic(admin, STATE, snapshots, LOG, kafka) == ()
     with pytest.raises(SnapshotTopicError, match="has 3 partitions and the state topic 4"):
         ensure_snapshot_topic(admin, STATE._replace(partition_count=4), snapshots, LOG, kafka)

@@ -13,7 +13,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions
 
 from holdfast.daemon.settings.log_models import LogSettings
-from holdfast.daemon.topics.log_identity import read_beginnings, refuse_foreign_topic
+from holdfast.daemon.topics.log_identity import read_first_records, refuse_foreign_topic
 from holdfast.daemon.topics.state_topic import (
     FIXED_CONFIG,
     StateTopicError,
@@ -70,7 +70,7 @@ async def test_a_missing_topic_is_made_with_what_the_log_needs(
     assert {key: config[key] for key in wanted} == wanted
     again, _ = await ensure_state_topic(admin, metadata, settings, kafka)
     assert again == made
-    named = await metadata.ask_names([made.name])
+    named = await metadata.query_names([made.name])
     assert named[made.name].topic_id == made.topic_id, "librdkafka's id and the wire's are the same 16 bytes"
 
 
@@ -171,9 +171,9 @@ async def test_a_topic_of_another_program_is_refused(
     assert producer.flush(PATIENCE_S) == 0
     found, _ = await ensure_state_topic(admin, metadata, one_copy(name), kafka)
     clients = KafkaClients({"bootstrap.servers": kafka})
-    beginnings = read_beginnings(clients, found, LogIdentity("cluster", found.topic_id, 3), 20_000)
+    first_records = read_first_records(clients, found, LogIdentity("cluster", found.topic_id, 3), 20_000)
     if is_foreign:
         with pytest.raises(StateTopicError, match=r"Another program writes topic .* as in partition [01]"):
-            refuse_foreign_topic(name, beginnings)
+            refuse_foreign_topic(name, first_records)
     else:
-        refuse_foreign_topic(name, beginnings)
+        refuse_foreign_topic(name, first_records)

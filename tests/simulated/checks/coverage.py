@@ -27,6 +27,12 @@ TESTED: Final = {
 #: Lives beyond those that failed once.
 FAILED: Final = ((MEMORY, 637), (MEMORY, 746), (CLUSTER, 502), (CLUSTER, 529), (CLUSTER, 869))
 
+
+def lived() -> set[tuple[str, int]]:
+    """Return kind and seed of every life that `test_simulation.py` lives."""
+    return {(kind, seed) for kind, seeds in TESTED.items() for seed in seeds} | {*FAILED}
+
+
 #: They need more memory, or another number of partitions, than any life has.
 NEVER = (Refusal.TOO_LARGE, Refusal.FOREIGN)
 RARELY = ("disagreement", "unreadable", "undecodable")

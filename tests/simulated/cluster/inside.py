@@ -18,10 +18,11 @@ class Backlog(NamedTuple):
 
 def backlogs(log: KafkaLog) -> dict[int, Backlog]:
     """Return what is on its way out, by log partition."""
-    sent = log._sent.record_counts()
+    sent = log._sent._by_partition
     queues = log._sender.accumulator._queues
     return {
-        index: Backlog(len(queue.records), sent.get(index, 0), queue.is_in_flight) for index, queue in queues.items()
+        index: Backlog(len(queue.records), sum(batch.record_count for batch in sent.get(index, ())), queue.is_in_flight)
+        for index, queue in queues.items()
     }
 
 

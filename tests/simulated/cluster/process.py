@@ -223,14 +223,14 @@ class ProcessLog(MemoryLog):
         self.process.watch.stopping(partition)
         self.kafka.stop_reading(partition)
 
-    def ask_log_start(self, partition: int, instance: int) -> None:
-        """See `Log.ask_log_start`."""
-        self.kafka.ask_log_start(partition, instance)
+    def query_log_start(self, partition: int, instance: int) -> None:
+        """See `Log.query_log_start`."""
+        self.kafka.query_log_start(partition, instance)
 
-    def ask_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
-        """See `Log.ask_latest_offsets`."""
+    def query_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
+        """See `Log.query_latest_offsets`."""
         self.process.watch.asked_latest(partitions)
-        self.kafka.ask_latest_offsets(round_number, partitions)
+        self.kafka.query_latest_offsets(round_number, partitions)
 
     def delete_records(self, partition: int, before_offset: int) -> None:
         """See `Log.delete_records`."""

@@ -89,7 +89,7 @@ class Watch:
     def appended(self, append: Append) -> None:
         """Learn of a record that was handed to the log."""
         self._appended_s[append] = self._now_s
-        self._instances[append] = self._process.node.runtime.partitions[append.partition].instance
+        self._instances[append] = self._process.node.runtime.partitions[append.partition].reading.instance
 
     def stopping(self, index: int) -> None:
         """Learn that the owner of a log partition is about to be gone; a batch that was made may wait for its connection."""
@@ -140,7 +140,7 @@ class Watch:
                 violate(Invariant.SENT_IN_ORDER, f"{name} sends {record} of log partition {index} late")
             self._numbers[index] = append.number
             is_serving = partition.state in (State.LOADING, State.ACTIVE)
-            is_dropped = self._instances[append] != partition.instance or not is_serving
+            is_dropped = self._instances[append] != partition.reading.instance or not is_serving
             if is_dropped and not was_made_before:
                 violate(Invariant.DROPPED_IS_UNSENT, f"{name} sends {record} for an owner that dropped it")
 

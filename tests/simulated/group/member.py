@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.daemon.membership.coordinator import NodeCoordinator, NodeProtocolConfig
 from holdfast.daemon.membership.holdings import Holdings
+from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.membership.map_view import MapView
 from holdfast.daemon.membership.rebalance_watch import RebalanceWatch
 from holdfast.daemon.membership.rejoins import Rejoins
@@ -75,12 +76,14 @@ class GroupMember:
                 rebalance_protocol=rebalance_protocol,
                 rebalance_delay_ms=world.rebalance_delay_ms,
                 config_timeout_ms=CONFIG_TIMEOUT_MS,
+                keeps_place=settings.group_instance_id is not None,
             ),
             self.holdings,
             self.view,
             self.config,
             Rejoins(100, 2_000, world.random.random),
             RebalanceWatch(1_000),
+            KnownMembers(),
             now_ms=self.now_ms,
             refused=lambda why: violate(Invariant.NOBODY_IS_REFUSED, f"{node.name}: {why}"),
         )
@@ -230,6 +233,10 @@ class GroupMember:
         self.watch.begins(tasks, generation)
         for task in tasks:
             self.node.runtime.load(task, generation)
+
+    def release_tasks(self, tasks: Collection[int]) -> None:
+        """See `Workplace.release_tasks`."""
+        self.watch.releases(tasks)
 
     def end_tasks(self, tasks: Collection[int]) -> None:
         """See `Workplace.end_tasks`."""

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from holdfast.daemon.membership.assignment import Assignment, AssignmentError, decode_assignment
-from holdfast.daemon.membership.metadata import EAGER
+from holdfast.daemon.membership.division.assignment import Assignment, AssignmentError, decode_assignment
+from holdfast.daemon.membership.division.metadata import EAGER
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.runtime.membership.effects import Callback, Complete, Effect, Lost, Note, Perform, Prepare
 from holdfast.runtime.membership.errors import MembershipFailed
@@ -180,6 +180,13 @@ class MemberWatch:
         if new and self._member.config.offset < found.config_offset:
             text = f"begins {sorted(new)} at config offset {self._member.config.offset}, not {found.config_offset}"
             self._fail(Invariant.BEHIND_WAITS, text)
+
+    def releases(self, tasks: Collection[int]) -> None:
+        """See that nothing is handed over that is not held."""
+        if not set(tasks) <= self._begun:
+            self._fail(
+                Invariant.GIVEN_UP_ONCE, f"hands {sorted(set(tasks) - self._begun)} over, which it does not hold"
+            )
 
     def ends(self, tasks: Collection[int]) -> None:
         """See that nothing is given up that is not held."""

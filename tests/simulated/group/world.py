@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
-from holdfast.daemon.membership.assignment import AssignmentError, decode_assignment
+from holdfast.daemon.membership.division.assignment import AssignmentError, decode_assignment
 from holdfast.runtime.membership import MembershipSettings
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.group.brokers import GroupBrokers

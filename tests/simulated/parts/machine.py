@@ -15,6 +15,7 @@ from holdfast.runtime.state_machine import Decision, Operation
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.checks.truth import Content, Truth, content
 from tests.simulated.memory_log import Append
+from tests.timelines import undoable_count
 
 if TYPE_CHECKING:
     from tests.simulated.parts.node import Node
@@ -102,7 +103,7 @@ class WatchedShard(ShareShard):
         pending = tuple(self.state.pending_snapshots.items())
         return (
             states.current.copy(),
-            states.retained(),
+            undoable_count(states),
             pending,
             self.state.live_bytes,
             len(self.state.topics),
@@ -111,7 +112,7 @@ class WatchedShard(ShareShard):
 
     def undoable(self) -> int:
         """Return how many changes can be undone."""
-        return self.state.timeline.retained()
+        return undoable_count(self.state.timeline)
 
     def newest(self, key: SharePartitionKey) -> Content | None:
         """Return the content of the newest state of a key."""

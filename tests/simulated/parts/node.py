@@ -286,7 +286,7 @@ class Node:
         if event == "event_handler_failed":
             index = fields["partition"]
             assert isinstance(index, int)
-            self.stumbles.append((index, self.runtime.partitions[index].instance))
+            self.stumbles.append((index, self.runtime.partitions[index].reading.instance))
         if bug is not None and not isinstance(bug, Fault | AppendRefused):
             violate(Invariant.BUGS_STAY_AT_HOME, f"{event} at {self.name}: {bug!r}")
 
@@ -302,7 +302,9 @@ class Node:
             self.states[index] = after
             self.world.count(f"{before} -> {after}")
             # A load that fails at once is seen when it has failed; that it began shows in the instance.
-            has_loaded = after == "failed" and before != "loading" and partition.instance > self.instances.get(index, 0)
+            has_loaded = (
+                after == "failed" and before != "loading" and partition.reading.instance > self.instances.get(index, 0)
+            )
             steps = (before, "loading", after) if has_loaded else (before, after)
             if any(second not in LEGAL[first] for first, second in pairwise(steps)):
                 violate(Invariant.LEGAL_TRANSITIONS, f"{before} -> {after} at {self.name}/{index}")
@@ -312,9 +314,11 @@ class Node:
             self.follower.forget(index)
         if partition.state is State.ACTIVE and self.runtime.log_alarm is not None:
             violate(Invariant.DISTRUSTED_IS_NOT_SERVED, f"{self.name}/{index} serves: {self.runtime.log_alarm}")
-        self.instances[index] = partition.instance
+        self.instances[index] = partition.reading.instance
         if self.world.is_tracing:
-            self.world.trace(f"  {self.name}/{index} is {after} (instance {partition.instance}, {partition.failure})")
+            self.world.trace(
+                f"  {self.name}/{index} is {after} (instance {partition.reading.instance}, {partition.failure})"
+            )
 
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
         """Count it, and report it to whoever divides the log partitions."""
@@ -356,10 +360,10 @@ class Node:
         """Tell the runtime and see that the instance that sent it stops."""
         held = self.partition(partition)
         assert held is not None
-        instance, is_serving = held.instance, held.state is State.ACTIVE
+        instance, is_serving = held.reading.instance, held.state is State.ACTIVE
         is_its_own = header is None or decode_header(header)[0] == held.ownership.epoch
         self.runtime.append_failed(partition, header, text)
-        if is_serving and is_its_own and held.instance == instance and held.state is State.ACTIVE:
+        if is_serving and is_its_own and held.reading.instance == instance and held.state is State.ACTIVE:
             violate(Invariant.AMBIGUITY_FAILS, f"{self.name}/{partition} goes on after an ambiguous append")
 
     def log_start_found(self, partition: int, instance: int, log_start_offset: int | None) -> None:
@@ -407,7 +411,7 @@ class Node:
         while self.stumbles:
             index, instance = self.stumbles.pop()
             held = self.runtime.partitions[index]
-            if held.instance == instance and held.state is State.ACTIVE:
+            if held.reading.instance == instance and held.state is State.ACTIVE:
                 violate(Invariant.BUGS_FAIL_THEIR_PARTITION, f"{self.name}/{index} goes on")
         if self.has_unloaded:
             self.has_unloaded = False

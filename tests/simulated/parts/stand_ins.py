@@ -124,8 +124,8 @@ class WatchedLog:
         self._on_append = on_append
         self.start_reading = log.start_reading
         self.stop_reading = log.stop_reading
-        self.ask_log_start = log.ask_log_start
-        self.ask_latest_offsets = log.ask_latest_offsets
+        self.query_log_start = log.query_log_start
+        self.query_latest_offsets = log.query_latest_offsets
         self.delete_records = log.delete_records
 
     def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:

@@ -1,6 +1,6 @@
-"""`holdfast state` and `holdfast find`: the share-state calls, for one share partition or a few."""
+"""`holdfast state`: the share-state calls, for one share partition or a few."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import click
@@ -12,18 +12,13 @@ from holdfast.console.commands.state.changes import delete, init, raise_leader_e
 from holdfast.console.options import (
     EPOCH_OR_NONE,
     address_option,
-    ask,
     dry_run_option,
     find_topic_id,
     json_option,
+    query_node,
     share_partition_options,
-    split_key,
 )
-from holdfast.console.outcomes import Failure
 from holdfast.console.show.output import STATE_NAMES, batch_data, print_facts, print_json, print_table
-from holdfast.console.show.tables import Column
-from holdfast.kafka.protocol.error_codes import error_name
-from holdfast.records.keys import SharePartitionKey, format_key, log_partition
 
 T = TypeVar("T")
 
@@ -59,7 +54,7 @@ def read(group: str, topic: str, partition: int, leader_epoch: int, dry_run: boo
     named = Named(group, topic, partition)
     if leader_epoch >= 0:
         raise_leader_epoch(named, leader_epoch, address, is_dry_run=dry_run)
-    found = _ask(address, named, lambda client, topic_id: client.read(group, topic_id, partition, -1))
+    found = _call(address, named, lambda client, topic_id: client.read(group, topic_id, partition, -1))
     if as_json:
         batches = [batch_data(batch) for batch in found.state_batches]
         print_json({"state_epoch": found.state_epoch, "start_offset": found.start_offset, "state_batches": batches})
@@ -95,7 +90,7 @@ def summary(group: str, topic: str, partition: int, as_json: bool, address: str)
             await client.read(group, topic_id, partition, -1)
         return found
 
-    found = _ask(address, named, summarize)
+    found = _call(address, named, summarize)
     facts = {
         "state_epoch": found.state_epoch,
         "leader_epoch": found.leader_epoch,
@@ -112,56 +107,7 @@ for command in (init, write, delete):
     state.add_command(command)
 
 
-@click.command()
-@click.argument("keys", nargs=-1, required=True, metavar="GROUP:TOPIC:PARTITION...")
-@json_option
-@address_option
-def find(keys: Sequence[str], as_json: bool, address: str) -> None:
-    """Show which node coordinates share partitions. TOPIC is a name or an id.
-
-    Example: holdfast find orders-workers:orders:0 orders-workers:orders:1
-    """
-
-    async def look_up(client: Client) -> list[dict[str, object]]:
-        parsed = [await _parse_key(client, key) for key in keys]
-        partition_count = (await client.admin("status"))["log_partitions"]
-        rows: list[dict[str, object]] = []
-        for key, answer in zip(parsed, await client.find(parsed), strict=True):
-            is_found = isinstance(answer[0], str)
-            rows.append(
-                {
-                    "key": format_key(key),
-                    "coordinator": f"{answer[0]}:{answer[1]}" if is_found else None,
-                    "log_partition": log_partition(key, partition_count) if partition_count else None,
-                    "error": None if is_found else f"{error_name(int(answer[0]))}: {answer[1]}",
-                }
-            )
-        return rows
-
-    rows = ask(address, look_up)
-    if as_json:
-        print_json(rows)
-    else:
-        # As the user named them: with the names of their topics.
-        print_table(
-            (
-                "share partition",
-                "coordinator",
-                Column("log partition", is_number=True),
-                Column("error", is_detail=True),
-            ),
-            [(key, *list(row.values())[1:]) for key, row in zip(keys, rows, strict=True)],
-        )
-    if any(row["error"] for row in rows):
-        raise Failure("Not every share partition has a coordinator; `holdfast partitions` shows why.")
-
-
-async def _parse_key(client: Client, text: str) -> SharePartitionKey:
-    group, topic, partition = split_key(text)
-    return SharePartitionKey(group, await find_topic_id(client, topic), partition)
-
-
-def _ask(address: str, named: Named, call: Callable[[Client, bytes], Awaitable[T]]) -> T:
+def _call(address: str, named: Named, call: Callable[[Client, bytes], Awaitable[T]]) -> T:
     """Make a call about a share partition, and return its answer.
 
     Raises:
@@ -180,4 +126,4 @@ def _ask(address: str, named: Named, call: Callable[[Client, bytes], Awaitable[T
                     raise missing(named) from None
             raise
 
-    return ask(address, with_topic)
+    return query_node(address, with_topic)

@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.client import Client, ShareStateError
 from holdfast.console.confirmation import Manner, confirm, say_losses
-from holdfast.console.options import ask, find_topic_id
+from holdfast.console.options import find_topic_id, query_node
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import say
 from holdfast.console.show.state_differences import Range, describe, is_same, losses, state_data, state_of
@@ -43,8 +43,8 @@ class _Look(NamedTuple):
     key: SharePartitionKey
     before: ShareState | None
     after: ShareState | None  #: as it would be
-    topic: Range | None  #: first offset and end; None: not asked for, or not known
-    problem: str  #: why the topic's end is not known; empty when it is, or was not asked for
+    topic: Range | None  #: first offset and end; None: not requested, or not known
+    problem: str  #: why the topic's end is not known; empty when it is, or was not requested
 
 
 def change(named: Named, manner: Manner, wanted: StateChange, *, may_pass_end: bool = False) -> None:
@@ -54,7 +54,7 @@ def change(named: Named, manner: Manner, wanted: StateChange, *, may_pass_end: b
         Failure: it was refused, or there is no such share partition, or data would be lost and the user did not consent.
     """
     try:
-        look = ask(manner.address, lambda client: _look(client, named, wanted, may_pass_end))
+        look = query_node(manner.address, lambda client: _look(client, named, wanted, may_pass_end))
     except InvalidKey as error:
         raise Failure(str(error), Exit.WRONG_USAGE) from None
     lost = losses(look.before, look.after, look.topic)
@@ -85,7 +85,7 @@ def change(named: Named, manner: Manner, wanted: StateChange, *, may_pass_end: b
         answer = await _preview(client, look.key, "read", {"leader_epoch": -1})
         return state_of(answer["before"])
 
-    found = ask(manner.address, make)
+    found = query_node(manner.address, make)
     if is_same(found, look.after):
         say("Done: before → after is as shown.")
     else:
@@ -164,7 +164,7 @@ def _check_end(look: _Look, named: Named, wanted: StateChange) -> None:
     if look.topic is None:
         raise Failure(
             f"Nothing was changed, because the end of {named.topic}:{named.partition} is not known ({look.problem}), and this may "
-            "lie beyond it; with --beyond-the-end it is not asked for."
+            "lie beyond it; with --beyond-the-end it is not requested."
         )
     if wanted.behind_offset > look.topic[1]:
         raise Failure(

@@ -223,12 +223,12 @@ class Connection:
         api_key, version, correlation_id, client_id, offset = read_request_header(frame)
         api = self._apis.get(api_key)
         if api is None:
-            return self._refuse("unknown_api_requested", f"it asks for API key {api_key}, which is not served here")
+            return self._refuse("unknown_api_requested", f"it requests API key {api_key}, which is not served here")
         if not api.min_version <= version <= api.max_version:
             if not api.takes_any_version:
                 served = f"{api.min_version} to {api.max_version} are served"
                 return self._refuse(
-                    "unsupported_version_requested", f"it asks for version {version} of {api.name}, {served}"
+                    "unsupported_version_requested", f"it requests version {version} of {api.name}, {served}"
                 )
         elif version >= api.flexible_from:
             offset = (

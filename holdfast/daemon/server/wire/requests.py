@@ -131,7 +131,7 @@ class Request:
         """What the client calls itself, empty when it does not."""
         return "" if self._client_id is None else self._client_id.decode("utf-8", "replace")
 
-    def hold(self, size_bytes: int) -> None:
+    def count_answer_bytes(self, size_bytes: int) -> None:
         """Count so many bytes of the answer to come."""
         self._answer_bytes += size_bytes
         memory: RequestMemory | None = self._memory
@@ -145,7 +145,7 @@ class Request:
         if self._reserved_bytes and reserved_bytes > self._memory.answer_bytes_max:
             return False
         self._reserved_bytes = reserved_bytes
-        self.hold(size_bytes)
+        self.count_answer_bytes(size_bytes)
         return True
 
     def end_work(self) -> None:

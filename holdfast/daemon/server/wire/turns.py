@@ -102,7 +102,7 @@ class Turns:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
 
-    def _go_on(self, worker: Worker) -> None:
+    def _resume(self, worker: Worker) -> None:
         """Put a worker that paused among those that wait again."""
         worker.is_waiting = False
         self.wait(worker)
@@ -134,7 +134,7 @@ class Turns:
             used_s, _, worker = heappop(waiting)
             pauses_until_s = min(self._heavy_from_s, worker.heavy_until_s)
             if now_s < pauses_until_s:
-                asyncio.get_running_loop().call_later(pauses_until_s - now_s, self._go_on, worker)
+                asyncio.get_running_loop().call_later(pauses_until_s - now_s, self._resume, worker)
                 continue
             worker.is_waiting = False
             if used_s > self._floor_s:

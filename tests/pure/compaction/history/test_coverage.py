@@ -289,7 +289,7 @@ def missing(world: World) -> Iterable[int]:
 
 
 @given(st.integers(1, 2), st.lists(st.sampled_from(MOVES), max_size=60), st.randoms(use_true_random=False))
-def test_each_change_is_told_once_by_each_job_that_had_it_at_a_time_or_lies_in_a_gap_that_is_told(
+def test_each_change_is_reported_once_by_each_job_that_had_it_at_a_time_or_lies_in_a_gap_that_is_reported(
     job_count: int, moves: list[object], random: Random
 ) -> None:
     world = World(random, job_count)
@@ -304,7 +304,7 @@ def test_each_change_is_told_once_by_each_job_that_had_it_at_a_time_or_lies_in_a
         assert move is World.recreate or world.covered() >= covered
 
 
-def test_two_jobs_that_begin_a_history_while_the_log_is_cut_leave_a_gap_that_is_told() -> None:
+def test_two_jobs_that_begin_a_history_while_the_log_is_cut_leave_a_gap_that_is_reported() -> None:
     world = World(Random(1), 2)
     early, late = world.jobs
     world.first, world.end = 0, 10

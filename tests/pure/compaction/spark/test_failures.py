@@ -77,7 +77,7 @@ class Unasked(Java):
         raise Py4JNetworkError("no answer")
 
 
-def test_a_java_that_is_gone_before_it_has_told_its_exception_is_named(java: subprocess.Popen[bytes]) -> None:
+def test_a_java_that_is_gone_before_it_has_reported_its_exception_is_named(java: subprocess.Popen[bytes]) -> None:
     java.kill()
     assert str(explain(JavaFailure(Unasked("x")), java)).startswith("Java ended (killed by SIGKILL?);")
 

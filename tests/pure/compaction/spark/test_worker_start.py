@@ -43,7 +43,7 @@ def test_the_tries_are_bounded(attempts_max: int) -> None:
     assert len(query.ends) == 5 - attempts_max
 
 
-def test_another_failure_is_told_at_once() -> None:
+def test_another_failure_is_reported_at_once() -> None:
     query = Query(CompactionError("no topic"), True)
     with pytest.raises(CompactionError, match="no topic"):
         run_with_slow_starts(query.run, 3)

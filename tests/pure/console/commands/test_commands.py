@@ -149,7 +149,7 @@ def test_a_wrong_argument_is_named(run: Run, arguments: tuple[str, ...], what: s
 def test_a_node_that_is_not_there_is_named() -> None:
     result = CliRunner().invoke(main, ["status", "--address", "127.0.0.1:1"])
     assert result.exit_code == Exit.UNREACHABLE
-    assert result.stderr.startswith("Error: Nobody can be reached at 127.0.0.1:1")
+    assert result.stderr.startswith("Error: No server can be reached at 127.0.0.1:1")
 
 
 def test_an_address_may_stand_before_the_command_as_well(node: Node) -> None:
@@ -190,6 +190,22 @@ def test_a_group_id_is_shown_as_it_is_but_for_what_would_act_on_a_terminal(
     deleted = run("state", "delete", "--group", group, "--topic", "orders", "--partition", "0")
     assert deleted.stderr.startswith(f"Error: The share partition {shown}:")
     assert not any(ord(each) < 32 and each != "\n" for each in deleted.stderr)
+
+
+def test_members_are_listed_with_what_each_has(node: Node, run: Run) -> None:
+    leader = {"node_id": 1, "address": "a:9492", "member_id": "m-1", "is_leader": True, "state": "stable"}
+    absent = {"node_id": 2, "address": None, "member_id": None, "is_leader": False, "state": "absent"}
+    rows = [
+        leader | {"log_partitions": [0, 2], "duties": ["compaction"]},
+        absent | {"log_partitions": [1], "duties": []},
+    ]
+    node.answers["members"] = lambda _: rows
+    assert [" ".join(line.split()) for line in run("members").stdout.splitlines()] == [
+        "node id address state leader log partitions duties member id",
+        "1 a:9492 stable yes 0, 2 compaction m-1",
+        "2 - absent - 1 - -",
+    ]
+    assert json.loads(run("members", "--json").stdout) == rows
 
 
 def test_partitions_are_listed_and_an_alarm_names_its_way_out(run: Run) -> None:
@@ -243,7 +259,7 @@ def test_a_decision_is_shown_then_sent_and_with_dry_run_only_shown(
     assert asked in node.asked[-2:]
 
 
-def test_after_a_decision_what_is_there_is_told(node: Node, run: Run) -> None:
+def test_after_a_decision_what_is_there_is_reported(node: Node, run: Run) -> None:
     taken = run("partitions", "take", "1", "--json")
     assert taken.stderr.splitlines()[-1] == "Done: it is being taken. Now: state failed, owner 1."
     assert json.loads(taken.stdout)["after"] == {"state": "failed", "owner": "1"}
@@ -314,11 +330,11 @@ def test_a_name_that_no_setting_or_metric_has_is_an_error_that_names_those_like_
 
 def test_the_status_of_a_node_that_is_not_ready_is_exit_code_1_and_the_reason(run: Run, node: Node) -> None:
     assert run("status").exit_code == Exit.DONE
-    node.readiness = {"is_ready": False, "why_not_ready": "no broker answers, for 20 s; asked broker 1"}
+    node.readiness = {"is_ready": False, "why_not_ready": "no broker answers, for 20 s; queried broker 1"}
     for flags in ([], ["--json"]):
         result = run("status", *flags)
         assert result.exit_code == Exit.FAILED
-        assert result.stderr == "Error: The node is not ready: no broker answers, for 20 s; asked broker 1.\n"
+        assert result.stderr == "Error: The node is not ready: no broker answers, for 20 s; queried broker 1.\n"
         assert "0.1.0" in result.stdout
     alive = run("status", "--alive")
     assert (alive.exit_code, alive.stderr) == (Exit.DONE, "")
@@ -350,7 +366,7 @@ def test_the_readers_of_the_log_are_listed_and_what_their_states_mean(run: Run) 
 @pytest.mark.parametrize(
     "command", [("partitions", "accept", "1"), ("topics", "accept-deleted"), ("readers", "drop", "a")]
 )
-def test_a_reason_that_cannot_be_kept_is_refused_before_the_node_is_asked(
+def test_a_reason_that_cannot_be_kept_is_refused_before_the_node_is_queried(
     run: Run, command: tuple[str, ...], reason: str
 ) -> None:
     told = run(*command, "--reason", reason)

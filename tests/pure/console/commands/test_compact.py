@@ -157,7 +157,7 @@ def test_workers_on_other_machines_get_our_code(spark: Callable[[Job], list[Any]
     assert called[1][0].spark_properties == {"spark.submit.pyFiles": "hdfs://nn/holdfast.zip"}
 
 
-def test_workers_run_the_python_that_spark_is_told_or_else_this_one(
+def test_workers_run_the_python_that_spark_is_given_or_else_this_one(
     spark: Callable[[Job], list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spark(lambda *_: None)
@@ -208,7 +208,7 @@ def test_a_batch_is_a_line_for_people_or_a_report_for_programs(
     assert events[1]["why"] == "version 9"
 
 
-def test_a_single_run_fails_where_a_log_partition_stands_still(spark: Callable[[Job], list[Any]]) -> None:
+def test_a_single_run_fails_where_a_log_partition_makes_no_progress(spark: Callable[[Job], list[Any]]) -> None:
     stopped = [partition(number, stopped_reason="version 9", stopped_offset=8 * number) for number in (1, 2)]
 
     def job(on_progress: Callable[[BatchReport], None], _: Event) -> None:

@@ -94,7 +94,7 @@ class Pages:
         return []
 
 
-def test_ends_are_asked_for_when_the_states_are_known() -> None:
+def test_ends_are_requested_when_the_states_are_known() -> None:
     source = Pages(TopicEnd("orders", 30))
     assert [[each["lag"] for each in page] for page in list_with_lag(source, GroupFilter())] == [[10], [10]]
     assert source.told == ["states", "ends"] * 2
@@ -216,7 +216,7 @@ def test_what_the_node_does_not_serve_is_missing_and_said_to_be(run: Run, held: 
     assert "What lies in log partition 3 is missing, because the node does not serve it (3: loading)" in told.stderr
 
 
-def test_a_node_that_cannot_ask_for_ends_leaves_the_lag_unknown(run: Run, held: Held, node: Node) -> None:
+def test_a_node_that_cannot_query_ends_leaves_the_lag_unknown(run: Run, held: Held, node: Node) -> None:
     def refuse(arguments: dict[str, Any]) -> Any:
         raise AdminError("Too many others wait.")
 
@@ -272,7 +272,7 @@ def test_an_update_without_its_snapshot_is_taken_as_kafka_does_in_kafkas_topic_a
     assert gap.startswith("1 record of log change a state whose snapshot is not in the log, the first at offset 8 of")
 
 
-def test_a_record_that_cannot_be_read_leaves_a_gap_that_is_told() -> None:
+def test_a_record_that_cannot_be_read_leaves_a_gap_that_is_reported() -> None:
     damaged = entry(None, offset=9, kind="undecodable", key=None, problem="it is broken")
     rows, [gap] = fold(entry(CHECKPOINT), entry(SNAPSHOT), damaged, damaged)
     assert len(rows) == 1

@@ -37,9 +37,7 @@ from holdfast.records.replay import ShareState, replay
 from holdfast.records.values import Update, Value
 from tests.pure.console.history_writer import (
     BEGIN_MS,
-    LOG_PARTITION,
     SNAPSHOT,
-    UNCUT,
     Stamped,
     changes_of,
     gap_row,
@@ -48,7 +46,7 @@ from tests.pure.console.history_writer import (
     stamp,
     write_batch,
 )
-from tests.pure.records.logs import KEYS, STATE_TOPIC_ID, LogWriter, logs
+from tests.pure.records.logs import KEYS, LOG_PARTITION, STATE_TOPIC_ID, UNCUT, LogWriter, logs
 
 # ---- states ----------------------------------------------------------------------------------------------------------
 
@@ -88,18 +86,13 @@ def test_the_state_at_an_instant_is_that_after_the_newest_of_its_own_changes_tha
         assert states.change_counts == Counter(change.key for change in expected)
 
 
-def stamp_wildly(log: LogWriter, random: Random) -> list[Stamped]:
-    """Give each record a time, of a clock that is set back by hours and over midnight now and then."""
-    stamped, now_ms = [], BEGIN_MS
-    for each in log.records:
-        now_ms += random.choice((0, 60_000, 3_600_000, 3_600_000, -3 * 3_600_000))
-        stamped.append(Stamped(each, now_ms))
-    return stamped
+#: Of a clock that is set back by hours and over midnight now and then.
+WILD_STEPS_MS = (0, 60_000, 3_600_000, 3_600_000, -3 * 3_600_000)
 
 
 @settings(max_examples=40)
 @given(st.lists(logs(UNCUT), min_size=2, max_size=2), st.integers(-600, 3_000), st.randoms(use_true_random=False))
-def test_the_answer_about_a_share_partition_is_the_same_whatever_else_is_asked_for(
+def test_the_answer_about_a_share_partition_is_the_same_whatever_else_is_requested(
     written: list[LogWriter], after_minutes: int, random: Random
 ) -> None:
     """Also where the clock was set back by hours, over midnight, and behind a gap."""
@@ -107,7 +100,7 @@ def test_the_answer_about_a_share_partition_is_the_same_whatever_else_is_asked_f
     with TemporaryDirectory() as directory:
         keys: set[SharePartitionKey] = set()
         for number, log in enumerate(written):
-            rows = rows_of(number, stamp_wildly(log, random))
+            rows = rows_of(number, stamp(log, random, WILD_STEPS_MS))
             for row in rows:
                 # Each log partition has groups of its own, and two share partitions in each group.
                 row["group_id"] = f"group:{number}:{row['partition'] // 2}"
@@ -155,7 +148,7 @@ def test_what_was_before_the_history_is_unknown_until_a_snapshot() -> None:
     assert (earlier.known, earlier.unknown()) == ({}, list(KEYS[1:]))
 
 
-def test_behind_a_gap_only_what_is_met_again_is_certain() -> None:
+def test_behind_a_gap_only_what_is_read_again_is_certain() -> None:
     states = StatesAt(None)
     for index, key in enumerate(KEYS[:3]):
         states.take(change(index, SNAPSHOT, key))
@@ -277,7 +270,7 @@ def run(directory: Path, *arguments: str) -> Result:
     ],
 )
 @pytest.mark.parametrize("command", [("history", "g"), ("diff", "g", "--from", "1")])
-def test_a_wrong_place_of_the_history_is_found_before_kafka_is_asked(
+def test_a_wrong_place_of_the_history_is_found_before_kafka_is_queried(
     monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], place: str, code: int, problem: str
 ) -> None:
     monkeypatch.setattr("holdfast.console.open_history.LogReader", lambda *_: pytest.fail("Kafka is asked"))
@@ -381,7 +374,7 @@ def test_state_story_and_difference_hold_one_rule_where_the_clock_was_set_back(t
     assert [changes(1, 2), changes(2, 3), changes(3, 9), changes(0, 9)] == [[], [2], [], [3]]
 
 
-def test_what_is_asked_wrongly_or_in_vain_is_said(directory: Path) -> None:
+def test_what_is_requested_wrongly_or_in_vain_is_said(directory: Path) -> None:
     def failed(*arguments: str) -> tuple[int, str]:
         result = run(directory, *arguments)
         return result.exit_code, result.stderr

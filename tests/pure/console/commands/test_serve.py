@@ -49,7 +49,7 @@ def ended_by_itself(settings: Mapping[str, object]) -> subprocess.CompletedProce
     )
 
 
-def test_a_setting_without_effect_is_told_in_the_log_and_a_kafka_that_is_not_there_ends_it() -> None:
+def test_a_setting_without_effect_is_reported_in_the_log_and_a_kafka_that_is_not_there_ends_it() -> None:
     settings = {
         "kafka.bootstrap.servers": "127.0.0.1:1",
         "listen": "127.0.0.1:0",

@@ -22,9 +22,9 @@ from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.records.replay import ShareState
 from tests.pure.console.conftest import Run, runner_for, served_in_thread
-from tests.pure.daemon.server.serving import FakeCluster, serve
-from tests.pure.daemon.share.service_world import House, ask
-from tests.pure.daemon.share.shard_world import TOPIC
+from tests.world.samples import TOPIC
+from tests.world.service import House, ask
+from tests.world.serving import FakeCluster, serve
 
 TOPIC_TEXT = format_topic_id(TOPIC)
 NAMED = ("--group", "g1", "--topic", "orders", "--partition", "0")
@@ -69,7 +69,7 @@ class Holder:
 
     @property
     def state(self) -> ShareState | None:
-        return self.house.runtime.shards[self.house.index(0)].state.newest(SharePartitionKey("g1", TOPIC, 0))
+        return self.house.runtime.worlds[self.house.index(0)].shard.state.newest(SharePartitionKey("g1", TOPIC, 0))
 
 
 @pytest.fixture
@@ -324,7 +324,7 @@ def test_a_leader_that_comes_between_look_and_write_fences_the_write(holder: Hol
     assert holder.state.state_batches == BATCHES
 
 
-def test_what_others_changed_meanwhile_is_told(holder: Holder, state: Run) -> None:
+def test_what_others_changed_meanwhile_is_reported(holder: Holder, state: Run) -> None:
     holder.begin()
     holder.meanwhile = [(WRITE, {"state_batches": (StateBatch(130, 139, AVAILABLE, 1),)})]
     done = state("write", "--batch", "120:acknowledged:1")

@@ -90,7 +90,7 @@ def test_what_is_lost_is_what_single_offsets_lose(
     assert any("passes over" in loss for loss in told) == bool(passed)
 
 
-def test_numbers_are_told_as_ranges_and_none_as_what_it_means() -> None:
+def test_numbers_are_reported_as_ranges_and_none_as_what_it_means() -> None:
     before = state(5, StateBatch(5, 6, ACKNOWLEDGED, 1), StateBatch(9, 9, AVAILABLE, 2))
     assert describe(before, state(-1)) == [
         "start offset: 5 → -1 (not decided)",

@@ -74,7 +74,7 @@ def test_no_line_is_longer_than_the_terminal_where_its_words_are_not() -> None:
         assert max(map(len, lines(width))) <= width
 
 
-def test_a_row_comes_out_before_the_next_but_those_that_are_measured_is_asked_for() -> None:
+def test_a_row_comes_out_before_the_next_but_those_that_are_measured_is_requested() -> None:
     asked = 0
 
     def rows() -> Iterator[tuple[object, ...]]:
@@ -130,17 +130,17 @@ def test_values_are_shown_as_people_say_them() -> None:
 def test_facts_are_wrapped_beside_their_names_and_parts_have_lines_of_their_own() -> None:
     facts = {
         "is ready": False,
-        "why not ready": "no broker answers, for 20 s; asked broker 1",
+        "why not ready": "no broker answers, for 20 s; queried broker 1",
         "batches": ["0-9", "10"],
     }
     assert list(facts_lines(facts, 40)) == [
         "is ready       no",
         "why not ready  no broker answers, for 20",
-        "               s; asked broker 1",
+        "               s; queried broker 1",
         "batches        0-9",
         "               10",
     ]
-    assert list(facts_lines(facts, None))[1] == "why not ready  no broker answers, for 20 s; asked broker 1"
+    assert list(facts_lines(facts, None))[1] == "why not ready  no broker answers, for 20 s; queried broker 1"
 
 
 PRINT_A_TABLE = "from holdfast.console.show.output import print_table; print_table(['group', 'about'], [('a', 'word')])"

@@ -23,9 +23,7 @@ from holdfast.console.sources.history_states import DAY_MS, HistoryGap, KeyFilte
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from tests.pure.console.history_writer import (
     BEGIN_MS,
-    LOG_PARTITION,
     SNAPSHOT,
-    UNCUT,
     Stamped,
     changes_of,
     gap_row,
@@ -35,7 +33,7 @@ from tests.pure.console.history_writer import (
     write_batch,
     write_covered,
 )
-from tests.pure.records.logs import KEYS, STATE_TOPIC_ID, LogWriter, logs
+from tests.pure.records.logs import KEYS, LOG_PARTITION, STATE_TOPIC_ID, UNCUT, LogWriter, logs, write_log
 
 
 def write_history(directory: Path, rows: list[dict[str, Any]], random: Random) -> None:
@@ -51,7 +49,7 @@ def write_history(directory: Path, rows: list[dict[str, Any]], random: Random) -
 
 
 @given(logs(UNCUT), st.sampled_from((None, *KEYS)), st.randoms(use_true_random=False))
-def test_each_change_is_told_once_and_in_order_however_the_files_were_written(
+def test_each_change_is_reported_once_and_in_order_however_the_files_were_written(
     log: LogWriter, key: SharePartitionKey | None, random: Random
 ) -> None:
     rows = rows_of(LOG_PARTITION, stamp(log, random))
@@ -64,10 +62,7 @@ def test_each_change_is_told_once_and_in_order_however_the_files_were_written(
 
 
 def test_a_repeated_batch_replaces_itself_and_what_is_being_written_is_not_seen(tmp_path: Path) -> None:
-    rows = rows_of(LOG_PARTITION, stamp(LogWriter(Random(1)), Random(1)))
-    log = LogWriter(Random(1))
-    for _ in range(9):
-        log.do("write")
+    log = write_log(1, ["write"] * 9)
     rows = rows_of(LOG_PARTITION, stamp(log, Random(1)))
     for batch_id in ("a-0", "a-0"):
         write_batch(tmp_path, STATE_TOPIC_ID, batch_id, rows)
@@ -80,9 +75,7 @@ def test_a_repeated_batch_replaces_itself_and_what_is_being_written_is_not_seen(
 
 
 def test_days_that_are_much_later_are_not_read(tmp_path: Path) -> None:
-    log = LogWriter(Random(1))
-    for _ in range(9):
-        log.do("write")
+    log = write_log(1, ["write"] * 9)
     rows = rows_of(LOG_PARTITION, stamp(log, Random(1)))
     write_batch(tmp_path, STATE_TOPIC_ID, "a-0", rows)
     # With it, there is no gap in front of the later ones.
@@ -115,7 +108,7 @@ def told_of(directory: Path, wanted: KeyFilter, until_ms: int | None = None) -> 
 
 
 @pytest.mark.parametrize("wanted", [KeyFilter(), KeyFilter(*KEYS[0])])
-def test_a_gap_is_told_once_and_before_what_follows_it(tmp_path: Path, wanted: KeyFilter) -> None:
+def test_a_gap_is_reported_once_and_before_what_follows_it(tmp_path: Path, wanted: KeyFilter) -> None:
     """Two jobs noted it, and a third one had read the record there as one that counts."""
     gap = gap_row(0, 20, DAY_BEGIN_MS + 3 * DAY_MS)
     write_batch(tmp_path, STATE_TOPIC_ID, "a-0", [*day_rows(0, 1, 2), *day_rows(3, 20, 21), gap])
@@ -132,7 +125,7 @@ def test_the_time_of_a_gap_is_that_of_the_newest_change_of_its_log_partition(tmp
     assert told == [1, HistoryGap(1, 9, DAY_BEGIN_MS), HistoryGap(0, 9, DAY_BEGIN_MS + DAY_MS + 3_600_000)]
 
 
-def test_a_gap_is_told_however_long_it_is(tmp_path: Path) -> None:
+def test_a_gap_is_reported_however_long_it_is(tmp_path: Path) -> None:
     write_batch(tmp_path, STATE_TOPIC_ID, "a-0", [*day_rows(0, 1), gap_row(0, 9, DAY_BEGIN_MS + 30 * DAY_MS)])
     gap = HistoryGap(0, 9, DAY_BEGIN_MS)
     assert told_of(tmp_path, KeyFilter(), DAY_BEGIN_MS + 7 * DAY_MS) == [1, gap]

@@ -1,11 +1,10 @@
-"""History and log, asked one after the other while both go on: nothing is told twice, nothing is left out silently."""
+"""History and log, queried one after the other while both go on: nothing is reported twice, nothing is left out silently."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -20,14 +19,14 @@ from holdfast.records.header import HEADER_NAME
 from holdfast.records.keys import SharePartitionKey, format_key, parse_topic_id
 from holdfast.records.snapshot_store.folding import RawRecord
 from tests.pure.console.history_writer import Stamped, gap_row, rows_of, write_batch, write_covered
-from tests.pure.records.logs import STATE_TOPIC_ID, LogWriter
+from tests.pure.records.logs import STATE_TOPIC_ID, LogWriter, write_log
 
 BEGIN_MS = 1_769_904_000_000
 GROUP = "job"
 
 
 class FakeLog:
-    """A log of one partition in place of a `LogReader` and of its `kafka`; a callback runs before its start is told."""
+    """A log of one partition in place of a `LogReader` and of its `kafka`; a callback runs before its start is returned."""
 
     topic = "t"
 
@@ -77,10 +76,7 @@ class FakeLog:
 @pytest.fixture
 def log() -> LogWriter:
     """Give a log of which the beginning may be cut off."""
-    log = LogWriter(Random(3))
-    for move in [*["write"] * 20, "cut", *["write"] * 5]:
-        log.do(move)
-    return log
+    return write_log(3, [*["write"] * 20, "cut", *["write"] * 5])
 
 
 def rows(log: LogWriter, begin: int, end: int) -> list[dict[str, Any]]:
@@ -102,7 +98,7 @@ def diff(monkeypatch: pytest.MonkeyPatch, directory: Path, fake: FakeLog) -> tup
     return {row["share_partition"]: row for row in json.loads(result.stdout)}, result.stderr
 
 
-def test_what_is_folded_and_cut_off_while_history_and_log_are_asked_is_told(
+def test_what_is_folded_and_cut_off_while_history_and_log_are_queried_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: LogWriter
 ) -> None:
     """The job writes a batch and commits it, and the node cuts the log to there, right before its start is told."""
@@ -125,7 +121,7 @@ def test_what_is_folded_and_cut_off_while_history_and_log_are_asked_is_told(
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
-def test_a_gap_that_ends_where_the_log_starts_is_told_once(
+def test_a_gap_that_ends_where_the_log_starts_is_reported_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: LogWriter, is_committed: bool
 ) -> None:
     """The job has begun afresh at the log's start and noted the gap; whether it has committed that makes no difference."""
@@ -139,7 +135,7 @@ def test_a_gap_that_ends_where_the_log_starts_is_told_once(
     assert {row["to"]["status"] for key, row in told.items() if key in map(format_key, log.states)} == {"live"}
 
 
-def test_a_gap_that_the_job_notes_between_the_questions_is_told(
+def test_a_gap_that_the_job_notes_between_the_queries_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: LogWriter
 ) -> None:
     """The job comes back after the log's start is told, notes the gap and commits; the history tells of it in either case."""

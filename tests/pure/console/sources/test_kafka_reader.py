@@ -132,7 +132,7 @@ def test_reading_ends_where_it_is_when_it_is_told_to(monkeypatch: pytest.MonkeyP
         assert list(records) == []
 
 
-def test_a_consumer_is_not_asked_for_more_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_records_are_requested_of_a_consumer_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would wait for it until its time is up, at the end of every partition."""
     asked = []
 

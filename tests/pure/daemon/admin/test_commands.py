@@ -23,10 +23,10 @@ from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.partition.states import State
-from tests.pure.daemon.maintenance.maintenance_world import make_maintenance
-from tests.pure.daemon.partitions.partitions_world import PartitionsWorld
-from tests.pure.daemon.share.shard_world import TOPIC
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.maintenance import make_maintenance
+from tests.world.node import PartitionsWorld
+from tests.world.samples import TOPIC
 
 KEY = SharePartitionKey("group", TOPIC, 0)
 
@@ -37,7 +37,7 @@ class Kafka:
     def __init__(self) -> None:
         self.is_down = False
 
-    async def ask_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
+    async def query_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
         if self.is_down:
             raise ConnectionFailed("127.0.0.1:9092 cannot be reached")
         return {name: Topic(TOPIC, name, 8, True) for name in names if name == "orders"}
@@ -61,7 +61,8 @@ class World(PartitionsWorld):
 
     def begin(self, image: Any = None) -> Partitions:
         partitions = super().begin(image)
-        self.table = {**self._of_node, **LogCommands(self, partitions, make_maintenance(self)).table()}
+        of_log = LogCommands(self, partitions, make_maintenance(self), self.allotment).table()
+        self.table = {**self._of_node, **of_log}
         return partitions
 
     def status(self) -> dict[str, Any]:
@@ -92,7 +93,7 @@ async def serving(partition_count: int = 1) -> World:
 # ---- what it tells ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_node_tells_what_it_is_and_what_it_holds() -> None:
+async def test_a_node_reports_what_it_is_and_what_it_holds() -> None:
     world = await serving(3)
     assert world.ask("status") == {"version": "0.1.0", "build": BUILD, "node_id": 1}
     assert world.ask("settings")["node_id"] == 1
@@ -158,7 +159,7 @@ async def test_a_partition_that_is_not_held_is_named_with_those_that_are(partiti
 # ---- accept ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_log_that_was_cut_by_hand_serves_again_when_it_is_accepted_and_the_reason_stands_in_it() -> None:
+async def test_a_log_that_was_cut_by_hand_serves_again_when_it_is_accepted_and_the_reason_is_in_it() -> None:
     before = await serving()
     before.initialize(0, KEY)
     await before.partitions.stop(1_000)
@@ -196,7 +197,7 @@ async def test_nothing_is_accepted_where_nothing_is_wrong() -> None:
 @pytest.mark.parametrize("reason", [None, "", "  ", 7, "x" * 1_001, "a lone \ud83d surrogate"])
 async def test_whoever_accepts_says_why(reason: object) -> None:
     world = await serving()
-    world.runtime.partitions[0].fail(RuntimeError("a bug"), world.now_ms)
+    world.runtime.partitions[0].fail(RuntimeError("a bug"), world.clock.now_ms)
     assert world.refusal("partitions-accept", partition=0, reason=reason).startswith("A `reason` is needed")
     assert world.refusal("topics-accept-deleted", reason=reason).startswith("A `reason` is needed")
 
@@ -274,7 +275,7 @@ async def topic_ends(world: World, topics: object) -> Any:
     return await world.table["topic-ends"]({"topics": topics})  # type: ignore[misc]
 
 
-async def test_where_topics_begin_and_end_is_told_by_topic_id(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_where_topics_begin_and_end_is_reported_by_topic_id(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(MemoryTopic(1))
     source = world.topic_ends
 
@@ -306,7 +307,7 @@ async def test_where_topics_begin_and_end_is_told_by_topic_id(monkeypatch: pytes
         ({format_topic_id(TOPIC): list(range(10_001))}, "topic_ends_partitions_max allows 10000"),
     ],
 )
-async def test_a_question_for_the_ends_of_topics_that_says_nothing_is_refused(topics: object, why: str) -> None:
+async def test_a_query_for_the_ends_of_topics_that_says_nothing_is_refused(topics: object, why: str) -> None:
     world = World(MemoryTopic(1))
     with pytest.raises(AdminError, match=why):
         await topic_ends(world, topics)

@@ -14,8 +14,8 @@ from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.records.replay import ShareState
-from tests.pure.daemon.share.service_world import House, ask
-from tests.pure.daemon.share.shard_world import TOPIC
+from tests.world.samples import TOPIC
+from tests.world.service import House, ask
 
 UNCHECKED = {"state_epoch": -1, "leader_epoch": -1, "start_offset": -1, "delivery_complete_count": -1}
 BATCHES = [[100, 109, ACKNOWLEDGED, 1], [105, 119, AVAILABLE, 2]]
@@ -47,7 +47,7 @@ class World:
 
     @property
     def state(self) -> ShareState | None:
-        return self.house.runtime.shards[self.house.index(0)].state.newest(SharePartitionKey("g1", TOPIC, 0))
+        return self.house.runtime.worlds[self.house.index(0)].shard.state.newest(SharePartitionKey("g1", TOPIC, 0))
 
     async def foretold(self, call: str, api_key: int, asked: dict[str, Any], fields: dict[str, Any]) -> None:
         """Preview a call, then make it, and compare."""
@@ -63,7 +63,7 @@ def as_json(state: ShareState | None) -> dict[str, Any] | None:
     return None if state is None else state._asdict()
 
 
-async def test_what_is_foretold_of_each_call_is_what_it_does() -> None:
+async def test_what_is_previewed_of_each_call_is_what_it_does() -> None:
     world = World()
     begin = {"state_epoch": 3, "start_offset": 100}
     await world.foretold("initialize", INITIALIZE, begin, begin)
@@ -98,7 +98,7 @@ async def test_a_preview_counts_as_no_write() -> None:
         ("delete", {"partition": 99}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-async def test_the_error_that_a_call_would_get_is_told(call: str, fields: dict[str, Any], code: ErrorCode) -> None:
+async def test_the_error_that_a_call_would_get_is_reported(call: str, fields: dict[str, Any], code: ErrorCode) -> None:
     world = World()
     world.call(INITIALIZE, state_epoch=3)
     told = await world.preview(call, **fields)

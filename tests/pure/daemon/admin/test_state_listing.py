@@ -12,9 +12,10 @@ from holdfast.daemon.admin.state_listing import StateListing
 from holdfast.daemon.server.admin import Admin, AdminError
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey, format_topic_id
-from tests.pure.daemon.partitions.partitions_world import PartitionsWorld
-from tests.pure.daemon.share.shard_world import OTHER_TOPIC, TOPIC, Image, batch
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.node import PartitionsWorld
+from tests.world.process import Call
+from tests.world.samples import OTHER_TOPIC, TOPIC, Image, batch
 
 KEYS = sorted(
     SharePartitionKey(group, topic_id, partition)
@@ -24,33 +25,32 @@ KEYS = sorted(
 )
 
 
-class World(PartitionsWorld):
-    """A node's shards, and pages of what they hold."""
-
-    def steps(self, **arguments: Any) -> tuple[int, dict[str, Any]]:
-        """Return how many steps a page took, and the page."""
-        page, count = StateListing(self.partitions, self.settings.limits).page(arguments), 0
-        while True:
-            try:
-                next(page)
-            except StopIteration as end:
-                return count, end.value
-            count += 1
-
-    def page(self, **arguments: Any) -> dict[str, Any]:
-        return self.steps(**arguments)[1]
-
-    def pages(self, **arguments: Any) -> Iterator[dict[str, Any]]:
-        after = None
-        while True:
-            page = self.page(**arguments, after=after)
-            yield page
-            if (after := page["next"]) is None:
-                return
+def steps_of(world: PartitionsWorld, **arguments: Any) -> tuple[int, dict[str, Any]]:
+    """Return how many steps a page took, and the page."""
+    page, count = StateListing(world.partitions, world.settings.limits).page(arguments), 0
+    while True:
+        try:
+            next(page)
+        except StopIteration as end:
+            return count, end.value
+        count += 1
 
 
-async def filled(**flags: object) -> World:
-    world = World(MemoryTopic(4), 1, **flags)
+def page_of(world: PartitionsWorld, **arguments: Any) -> dict[str, Any]:
+    return steps_of(world, **arguments)[1]
+
+
+def pages_of(world: PartitionsWorld, **arguments: Any) -> Iterator[dict[str, Any]]:
+    after = None
+    while True:
+        page = page_of(world, **arguments, after=after)
+        yield page
+        if (after := page["next"]) is None:
+            return
+
+
+async def filled(**flags: Any) -> PartitionsWorld:
+    world = PartitionsWorld(MemoryTopic(4), **flags)
     await world.serve(Image({TOPIC: 3, OTHER_TOPIC: 3}))
     for number, key in enumerate(KEYS):
         world.initialize(number % 4, key)
@@ -67,7 +67,7 @@ ALL = [(key.group_id, format_topic_id(key.topic_id), key.partition) for key in K
 @pytest.mark.parametrize("limit", [1, 2, 5, 17, 18, 19])
 async def test_pages_hold_each_share_partition_once_and_in_order(limit: int) -> None:
     world = await filled()
-    pages = list(world.pages(limit=limit))
+    pages = list(pages_of(world, limit=limit))
     assert listed(*pages) == ALL
     assert {len(page["share_partitions"]) for page in pages[:-1]} <= {limit}
     assert len(pages) == -(-len(ALL) // limit)
@@ -75,26 +75,26 @@ async def test_pages_hold_each_share_partition_once_and_in_order(limit: int) -> 
 
 async def test_a_page_has_as_many_rows_and_bytes_as_the_settings_allow() -> None:
     world = await filled(share_partitions_per_page_max=4)
-    assert len(world.page()["share_partitions"]) == len(world.page(limit=1_000)["share_partitions"]) == 4
+    assert len(page_of(world)["share_partitions"]) == len(page_of(world, limit=1_000)["share_partitions"]) == 4
     world = await filled(answer_size_bytes_max=1_024)
-    pages = list(world.pages())
+    pages = list(pages_of(world))
     assert listed(*pages) == ALL
     assert {len(page["share_partitions"]) for page in pages} == {2}
 
 
 async def test_one_group_or_one_topic_is_listed_alone() -> None:
     world = await filled()
-    assert listed(*world.pages(group="a:b", limit=4)) == [key for key in ALL if key[0] == "a:b"]
+    assert listed(*pages_of(world, group="a:b", limit=4)) == [key for key in ALL if key[0] == "a:b"]
     topic_id = format_topic_id(OTHER_TOPIC)
-    assert listed(*world.pages(topic_id=topic_id, limit=4)) == [key for key in ALL if key[1] == topic_id]
-    assert listed(world.page(group="nobody")) == []
+    assert listed(*pages_of(world, topic_id=topic_id, limit=4)) == [key for key in ALL if key[1] == topic_id]
+    assert listed(page_of(world, group="nobody")) == []
 
 
 async def test_a_state_is_summed_up() -> None:
     world = await filled()
     batches = (batch(100, 109, 2, 1), batch(110, 119, 0, 2), batch(125, 125, 4, 5))
     world.call(0, lambda shard, now_ms: shard.decide_write(KEYS[0], 1, 0, 100, 11, batches, now_ms))
-    assert world.page(limit=1)["share_partitions"] == [
+    assert page_of(world, limit=1)["share_partitions"] == [
         {
             "group": "a:b",
             "topic_id": format_topic_id(TOPIC),
@@ -116,24 +116,24 @@ async def test_a_state_is_summed_up() -> None:
     ]
 
 
-async def test_what_the_log_has_not_committed_is_not_told() -> None:
+async def test_what_the_log_has_not_committed_is_not_listed() -> None:
     world = await filled()
     new = SharePartitionKey("zz", TOPIC, 0)
-    world.runtime.write(1, _Forgotten(lambda shard, now_ms: shard.decide_initialize(new, 1, 0, now_ms)))
-    world.runtime.write(0, _Forgotten(lambda shard, now_ms: shard.decide_write(KEYS[0], 1, 0, 7, 0, (), now_ms)))
-    page = world.page()
+    world.runtime.write(1, Call(lambda shard, now_ms: shard.decide_initialize(new, 1, 0, now_ms)))
+    world.runtime.write(0, Call(lambda shard, now_ms: shard.decide_write(KEYS[0], 1, 0, 7, 0, (), now_ms)))
+    page = page_of(world)
     assert listed(page) == ALL
     assert page["share_partitions"][0]["start_offset"] == 0
     world.settle()
-    page = world.page()
+    page = page_of(world)
     assert listed(page) == [*ALL, ("zz", format_topic_id(TOPIC), 0)]
     assert page["share_partitions"][0]["start_offset"] == 7
 
 
 async def test_log_partitions_that_are_not_served_are_named() -> None:
     world = await filled()
-    world.partition(1).fail(RuntimeError("a bug"), world.now_ms)
-    page = world.page()
+    world.partition(1).fail(RuntimeError("a bug"), world.clock.now_ms)
+    page = page_of(world)
     assert listed(page) == [key for number, key in enumerate(ALL) if number % 4 != 1]
     [missing] = page["not_listed"]
     assert (missing["log_partition"], missing["state"]) == (1, "failed")
@@ -144,7 +144,7 @@ async def test_a_log_partition_that_goes_while_a_page_is_made_is_named() -> None
     world = await filled()
     page = StateListing(world.partitions, world.settings.limits).page({})
     next(page)
-    world.partition(1).fail(RuntimeError("a bug"), world.now_ms)
+    world.partition(1).fail(RuntimeError("a bug"), world.clock.now_ms)
     try:
         while True:
             next(page)
@@ -158,7 +158,7 @@ async def test_a_large_page_is_made_in_many_steps(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("holdfast.daemon.admin.state_listing._KEYS_PER_STEP", 1)
     monkeypatch.setattr("holdfast.daemon.admin.state_listing._BATCHES_PER_STEP", 1)
     world = await filled()
-    count, page = world.steps()
+    count, page = steps_of(world)
     assert listed(page) == ALL
     assert count == 2 * len(ALL) - 1
 
@@ -177,14 +177,14 @@ async def test_a_large_page_is_made_in_many_steps(monkeypatch: pytest.MonkeyPatc
 async def test_a_wrong_argument_is_named(arguments: dict[str, Any], why: str) -> None:
     world = await filled()
     with pytest.raises(AdminError, match=why):
-        world.page(**arguments)
+        page_of(world, **arguments)
 
 
-async def test_a_node_that_starts_says_so_and_is_to_be_asked_again() -> None:
-    world = World(MemoryTopic(4))
+async def test_a_node_that_starts_says_so_and_is_to_be_tried_again() -> None:
+    world = PartitionsWorld(MemoryTopic(4))
     world.begin()
     with pytest.raises(AdminError, match="This node is starting; try again") as refused:
-        world.page()
+        page_of(world)
     assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
@@ -206,17 +206,3 @@ def test_the_steps_of_a_command_end_with_its_answer_or_its_refusal() -> None:
     steps = admin.handle(AdminRequest("refuse", {}), answers.append)
     assert steps is not None
     assert (list(steps), decode_admin_response(answers[1])) == ([True], (42, "No more.", None))
-
-
-class _Forgotten:
-    """An operation whose outcome nobody waits for."""
-
-    deadline_ms = 0
-    is_done = False
-    name = "forgotten"
-
-    def __init__(self, decide: Any) -> None:
-        self.decide = decide
-
-    def complete(self, outcome: object) -> None:
-        """Forget it."""

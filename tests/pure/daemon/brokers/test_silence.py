@@ -62,12 +62,12 @@ def test_brokers_that_answer_are_no_problem_and_their_gauges_stay_low(world: Wor
     assert world.gauges() == {f"broker-silence-ms{{broker={broker}}}": 0 for broker in (1, 2, 3)}
 
 
-def test_when_no_broker_answers_it_is_told_at_the_bound_once_a_minute_and_at_the_end(world: World) -> None:
+def test_when_no_broker_answers_it_is_reported_at_the_bound_once_a_minute_and_at_the_end(world: World) -> None:
     world.silent = {1, 2, 3}
     world.wait(15)
     assert (world.silence.problem, world.lines) == ("", []), "the bound is not passed yet"
     world.wait(1)
-    assert world.silence.problem == "no broker answers, for 16 s; asked brokers 1, 2, 3"
+    assert world.silence.problem == "no broker answers, for 16 s; queried brokers 1, 2, 3"
     assert world.lines == [
         {
             "event": "brokers_lost",
@@ -146,7 +146,7 @@ def test_time_in_which_this_process_did_not_run_says_nothing_about_brokers(world
     assert world.silence.problem.startswith("no broker answers, for 16 s")
 
 
-def test_within_one_silence_the_three_events_together_are_told_once_a_minute(world: World) -> None:
+def test_within_one_silence_the_three_events_together_are_reported_once_a_minute(world: World) -> None:
     world.silent = {1, 2, 3}
     world.wait(16)
     for answering in ({1}, {2}, {1, 2}):
@@ -191,7 +191,7 @@ def test_what_others_say_of_a_silent_broker_is_left_out_and_counted(world: World
     assert not silence.leave_out(None)
 
 
-def test_lines_that_were_left_out_for_a_silence_too_short_to_be_told_are_counted_all_the_same(world: World) -> None:
+def test_lines_that_were_left_out_for_a_silence_too_short_to_be_reported_are_counted_all_the_same(world: World) -> None:
     world.silent = {1}
     world.wait(10)
     assert world.silence.leave_out(0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -13,6 +13,7 @@ from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.metrics.registry import Registry
 from tests.pure.kafka.metadata_answers import metadata
+from tests.waiting import wait_until
 
 SILENCE_MAX_MS = 500
 
@@ -65,7 +66,7 @@ class Connection:
 
     async def exchange(self, api_key: int, version: int, body: bytes, *, is_flexible: bool) -> bytes:
         self._world.asked.append(self._host)
-        await passes(lambda: self._host not in self._world.frozen)
+        await wait_until(lambda: self._host not in self._world.frozen)
         self._world.hear(self._host)
         return metadata(self._world.leaders)
 
@@ -78,28 +79,22 @@ async def watched(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     world = World(monkeypatch)
     world.watch.start()
     try:
-        await passes(lambda: len(world.registry.snapshot()) == 2)
+        await wait_until(lambda: len(world.registry.snapshot()) == 2)
         yield world
     finally:
         await world.watch.stop()
-    await passes(lambda: not [task for task in asyncio.all_tasks() if task.get_name().startswith("holdfast-")])
+    await wait_until(lambda: not [task for task in asyncio.all_tasks() if task.get_name().startswith("holdfast-")])
 
 
 def quiet_ms(world: World, broker: int) -> float:
     return world.registry.snapshot()[f"broker-silence-ms{{broker={broker}}}"]
 
 
-async def passes(condition: Callable[[], object]) -> None:
-    """Wait until a condition holds, long enough for any machine."""
-    ends_s = asyncio.get_running_loop().time() + 60
-    while not condition():
-        assert asyncio.get_running_loop().time() < ends_s
-        await asyncio.sleep(0.005)
-
-
-async def test_brokers_that_nobody_else_asks_are_asked_and_stay_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_brokers_that_nothing_else_queries_are_queried_and_stay_no_problem(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with watched(monkeypatch) as world:
-        await passes(lambda: world.asked.count("host-1") >= 5 and world.asked.count("host-2") >= 5)
+        await wait_until(lambda: world.asked.count("host-1") >= 5 and world.asked.count("host-2") >= 5)
         assert world.watch.problem == ""
 
 
@@ -109,45 +104,45 @@ async def test_a_broker_that_is_frozen_or_gone_becomes_a_problem_and_ceases_to_b
 ) -> None:
     async with watched(monkeypatch) as world:
         getattr(world, sort).add("host-2")
-        await passes(lambda: world.watch.problem)
+        await wait_until(lambda: world.watch.problem)
         assert world.watch.problem.startswith("broker 2 did not answer for ")
         assert world.watch.problem.endswith("and leads log partition 1")
         assert quiet_ms(world, 2) > SILENCE_MAX_MS
         assert world.recoveries == 0
         getattr(world, sort).clear()
-        await passes(lambda: world.recoveries)
+        await wait_until(lambda: world.recoveries)
         assert world.watch.problem == ""
 
 
 async def test_all_brokers_that_are_frozen_are_no_broker_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     async with watched(monkeypatch) as world:
         world.frozen |= {"host-1", "host-2", "bootstrap"}
-        await passes(lambda: world.watch.problem.startswith("no broker answers, for "))
+        await wait_until(lambda: world.watch.problem.startswith("no broker answers, for "))
         world.frozen.clear()
-        await passes(lambda: not world.watch.problem)
+        await wait_until(lambda: not world.watch.problem)
 
 
 async def test_an_answer_on_any_other_connection_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     async with watched(monkeypatch) as world:
         world.gone |= {"host-1", "host-2", "bootstrap"}
-        await passes(lambda: world.watch.problem)
+        await wait_until(lambda: world.watch.problem)
         world.hear("host-1")
         world.hear("host-2")
-        await passes(lambda: not world.watch.problem)
+        await wait_until(lambda: not world.watch.problem)
 
 
 async def test_leaders_that_moved_are_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     async with watched(monkeypatch) as world:
         world.gone.add("host-2")
         world.leaders = {0: (1, 1), 1: (1, 2)}
-        await passes(lambda: set(world.registry.snapshot()) == {"broker-silence-ms{broker=1}"})
+        await wait_until(lambda: set(world.registry.snapshot()) == {"broker-silence-ms{broker=1}"})
         assert world.watch.problem == ""
 
 
 async def test_addresses_of_the_past_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     async with watched(monkeypatch) as world:
         world.hear("of the past")
-        await passes(
+        await wait_until(
             lambda: {host for host, _ in world.options.answers.by_address} == {"host-1", "host-2", "bootstrap"}
         )
 
@@ -157,7 +152,7 @@ async def test_a_bug_in_one_look_is_not_the_last_look(monkeypatch: pytest.Monkey
         world.fails_to_recover = True
         for _ in range(2):
             world.frozen.add("host-2")
-            await passes(lambda: world.watch.problem)
+            await wait_until(lambda: world.watch.problem)
             world.frozen.clear()
-            await passes(lambda: not world.watch.problem)
+            await wait_until(lambda: not world.watch.problem)
         assert world.recoveries == 2

@@ -8,9 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.daemon.admin.commands import LogCommands
-from tests.pure.daemon.maintenance.maintenance_world import ALL, GRACE_MS, A, B, C, World, filled
-from tests.pure.daemon.partitions.partitions_world import CLUSTER
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.maintenance import ALL, GRACE_MS, A, B, C, World, filled
+from tests.world.node import CLUSTER
 
 
 async def test_the_state_of_a_deleted_topic_goes_after_the_grace_and_leaves_tombstones() -> None:
@@ -87,7 +87,7 @@ async def test_in_a_log_that_an_admin_accepted_a_topic_must_be_seen_before_its_a
 
 async def test_too_large_a_share_stops_with_an_alarm_that_an_admin_ends() -> None:
     world = await filled({A: 3, B: 2})
-    commands = LogCommands(None, world.partitions, world.maintenance).table()  # type: ignore[arg-type]
+    commands = LogCommands(None, world.partitions, world.maintenance, world.allotment).table()  # type: ignore[arg-type]
     world.existing = frozenset([B])
     with capture_logs() as lines:
         for after_ms in (0, GRACE_MS, GRACE_MS, GRACE_MS):
@@ -109,10 +109,10 @@ async def test_a_clean_up_that_fails_goes_on_after_the_next_refresh() -> None:
     world = await filled({A: 8, B: 20}, deleted_topic_keys_per_slice_max=2)
     world.existing = frozenset([B])
     world.refresh()
-    world.log.queue_records_max = 0
+    world.process.log.queue_records_max = 0
     world.refresh(GRACE_MS)
     assert world.topics() == {A, B}
-    world.log.queue_records_max = 100_000
+    world.process.log.queue_records_max = 100_000
     world.refresh(1)
     assert world.topics() == {B}
 

@@ -12,14 +12,15 @@ from holdfast.daemon.admin.commands import LogCommands
 from holdfast.daemon.maintenance import log_checks
 from holdfast.daemon.maintenance.log_checks import ClusterAccess, check_snapshots
 from holdfast.daemon.server.admin import AdminError
-from holdfast.daemon.topics.log_identity import Beginning
+from holdfast.daemon.topics.log_identity import FirstRecords
 from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError, TopicMissing
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
-from tests.pure.daemon.maintenance.maintenance_world import (
+from tests.simulated.memory_log import MemoryPartition, MemoryTopic
+from tests.world.maintenance import (
     NO_KAFKA,
     A,
     B,
@@ -28,8 +29,7 @@ from tests.pure.daemon.maintenance.maintenance_world import (
     states,
     tick_past_the_back_off,
 )
-from tests.pure.daemon.partitions.partitions_world import CLUSTER, state_topic
-from tests.simulated.memory_log import MemoryPartition, MemoryTopic
+from tests.world.node import CLUSTER, state_topic
 
 # ---- the state topic -------------------------------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ async def test_another_number_of_partitions_stops_the_shards(world: World, check
     assert failure.endswith("copy the log to a new topic with the old number, and name it in state_topic")
 
 
-async def test_a_topic_made_again_stops_the_shards_and_is_the_log_once_an_admin_accepts_it(
+async def test_a_recreated_topic_stops_the_log_partitions_and_is_the_log_once_an_admin_accepts_it(
     world: World, check: Check
 ) -> None:
     world.topic.make()
@@ -158,7 +158,7 @@ async def test_a_topic_made_again_stops_the_shards_and_is_the_log_once_an_admin_
         (ConnectionFailed("no broker"), False, 1, ["snapshot_topic_refused"]),
     ],
 )
-async def test_a_snapshot_topic_that_is_not_fit_is_told_and_not_used(
+async def test_a_snapshot_topic_that_is_not_fit_is_reported_and_not_used(
     world: World, monkeypatch: pytest.MonkeyPatch, found: Any, is_fit: bool, problems: int, lines: list[str]
 ) -> None:
     def look(*_: object) -> tuple[str, ...]:
@@ -174,11 +174,11 @@ async def test_a_snapshot_topic_that_is_not_fit_is_told_and_not_used(
     assert world.series("snapshot-topic-problems") == {"snapshot-topic-problems": problems}
 
 
-# ---- the beginnings of the log partitions ----------------------------------------------------------------------------
+# ---- the first records of the log partitions ------------------------------------------------------------------------
 
 
-class Beginnings:
-    """Stands for `read_beginnings`: reads what lies in the log of a world, but for log partitions without a broker."""
+class FirstLooks:
+    """Takes the place of `read_first_records`: reads what lies in the log of a world, but for log partitions without a broker."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -187,28 +187,28 @@ class Beginnings:
 
     def __call__(
         self, _kafka: object, topic: StateTopic, identity: LogIdentity, _ms: int, _stop: object
-    ) -> list[Beginning]:
+    ) -> list[FirstRecords]:
         self.look_count += 1
-        found = [Beginning(partition, identity) for partition in range(topic.partition_count)]
-        for beginning in found:
-            if beginning.partition in self.silent:
-                beginning.why_unread = "its broker is silent"
+        found = [FirstRecords(partition, identity) for partition in range(topic.partition_count)]
+        for each in found:
+            if each.partition in self.silent:
+                each.why_unread = "its broker is silent"
                 continue
-            for record in self.world.topic.partitions[beginning.partition].records:
-                if not beginning.is_known:
-                    beginning.read(record)
-            beginning.is_known = True
+            for record in self.world.topic.partitions[each.partition].records:
+                if not each.is_known:
+                    each.read(record)
+            each.is_known = True
         return found
 
 
-async def starting(topic: MemoryTopic, cluster_id: str = CLUSTER, node_id: int = 2) -> tuple[World, Beginnings]:
+async def starting(topic: MemoryTopic, cluster_id: str = CLUSTER, node_id: int = 2) -> tuple[World, FirstLooks]:
     """Return a node that has begun to start, and of which nothing is loaded yet."""
     world = World(topic, node_id=node_id)
     world.cluster_id = cluster_id
     await world.begin().start()
-    beginnings = Beginnings(world)
-    world.read_beginnings(beginnings)
-    return world, beginnings
+    looks = FirstLooks(world)
+    world.read_first_records(looks)
+    return world, looks
 
 
 async def ended(world: World) -> None:
@@ -235,7 +235,7 @@ async def test_no_log_partition_serves_where_partitions_were_added_before_the_st
     assert {row["failure"] for row in world.partitions.describe()} == {
         world.maintenance.log_checks.problem and world.maintenance.log_checks.problem.text
     }
-    commands = LogCommands(world, world.partitions, world.maintenance)  # type: ignore[arg-type]
+    commands = LogCommands(world, world.partitions, world.maintenance, world.allotment)  # type: ignore[arg-type]
     for index in range(3):
         with pytest.raises(AdminError, match="was written for 2 partitions, and the topic has 3"):
             commands.table()["partitions-accept"]({"partition": index, "reason": "it should do"})
@@ -248,19 +248,19 @@ async def test_a_topic_of_another_program_ends_the_start_and_is_not_waited_for()
     topic = MemoryTopic(2)
     for partition in range(2):
         topic.write_foreign(partition, b"key", b"value", None)
-    world, beginnings = await starting(topic)
-    unread = beginnings.__call__
+    world, looks = await starting(topic)
+    unread = looks.__call__
 
-    def read_no_further(*asked: Any) -> list[Beginning]:
-        found = unread(*asked)
-        for beginning in found:
-            beginning.is_known = False
+    def read_no_further(*wanted: Any) -> list[FirstRecords]:
+        found = unread(*wanted)
+        for each in found:
+            each.is_known = False
         return found
 
-    world.read_beginnings(read_no_further)
+    world.read_first_records(read_no_further)
     with pytest.raises(StateTopicError, match="Another program writes topic"):
         await asyncio.wait_for(world.maintenance.log_checks.look_at_beginnings(), 60)
-    assert beginnings.look_count == 1
+    assert looks.look_count == 1
 
 
 async def test_a_log_restored_in_part_serves_nothing_until_an_admin_accepts_each_log_partition() -> None:
@@ -271,7 +271,7 @@ async def test_a_log_restored_in_part_serves_nothing_until_an_admin_accepts_each
     await world.maintenance.log_checks.look_at_beginnings()
     load_all(world)
     assert states(world) == [State.FAILED] * 2
-    commands = LogCommands(world, world.partitions, world.maintenance)  # type: ignore[arg-type]
+    commands = LogCommands(world, world.partitions, world.maintenance, world.allotment)  # type: ignore[arg-type]
     commands.table()["partitions-accept"]({"partition": 0, "reason": "restored"})
     world.settle()
     assert states(world) == [State.ACTIVE, State.FAILED]
@@ -293,18 +293,18 @@ async def test_a_log_restored_in_part_serves_nothing_until_an_admin_accepts_each
 async def test_nothing_is_loaded_while_a_log_partition_cannot_be_read_and_the_reason_is_shown() -> None:
     before = await filled({A: 1, B: 3})
     await ended(before)
-    world, beginnings = await starting(before.topic)
-    beginnings.silent = {1}
+    world, looks = await starting(before.topic)
+    looks.silent = {1}
     looking = asyncio.create_task(world.maintenance.log_checks.look_at_beginnings())
     with capture_logs() as lines:
-        while beginnings.look_count < 3:  # noqa: ASYNC110 — the looks are in a thread
+        while looks.look_count < 3:  # noqa: ASYNC110 — the looks are in a thread
             await asyncio.sleep(0)
     assert not looking.done()
     assert [line["event"] for line in lines] == ["node_start_delayed"]
     assert states(world) == [State.INITIAL] * 2
     for row in world.partitions.describe():
         assert row["failure"].endswith("1 could not be: log partition 1 (its broker is silent)")
-    beginnings.silent = set()
+    looks.silent = set()
     await looking
     load_all(world)
     assert states(world) == [State.ACTIVE] * 2

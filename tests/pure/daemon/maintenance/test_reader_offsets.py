@@ -13,8 +13,8 @@ from holdfast.daemon.maintenance.reader_offsets import ReaderOffsets, ReaderRepo
 from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.server.admin import AdminError
 from holdfast.kafka.group_offsets import GroupRefused
-from tests.pure.daemon.maintenance.maintenance_world import A, B, World, filled
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.maintenance import A, B, World, filled
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def looked_up(
     world: World, groups: Sequence[str], fetch: Callable[[str], Awaitable[Mapping[int, int]]]
 ) -> tuple[LogReaders, ReaderOffsets]:
     """Return readers, and what looks them up by `fetch`."""
-    readers = LogReaders(groups, 1_000, lambda: world.now_ms, ReaderReport(world.metrics))
+    readers = LogReaders(groups, 1_000, world.clock, ReaderReport(world.metrics))
     return readers, ReaderOffsets(readers, fetch, world.partitions.committed_offsets, world.metrics)
 
 
@@ -55,7 +55,7 @@ async def test_the_job_that_writes_snapshots_is_a_reader_once_somebody_runs_it(
     assert [row["group"] for row in readers.describe() if row["state"] == "never committed"] == holds_at_once
 
 
-async def test_a_reader_that_cannot_be_asked_about_keeps_no_other_from_being_looked_up(world: World) -> None:
+async def test_a_reader_that_cannot_be_looked_up_keeps_no_other_from_being_looked_up(world: World) -> None:
     async def committed(group: str) -> dict[int, int]:
         if group == "secret":
             raise GroupRefused("GROUP_AUTHORIZATION_FAILED")
@@ -72,7 +72,7 @@ async def test_a_reader_that_cannot_be_asked_about_keeps_no_other_from_being_loo
 
 
 async def test_an_admin_drops_a_reader(world: World) -> None:
-    commands = LogCommands(None, world.partitions, world.maintenance).table()  # type: ignore[arg-type]
+    commands = LogCommands(None, world.partitions, world.maintenance, world.allotment).table()  # type: ignore[arg-type]
     with pytest.raises(AdminError, match="No group 'audit' is registered; registered are holdfast-compaction"):
         commands["readers-drop"]({"group": "audit", "reason": "gone"})
     with pytest.raises(AdminError, match="`reason` is needed"):
@@ -89,7 +89,7 @@ async def test_an_admin_drops_a_reader(world: World) -> None:
     assert world.series("dropped-log-readers") == {"dropped-log-readers-total": 1}
 
 
-async def test_silent_readers_are_told_once_and_compared_with_the_logs_ends(world: World) -> None:
+async def test_silent_readers_are_reported_once_and_compared_with_the_logs_ends(world: World) -> None:
     committed: dict[int, int] = {}
 
     async def told(group: str) -> dict[int, int]:
@@ -98,13 +98,13 @@ async def test_silent_readers_are_told_once_and_compared_with_the_logs_ends(worl
     _, offsets = looked_up(world, ["reader"], told)
     with capture_logs() as lines:
         for _ in range(3):
-            world.now_ms += 1_000
+            world.clock.now_ms += 1_000
             await offsets.look_up()
     assert [line["event"] for line in lines] == ["log_reader_stalled"]
     assert world.series("silent-log-readers") == {"silent-log-readers-total": 1}
     committed |= {held.index: held.committed_offset for held in world.partitions}
     with capture_logs() as lines:
         for _ in range(3):
-            world.now_ms += 1_000
+            world.clock.now_ms += 1_000
             await offsets.look_up()
     assert lines == []

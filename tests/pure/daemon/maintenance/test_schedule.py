@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.maintenance.schedule import Schedule
 from holdfast.kafka.errors import ConnectionFailed
-from tests.pure.daemon.maintenance.maintenance_world import World
 from tests.simulated.memory_log import MemoryTopic
 from tests.waiting import PATIENCE_S
+from tests.world.maintenance import World
 
 RETRY_MS = 30_000
 
@@ -35,7 +35,7 @@ async def test_work_that_fails_is_done_again() -> None:
     assert [line["event"] for line in lines] == ["maintenance_unanswered", "maintenance_failed"]
 
 
-async def test_work_that_kafka_did_not_answer_is_told_once() -> None:
+async def test_work_that_kafka_did_not_answer_is_reported_once() -> None:
     attempts = 0
     is_over = asyncio.Event()
 
@@ -57,7 +57,7 @@ async def test_work_that_kafka_did_not_answer_is_told_once() -> None:
     ]
 
 
-async def test_work_that_kafka_did_not_answer_is_told_when_the_silence_that_is_told_is_over() -> None:
+async def test_work_that_kafka_did_not_answer_is_reported_when_the_silence_that_is_reported_is_over() -> None:
     attempts, is_over = 0, asyncio.Event()
 
     async def work() -> None:

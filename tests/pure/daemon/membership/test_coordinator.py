@@ -1,11 +1,14 @@
 """A node as a member: what it says, begins and gives up, over rebalances that a test orders."""
 
+from collections.abc import Mapping, Sequence
+
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.daemon.membership.assignment import AssignmentError, decode_assignment
-from holdfast.daemon.membership.metadata import decode_metadata
-from tests.pure.daemon.membership.world import CONFIG_MS, HANDOVER_MS, STALE_MS, Clock, Config, Group, Joined, Member
+from holdfast.daemon.membership.division.assignment import AssignmentError, decode_assignment
+from holdfast.daemon.membership.division.metadata import decode_metadata
+from holdfast.runtime.membership import JoinedMember
+from tests.pure.daemon.membership.world import CONFIG_MS, HANDOVER_MS, STALE_MS, Clock, Config, Group, Member
 
 
 @pytest.fixture
@@ -18,7 +21,7 @@ def group() -> Group:
     return Group()
 
 
-def events(lines: list[dict[str, object]]) -> list[object]:
+def events(lines: Sequence[Mapping[str, object]]) -> list[object]:
     return [line["event"] for line in lines]
 
 
@@ -126,6 +129,14 @@ async def test_a_lone_member_that_leaves_serves_to_its_end_and_others_let_go(clo
     assert (a.done(), a.holdings.released, a.serving) == (["duties []"], [0, 1], {0, 1})
 
 
+async def test_a_member_whose_place_is_kept_lets_nothing_go(clock: Clock, group: Group) -> None:
+    a, b = Member(1, clock, keeps_place=True), Member(2, clock)
+    await group.rebalance(a, b)
+    a.done()
+    await a.coordinator.on_leave_prepare(1, a.id)
+    assert (a.done(), a.holdings.released) == ([], [])
+
+
 async def test_a_log_with_a_higher_generation_heals_with_one_more_rebalance(clock: Clock, group: Group) -> None:
     a = Member(1, clock)
     await group.rebalance(a)
@@ -146,7 +157,7 @@ async def test_a_higher_generation_met_in_a_rebalance_is_looked_at_when_it_ends(
     await group.rebalance(a, b)
     held = dict(a.coordinator.metadata())
     await a.coordinator.on_join_prepare(1, a.id)
-    joined = [Joined(a.id, None, held["cooperative-1"])]
+    joined = [JoinedMember(a.id, None, held["cooperative-1"])]
     assigned = await a.coordinator.perform_assignment(a.id, "cooperative-1", joined)
     # The one that this very rebalance gave to another member: no reason to join again.
     a.taken(2, 2)

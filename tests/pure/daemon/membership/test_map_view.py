@@ -2,10 +2,16 @@
 
 from typing import Final
 
+from kio.schema.find_coordinator.v6.response import FindCoordinatorResponse
+from kio.serial import entity_reader
+
+from holdfast.daemon.membership.division.ownership_map import MappedMember, OwnershipMap, Work
 from holdfast.daemon.membership.map_view import MapView
-from holdfast.daemon.membership.ownership_map import MappedMember, OwnershipMap, Work
+from holdfast.daemon.server import find_coordinator
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.topics.state_topic import StateTopic
+from holdfast.kafka.protocol.primitives import encode_string, encode_varint
+from holdfast.records.keys import SharePartitionKey, format_key
 
 US: Final = Node(1, "h", 9001)
 OTHER: Final = Node(2, "h", 9002)
@@ -76,3 +82,20 @@ def test_who_owns_something_unknown_is_unknown() -> None:
     world = World()
     world.adopt((0,), (1,))
     assert (world.view.owner(99), world.view.map and world.view.map.owner("no such duty")) == (None, None)
+
+
+def test_all_keys_of_a_request_are_answered_from_one_version_of_the_map() -> None:
+    world = World()
+    world.adopt((0, 1, 2, 3, 4), ())
+    count = 10_000
+    keys = b"".join(encode_string(format_key(SharePartitionKey("g", bytes(15) + b"1", each))) for each in range(count))
+    body = b"\x02" + encode_varint(count + 1) + keys + b"\x00"
+    pieces = []
+    for piece in find_coordinator.Finder(6, world.view, lambda key: key.partition % 5).answer(body, 0, count):
+        pieces.append(piece)
+        world.adopt((), (0, 1, 2, 3, 4))
+    answer, _ = entity_reader(FindCoordinatorResponse)(b"".join(pieces), 0)
+    assert len(pieces) > 50
+    assert {each.node_id for each in answer.coordinators} == {1}
+    after, *_ = find_coordinator.Finder(6, world.view, lambda key: 0).answer(body, 0, count)
+    assert OTHER.port.to_bytes(4, "big") in after

@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
-from holdfast.daemon.membership.assignment import Assignment, AssignmentError
-from holdfast.daemon.membership.ownership_map import OwnershipMap, Work
+from holdfast.daemon.membership.division.assignment import Assignment, AssignmentError
+from holdfast.daemon.membership.division.ownership_map import OwnershipMap, Work
 from holdfast.daemon.membership.reactions import REACTIONS, Reaction, Situation, judge, needs_rejoin
 from holdfast.daemon.server.cluster_view import Node
 

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast.daemon.membership.coordinator import NodeCoordinator, NodeProtocolConfig
 from holdfast.daemon.membership.holdings import Holdings
+from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.membership.map_view import MapView
 from holdfast.daemon.membership.rebalance_watch import RebalanceWatch
 from holdfast.daemon.membership.rejoins import Rejoins
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.topics.state_topic import StateTopic
+from holdfast.runtime.membership import JoinedMember
 
 PARTITIONS = 4
 HANDOVER_MS = 5_000
 CONFIG_MS = 3_000
 STALE_MS = 10_000
-
-
-class Joined(NamedTuple):
-    member_id: str
-    group_instance_id: str | None
-    metadata: bytes
 
 
 class Config:
@@ -61,6 +57,7 @@ class Member:
             "rebalance_protocol": "cooperative",
             "rebalance_delay_ms": 0,
             "config_timeout_ms": CONFIG_MS,
+            "keeps_place": False,
         }
         self.coordinator = NodeCoordinator(
             self.node,
@@ -70,6 +67,7 @@ class Member:
             self.config,
             Rejoins(100, 30_000, lambda: 1.0),
             RebalanceWatch(20),
+            KnownMembers(),
             now_ms=lambda: clock.now_ms,
             refused=self.refusals.append,
         )
@@ -78,6 +76,9 @@ class Member:
         self.serving.update(tasks)
         if tasks:
             self.did.append(f"begin {list(tasks)} under {generation}")
+
+    def release_tasks(self, tasks: Collection[int]) -> None:
+        assert set(tasks) <= self.serving
 
     def end_tasks(self, tasks: Collection[int]) -> None:
         self.serving.difference_update(tasks)
@@ -126,8 +127,8 @@ class Group:
             await member.coordinator.on_join_complete(self.generation, member.id, protocol, assigned[member.id])
         return dict(assigned)
 
-    def choose(self, members: Sequence[Member]) -> tuple[str, list[Joined]]:
+    def choose(self, members: Sequence[Member]) -> tuple[str, list[JoinedMember]]:
         """Return the first protocol that all members know, and the metadata of each under it."""
         offers = [dict(member.coordinator.metadata()) for member in members]
         protocol = next(name for name in offers[0] if all(name in offer for offer in offers))
-        return protocol, [Joined(m.id, None, offer[protocol]) for m, offer in zip(members, offers, strict=True)]
+        return protocol, [JoinedMember(m.id, None, offer[protocol]) for m, offer in zip(members, offers, strict=True)]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
+from holdfast.daemon.admin.commands import LogCommands
+from holdfast.daemon.server.admin import AdminError
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.errors import NotCoordinator
 from holdfast.runtime.partition.states import State
@@ -75,6 +78,9 @@ async def test_what_another_member_was_to_take_is_handed_over_in_one_line() -> N
     world.partitions.load((0, 1), 1)
     world.settle()
     world.handed_over = {1}
+    world.partitions.release((1,))
+    assert world.partition(1).state is State.ACTIVE
+    ready = len(world.is_ready)
     with capture_logs() as lines:
         other.partitions.load((1,), 2)
         other.settle()
@@ -88,8 +94,44 @@ async def test_what_another_member_was_to_take_is_handed_over_in_one_line() -> N
         "2",
         "node-2.example:9492",
     )
+    assert set(world.is_ready[ready:]) == {True}
     assert (world.lost_to, world.is_ready[-1], world.partitions.superseded_by()) == ([], True, [])
     assert world.series("ownerships-lost") == {"ownerships-lost-total": 0}
+
+
+async def test_a_log_of_a_higher_generation_is_no_loss_for_a_member_that_had_it_never() -> None:
+    topic = MemoryTopic(1)
+    first = await begin_member(topic, node_id=2)
+    first.partitions.load((0,), 5)
+    first.settle()
+    world = await begin_member(topic)
+    with capture_logs() as lines:
+        world.partitions.load((0,), 1)
+        world.settle()
+        world.tick(20)
+    assert events(lines) == []
+    [line] = [line for line in lines if line["event"] == "log_partitions_outranked"]
+    assert (line["which"], line["log_generation"]) == ("0", 5)
+    assert world.series("ownerships-lost") == {"ownerships-lost-total": 0}
+    world.partitions.load((0,), 6)
+    world.settle()
+    assert world.is_ready[-1] is True
+
+
+async def test_an_admin_accepts_only_what_is_this_members_and_takes_nothing_from_the_group() -> None:
+    world = await begin_member(MemoryTopic(2))
+    world.partitions.load((0,), 1)
+    world.settle()
+
+    class Group:
+        def refuse_take(self, index: int) -> str:
+            return "The group divides."
+
+    commands = LogCommands(None, world.partitions, None, Group()).table()  # type: ignore[arg-type]
+    with pytest.raises(AdminError, match=r"^The group divides\.$"):
+        commands["partitions-take"]({"partition": 1})
+    with pytest.raises(AdminError, match="Log partition 1 is not this node's to serve; `holdfast members` shows whose"):
+        commands["partitions-accept"]({"partition": 1, "reason": "restored"})
 
 
 async def test_a_member_that_loses_what_it_was_to_keep_says_so_and_does_not_end() -> None:

@@ -2,48 +2,36 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from holdfast.daemon.partitions.own_view import OwnView
-from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server import find_coordinator
 from holdfast.daemon.server.cluster_view import Node
-from holdfast.kafka.addresses import format_address
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey, format_key
 from holdfast.runtime.errors import Alarm
 from holdfast.runtime.partition.states import State
-from tests.pure.daemon.partitions.partitions_world import PartitionsWorld, state_topic
-from tests.pure.daemon.share.shard_world import TOPIC
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.node import PartitionsWorld
+from tests.world.samples import TOPIC
 
 NODES = {number: Node(number, f"node-{number}.example", 9492) for number in (1, 2, 3)}
 
 
-class World(PartitionsWorld):
-    """A node's shards, and what it tells of the cluster."""
+#: A node that goes on when another one has taken over.
+World = partial(PartitionsWorld, when_superseded="wait")
 
-    def __init__(self, topic: MemoryTopic, node_id: int = 1, host: str = "", **flags: object) -> None:
-        super().__init__(topic, node_id, when_superseded="wait", **flags)
-        self.node = Node(node_id, host or f"node-{node_id}.example", 9492)
-        self.advertised_address = format_address(self.node.host, self.node.port)
 
-    def begin(self, image: object = None) -> Partitions:
-        partitions = super().begin(image)
-        self.view = OwnView(self.node, self.cluster_id, state_topic(self.topic), partitions.find)
-        return partitions
-
-    async def serve(self, image: object = None) -> World:
-        await super().serve(image)
-        return self
-
-    def owners(self) -> list[Node | None]:
-        return [self.view.owner(index) for index in range(self.topic.identity.partition_count)]
+def owners(world: PartitionsWorld) -> list[Node | None]:
+    """Return whom a node names for each log partition."""
+    return [world.view.owner(index) for index in range(world.topic.identity.partition_count)]
 
 
 async def test_a_node_that_serves_names_itself() -> None:
     world = await World(MemoryTopic(3)).serve()
-    assert world.owners() == [NODES[1]] * 3
+    assert owners(world) == [NODES[1]] * 3
+    assert [world.view.owner_epoch(index) for index in range(3)] == [1, 1, 1]
     assert world.view.nodes == (NODES[1],)
 
 
@@ -51,7 +39,8 @@ async def test_before_it_loads_a_node_names_itself() -> None:
     world = World(MemoryTopic(2))
     world.begin()
     assert world.view.nodes == (NODES[1],)
-    assert world.owners() == [NODES[1]] * 2, "its partitions are about to be loaded"
+    assert owners(world) == [NODES[1]] * 2, "its partitions are about to be loaded"
+    assert [world.view.owner_epoch(index) for index in range(2)] == [-1, -1]
 
 
 async def test_a_superseded_node_names_the_winner_in_the_place_of_itself() -> None:
@@ -60,7 +49,8 @@ async def test_a_superseded_node_names_the_winner_in_the_place_of_itself() -> No
     await World(topic, node_id=2).serve()
     first.settle()
     assert [held.state for held in first.partitions] == [State.CLOSED] * 2
-    assert first.owners() == [NODES[2]] * 2
+    assert owners(first) == [NODES[2]] * 2
+    assert [first.view.owner_epoch(index) for index in range(2)] == [2, 2]
     assert first.view.nodes == (NODES[1], NODES[2])
     key = SharePartitionKey("g", TOPIC, 0)
     found = find_coordinator.Finder(6, first.view, lambda _: 1).find(format_key(key))
@@ -73,7 +63,7 @@ async def test_each_of_a_chain_of_nodes_names_the_next_or_the_last() -> None:
     for node_id in (2, 3):
         worlds.append(await World(topic, node_id=node_id).serve())
         worlds[-2].settle()
-    assert [world.owners() for world in worlds] == [[NODES[2]], [NODES[3]], [NODES[3]]]
+    assert [owners(world) for world in worlds] == [[NODES[2]], [NODES[3]], [NODES[3]]]
 
 
 async def test_partitions_that_were_taken_one_by_one_have_their_own_owners() -> None:
@@ -84,7 +74,7 @@ async def test_partitions_that_were_taken_one_by_one_have_their_own_owners() -> 
     first.runtime.take(1)
     first.settle()
     second.settle()
-    assert first.owners() == second.owners() == [NODES[2], NODES[1], NODES[2]]
+    assert owners(first) == owners(second) == [NODES[2], NODES[1], NODES[2]]
     assert first.view.nodes == second.view.nodes == (NODES[1], NODES[2])
 
 
@@ -95,7 +85,7 @@ async def test_a_winner_whose_address_is_not_known_is_not_named(address: str) ->
     second.advertised_address = address
     await second.serve()
     first.settle()
-    assert (first.owners(), first.view.nodes) == ([None], (NODES[1],))
+    assert (owners(first), first.view.nodes) == ([None], (NODES[1],))
     key = format_key(SharePartitionKey("g", TOPIC, 0))
     answer = find_coordinator.Finder(6, first.view, lambda _: 0).find(key)
     assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -103,24 +93,26 @@ async def test_a_winner_whose_address_is_not_known_is_not_named(address: str) ->
 
 async def test_a_partition_with_an_alarm_has_no_owner_and_one_that_loads_again_has() -> None:
     world = await World(MemoryTopic(2)).serve()
-    world.partition(0).fail(Alarm("the log was cut"), world.now_ms)
-    world.partition(1).fail(RuntimeError("a bug"), world.now_ms)
-    assert world.owners() == [None, NODES[1]]
+    world.partition(0).fail(Alarm("the log was cut"), world.clock.now_ms)
+    world.partition(1).fail(RuntimeError("a bug"), world.clock.now_ms)
+    assert owners(world) == [None, NODES[1]]
 
 
 async def test_the_same_node_id_at_another_address_is_named_once_and_where_it_owns() -> None:
     topic = MemoryTopic(2)
     first = await World(topic).serve()
     # As if a process with its number had been started elsewhere: the worlds of one id would have one source of chance.
-    await World(topic, node_id=2, host="elsewhere.example").serve()
+    second = World(topic, node_id=2)
+    second.advertised_address = "elsewhere.example:9492"
+    await second.serve()
     first.settle()
     for index in (0, 1):
         ownership = first.partition(index).ownership
         assert ownership.winner is not None
         ownership.winner = ownership.winner._replace(node_id="1")
     elsewhere = Node(1, "elsewhere.example", 9492)
-    assert (first.owners(), first.view.nodes) == ([elsewhere] * 2, (elsewhere,))
+    assert (owners(first), first.view.nodes) == ([elsewhere] * 2, (elsewhere,))
     first.runtime.take(0)
     first.settle()
-    assert first.owners() == [NODES[1], elsewhere]
+    assert owners(first) == [NODES[1], elsewhere]
     assert first.view.nodes == (NODES[1],), "one number has one address, its own while it owns anything"

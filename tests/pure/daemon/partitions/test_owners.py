@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from structlog.testing import capture_logs
@@ -13,10 +13,10 @@ from holdfast.daemon.partitions.owners import Owners, query_status_at
 from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.records.keys import format_topic_id
 from holdfast.runtime.partition.states import State
-from tests.pure.daemon.partitions.partitions_world import CLUSTER, PartitionsWorld
-from tests.pure.daemon.server.serving import serve
 from tests.simulated.memory_log import MemoryTopic
 from tests.waiting import in_patience, wait_until
+from tests.world.node import CLUSTER, PartitionsWorld
+from tests.world.serving import serve
 
 
 class World(PartitionsWorld):
@@ -27,11 +27,11 @@ class World(PartitionsWorld):
         self.told = dict(told)
         self.asked: list[str] = []
         self.refused: list[tuple[str, bool]] = []
-        self.asks_owners = True
+        self.make_owners = self._make_owners
         self.group: str | None = None
         self.members: set[str] = set()  #: addresses of the members of the group
 
-    def make_owners(self, partitions: Partitions) -> Owners:
+    def _make_owners(self, partitions: Partitions) -> Owners:
         return Owners(
             self.settings.load,
             "this-run",
@@ -46,7 +46,7 @@ class World(PartitionsWorld):
         self.asked.append(address)
         return self.told.get(address)
 
-    async def serve(self, image: Any = None) -> World:
+    async def serve(self, image: Any = None) -> Self:
         await super().serve(image)
         await self.until(lambda: not self.is_asking())
         return self
@@ -83,7 +83,7 @@ async def topic() -> MemoryTopic:
     return topic
 
 
-async def test_a_node_is_refused_while_the_owner_serves_which_is_asked_once_for_all(topic: MemoryTopic) -> None:
+async def test_a_node_is_refused_while_the_owner_serves_which_is_queried_once_for_all(topic: MemoryTopic) -> None:
     world = await World(topic, 2, {ADDRESS: serving(topic)}).serve()
     why = f"node 1 serves this log and answers at {ADDRESS}: stop it first, or let this node take its place with --take-over"
     assert (world.refused, world.asked) == ([(why, False)], [ADDRESS])
@@ -208,7 +208,7 @@ async def test_a_close_ends_the_wait(topic: MemoryTopic) -> None:
     assert len(asyncio.all_tasks()) == 1
 
 
-async def test_an_owner_of_an_older_version_that_named_no_address_is_not_asked(topic: MemoryTopic) -> None:
+async def test_an_owner_of_an_older_version_that_named_no_address_is_not_queried(topic: MemoryTopic) -> None:
     unknown = MemoryTopic(1)
     first = PartitionsWorld(unknown)
     first.advertised_address = ""
@@ -217,7 +217,7 @@ async def test_an_owner_of_an_older_version_that_named_no_address_is_not_asked(t
     assert (world.asked, world.states()) == ([], {State.ACTIVE})
 
 
-async def test_a_node_tells_its_status_to_who_asks_and_nobody_else_tells_anything() -> None:
+async def test_a_node_returns_its_status_and_nothing_else_returns_any() -> None:
     status = {"run_id": "that-run", "log_partitions_held": 3}
     async with serve(commands={"status": lambda _: status}) as served:
         assert await query_status_at(served.address, 10_000) == status
@@ -242,7 +242,7 @@ async def test_who_takes_connections_and_answers_nothing_costs_no_more_than_the_
         await in_patience(hung_up.wait())
 
 
-async def test_a_question_that_ends_in_a_way_nobody_thought_of_holds_no_start_up(topic: MemoryTopic) -> None:
+async def test_a_query_that_ends_in_an_unforeseen_way_holds_no_start_up(topic: MemoryTopic) -> None:
     class Stranger(dict[str, Any]):
         def get(self, *_: object) -> Any:
             raise IndexError("bytes of a stranger")

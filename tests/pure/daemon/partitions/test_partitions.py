@@ -16,9 +16,10 @@ from holdfast.records.values import Snapshot
 from holdfast.runtime.errors import NotAvailable, TimedOut
 from holdfast.runtime.log_protocol import ReadError
 from holdfast.runtime.partition.states import State
-from tests.pure.daemon.partitions.partitions_world import Call, PartitionsWorld
-from tests.pure.daemon.share.shard_world import TOPIC
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.node import PartitionsWorld
+from tests.world.process import Call
+from tests.world.samples import TOPIC
 
 KEY = SharePartitionKey("group", TOPIC, 0)
 
@@ -36,30 +37,27 @@ async def test_a_node_is_ready_when_all_of_its_partitions_serve() -> None:
 
 
 async def test_only_so_many_partitions_load_at_a_time() -> None:
-    class World(PartitionsWorld):
-        most = 0
-
-        def all_loaded(self, is_all_loaded: bool) -> None:
-            super().all_loaded(is_all_loaded)
-            self.most = max(self.most, sum(each.state is State.LOADING for each in self.partitions))
-
-    world = World(MemoryTopic(9), loads_max=2)
-    await world.serve()
-    assert world.most == 2
+    world = await PartitionsWorld(MemoryTopic(9), loads_max=2).serve()
+    states: dict[int, State] = {}
+    loading = []
+    for index, state in world.process.changes:
+        states[index] = state
+        loading.append(list(states.values()).count(State.LOADING))
+    assert max(loading) == 2
     assert world.is_ready[-1]
 
 
 async def test_partitions_that_wait_for_their_turn_to_load_are_described_as_waiting() -> None:
     world = PartitionsWorld(MemoryTopic(3), loads_max=1)
     await world.begin().start()
-    world.partitions.hold_all(None)
+    world.partitions.list_all_unloaded(None)
     world.partitions.load_all()
     assert [row["state"] for row in world.partitions.describe()] == ["loading", "waiting", "waiting"]
     world.settle()
     assert [row["state"] for row in world.partitions.describe()] == ["active"] * 3
 
 
-async def test_loads_and_unloads_are_told_in_one_line_and_each_of_them_at_level_debug() -> None:
+async def test_loads_and_unloads_are_reported_in_one_line_and_each_of_them_at_level_debug() -> None:
     world = PartitionsWorld(MemoryTopic(50))
     with capture_logs() as lines:
         await world.serve()
@@ -97,7 +95,7 @@ async def test_what_a_request_has_waited_before_is_taken_off_its_time_whoever_ca
     for passed_ms in range(0, 5_001, 500):
         world.runtime.tick()
         ended_ms |= {index: passed_ms for index, call in enumerate(calls) if call.outcomes and index not in ended_ms}
-        world.now_ms += 500
+        world.clock.now_ms += 500
     assert ended_ms == {0: 5_000, 1: 3_000, 2: 2_500, 3: 5_000}
     assert all(isinstance(call.outcomes[0], TimedOut) for call in calls)
 
@@ -128,7 +126,9 @@ async def test_a_stop_while_partitions_wait_for_their_turn_loads_none_of_them() 
 async def test_partitions_that_failed_load_again_at_once_when_brokers_answer_again_and_alarmed_ones_wait() -> None:
     world = await PartitionsWorld(MemoryTopic(3), retry_backoff_ms=30_000, retry_backoff_max_ms=30_000).serve()
     for index, is_alarm in ((0, False), (1, True)):
-        world.runtime.read_failed(index, world.partition(index).instance, ReadError("it failed", is_alarm=is_alarm))
+        world.runtime.read_failed(
+            index, world.partition(index).reading.instance, ReadError("it failed", is_alarm=is_alarm)
+        )
     world.tick(10)
     assert [held.state for held in world.partitions] == [State.FAILED, State.FAILED, State.ACTIVE]
     assert world.partitions.why_not_loaded() == "not every log partition serves (2 failed); log partition 0: " + str(
@@ -142,6 +142,7 @@ async def test_partitions_that_failed_load_again_at_once_when_brokers_answer_aga
 async def test_the_newest_image_reaches_shards_that_did_not_exist_when_it_came() -> None:
     world = await PartitionsWorld(MemoryTopic(1)).serve()
     world.initialize(0, KEY)
+    assert world.keys() == {KEY}
 
 
 # ---- losing ----------------------------------------------------------------------------------------------------------
@@ -235,7 +236,7 @@ async def test_a_bug_in_one_pruner_is_not_anothers() -> None:
     world.partitions.pruners[1].tick = ticked.append  # type: ignore[method-assign,assignment]
     with capture_logs() as lines:
         world.partitions.ticked()
-    assert ticked == [world.now_ms]
+    assert ticked == [world.clock.now_ms]
     assert [(line["event"], line["partition"]) for line in lines] == [("pruning_failed", 0)]
     assert world.series("internal-errors") == {"internal-errors-total": 1}
 
@@ -252,7 +253,7 @@ async def test_a_bug_in_the_look_at_the_snapshot_topic_keeps_no_pruner_from_its_
     world.partitions.pruners[0].tick = ticked.append  # type: ignore[method-assign,assignment]
     with capture_logs() as lines:
         world.partitions.ticked()
-    assert ticked == [world.now_ms]
+    assert ticked == [world.clock.now_ms]
     assert [(line["event"], line["error"]) for line in lines] == [("snapshot_tick_failed", "KeyError(7)")]
     assert world.series("internal-errors") == {"internal-errors-total": 1}
 
@@ -329,9 +330,8 @@ async def test_settings_reach_the_shards_and_the_log() -> None:
     world.settle()
     [(_, shard)] = world.partitions.active()
     assert (shard.config.codec, shard.config.state_batches_max) == (Codec.KAFKA, 1_000)
-    assert world.log_config is not None
-    assert (world.log_config.topic, world.log_config.message_timeout_ms) == ("state", 7_000)
-    assert world.log_config.append_linger_max_ms == 9
+    assert (world.shell.log_config.topic, world.shell.log_config.message_timeout_ms) == ("state", 7_000)
+    assert world.shell.log_config.append_linger_max_ms == 9
 
 
 async def test_what_the_log_takes_and_shows_is_counted() -> None:
@@ -339,7 +339,7 @@ async def test_what_the_log_takes_and_shows_is_counted() -> None:
     world.initialize(0, KEY)
     world.topic.repeat(0, 1)
     world.settle()
-    world.log.queue_records_max = 0
+    world.process.log.queue_records_max = 0
     refused = Call(lambda shard, now_ms: shard.decide_initialize(KEY, 1, 0, now_ms))
     world.partitions.write_many([(0, refused)])
     counts = world.series("-total")
@@ -382,7 +382,7 @@ async def test_what_a_silent_broker_causes_is_left_out_and_alarms_and_bugs_are_n
     ]
 
 
-async def test_failures_of_many_partitions_are_told_of_some_and_alarms_and_bugs_of_all() -> None:
+async def test_failures_of_many_partitions_are_reported_of_some_and_alarms_and_bugs_of_all() -> None:
     world = await PartitionsWorld(MemoryTopic(1), partition_lines_per_minute_max=3).serve()
     with capture_logs() as lines:
         for index in range(50):

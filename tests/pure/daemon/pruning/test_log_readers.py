@@ -170,7 +170,7 @@ def test_a_reader_dropped_before_anybody_looked_is_not_back_at_the_first_look() 
     assert world.readers.blocking(0, 50) is None
 
 
-def test_people_are_told_how_far_behind_each_reader_is() -> None:
+def test_it_is_shown_how_far_behind_each_reader_is() -> None:
     world = World("fast", "slow")
     world.learn("fast", 100, 90)
     world.learn("slow", 40, after_ms=10)
@@ -180,7 +180,7 @@ def test_people_are_told_how_far_behind_each_reader_is() -> None:
     ]
 
 
-def test_a_job_whose_offsets_expired_still_holds_the_log_and_its_alarm_stands() -> None:
+def test_a_job_whose_offsets_expired_still_holds_the_log_and_its_alarm_stays() -> None:
     world = World("job", from_first_commit=("job",))
     world.learn("job", 40, 40)
     world.learn("job", 40, 40, after_ms=TIMEOUT_MS)

@@ -6,13 +6,13 @@ import pytest
 
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
-from tests.pure.daemon.pruning.pruning_world import (
+from tests.simulated.memory_log import MemoryTopic
+from tests.world.pruning import (
     DELETING,
     IDLE,
     PrunedNode,
     tick_a_round,
 )
-from tests.simulated.memory_log import MemoryTopic
 
 
 @pytest.fixture

@@ -10,18 +10,18 @@ from holdfast.daemon.pruning.pruner import Phase
 from holdfast.records.checkpoint import CHECKPOINT_KEY
 from holdfast.records.codecs.codec import Codec
 from holdfast.runtime.partition.states import State
-from tests.pure.daemon.pruning.pruning_world import (
+from tests.simulated.memory_log import MemoryTopic
+from tests.world.process import TICK_MS
+from tests.world.pruning import (
     DELETING,
     IDLE,
     REFRESHING,
     SETTINGS,
-    TICK_MS,
     WRITING,
     PrunedNode,
-    key_of,
     tick_a_round,
 )
-from tests.simulated.memory_log import MemoryTopic
+from tests.world.samples import key_of
 
 CHECK_TICKS = SETTINGS["pruning_check_interval_ms"] // TICK_MS
 TIMEOUT_TICKS = SETTINGS["pruning_timeout_ms"] // TICK_MS
@@ -164,7 +164,7 @@ def test_a_round_without_progress_is_given_up_and_the_next_one_waits_for_new_byt
     assert node.log_start == node.partition.reading.checkpoint_offset
 
 
-def test_a_refresh_that_is_not_met_is_given_up(node: PrunedNode) -> None:
+def test_a_refresh_that_is_not_read_back_is_given_up(node: PrunedNode) -> None:
     node.tick_until(REFRESHING)
     for _ in range(TIMEOUT_TICKS + 1):
         node.tick_only()  # nothing of the log moves
@@ -174,7 +174,7 @@ def test_a_refresh_that_is_not_met_is_given_up(node: PrunedNode) -> None:
     assert node.log_start == node.partition.reading.checkpoint_offset
 
 
-def test_a_cut_that_fails_is_asked_for_again(node: PrunedNode) -> None:
+def test_a_cut_that_fails_is_requested_again(node: PrunedNode) -> None:
     node.tick_until(DELETING)
     node.settle()
     node.tick_only()

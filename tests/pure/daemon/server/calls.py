@@ -16,7 +16,8 @@ from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.wire.requests import Body, Request, RequestMemory
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.records.keys import SharePartitionKey, format_key
-from tests.pure.daemon.server.serving import TOPIC_ID, FakeCluster, FakeService
+from tests.world.samples import TOPIC
+from tests.world.serving import FakeCluster, FakeService
 
 NODES = [Node(1, "one", 9492), Node(2, "two", 9493)]
 TOPIC_UUID = uuid.UUID(bytes=bytes(range(16, 32)))
@@ -78,7 +79,7 @@ def metadata_fields(version: int, topics: list[tuple[str | None, uuid.UUID | Non
 
 
 def key(partition: int, group_id: str = "g1") -> str:
-    return format_key(SharePartitionKey(group_id, TOPIC_ID, partition))
+    return format_key(SharePartitionKey(group_id, TOPIC, partition))
 
 
 def admin_world() -> ApiWorld:

@@ -25,7 +25,7 @@ from tests.pure.daemon.server.calls import (
     metadata_fields,
     schema,
 )
-from tests.pure.daemon.server.serving import TOPIC_ID
+from tests.world.samples import TOPIC
 
 # ApiVersions
 
@@ -81,18 +81,18 @@ def test_every_call_that_is_advertised_is_named() -> None:
 
 def test_a_share_call_reaches_the_service_and_its_answer_comes_back() -> None:
     world = ApiWorld()
-    request = StateRequest("g", [(TOPIC_ID, [ReadPartition(3, 4)])])
+    request = StateRequest("g", [(TOPIC, [ReadPartition(3, 4)])])
     world.service.answer = lambda api_key, key, asked: ReadResult(0, None, 7, 8, ())
     answer = world.ask_raw(84, 0, state_requests.encode_request(84, 0, request))
     assert world.service.requests == [(84, request)]
-    assert state_responses.decode_response(84, 0, answer) == [(TOPIC_ID, [(3, ReadResult(0, None, 7, 8, ()))])]
+    assert state_responses.decode_response(84, 0, answer) == [(TOPIC, [(3, ReadResult(0, None, 7, 8, ()))])]
 
 
 def test_a_share_call_names_a_bounded_number_of_share_partitions() -> None:
     world = ApiWorld()
-    topics: list[Any] = [(TOPIC_ID, [ReadPartition(n, 4) for n in range(count)]) for count in (30, 20)]
+    topics: list[Any] = [(TOPIC, [ReadPartition(n, 4) for n in range(count)]) for count in (30, 20)]
     assert world.ask_raw(84, 0, state_requests.encode_request(84, 0, StateRequest("g", list(topics))))
-    topics.append((TOPIC_ID, [ReadPartition(1, 4)]))
+    topics.append((TOPIC, [ReadPartition(1, 4)]))
     with pytest.raises(MalformedBody, match="one request may name at most 50 share partitions"):
         world.ask_raw(84, 0, state_requests.encode_request(84, 0, StateRequest("g", list(topics))))
     assert len(world.service.requests) == 1
@@ -114,7 +114,7 @@ def samples() -> list[tuple[int, int, bytes]]:
         types = {"key_type": 2} if version >= 1 else {}
         request = schema("find_coordinator", version, "request", "FindCoordinatorRequest")(**types, **keys)
         bodies.append((10, version, kio_bytes(request)))
-    bodies.append((84, 0, state_requests.encode_request(84, 0, StateRequest("g", [(TOPIC_ID, [ReadPartition(3, 4)])]))))
+    bodies.append((84, 0, state_requests.encode_request(84, 0, StateRequest("g", [(TOPIC, [ReadPartition(3, 4)])]))))
     bodies.append((ADMIN, 0, encode_admin_request(AdminRequest("echo", {"a": 1}))))
     return bodies
 

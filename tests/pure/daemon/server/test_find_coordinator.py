@@ -9,6 +9,9 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
 
+from holdfast.daemon.server.cluster_view import Node
+from holdfast.daemon.server.find_coordinator import Finder
+from holdfast.daemon.server.schemas import encode
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.records.keys import SharePartitionKey
 from tests.pure.daemon.server.calls import (
@@ -17,7 +20,7 @@ from tests.pure.daemon.server.calls import (
     key,
     schema,
 )
-from tests.pure.daemon.server.serving import TOPIC_ID
+from tests.world.samples import TOPIC
 
 
 def test_find_coordinator_answers_per_key_in_order_duplicates_included() -> None:
@@ -29,7 +32,7 @@ def test_find_coordinator_answers_per_key_in_order_duplicates_included() -> None
     assert [answer.key for answer in answers] == keys  # as asked, not as they are hashed
     for text, answer in zip(ninety, answers, strict=False):
         number = int(text.rsplit(":", 1)[1])
-        partition = world.service.partition_for(SharePartitionKey("g1", TOPIC_ID, number))
+        partition = world.service.partition_for(SharePartitionKey("g1", TOPIC, number))
         assert (answer.node_id, answer.host, answer.port) == NODES[partition % 2]
         assert (answer.error_code, answer.error_message) == (ErrorCode.none, "")
     assert answers[20] == answers[3]
@@ -90,3 +93,26 @@ def test_find_coordinator_before_start_up_and_without_an_owner() -> None:
 def test_find_coordinator_names_a_bounded_number_of_keys() -> None:
     with pytest.raises(MalformedBody, match="51 keys are named, at most 50"):
         ApiWorld().ask("find_coordinator", 6, key_type=2, coordinator_keys=("k",) * 51)
+
+
+def test_an_empty_list_of_keys_has_an_empty_answer() -> None:
+    for version in (4, 5, 6):
+        response = ApiWorld().ask("find_coordinator", version, key_type=2, coordinator_keys=())
+        assert (response.coordinators, response.throttle_time) == ((), timedelta(0))
+
+
+def test_all_keys_of_a_request_are_answered_from_the_owners_of_its_beginning() -> None:
+    world = ApiWorld()
+    before, after = NODES[0], Node(7, "after.example", 9492)
+    world.cluster.nodes = [before]
+    keys = [key(number) for number in range(10_000)]
+    make = schema("find_coordinator", 6, "request", "FindCoordinatorRequest")
+    body = encode(make(key_type=2, coordinator_keys=tuple(keys)))
+    pieces = []
+    for piece in Finder(6, world.cluster, world.service.partition_for).answer(body, 0, 10_000):
+        pieces.append(piece)
+        world.cluster.nodes = [after]
+    assert len(pieces) > 50
+    read = entity_reader(schema("find_coordinator", 6, "response", "FindCoordinatorResponse"))
+    response, _ = read(b"".join(pieces), 0)
+    assert [(each.key, each.node_id) for each in response.coordinators] == [(text, before.node_id) for text in keys]

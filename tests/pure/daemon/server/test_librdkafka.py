@@ -7,8 +7,8 @@ import asyncio
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
-from tests.pure.daemon.server.serving import serve
 from tests.waiting import PATIENCE_S
+from tests.world.serving import serve
 
 
 async def test_it_lists_the_nodes_and_the_state_topic() -> None:

@@ -16,7 +16,8 @@ from holdfast.daemon.server.wire.protocol import ClientProtocol
 from holdfast.daemon.server.wire.requests import Body, Request
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.kafka.protocol import frames
-from tests.pure.daemon.server.serving import (
+from tests.waiting import wait_until
+from tests.world.serving import (
     SUCCESS,
     CountingTransport,
     Reports,
@@ -31,7 +32,6 @@ from tests.pure.daemon.server.serving import (
     write_body,
     write_frame,
 )
-from tests.waiting import wait_until
 
 
 async def test_pipelined_requests_are_answered_in_order_whatever_finishes_first() -> None:

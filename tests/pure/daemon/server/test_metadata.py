@@ -90,3 +90,13 @@ def test_metadata_before_the_state_topic_is_known_and_of_a_partition_without_own
 def test_metadata_names_a_bounded_number_of_topics() -> None:
     with pytest.raises(MalformedBody, match="1001 topics are named, at most 1000"):
         ApiWorld().ask("metadata", 9, **metadata_fields(9, [("t", None)] * 1_001))
+
+
+@pytest.mark.parametrize("version", range(7, 14))
+def test_the_leader_epoch_is_the_owner_epoch_and_follows_it(version: int) -> None:
+    world = ApiWorld()
+    fields = metadata_fields(version, None)
+    for epoch in (3, 4):
+        world.cluster.owner_epochs = {0: epoch, 2: 9}
+        (state_topic,) = world.ask("metadata", version, **fields).topics
+        assert [partition.leader_epoch for partition in state_topic.partitions] == [epoch, -1, 9]

@@ -23,9 +23,9 @@ from holdfast.daemon.share.service import ShareService
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.records.batches import StateBatch
-from tests.pure.daemon.server.serving import FakeService
-from tests.pure.daemon.share.service_world import House, ask
-from tests.pure.daemon.share.shard_world import OTHER_TOPIC, TOPIC
+from tests.world.samples import OTHER_TOPIC, TOPIC
+from tests.world.service import House, ask
+from tests.world.serving import FakeService
 
 Topics = list[tuple[bytes, list[PartitionRequest]]]
 
@@ -164,7 +164,7 @@ def test_the_service_begins_nothing_for_a_client_that_is_gone() -> None:
     assert len(house.runtime.names) == before
 
 
-def test_a_share_partition_asked_in_two_parts_has_its_first_error_or_its_last_result() -> None:
+def test_a_share_partition_requested_in_two_parts_has_its_first_error_or_its_last_result() -> None:
     service = FakeService()
     count = [0]
 
@@ -212,7 +212,7 @@ def big_house(batches: int) -> House:
     return house
 
 
-def test_share_partitions_without_room_in_the_answer_are_to_be_asked_for_again() -> None:
+def test_share_partitions_without_room_in_the_answer_are_to_be_requested_again() -> None:
     house = big_house(1_000)
     call = Call(
         Ungated(house.service),
@@ -260,7 +260,7 @@ def test_a_large_answer_is_encoded_in_steps_and_is_the_same() -> None:
     )
 
 
-def test_an_answer_that_cannot_be_encoded_is_told_to_the_connection() -> None:
+def test_an_answer_that_cannot_be_encoded_is_reported_to_the_connection() -> None:
     service = FakeService()
     service.answer = lambda api_key, key, asked: ReadResult(0, None, 1 << 40)
     call = Call(service, share_state.READ, [(TOPIC, [ReadPartition(1, -1)])])

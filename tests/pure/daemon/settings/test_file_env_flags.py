@@ -209,7 +209,7 @@ def test_a_wrong_value_is_named_with_its_source_and_what_would_be_right(name: st
     assert problem in found
 
 
-def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
+def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
     path = tmp_path / "node.toml"
     path.write_text("codec = 7\nnode_id = -1\n")
     assert problems_of(config=path, flags=BROKERS) == (
@@ -258,8 +258,10 @@ def test_a_leader_may_be_silent_for_as_long_as_ten_fetches_are_held() -> None:
 def test_fetches_of_the_snapshot_topic_may_be_held_for_a_quarter_of_the_silence_and_where_there_is_none_for_ever() -> (
     None
 ):
-    load_settings(flags=BROKERS | {"snapshots.fetch.wait.ms": 750})
-    load_settings(flags=BROKERS | {"snapshots.fetch.wait.ms": 5_000, "snapshots.topic": ""})
+    longest = load_settings(flags=BROKERS | {"snapshots.fetch.wait.ms": 750}).settings
+    assert 4 * longest.snapshots.fetch_wait_ms == longest.log.leader_silence_max_ms
+    without = load_settings(flags=BROKERS | {"snapshots.fetch.wait.ms": 5_000, "snapshots.topic": ""}).settings
+    assert without.snapshots.fetch_wait_ms > without.log.leader_silence_max_ms
 
 
 @pytest.mark.parametrize("name", OWNED_PROPERTIES)

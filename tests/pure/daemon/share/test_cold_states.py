@@ -9,19 +9,10 @@ from holdfast.records.codecs.codec import Codec
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.state_machine import Decision
-from tests.pure.daemon.share.shard_world import (
-    KEY,
-    LOG_START,
-    OTHER_KEY,
-    OTHER_TOPIC,
-    TOPIC,
-    UNKNOWN_TOPIC,
-    World,
-    batch,
-    without_counts,
-)
 from tests.shards import states_at, summarize
 from tests.vectors.parity import decide_cold_snapshots
+from tests.world.samples import KEY, OTHER_KEY, OTHER_TOPIC, TOPIC, UNKNOWN_TOPIC, batch
+from tests.world.shard import LOG_START, World, without_counts
 
 KEYS = [KEY._replace(partition=partition) for partition in range(5)]
 

@@ -17,10 +17,11 @@ from holdfast.records.codecs.codec import Codec, decode_record
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.state_machine import Decision
-from tests.pure.daemon.share.shard_world import LOG_START, OTHER_TOPIC, TOPIC, UNKNOWN_TOPIC, World, without_counts
 from tests.pure.records.strategies import batch_lists, start_offsets
 from tests.shards import summarize
 from tests.vectors.parity import decide_cold_snapshots
+from tests.world.samples import OTHER_TOPIC, TOPIC, UNKNOWN_TOPIC
+from tests.world.shard import LOG_START, World, without_counts
 
 Decide = Callable[[ShareShard, int], Decision]
 

@@ -16,7 +16,8 @@ from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.state_machine import Decision
 from tests.configs import shard_config
-from tests.pure.daemon.share.shard_world import KEY, TOPIC, UNKNOWN_TOPIC, Image, World, batch
+from tests.world.samples import KEY, TOPIC, UNKNOWN_TOPIC, Image, batch
+from tests.world.shard import World
 
 Call = Callable[[ShareShard, SharePartitionKey], Decision]
 
@@ -376,7 +377,7 @@ def test_the_summary_of_an_uninitialized_share_partition_is_a_success() -> None:
     assert world.log == []
 
 
-def test_a_summary_tells_what_is_stored_and_writes_nothing() -> None:
+def test_a_summary_returns_what_is_stored_and_writes_nothing() -> None:
     world = known_world()
     world.write(batch(100, 109, 2, 1), delivery_complete_count=10)
     before = len(world.log)

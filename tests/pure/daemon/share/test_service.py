@@ -33,8 +33,8 @@ from holdfast.runtime.errors import (
     TimedOut,
 )
 from holdfast.runtime.state_machine import Operation
-from tests.pure.daemon.share.service_world import CALLS, PARTITION_COUNT, House, ask, codes
-from tests.pure.daemon.share.shard_world import OTHER_TOPIC, TOPIC, UNKNOWN_TOPIC, batch
+from tests.world.samples import OTHER_TOPIC, TOPIC, UNKNOWN_TOPIC, batch
+from tests.world.service import CALLS, PARTITION_COUNT, House, ask, codes
 
 
 @pytest.fixture
@@ -125,10 +125,10 @@ def test_a_call_reaches_the_shard_of_its_share_partition(house: House, api_key: 
     state_batches = (batch(100, 109, 2, 1),)
     house.call(WRITE, (TOPIC, [ask(WRITE, 3, delivery_complete_count=10, state_batches=state_batches)]))
     assert house.call(api_key, (TOPIC, [ask(api_key, 3)])) == [(TOPIC, [(3, expected)])]
-    assert house.runtime.shards[house.index(3)].state.share_partition_count() == (api_key != DELETE)
+    assert house.runtime.worlds[house.index(3)].shard.state.share_partition_count() == (api_key != DELETE)
 
 
-def test_a_response_keeps_the_order_in_which_things_were_first_asked_for(house: House) -> None:
+def test_a_response_keeps_the_order_in_which_things_were_first_requested(house: House) -> None:
     house.initialize(0, 1, 2, 3)
     response = house.call(
         SUMMARY,
@@ -189,7 +189,7 @@ def test_an_answer_waits_for_the_last_part_in_whatever_order_they_come(house: Ho
     assert len(house.answers) == before + 1
 
 
-def test_a_half_done_request_tells_what_was_done_and_what_was_not(house: House) -> None:
+def test_the_answer_to_a_half_done_request_says_what_was_done_and_what_was_not(house: House) -> None:
     house.initialize(0, 1, 2)
     house.runtime.is_holding = True
     house.send(WRITE, (TOPIC, [ask(WRITE, 0), ask(WRITE, 1), ask(WRITE, 2)]))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,62 +12,37 @@ from holdfast.daemon.pruning.pruner import PruningSlice
 from holdfast.daemon.settings.models import PruningSettings
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.service import ShareService
-from holdfast.metrics.registry import Registry
-from holdfast.records.checkpoint import Checkpoint
-from holdfast.runtime.coordinator import CoordinatorRuntime
-from holdfast.runtime.metrics import RuntimeMetrics
-from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from tests.configs import partition_config, shard_config
-from tests.pure.daemon.share.service_world import FakeMetrics, ask, codes
-from tests.pure.daemon.share.shard_world import TOPIC, Image, batch
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.process import Process
+from tests.world.samples import TOPIC, Image, batch
+from tests.world.service import FakeMetrics, ask, codes
 
 
 class Node:
-    """One node process over `topic`; it runs when `settle` is called."""
+    """A process with a share service, of which no log partition may fail."""
 
     def __init__(self, topic: MemoryTopic, name: str, **config: Any) -> None:
-        self.topic, self.tasks = topic, deque[Callable[[], None]]()
-        log = topic.open_log()
-        self.runtime = CoordinatorRuntime(
+        self.process = Process(
+            topic,
             partition_config(node_id=name, log=topic.identity),
-            log,
-            self,
             lambda _: ShareShard(shard_config(**config)),
-            lambda: 1000,
-            lambda size: name.encode().ljust(size, b"\0"),
-            lambda: 0.5,
-            RuntimeMetrics(Registry(lambda: 1000)),
-            write_timeout_ms=5_000,
-            slice_ms=5,
         )
+        self.runtime = self.process.runtime
         self.runtime.new_metadata_image(Image({TOPIC: 8}))
-        log.start(self.runtime)
+        self.process.start()
         self.service = ShareService(self.runtime, FakeMetrics(), lambda: 0.0)
         self.service.start_up(len(topic.partitions))
 
-    def note(self, level: str, event: str, fields: dict[str, object]) -> None:
-        assert (level, event) != ("error", "decide_failed"), fields
-
-    def continue_soon(self, task: Callable[[], None]) -> None:
-        self.tasks.append(task)
-
-    def partition_changed(self, partition: Partition) -> None:
-        assert partition.state is not State.FAILED, partition.failure
-
-    def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
-        pass
-
     def settle(self) -> None:
         """Let everything happen that can."""
-        while self.topic.run_until_quiet() or self.tasks:
-            while self.tasks:
-                self.tasks.popleft()()
+        self.process.settle()
+        assert State.FAILED not in [state for _, state in self.process.changes]
+        assert ("error", "decide_failed") not in self.process.notes
 
     def load(self, generation: int) -> None:
-        for index in range(len(self.topic.partitions)):
-            self.runtime.load(index, generation)
+        self.process.load(generation)
         self.settle()
 
     def send(self, api_key: int, *asked: PartitionRequest) -> list[StateResponse]:

@@ -10,9 +10,9 @@ from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.codecs.codec import Codec
 from holdfast.records.keys import SharePartitionKey
 from tests.configs import shard_config
-from tests.pure.daemon.partitions.partitions_world import PartitionsWorld
-from tests.pure.daemon.share.shard_world import TOPIC, batch
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.node import PartitionsWorld
+from tests.world.samples import TOPIC, batch
 
 WHY_NOT = "allows no more"
 
@@ -126,7 +126,7 @@ async def test_the_totals_follow_initializes_writes_deletes_reloads_and_lost_par
     assert totals.share_partitions == 12
     world.call(0, lambda shard, _: shard.decide_delete(key(2, "g")))
     check()
-    world.partition(0).fail(RuntimeError("a bug"), world.now_ms)
+    world.partition(0).fail(RuntimeError("a bug"), world.clock.now_ms)
     check()
     assert totals.share_partitions == 6
     world.tick(20)

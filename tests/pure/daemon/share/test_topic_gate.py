@@ -13,8 +13,8 @@ from holdfast.daemon.share.topic_gate import TopicGate
 from holdfast.daemon.topics.metadata_cache import MetadataImage
 from holdfast.kafka.metadata import RESERVED_IDS
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from tests.pure.daemon.share.service_world import ask
-from tests.pure.daemon.share.shard_world import OTHER_TOPIC, TOPIC
+from tests.world.samples import OTHER_TOPIC, TOPIC
+from tests.world.service import ask
 
 UNKNOWN_TOPIC = bytes([7] * 16)
 
@@ -62,8 +62,8 @@ class Metadata:
     ) -> None:
         self.wanted.append((list(topic_ids), caller, then, timeout_ms))
 
-    def answer(self, not_asked: Collection[bytes] = ()) -> None:
-        self.wanted.pop()[2](not_asked)
+    def answer(self, not_queried: Collection[bytes] = ()) -> None:
+        self.wanted.pop()[2](not_queried)
 
 
 class World:
@@ -137,14 +137,14 @@ def test_a_reserved_id_is_no_topics_and_needs_no_look_up(world: World, topic_id:
     assert (len(world.service.handled), world.metadata.wanted) == (1, [])
 
 
-def test_where_no_broker_was_asked_unknown_means_try_again_and_other_answers_stay(world: World) -> None:
+def test_where_no_broker_was_queried_unknown_means_try_again_and_other_answers_stay(world: World) -> None:
     unknown, fenced = (
         WriteResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no"),
         WriteResult(ErrorCode.FENCED_STATE_EPOCH, "no"),
     )
     world.service.results = {0: unknown, 1: fenced, 2: WriteResult()}
     world.send(request((UNKNOWN_TOPIC, 0), (UNKNOWN_TOPIC, 1), (UNKNOWN_TOPIC, 2), (OTHER_TOPIC, 0)))
-    world.metadata.answer(not_asked=(UNKNOWN_TOPIC,))
+    world.metadata.answer(not_queried=(UNKNOWN_TOPIC,))
     (answer,) = world.answers
     found = [(topic_id, index, result.error_code) for topic_id, results in answer for index, result in results]
     assert found == [
@@ -155,7 +155,7 @@ def test_where_no_broker_was_asked_unknown_means_try_again_and_other_answers_sta
     ]
 
 
-def test_where_a_broker_was_asked_unknown_is_the_answer(world: World) -> None:
+def test_where_a_broker_was_queried_unknown_is_the_answer(world: World) -> None:
     world.service.results = {0: WriteResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no")}
     world.send(request((UNKNOWN_TOPIC, 0)))
     world.metadata.answer()

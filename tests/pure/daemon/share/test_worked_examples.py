@@ -8,8 +8,9 @@ from holdfast.api.results import ReadResult
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update
-from tests.pure.daemon.share.shard_world import World, batch
 from tests.vectors.parity import decide_cold_snapshots
+from tests.world.samples import batch
+from tests.world.shard import World
 
 NOW_MS = 1_735_689_600_000
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from random import Random
 from typing import cast
 
 import pytest
@@ -31,7 +30,15 @@ from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
 from tests.configs import shard_config
-from tests.pure.records.logs import KEYS, LOG_PARTITION, PARTITION_COUNT, STATE_TOPIC_ID, DictStore, LogWriter
+from tests.pure.records.logs import (
+    KEYS,
+    LOG_PARTITION,
+    PARTITION_COUNT,
+    STATE_TOPIC_ID,
+    DictStore,
+    LogWriter,
+    write_log,
+)
 from tests.simulated.memory_log import MemoryTopic
 
 READ_TIMEOUT_MS = 1_000
@@ -146,13 +153,10 @@ class Job:
 
 
 def some_log(moves: int = 20) -> LogWriter:
-    log = LogWriter(Random(3))
-    for _ in range(moves):
-        log.do("write")
-    return log
+    return write_log(3, ["write"] * moves)
 
 
-def test_a_load_is_given_the_newest_manifest_that_stood_there_when_it_asked() -> None:
+def test_a_load_is_given_the_newest_manifest_that_was_there_when_it_queried() -> None:
     world, log = World(), some_log()
     Job(world, log).run()
     world.ask()
@@ -192,7 +196,7 @@ def test_a_topic_that_hangs_holds_a_load_up_no_longer_than_the_setting_says() ->
     assert world.refused() == {Refusal.LATE: 1}
 
 
-def test_what_is_in_the_way_is_answered_counted_and_told() -> None:
+def test_what_is_in_the_way_is_answered_counted_and_logged() -> None:
     world = World()
     world.is_known = False
     world.ask()
@@ -200,13 +204,13 @@ def test_what_is_in_the_way_is_answered_counted_and_told() -> None:
     assert world.refused() == {Refusal.MISSING: 1}
     world = World()
     world.ask()
-    world.follower.read_failed(LOG_PARTITION, 1, ReadError("no broker told its bounds", is_alarm=False))
+    world.follower.read_failed(LOG_PARTITION, 1, ReadError("no broker returned its start and end", is_alarm=False))
     assert world.refused() == {Refusal.UNREADABLE: 1}
     assert world.answers == [(LOG_PARTITION, 7, None)]
     assert world.lines[-1] == (
         "warning",
         "restore_refused",
-        {"partition": LOG_PARTITION, "reason": "unreadable", "why": "no broker told its bounds"},
+        {"partition": LOG_PARTITION, "reason": "unreadable", "why": "no broker returned its start and end"},
     )
 
 
@@ -255,7 +259,7 @@ def test_memory_is_bounded() -> None:
     assert world.log.reads(LOG_PARTITION) is None
 
 
-def test_a_topic_made_again_is_read_anew() -> None:
+def test_a_recreated_topic_is_read_anew() -> None:
     world, log = World(), some_log()
     Job(world, log).run()
     world.ask()
@@ -331,7 +335,7 @@ def test_removals_keep_to_their_rate() -> None:
     assert counts == [2, 4, 6]
 
 
-def test_a_removal_that_is_refused_is_told_once_and_begun_again_with_the_next_manifest() -> None:
+def test_a_removal_that_is_refused_is_reported_once_and_begun_again_with_the_next_manifest() -> None:
     world, log = World(), some_log()
     job = followed(world, log)
     world.refuses = True

@@ -21,7 +21,15 @@ from holdfast.runtime.partition.ownership import Ownership, Verdict
 from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.settings import LogIdentity
 from tests.configs import shard_config
-from tests.pure.records.logs import LOG_PARTITION, PARTITION_COUNT, STATE_TOPIC_ID, DictStore, LogWriter, logs
+from tests.pure.records.logs import (
+    LOG_PARTITION,
+    PARTITION_COUNT,
+    STATE_TOPIC_ID,
+    DictStore,
+    LogWriter,
+    logs,
+    write_log,
+)
 from tests.shards import states_at, summarize
 
 IDENTITY = LogIdentity("cluster", STATE_TOPIC_ID, PARTITION_COUNT)
@@ -113,10 +121,7 @@ def test_a_job_that_has_seen_all_of_a_cut_log_makes_restores_possible(log: LogWr
 
 
 def small_log() -> LogWriter:
-    log = LogWriter(Random(7))
-    for move in ("write",) * 12:
-        log.do(move)
-    return log
+    return write_log(7, ["write"] * 12)
 
 
 def topic_of(log: LogWriter, *sizes: int) -> dict[bytes, bytes | None]:

@@ -15,10 +15,10 @@ from holdfast.daemon.snapshots.verifier import RemovalRefused
 from holdfast.kafka import librdkafka
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.metrics.registry import Registry
-from tests.pure.daemon.partitions.partitions_world import make_settings
+from tests.world.node import make_settings
 
 
-async def test_a_producer_that_is_full_is_asked_again_and_one_that_refuses_says_why(
+async def test_a_producer_that_is_full_is_tried_again_and_one_that_refuses_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     failures: list[Exception] = []

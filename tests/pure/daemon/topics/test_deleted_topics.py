@@ -79,7 +79,7 @@ def test_the_rest_of_the_state_may_go_until_a_refresh_says_anything_else(
     assert topics.still_gone(frozenset([A])) == set()
 
 
-def test_a_refresh_that_did_not_ask_for_a_topic_says_nothing_about_it(topics: DeletedTopics) -> None:
+def test_a_refresh_that_did_not_query_a_topic_says_nothing_about_it(topics: DeletedTopics) -> None:
     topics.observe(refresh(100, unknown=[A]))
     topics.observe(refresh(600, [B]))
     assert topics.decide(KEYS, 100 + GRACE_MS) == CleanUp(frozenset([A]), 10)
@@ -93,7 +93,7 @@ def test_what_was_never_seen_was_never_deleted() -> None:
     assert topics.decide(KEYS, 10 * GRACE_MS) is None
 
 
-def test_too_large_a_share_stops_and_asks(topics: DeletedTopics) -> None:
+def test_too_large_a_share_stops_and_waits_for_an_admin(topics: DeletedTopics) -> None:
     topics.observe(refresh(0, [C], [A, B]))
     stopped = topics.decide(KEYS, GRACE_MS)
     assert isinstance(stopped, CleanUpStopped)

@@ -1,4 +1,4 @@
-"""What the beginnings of all log partitions say, before one of them serves."""
+"""What the first records of all log partitions say, before one of them serves."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import KafkaError
 
 from holdfast.daemon.topics.log_identity import (
-    Beginning,
+    FirstRecords,
     LogProblem,
     find_foreign,
     find_problem,
-    read_beginnings,
+    read_first_records,
     refuse_foreign_topic,
 )
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError
@@ -37,14 +37,14 @@ def checkpoint(
 
 def look(*logs: list[LogRecord]) -> LogProblem | None:
     """Return what is found of log partitions with these records."""
-    beginnings = []
+    first_records = []
     for partition, records in enumerate(logs):
-        beginning = Beginning(partition, OURS)
+        each = FirstRecords(partition, OURS)
         for record in records:
-            if not beginning.is_known:
-                beginning.read(record)
-        beginnings.append(beginning)
-    return find_problem("state", OURS, beginnings)
+            if not each.is_known:
+                each.read(record)
+        first_records.append(each)
+    return find_problem("state", OURS, first_records)
 
 
 def test_a_fresh_topic_and_one_whose_first_start_was_broken_off_are_fine() -> None:
@@ -93,7 +93,7 @@ def test_what_an_admin_accepted_is_of_this_log_however_it_begins() -> None:
     assert look(restored[:2], restored, [checkpoint(0)]) is not None
 
 
-def test_a_log_partition_that_nothing_was_restored_to_stands_against_those_that_were_accepted() -> None:
+def test_a_log_partition_that_nothing_was_restored_to_contradicts_those_that_were_accepted() -> None:
     restored = [checkpoint(0, OURS._replace(topic_id=b"x" * 16)), checkpoint(1, epoch=2, reason="restored")]
     pruned = [checkpoint(9, sequence=3, accepted_reason="restored")]
     for accepted in (restored, pruned):
@@ -174,7 +174,7 @@ def test_each_log_partition_is_read_to_its_first_checkpoint_or_its_end(consumer:
         Told(2, checkpoint(0, OURS._replace(topic_id=b"x" * 16))),
         Told(2, code=END),
     ]
-    found = read_beginnings(KafkaClients({}), TOPIC, OURS, 60_000)
+    found = read_first_records(KafkaClients({}), TOPIC, OURS, 60_000)
     assert [(one.is_known, one.is_empty, one.other is not None) for one in found] == [
         (True, False, False),
         (True, True, False),
@@ -184,7 +184,7 @@ def test_each_log_partition_is_read_to_its_first_checkpoint_or_its_end(consumer:
 
 def test_a_log_partition_without_a_broker_stays_unknown_and_says_why(consumer: type[Consumer]) -> None:
     consumer.told = [Told(0, checkpoint(0)), Told(1, code=KafkaError.LEADER_NOT_AVAILABLE), Told(2, code=END)]
-    found = read_beginnings(KafkaClients({}), TOPIC, OURS, 50)
+    found = read_first_records(KafkaClients({}), TOPIC, OURS, 50)
     assert [one.is_known for one in found] == [True, False, True]
     assert "leader" in found[1].why_unread.lower()
 
@@ -192,7 +192,7 @@ def test_a_log_partition_without_a_broker_stays_unknown_and_says_why(consumer: t
 @pytest.mark.parametrize("code", sorted(DAMAGE))
 def test_damage_is_known_at_once_and_says_nothing_of_the_others(consumer: type[Consumer], code: int) -> None:
     consumer.told = [Told(0, checkpoint(0)), Told(1, code=code), Told(2, checkpoint(0))]
-    found = read_beginnings(KafkaClients({}), TOPIC, OURS, 60_000)
+    found = read_first_records(KafkaClients({}), TOPIC, OURS, 60_000)
     assert all(one.is_known for one in found)
     assert not found[1].is_empty
     assert find_problem("state", OURS, found) is None
@@ -220,7 +220,7 @@ def test_a_topic_is_foreign_where_no_log_partition_begins_with_a_record_of_ours(
     consumer: type[Consumer], told: list[Told], foreign: int | None
 ) -> None:
     consumer.told = [*told]
-    found = read_beginnings(KafkaClients({}), TOPIC, OURS, 60_000)
+    found = read_first_records(KafkaClients({}), TOPIC, OURS, 60_000)
     assert find_foreign(found) == foreign
     if foreign is not None:
         with pytest.raises(
@@ -231,7 +231,7 @@ def test_a_topic_is_foreign_where_no_log_partition_begins_with_a_record_of_ours(
 
 def test_a_topic_of_another_program_is_not_read_to_its_end(consumer: type[Consumer]) -> None:
     consumer.told = [Told(partition, STRAY._replace(offset=offset)) for offset in range(50) for partition in range(3)]
-    found = read_beginnings(KafkaClients({}), TOPIC, OURS, 60_000)
+    found = read_first_records(KafkaClients({}), TOPIC, OURS, 60_000)
     assert find_foreign(found) == 0
     assert len(consumer.told) == 3 * 49
 
@@ -241,11 +241,11 @@ def test_a_look_that_is_to_stop_reads_no_further(consumer: type[Consumer]) -> No
     consumer.told = [Told(partition, checkpoint(offset, other)) for offset in range(50) for partition in range(3)]
     stop = Event()
     stop.set()
-    found = read_beginnings(KafkaClients({}), TOPIC, OURS, 60_000, stop)
+    found = read_first_records(KafkaClients({}), TOPIC, OURS, 60_000, stop)
     assert len(consumer.told) == 3 * 50
     assert not any(one.is_known for one in found)
 
 
-def test_while_a_log_partition_has_told_nothing_no_topic_is_foreign(consumer: type[Consumer]) -> None:
+def test_while_nothing_was_read_of_a_log_partition_no_topic_is_foreign(consumer: type[Consumer]) -> None:
     consumer.told = [Told(0, STRAY), Told(1, STRAY), Told(2, code=KafkaError.LEADER_NOT_AVAILABLE)]
-    assert find_foreign(read_beginnings(KafkaClients({}), TOPIC, OURS, 50)) is None
+    assert find_foreign(read_first_records(KafkaClients({}), TOPIC, OURS, 50)) is None

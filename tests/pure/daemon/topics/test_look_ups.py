@@ -14,7 +14,7 @@ def ids(count: int, first: int = 0) -> list[bytes]:
     return [number.to_bytes(16, "big") for number in range(first, first + count)]
 
 
-def ignore(not_asked: Collection[bytes]) -> None:
+def ignore(not_queried: Collection[bytes]) -> None:
     """Take the end of a look-up."""
 
 
@@ -29,7 +29,7 @@ def make(waiting_max: int = 100_000, per_request_max: int = 20_000) -> LookUps:
     return LookUps(waiting_max, per_request_max)
 
 
-def test_one_honest_id_is_in_the_next_query_whatever_other_connections_ask_for() -> None:
+def test_one_honest_id_is_in_the_next_query_whatever_other_connections_request() -> None:
     look_ups = make()
     for connection in range(6):
         for request in range(3):
@@ -39,7 +39,7 @@ def test_one_honest_id_is_in_the_next_query_whatever_other_connections_ask_for()
     assert honest in look_ups.next_query(100)
 
 
-def test_one_honest_id_is_in_the_next_query_whatever_another_host_asks_for_over_a_thousand_connections() -> None:
+def test_one_honest_id_is_in_the_next_query_whatever_another_host_requests_over_a_thousand_connections() -> None:
     look_ups = make()
     for connection in range(900):
         add(look_ups, f"10.0.0.1:{connection}", ids(100, 100 * connection))
@@ -65,7 +65,7 @@ def test_who_had_a_turn_comes_last_in_the_next_query() -> None:
     assert asked[0] | asked[1] == set(ids(10))
 
 
-def test_an_id_that_many_wait_for_is_asked_for_once_and_answers_all_who_waited_before() -> None:
+def test_an_id_that_many_wait_for_is_queried_once_and_answers_all_who_waited_before() -> None:
     look_ups = make()
     before = [add(look_ups, f"10.0.0.1:{connection}", ids(2)) for connection in range(5)]
     question = look_ups.next_query(100)
@@ -76,7 +76,7 @@ def test_an_id_that_many_wait_for_is_asked_for_once_and_answers_all_who_waited_b
     assert list(look_ups.next_query(100)) == ids(2)
 
 
-def test_what_was_not_answered_is_asked_again_after_the_others() -> None:
+def test_what_was_not_answered_is_queried_again_after_the_others() -> None:
     look_ups = make()
     waiting = add(look_ups, "10.0.0.1:1", ids(3))
     assert [list(look_ups.next_query(1)) for _ in range(4)] == [[each] for each in (*ids(3), ids(1)[0])]
@@ -84,7 +84,7 @@ def test_what_was_not_answered_is_asked_again_after_the_others() -> None:
     assert not look_ups
 
 
-def test_of_a_request_with_too_many_unknown_ids_the_first_are_asked_about_and_the_others_told() -> None:
+def test_of_a_request_with_too_many_unknown_ids_the_first_are_queried_and_the_others_reported() -> None:
     look_ups = make(per_request_max=3)
     look_up = add(look_ups, "10.0.0.1:1", ids(5))
     question = look_ups.next_query(100)

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata, MetadataImage, Refresh
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.metadata import QuestionRefused, Topic, TopicAnswers
+from holdfast.kafka.metadata import RequestRefused, Topic, TopicAnswers
 from tests.waiting import PATIENCE_S, wait_until
 
 A, B, C = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)
@@ -34,14 +34,14 @@ class FakeCluster:
         self.may_answer.set()
         self.closes = self.moves = 0
 
-    async def ask_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
+    async def query_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
         self.asked.append(frozenset(topic_ids))
         known = {i: self.partition_counts[i] for i in topic_ids if i in self.partition_counts}
         await self.may_answer.wait()
         if self.failure:
             raise ConnectionFailed(self.failure)
         if self.poison in topic_ids:
-            raise QuestionRefused("no cluster id")
+            raise RequestRefused("no cluster id")
         return TopicAnswers(
             self.cluster_id,
             tuple(Topic(i, f"topic-{i[0]}", count, True) for i, count in known.items()),
@@ -127,14 +127,14 @@ async def test_the_first_image_names_the_cluster_and_knows_what_is_in_use(cluste
     assert cluster.closes == 1
 
 
-async def test_each_full_refresh_asks_another_broker(cluster: FakeCluster) -> None:
+async def test_each_full_refresh_queries_another_broker(cluster: FakeCluster) -> None:
     async with running(Node(cluster, metadata_refresh_interval_ms=100)) as node:
         await node.ask(A)
         await wait_until(lambda: len(node.refreshes) >= 3)
     assert cluster.moves == sum(refresh.is_full for _, refresh in node.refreshes)
 
 
-async def test_all_who_ask_at_once_share_one_request(cluster: FakeCluster) -> None:
+async def test_all_who_query_at_once_share_one_request(cluster: FakeCluster) -> None:
     cluster.partition_counts = {A: 3, B: 5}
     async with running(Node(cluster)) as node:
         cluster.asked.clear()
@@ -142,7 +142,7 @@ async def test_all_who_ask_at_once_share_one_request(cluster: FakeCluster) -> No
         assert cluster.asked == [frozenset([A, B, C])]
 
 
-async def test_who_asks_while_an_answer_is_under_way_waits_for_the_next(cluster: FakeCluster) -> None:
+async def test_who_queries_while_an_answer_is_in_flight_waits_for_the_next(cluster: FakeCluster) -> None:
     async with running(Node(cluster)) as node:
         cluster.asked.clear()
         cluster.may_answer.clear()
@@ -157,7 +157,7 @@ async def test_who_asks_while_an_answer_is_under_way_waits_for_the_next(cluster:
         assert cluster.asked == [frozenset([A])] * 2
 
 
-async def test_an_unknown_id_is_asked_for_each_time_and_a_known_one_stays(cluster: FakeCluster) -> None:
+async def test_an_unknown_id_is_queried_each_time_and_a_known_one_stays(cluster: FakeCluster) -> None:
     async with running(Node(cluster)) as node:
         assert await node.ask(A) is None
         cluster.partition_counts[A] = 3
@@ -188,7 +188,7 @@ async def test_too_many_who_wait_are_sent_on_at_once(cluster: FakeCluster) -> No
         assert not any(B in asked for asked in cluster.asked)
 
 
-async def test_a_full_refresh_asks_for_what_is_in_use_or_was_wanted_lately_and_forgets_the_rest(
+async def test_a_full_refresh_queries_what_is_in_use_or_was_wanted_lately_and_forgets_the_rest(
     cluster: FakeCluster,
 ) -> None:
     cluster.partition_counts = {A: 3, B: 5}
@@ -268,7 +268,7 @@ async def test_brokers_that_fail_in_different_words_are_one_line(cluster: FakeCl
     ]
 
 
-async def test_it_goes_on_after_a_bug_of_whom_it_tells(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_reports_a_bug_and_goes_on(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.partition_counts = {A: 3}
     with capture_logs() as lines:
         async with running(Node(cluster, metadata_reconnect_backoff_max_ms=100)) as node:
@@ -337,7 +337,7 @@ async def test_a_flood_of_unknown_ids_keeps_nobody_from_the_next_query(cluster: 
             each.cancel()
 
 
-async def test_ids_that_nobody_was_asked_about_are_told(cluster: FakeCluster) -> None:
+async def test_ids_that_no_broker_was_queried_for_are_reported(cluster: FakeCluster) -> None:
     async with running(Node(cluster, unknown_topics_per_request_max=2)) as node:
         assert await node.look_up([A]) == ()
         assert await node.look_up([A, B, C]) == (C,)
@@ -348,7 +348,7 @@ async def test_ids_that_nobody_was_asked_about_are_told(cluster: FakeCluster) ->
         assert await node.look_up([A, B]) == (A, B)
 
 
-async def test_an_id_that_spoils_each_question_soon_spoils_only_its_own(cluster: FakeCluster) -> None:
+async def test_an_id_that_spoils_each_query_soon_spoils_only_its_own(cluster: FakeCluster) -> None:
     (cluster.poison,) = many(1)
     others = many(10, 1)
     cluster.partition_counts = dict.fromkeys(others, 3)
@@ -361,7 +361,7 @@ async def test_an_id_that_spoils_each_question_soon_spoils_only_its_own(cluster:
         poisoned.cancel()
 
 
-async def test_a_topic_in_use_that_spoils_each_question_is_unclear_and_the_others_are_known(
+async def test_a_topic_in_use_that_spoils_each_query_is_unclear_and_the_others_are_known(
     cluster: FakeCluster,
 ) -> None:
     cluster.partition_counts = {A: 3, B: 5, C: 7}
@@ -375,7 +375,9 @@ async def test_a_topic_in_use_that_spoils_each_question_is_unclear_and_the_other
         assert (refresh.existing_ids, refresh.unclear_ids) == (frozenset([A, C]), frozenset([B]))
 
 
-async def test_a_full_refresh_is_asked_in_parts_and_told_as_one_and_callers_ride_along(cluster: FakeCluster) -> None:
+async def test_a_full_refresh_is_queried_in_parts_and_reported_as_one_and_callers_ride_along(
+    cluster: FakeCluster,
+) -> None:
     in_use = many(10, 1)
     cluster.partition_counts = dict.fromkeys(in_use, 3) | {A: 5}
     async with running(Node(cluster, metadata_topics_per_request_max=4)) as node:
@@ -394,7 +396,7 @@ async def test_a_full_refresh_is_asked_in_parts_and_told_as_one_and_callers_ride
         assert node.metadata.image.topics.keys() == {*in_use, A}
 
 
-async def test_unknown_ids_are_not_remembered_and_not_asked_about_again(cluster: FakeCluster) -> None:
+async def test_unknown_ids_are_not_remembered_and_not_queried_again(cluster: FakeCluster) -> None:
     async with running(Node(cluster, metadata_topics_per_request_max=1_000)) as node:
         await node.look_up(many(500))
         cluster.asked.clear()

@@ -26,7 +26,7 @@ class Kafka:
         self.may_answer.set()
         self.is_closed = False
 
-    async def ask_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
+    async def query_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
         self.asked.append(list(names))
         await self.may_answer.wait()
         if self.is_down:
@@ -46,7 +46,7 @@ class World:
         self.names = TopicNames(self.kafka, metadata, lambda: self.now_ms, timeout_ms=timeout_ms)
 
 
-async def test_kafka_is_asked_each_time_so_a_recreated_topic_is_seen() -> None:
+async def test_kafka_is_queried_each_time_so_a_recreated_topic_is_seen() -> None:
     world = World()
     assert await world.names.resolve("orders") == Resolved(OLD, 0, "")
     world.kafka.topics["orders"] = NEW
@@ -111,7 +111,7 @@ async def test_names_are_remembered_in_a_bounded_number_of_bytes_the_newest_long
     assert world.names._known_bytes == sum(400 + len(name) for name in world.names._known)
 
 
-async def test_all_who_wait_share_questions_of_a_bounded_size_and_one_is_asked_at_a_time() -> None:
+async def test_all_who_wait_share_queries_of_a_bounded_size_and_one_is_queried_at_a_time() -> None:
     world = World(metadata_topics_per_request_max=2)
     world.kafka.may_answer.clear()
     first = asyncio.create_task(world.names.resolve("a"))
@@ -137,7 +137,7 @@ async def test_too_many_names_at_once_are_refused_and_the_others_served() -> Non
     assert all([(await each).topic for each in (*waiting, same)])
 
 
-async def test_what_is_no_topic_name_is_not_asked_for() -> None:
+async def test_what_is_no_topic_name_is_not_requested() -> None:
     world = World()
     for name in ("", "\ud800", "x" * 40_000, "a b"):
         with pytest.raises(NotATopicName):

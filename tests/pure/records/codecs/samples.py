@@ -1,10 +1,15 @@
-"""One record of each kind, and its bytes in the Kafka codec."""
+"""One record of each kind, its bytes in the Kafka codec, and tests of both codecs."""
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast.records.batches import StateBatch
+from holdfast.records.codecs.codec import Codec
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot, Update
+
+CODECS = pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name)
 
 KEY = SharePartitionKey("g1", bytes(range(16)), 7)
 SNAPSHOT = Snapshot(3, 2, 5, 100, -1, 1735689600000, 1735689600000, (StateBatch(100, 109, 0, 2),), 5, 2)

@@ -28,6 +28,7 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.single_object import SingleObject
 from holdfast.records.values import Snapshot, Update, Value
 from tests.pure.records.codecs.samples import (
+    CODECS,
     KEY,
     SNAPSHOT,
     SNAPSHOT_BYTES,
@@ -37,8 +38,6 @@ from tests.pure.records.codecs.samples import (
     UPDATE_KEY_BYTES,
 )
 from tests.pure.records.strategies import keys, values
-
-CODECS = pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name)
 
 
 @pytest.mark.parametrize(

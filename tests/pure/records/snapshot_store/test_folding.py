@@ -24,15 +24,14 @@ from holdfast.records.values import Snapshot, Update
 from tests.pure.records.logs import (
     KEYS,
     LOG_PARTITION,
-    MOVES,
     PARTITION_COUNT,
     STATE_TOPIC_ID,
+    UNCUT,
     DictStore,
     LogWriter,
     logs,
+    write_log,
 )
-
-UNCUT = tuple(move for move in MOVES if move != "cut")
 
 
 def fold_some(mark: Mark, store: folding.Store, records: list[RawRecord]) -> Folded:
@@ -172,10 +171,8 @@ def test_a_cut_log_is_loaded_from_its_newest_manifest(log: LogWriter, data: st.D
         assert sorted(decode_entry(held.entry or b"") for held in store.values()) == sorted(states.values())
 
 
-def test_a_fold_that_meets_a_cut_forgets_what_it_held() -> None:
-    log = LogWriter(Random(1))
-    for move in ("write", "write", "write", "write", "delete", "delete", "delete", "delete", "cut"):
-        log.do(move)
+def test_a_fold_that_reads_a_cut_forgets_what_it_held() -> None:
+    log = write_log(1, [*["write"] * 4, *["delete"] * 4, "cut"])
     store = DictStore()
     folded = fold_some(NEW, store, log.records[:3])
     folded = fold_some(folded.mark, store, log.kept())

@@ -55,7 +55,7 @@ async def sender(
 @pytest.fixture
 def silent_brokers() -> FakeBrokers:
     silent_brokers = FakeBrokers({0: 1, 1: 1})
-    silent_brokers.hold()
+    silent_brokers.withhold_answers()
     silent_brokers.always = lambda _: fetched([])
     return silent_brokers
 

@@ -10,7 +10,7 @@ from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-
 
 from holdfast.kafka.connection import Address, BrokerConnection, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.protocol import requests as frames
+from holdfast.kafka.protocol import requests
 from tests.pure.kafka.fake_brokers import fetched, last_epochs_of, produced, targets_of
 from tests.pure.kafka.metadata_answers import metadata
 from tests.waiting import wait_until
@@ -48,7 +48,7 @@ class FakeCluster:
     def options(self) -> ConnectionOptions:
         return ConnectionOptions(bootstrap=tuple((f"host-{number + 1}", 9092) for number in range(self.broker_count)))
 
-    def let_go(self, broker_id: int, api_key: int) -> None:
+    def release_answers(self, broker_id: int, api_key: int) -> None:
         """Answer what waits at a broker, and go on."""
         self.held.discard((broker_id, api_key))
         for place in [place for place in self.waiting if place[:2] == (broker_id, api_key)]:
@@ -63,7 +63,7 @@ class FakeCluster:
     async def answer(self, broker_id: int, api_key: int, body: bytes) -> bytes:
         """Take a request, and answer it from what is known when it may be answered."""
         self.asked.append((broker_id, api_key))
-        if api_key == frames.PRODUCE[0]:
+        if api_key == requests.PRODUCE[0]:
             self.produced += [(broker_id, *batch) for batch in batches_in(body)]
         if (broker_id, api_key) in self.held:
             waiting = asyncio.get_running_loop().create_future()
@@ -96,11 +96,11 @@ class FakeCluster:
             for partition, offset in held.items()
         }
         lost = {partition for partition, last_epoch in self.last_epochs[-1].items() if last_epoch >= 0} & self.diverging
-        found = [frames.Fetched(partition, 0, 99, 0, False, data) for partition, data in data.items() if data]
+        found = [requests.Fetched(partition, 0, 99, 0, False, data) for partition, data in data.items() if data]
         return fetched(
             [
                 *(each for each in found if each.partition not in lost),
-                *(frames.Fetched(partition, 0, 99, 0, True, b"") for partition in lost),
+                *(requests.Fetched(partition, 0, 99, 0, True, b"") for partition in lost),
             ]
         )
 
@@ -111,7 +111,7 @@ class FakeCluster:
         for number in range(count):
             partition, _, which = _ASKED.unpack_from(body, at + 4 + number * _ASKED.size)
             start, end = self.offsets.get((broker_id, partition), (0, 0))
-            parts.append(_FOUND.pack(partition, 0, -1, start if which == frames.EARLIEST else end, 0))
+            parts.append(_FOUND.pack(partition, 0, -1, start if which == requests.EARLIEST else end, 0))
         return b"".join(parts)
 
     def _delete(self, broker_id: int, body: bytes) -> bytes:

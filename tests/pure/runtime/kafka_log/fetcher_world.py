@@ -81,7 +81,7 @@ async def answer(brokers: FakeBrokers, *answers: bytes) -> None:
     for each in answers:
         count = len(brokers.requests)
         brokers.answers.append(lambda _, each=each: each)  # type: ignore[misc]
-        brokers.hold()
+        brokers.withhold_answers()
         await brokers.wait_requests(max(1, count))
         brokers.answer_one()
         await brokers.wait_requests(max(1, count) + 1)

@@ -63,7 +63,7 @@ async def test_in_a_fetch(brokers: FakeBrokers, metrics: RuntimeMetrics, logged:
     await tail.close()
 
 
-async def test_in_a_question_for_offsets(
+async def test_in_a_query_for_offsets(
     brokers: FakeBrokers, metrics: RuntimeMetrics, logged: list[tuple[str, str]]
 ) -> None:
     told: list[tuple[int, dict[int, int | None]]] = []

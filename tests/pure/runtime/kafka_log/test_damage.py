@@ -138,10 +138,10 @@ async def test_a_batch_that_a_broker_cannot_read_is_damaged_as_well(
     assert len(brokers.requests) == 2
 
 
-async def test_a_batch_that_was_damaged_on_its_way_is_fetched_again_and_told(
+async def test_a_batch_that_was_damaged_on_its_way_is_fetched_again_and_reported(
     fetcher: Fetcher, brokers: FakeBrokers, told: Told
 ) -> None:
-    brokers.hold()
+    brokers.withhold_answers()
     brokers.always = lambda _: fetched([])
     fetcher.follow(0, 3, 5)
     await answer(
@@ -159,7 +159,7 @@ async def test_a_batch_that_was_damaged_on_its_way_is_fetched_again_and_told(
     assert [targets_of(body)[1] for _, _, body in brokers.requests] == [{0: 5}, {0: 5}, {0: 7}, {0: 8}]
 
 
-async def test_a_batch_that_is_whole_at_another_leader_is_told(
+async def test_a_batch_that_is_whole_at_another_leader_is_reported(
     fetcher: Fetcher, brokers: FakeBrokers, told: Told
 ) -> None:
     brokers.answers.extend([lambda _: fetched([found(BROKEN["one bit of a record"])])])
@@ -208,7 +208,7 @@ async def test_a_bug_over_one_partition_ends_its_reading_alone(
     await fetcher.close()
 
 
-async def test_whoever_was_fed_last_is_asked_for_last_where_a_broker_keeps_no_session(
+async def test_whoever_was_fed_last_is_fetched_last_where_a_broker_keeps_no_session(
     fetcher: Fetcher, brokers: FakeBrokers, told: Told
 ) -> None:
     """A broker without room for a session serves in the order of the request, until the answer is full."""
@@ -228,7 +228,9 @@ async def test_whoever_was_fed_last_is_asked_for_last_where_a_broker_keeps_no_se
     assert [each[0] for each in asked[4:8]] == [each[0] for each in asked[:4]]
 
 
-async def test_no_slice_of_a_batch_is_told_again_when_the_batch_landed_meanwhile(brokers: FakeBrokers) -> None:
+async def test_no_slice_of_a_batch_is_reported_again_when_the_batch_was_appended_meanwhile(
+    brokers: FakeBrokers,
+) -> None:
     told = Told()
     own = SentBatch(b"as it was before the broker compressed it", 7, b"o0", b"o6", None)
     sent = Sent(own)

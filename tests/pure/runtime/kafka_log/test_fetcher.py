@@ -28,7 +28,7 @@ async def test_record_by_record_and_the_next_fetch_goes_on_behind(
     assert [targets_of(body) for _, _, body in silent_brokers.requests] == [((0, 0), {0: 5}, []), ((7, 1), {0: 10}, [])]
 
 
-async def test_our_own_batch_is_told_without_being_taken_apart(
+async def test_our_own_batch_is_reported_without_being_taken_apart(
     tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
 ) -> None:
     ours = batch(5, [b"a", b"b"])
@@ -43,7 +43,7 @@ async def test_our_own_batch_is_told_without_being_taken_apart(
     assert not sent
 
 
-async def test_our_own_batch_that_is_not_taken_is_told_record_by_record(
+async def test_our_own_batch_that_is_not_taken_is_reported_record_by_record(
     tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
 ) -> None:
     ours = batch(5, [b"a", b"b"])
@@ -61,7 +61,7 @@ async def test_control_batch_only_moves_the_place(tail: Fetcher, silent_brokers:
     assert told.lines == ["0 instance 3: stands at 6"]
 
 
-async def test_batch_that_begins_below_the_asked_offset_is_told_from_there(
+async def test_batch_that_begins_below_the_requested_offset_is_reported_from_there(
     tail: Fetcher, silent_brokers: FakeBrokers, told: Told
 ) -> None:
     tail.follow(0, 3, 6)
@@ -76,7 +76,7 @@ async def test_batch_cut_short_is_fetched_again(tail: Fetcher, silent_brokers: F
     assert targets_of(silent_brokers.requests[1][2])[1] == {0: 6}
 
 
-async def test_answer_for_an_earlier_instance_is_not_told_to_the_next_one(
+async def test_answer_for_an_earlier_instance_is_not_reported_to_the_next_one(
     tail: Fetcher, silent_brokers: FakeBrokers, told: Told
 ) -> None:
     """The old fetch began at 50; were it taken for the new instance, 40 to 49 would be skipped."""
@@ -89,7 +89,7 @@ async def test_answer_for_an_earlier_instance_is_not_told_to_the_next_one(
     assert targets_of(silent_brokers.requests[1][2])[1] == {0: 40}
 
 
-async def test_forgotten_partition_is_left_out_and_told_no_more(
+async def test_forgotten_partition_is_left_out_and_reported_no_more(
     tail: Fetcher, silent_brokers: FakeBrokers, told: Told
 ) -> None:
     tail.follow(0, 3, 5)
@@ -163,7 +163,7 @@ async def test_close_ends_every_session(tail: Fetcher, silent_brokers: FakeBroke
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("holdfast-tail")]
 
 
-async def test_a_load_is_told_in_slices_and_ends_where_the_log_ended(
+async def test_a_load_is_reported_in_slices_and_ends_where_the_log_ended(
     tail: Fetcher, silent_brokers: FakeBrokers, told: Told
 ) -> None:
     tail.follow(0, 3, 5, 11)
@@ -194,7 +194,7 @@ async def test_between_slices_a_load_can_be_forgotten(tail: Fetcher, silent_brok
     assert told.lines == ["0 instance 3: 5 a, 6 b"]
 
 
-async def test_partition_forgotten_between_slices_is_told_no_more(
+async def test_partition_forgotten_between_slices_is_reported_no_more(
     tail: Fetcher, silent_brokers: FakeBrokers, told: Told
 ) -> None:
     def follow_anew() -> None:
@@ -208,7 +208,7 @@ async def test_partition_forgotten_between_slices_is_told_no_more(
     assert targets_of(silent_brokers.requests[1][2])[1] == {0: 0}
 
 
-async def test_out_of_range_without_bounds_is_told_without_them(
+async def test_out_of_range_without_bounds_is_reported_without_them(
     tail: Fetcher, silent_brokers: FakeBrokers, told: Told
 ) -> None:
     tail.follow(0, 3, 5)
@@ -217,7 +217,7 @@ async def test_out_of_range_without_bounds_is_told_without_them(
     assert told.lines == ["0 instance 3: failed, offset 5 is out of range"]
 
 
-async def test_each_answer_tells_when_its_request_left(silent_brokers: FakeBrokers, told: Told) -> None:
+async def test_each_answer_says_when_its_request_left(silent_brokers: FakeBrokers, told: Told) -> None:
     heard: list[tuple[int, float]] = []
     tail = Fetcher(
         "tail",
@@ -241,7 +241,7 @@ async def test_each_answer_tells_when_its_request_left(silent_brokers: FakeBroke
     await tail.close()
 
 
-async def test_a_broker_that_asks_for_a_pause_is_fetched_from_when_it_is_over(
+async def test_a_broker_that_requests_a_pause_is_fetched_from_when_it_is_over(
     tail: Fetcher, silent_brokers: FakeBrokers
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -254,7 +254,7 @@ async def test_a_broker_that_asks_for_a_pause_is_fetched_from_when_it_is_over(
     assert loop.time() - began_s >= 0.1
 
 
-async def test_while_a_broker_wants_a_pause_it_is_asked_nothing_and_the_rest_of_the_node_goes_on(
+async def test_while_a_broker_wants_a_pause_it_is_sent_nothing_and_the_rest_of_the_node_goes_on(
     tail: Fetcher, silent_brokers: FakeBrokers, told: Told
 ) -> None:
     silent_brokers.always = lambda _: (60_000).to_bytes(4, "big") + fetched([])[4:]

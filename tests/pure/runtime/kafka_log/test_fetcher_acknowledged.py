@@ -13,7 +13,7 @@ from tests.pure.runtime.kafka_log.fetcher_world import Sent, Told, answer, found
 from tests.waiting import wait_until
 
 
-async def test_batch_that_landed_where_the_tail_stands_is_met_without_a_fetch(
+async def test_batch_that_was_appended_where_the_tail_is_counts_as_read_without_a_fetch(
     tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
 ) -> None:
     ours = batch(5, [b"a", b"b"])
@@ -51,7 +51,7 @@ async def test_partition_may_be_given_up_over_a_batch_of_ours(
     assert targets_of(silent_brokers.requests[1][2])[2] == [0]
 
 
-async def test_batch_that_landed_further_on_waits_for_what_lies_between(
+async def test_batch_that_was_appended_further_on_waits_for_what_lies_between(
     tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
 ) -> None:
     """What lies between may be the checkpoint of a newer owner."""
@@ -65,7 +65,7 @@ async def test_batch_that_landed_further_on_waits_for_what_lies_between(
     assert told.lines == ["0 instance 3: 5 rival", "0 instance 3: stands at 6", "0 instance 3: 1 own from 6"]
 
 
-async def test_batch_that_landed_and_is_not_taken_is_told_record_by_record(
+async def test_batch_that_was_appended_and_is_not_taken_is_reported_record_by_record(
     tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
 ) -> None:
     ours = batch(5, [b"a"])
@@ -91,7 +91,7 @@ async def land_and_move(tail: Fetcher, silent_brokers: FakeBrokers, sent: Sent) 
     return ours[:12] + (3).to_bytes(4, "big") + ours[16:]  # with the epoch of its leader, which the checksum leaves out
 
 
-async def test_what_landed_is_looked_at_when_another_leader_was_elected_and_then_its_leader_epoch_is_known(
+async def test_what_was_appended_is_looked_at_when_another_leader_was_elected_and_then_its_leader_epoch_is_known(
     tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
 ) -> None:
     ours = await land_and_move(tail, silent_brokers, sent)
@@ -118,7 +118,7 @@ async def test_what_landed_is_looked_at_when_another_leader_was_elected_and_then
 @pytest.mark.parametrize(
     "grown", [batch(5, [b"a", b"b"], header=b"other"), batch(6, [b"c", b"d"]), batch(7, [b"c"]), batch(6, [b"c"])]
 )
-async def test_a_log_that_lost_what_landed_and_grew_again_is_an_alarm(
+async def test_a_log_that_lost_what_was_appended_and_grew_again_is_an_alarm(
     tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent, grown: bytes
 ) -> None:
     await land_and_move(tail, silent_brokers, sent)
@@ -129,7 +129,7 @@ async def test_a_log_that_lost_what_landed_and_grew_again_is_an_alarm(
     assert told.lines[1] == "0 instance 3: alarm, the log was truncated below offset 7"
 
 
-async def test_batch_that_a_fetch_met_first_or_that_was_forgotten_lands_unheard(
+async def test_an_acknowledgement_of_what_a_fetch_read_first_or_of_what_was_forgotten_changes_nothing(
     tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
 ) -> None:
     ours = batch(5, [b"a"])
@@ -142,7 +142,7 @@ async def test_batch_that_a_fetch_met_first_or_that_was_forgotten_lands_unheard(
     assert told.lines == ["0 instance 3: 1 own from 5"]
 
 
-async def test_batch_that_landed_below_what_was_read_tells_of_a_truncated_log(
+async def test_batch_that_was_appended_below_what_was_read_shows_a_truncated_log(
     tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
 ) -> None:
     sent.append(SentBatch(b"ours", 1, b"h0", b"h0", None))
@@ -155,7 +155,7 @@ async def test_batch_that_landed_below_what_was_read_tells_of_a_truncated_log(
     assert targets_of(silent_brokers.requests[1][2])[2] == [0]
 
 
-async def test_while_batches_land_a_fetch_waits_for_its_time_and_no_broker_holds_it(
+async def test_while_batches_are_appended_a_fetch_waits_for_its_time_and_no_broker_holds_it(
     tail: Fetcher, silent_brokers: FakeBrokers, sent: Sent
 ) -> None:
     tail.follow(0, 3, 5)
@@ -166,7 +166,7 @@ async def test_while_batches_land_a_fetch_waits_for_its_time_and_no_broker_holds
     assert [wait_ms_of(body) for _, _, body in silent_brokers.requests] == [10, 0, 10]
 
 
-async def test_while_batches_land_what_an_answer_rests_on_is_fetched_at_once(
+async def test_while_batches_are_appended_what_an_answer_rests_on_is_fetched_at_once(
     silent_brokers: FakeBrokers, told: Told, sent: Sent
 ) -> None:
     config = fetcher_config(fetch_wait_ms=60_000, retry_backoff_ms=50)
@@ -193,7 +193,7 @@ def land(tail: Fetcher, sent: Sent, offset: int) -> None:
     tail.on_acknowledged(0, sent.oldest, offset)
 
 
-async def test_a_batch_of_ours_that_is_met_in_slices_may_land_meanwhile(
+async def test_a_batch_of_ours_that_is_read_in_slices_may_be_acknowledged_meanwhile(
     tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
 ) -> None:
     own = SentBatch(b"as it was before the broker wrote it anew", 3, b"h0", b"h2", None)

@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize("error_code", [6, 74, 75])
-async def test_stale_leader_is_asked_for_anew(
+async def test_stale_leader_is_looked_up_anew(
     tail: Fetcher, silent_brokers: FakeBrokers, told: Told, error_code: int
 ) -> None:
     tail.follow(0, 3, 5)

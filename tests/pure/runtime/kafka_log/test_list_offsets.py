@@ -8,7 +8,7 @@ import pytest
 from kio.schema.list_offsets.v5.request import ListOffsetsRequest
 from kio.serial import entity_reader
 
-from holdfast.kafka.protocol import requests as frames
+from holdfast.kafka.protocol import requests
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.kafka_log.list_offsets import OffsetQueries
 from holdfast.runtime.metrics import RuntimeMetrics
@@ -41,7 +41,7 @@ def asked_of(brokers: FakeBrokers) -> list[tuple[int, dict[int, int]]]:
 def brokers() -> FakeBrokers:
     brokers = FakeBrokers({0: 1, 1: 2, 2: 2})
     brokers.leaders[2] = (2, 7)
-    brokers.hold()
+    brokers.withhold_answers()
     return brokers
 
 
@@ -63,7 +63,7 @@ async def offsets(brokers: FakeBrokers, told: Told) -> AsyncIterator[OffsetQueri
     offsets.close()
 
 
-async def test_one_question_at_a_time_for_each_broker_and_what_is_wanted_meanwhile_goes_with_the_next(
+async def test_one_query_at_a_time_for_each_broker_and_what_is_wanted_meanwhile_goes_with_the_next(
     offsets: OffsetQueries, brokers: FakeBrokers, told: Told
 ) -> None:
     offsets.want_latest(1, [1])
@@ -77,16 +77,16 @@ async def test_one_question_at_a_time_for_each_broker_and_what_is_wanted_meanwhi
     assert asked_of(brokers) == [(2, {1: 0}), (1, {0: 0}), (2, {2: 7})]
     # The last question left when round 3 was wanted already, so it answers that one, too.
     brokers.answers.extend([lambda _: answer({0: 4}), lambda _: answer({2: 6})])
-    brokers.let_go()
+    brokers.release_answers()
     await wait_until(lambda: len(told) == 3)
     assert told == [(1, {1: 5}), (3, {0: 4}), (3, {2: 6})]
 
 
-async def test_what_is_wanted_in_one_turn_is_one_question(
+async def test_what_is_wanted_in_one_turn_is_one_query(
     offsets: OffsetQueries, brokers: FakeBrokers, told: Told
 ) -> None:
     brokers.answers.append(lambda _: answer({1: 5, 2: 6}))
-    brokers.let_go()
+    brokers.release_answers()
     offsets.want_latest(1, [1])
     offsets.want_latest(2, [2])
     await wait_until(lambda: bool(told))
@@ -133,7 +133,7 @@ async def test_a_partition_without_an_answer_does_not_hold_up_those_with_one(
     offsets: OffsetQueries, brokers: FakeBrokers, told: Told
 ) -> None:
     brokers.answers.append(lambda _: answer({1: 5}))
-    brokers.let_go()
+    brokers.release_answers()
     offsets.want_latest(1, [1, 2])
     await wait_until(lambda: len(told) == 2)
     assert told == [(1, {1: 5}), (1, {2: None})]
@@ -141,7 +141,7 @@ async def test_a_partition_without_an_answer_does_not_hold_up_those_with_one(
 
 
 @pytest.mark.parametrize("refreshes_fail", [False, True])
-async def test_whoever_asks_is_told_of_any_failure_after_the_leaders_were_asked_for_anew(
+async def test_every_failure_is_reported_to_whoever_queries_after_the_leaders_were_looked_up_anew(
     offsets: OffsetQueries, brokers: FakeBrokers, told: Told, refreshes_fail: bool
 ) -> None:
     def fail(_: bytes) -> bytes:
@@ -149,7 +149,7 @@ async def test_whoever_asks_is_told_of_any_failure_after_the_leaders_were_asked_
 
     brokers.answers.extend([fail, lambda _: b"?", lambda _: answer({0: 9}, error_code=6)])
     brokers.failures_left = 3 if refreshes_fail else 0
-    brokers.let_go()
+    brokers.release_answers()
     for number in (1, 2, 3):
         offsets.want_latest(number, [0])
         await wait_until(lambda: len(told) == number)  # noqa: B023 - waited for within the turn
@@ -158,11 +158,11 @@ async def test_whoever_asks_is_told_of_any_failure_after_the_leaders_were_asked_
     assert (brokers.refreshes, brokers.failures_left) == ((0, 0) if refreshes_fail else (3, 0))
 
 
-async def test_a_start_or_an_end_is_asked_for_by_itself(offsets: OffsetQueries, brokers: FakeBrokers) -> None:
+async def test_a_start_or_an_end_is_requested_by_itself(offsets: OffsetQueries, brokers: FakeBrokers) -> None:
     brokers.answers.extend([lambda _: answer({2: 3}), lambda _: answer({2: 9}, error_code=75)])
-    brokers.let_go()
-    assert await offsets.query(2, frames.EARLIEST) == 3
-    assert await offsets.query(2, frames.LATEST) is None
+    brokers.release_answers()
+    assert await offsets.query(2, requests.EARLIEST) == 3
+    assert await offsets.query(2, requests.LATEST) is None
     assert brokers.refreshes == 1
     assert asked_of(brokers) == [(2, {2: 7})] * 2
 
@@ -221,7 +221,7 @@ async def test_a_leader_that_was_silent_for_too_long_counts_only_when_another_br
     assert told[2] == (3, {0: 5})
 
 
-async def test_a_silence_shows_in_what_any_request_to_the_broker_tells(
+async def test_a_silence_shows_in_the_answer_to_any_request_to_the_broker(
     doubting: OffsetQueries, brokers: FakeBrokers, told: Told
 ) -> None:
     """Nothing was asked of it while it was frozen, but its tail was."""
@@ -230,7 +230,7 @@ async def test_a_silence_shows_in_what_any_request_to_the_broker_tells(
     doubting.on_heard(1, asyncio.get_running_loop().time())
     doubting.want_latest(1, [0])
     brokers.answers.append(lambda _: answer({0: 4}))
-    brokers.let_go()
+    brokers.release_answers()
     await wait_until(lambda: bool(told))
     assert told == [(1, {0: None})]
 
@@ -249,7 +249,7 @@ async def test_the_leader_that_another_broker_names_after_a_silence_is_the_one_t
     assert told == [(1, {0: None})]
 
 
-async def test_a_confirmation_that_was_asked_for_before_the_answer_came_is_none(
+async def test_a_confirmation_that_was_requested_before_the_answer_came_is_none(
     doubting: OffsetQueries, brokers: FakeBrokers
 ) -> None:
     began_s = asyncio.get_running_loop().time()
@@ -257,14 +257,14 @@ async def test_a_confirmation_that_was_asked_for_before_the_answer_came_is_none(
     brokers.confirmed_at_s[1] = asyncio.get_running_loop().time()
     await until_silent(asyncio.get_running_loop().time())
     brokers.answers.append(lambda _: answer({0: 4}))
-    brokers.let_go()
-    assert await doubting.query(0, frames.LATEST) is None
+    brokers.release_answers()
+    assert await doubting.query(0, requests.LATEST) is None
     brokers.witnessed.add(1)
     brokers.answers.append(lambda _: answer({0: 4}))
-    assert await doubting.query(0, frames.LATEST) == 4
+    assert await doubting.query(0, requests.LATEST) == 4
 
 
-async def test_a_broker_that_is_heard_all_the_time_is_asked_once(brokers: FakeBrokers, told: Told) -> None:
+async def test_a_broker_that_is_heard_all_the_time_is_queried_once(brokers: FakeBrokers, told: Told) -> None:
     metrics = RuntimeMetrics(Registry(lambda: 0))
     offsets = OffsetQueries(
         brokers,  # type: ignore[arg-type]
@@ -275,7 +275,7 @@ async def test_a_broker_that_is_heard_all_the_time_is_asked_once(brokers: FakeBr
     brokers.confirmed_at_s[1] = -1.0
     brokers.witnessed.add(1)
     brokers.always = lambda _: answer({0: 4})
-    brokers.let_go()
+    brokers.release_answers()
     refreshes = []
     for number in range(1, 6):
         offsets.want_latest(number, [0])
@@ -309,13 +309,13 @@ async def test_of_a_silence_it_counts_when_the_last_answered_request_left_and_no
     offsets.close()
 
 
-async def test_a_broker_that_asks_for_a_pause_is_asked_when_it_is_over(
+async def test_a_broker_that_requests_a_pause_is_queried_when_it_is_over(
     offsets: OffsetQueries, brokers: FakeBrokers, told: Told
 ) -> None:
     began_s = asyncio.get_running_loop().time()
     brokers.answers.append(lambda _: (100).to_bytes(4, "big") + answer({0: 4})[4:])
     brokers.always = lambda _: answer({0: 5})
-    brokers.let_go()
+    brokers.release_answers()
     offsets.want_latest(1, [0])
     await wait_until(lambda: len(told) == 1)
     assert brokers.longer_ms == [(1, 100)], "what was asked behind it already waits as long"

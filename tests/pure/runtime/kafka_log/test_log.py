@@ -44,7 +44,7 @@ async def test_what_a_dropped_owner_had_to_say_is_never_sent(
     log.stop_reading(0)
     log.start_reading(0, 2)
     log.append(0, b"k", b"checkpoint", b"h3")
-    cluster.let_go(1, PRODUCE)
+    cluster.release_answers(1, PRODUCE)
     await cluster.wait_asked(1, PRODUCE, 2)
     await turns()
     assert cluster.produced == [(1, 0, [b"under way"]), (1, 0, [b"checkpoint"])]
@@ -70,9 +70,7 @@ async def test_what_a_stopped_partition_sent_is_compared_with_nothing_any_more(
     assert not log._sent._by_partition[0]
 
 
-async def test_what_was_gathered_for_a_stopped_partition_is_not_sent_by_a_close(
-    log: KafkaLog, cluster: FakeCluster
-) -> None:
+async def test_what_lingers_for_a_stopped_partition_is_not_sent_by_a_close(log: KafkaLog, cluster: FakeCluster) -> None:
     log.append(0, b"k", b"dropped", b"h1")
     log.append(1, b"k", b"kept", b"h1")
     log.stop_reading(0)
@@ -88,7 +86,7 @@ async def test_nothing_is_sent_after_a_close(log: KafkaLog, cluster: FakeCluster
 
 
 @pytest.mark.parametrize("answers_before", [0, 1], ids=["start", "end"])
-async def test_bounds_that_a_leader_of_the_past_tells_late_are_not_believed(
+async def test_bounds_that_a_leader_of_the_past_returns_late_are_not_believed(
     log: KafkaLog, cluster: FakeCluster, told: Listener, answers_before: int
 ) -> None:
     """An end of the past would be taken for a log that lost its end, which is an alarm."""
@@ -97,19 +95,19 @@ async def test_bounds_that_a_leader_of_the_past_tells_late_are_not_believed(
     log.start_reading(0, 1)
     await cluster.wait_asked(1, LIST_OFFSETS)
     if answers_before:
-        cluster.let_go(1, LIST_OFFSETS)
+        cluster.release_answers(1, LIST_OFFSETS)
         cluster.held.add((1, LIST_OFFSETS))
         await cluster.wait_asked(1, LIST_OFFSETS, 2)
     cluster.leaders[0] = (2, 4)
     await log._brokers.refresh()
-    cluster.let_go(1, LIST_OFFSETS)
+    cluster.release_answers(1, LIST_OFFSETS)
     await wait_until(lambda: bool(told.lines))
-    assert told.lines == ["0 instance 1: failed, no broker told its bounds"]
+    assert told.lines == ["0 instance 1: failed, no broker returned its start and end"]
     log.start_reading(0, 2)
     await wait_until(lambda: "0 instance 2: from 2 to 9" in told.lines)
 
 
-async def test_a_log_that_loses_what_a_load_told_is_noticed_by_the_first_fetch_of_the_tail(
+async def test_a_log_that_loses_what_a_load_read_is_noticed_by_the_first_fetch_of_the_tail(
     log: KafkaLog, cluster: FakeCluster, told: Listener
 ) -> None:
     """Source: KIP-320; without the leader epoch of the last batch the leader is not asked whether it still has that batch."""
@@ -137,7 +135,7 @@ async def test_a_load_that_read_nothing_gives_the_tail_no_leader_epoch(
     assert cluster.last_epochs[0] == {0: -1}
 
 
-async def test_a_checkpoint_that_lands_where_a_load_ended_does_not_stand_for_what_lies_below_it(
+async def test_a_checkpoint_that_is_appended_where_a_load_ended_proves_nothing_of_what_lies_below_it(
     log: KafkaLog, cluster: FakeCluster, told: Listener
 ) -> None:
     """The log may have lost its end and have grown to the same offset again, under others."""
@@ -151,20 +149,20 @@ async def test_a_checkpoint_that_lands_where_a_load_ended_does_not_stand_for_wha
     log.append(0, b"k", b"checkpoint", b"h1")
     await cluster.wait_asked(1, PRODUCE)
     await turns()
-    cluster.let_go(1, FETCH)
+    cluster.release_answers(1, FETCH)
     await wait_until(lambda: "caught up" not in told.lines[-1])
     assert told.lines[-1] == "0 instance 1: alarm, the log was truncated below offset 2"
 
 
-async def test_the_log_start_that_a_leader_of_the_past_tells_late_is_not_believed(
+async def test_the_log_start_that_a_leader_of_the_past_returns_late_is_not_believed(
     log: KafkaLog, cluster: FakeCluster, told: Listener
 ) -> None:
     cluster.held.add((1, LIST_OFFSETS))
-    log.ask_log_start(0, 1)
+    log.query_log_start(0, 1)
     await cluster.wait_asked(1, LIST_OFFSETS)
     cluster.leaders[0] = (2, 4)
     await log._brokers.refresh()
-    cluster.let_go(1, LIST_OFFSETS)
+    cluster.release_answers(1, LIST_OFFSETS)
     await wait_until(lambda: bool(told.lines))
     assert told.lines == ["0 instance 1: log start None"]
 
@@ -176,14 +174,14 @@ async def test_reading_that_was_stopped_over_its_bounds_never_begins(
     log.start_reading(0, 1)
     await cluster.wait_asked(1, LIST_OFFSETS)
     log.stop_reading(0)
-    cluster.let_go(1, LIST_OFFSETS)
+    cluster.release_answers(1, LIST_OFFSETS)
     await turns()
     assert told.lines == []
     assert cluster.asked.count((1, LIST_OFFSETS)) == 1
     assert (1, FETCH) not in cluster.asked
 
 
-async def test_reading_that_is_stopped_by_whoever_is_told_its_bounds_never_begins(
+async def test_reading_that_is_stopped_by_whoever_gets_its_bounds_never_begins(
     log: KafkaLog, cluster: FakeCluster, told: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(told, "read_started", lambda partition, *_: log.stop_reading(partition))
@@ -197,7 +195,7 @@ async def test_reading_that_is_stopped_by_whoever_is_told_its_bounds_never_begin
     assert not {(1, FETCH), (2, FETCH)} & {*cluster.asked}
 
 
-async def test_a_load_reads_from_where_it_is_told_to_and_from_no_earlier_than_the_log_start(
+async def test_a_load_reads_from_its_offset_and_from_no_earlier_than_the_log_start(
     log: KafkaLog, cluster: FakeCluster, told: Listener
 ) -> None:
     cluster.offsets = {(1, 0): (0, 3), (2, 1): (2, 3)}
@@ -248,14 +246,14 @@ async def test_a_read_index_beyond_the_tail_has_it_fetch_at_once(cluster: FakeCl
     await cluster.wait_asked(1, FETCH, 2)
     log.append(0, b"k", b"ours", b"h1")
     await wait_until(lambda: "0 instance 1: 1 own from 0" in told.lines)
-    cluster.let_go(1, FETCH)
+    cluster.release_answers(1, FETCH)
     await turns()
     asked = cluster.asked.count((1, FETCH))
     await turns()
     assert cluster.asked.count((1, FETCH)) == asked, "while ours are found without a fetch, it waits"
     cluster.offsets = {(1, 0): (0, 2)}
     cluster.records[1, 0] = [(2, batch(1, [b"theirs"]))]
-    log.ask_latest_offsets(1, [0])
+    log.query_latest_offsets(1, [0])
     await wait_until(lambda: "0 instance 1: 1 theirs" in told.lines)
     assert "round 1: {0: 2}" in told.lines
     await log.close(1)
@@ -281,24 +279,24 @@ async def test_a_partition_that_is_stopped_is_fetched_no_more(
     assert not [line for line in told.lines if line.startswith("0")]
 
 
-async def test_what_was_asked_before_a_close_is_answered_to_nobody(cluster: FakeCluster, told: Listener) -> None:
+async def test_what_was_queried_before_a_close_is_never_answered(cluster: FakeCluster, told: Listener) -> None:
     log = make_log(cluster)
     await log.start(told)
     cluster.held |= {(1, LIST_OFFSETS), (2, LIST_OFFSETS)}
     log.start_reading(0, 1)
-    log.ask_log_start(1, 1)
-    log.ask_latest_offsets(1, [1])
+    log.query_log_start(1, 1)
+    log.query_latest_offsets(1, [1])
     await cluster.wait_asked(1, LIST_OFFSETS)
     await cluster.wait_asked(2, LIST_OFFSETS, 2)
     assert await log.close(5)
     for broker_id in (1, 2):
-        cluster.let_go(broker_id, LIST_OFFSETS)
+        cluster.release_answers(broker_id, LIST_OFFSETS)
     await turns()
     assert told.lines == []
     assert not {task for task in asyncio.all_tasks() if task.get_name().startswith("holdfast-")}
 
 
-async def test_a_batch_that_is_given_up_is_told_to_its_owner(cluster: FakeCluster, told: Listener) -> None:
+async def test_a_batch_that_is_given_up_is_reported_to_its_owner(cluster: FakeCluster, told: Listener) -> None:
     log = make_log(cluster, message_timeout_ms=1)
     await log.start(told)
     cluster.error_code = 7
@@ -341,22 +339,22 @@ async def test_a_leader_that_was_frozen_is_believed_only_when_another_broker_nam
     await wait_until(lambda: any(place[:2] == (1, FETCH) for place in cluster.waiting))
     frozen_s = loop.time()
     await wait_until(lambda: loop.time() - frozen_s > 0.1)
-    cluster.let_go(1, FETCH)
-    log.ask_latest_offsets(1, [0])
+    cluster.release_answers(1, FETCH)
+    log.query_latest_offsets(1, [0])
     await wait_until(lambda: "round 1: {0: None}" in told.lines)
-    cluster.let_go(2, METADATA)
+    cluster.release_answers(2, METADATA)
     await log._brokers.refresh()
     number = 1
     while "{0: 0}" not in told.lines[-1]:
         number += 1
-        log.ask_latest_offsets(number, [0])
+        log.query_latest_offsets(number, [0])
         await wait_until(lambda: told.lines[-1].startswith(f"round {number}: "))  # noqa: B023 - waited for within the turn
         assert number < 20
     assert log._brokers.confirmed_s(1) > frozen_s
     await log.close(1)
 
 
-async def test_records_are_deleted_at_the_leader_and_the_new_start_is_told(
+async def test_records_are_deleted_at_the_leader_and_the_new_start_is_reported(
     cluster: FakeCluster, told: Listener
 ) -> None:
     log = make_log(cluster, request_timeout_ms=7_000)
@@ -366,13 +364,13 @@ async def test_records_are_deleted_at_the_leader_and_the_new_start_is_told(
     await wait_until(lambda: bool(told.lines))
     assert told.lines == ["1: log starts at 30, as asked"]
     assert cluster.cut == [(2, 1, 30, 7_000)]
-    log.ask_log_start(1, 1)
+    log.query_log_start(1, 1)
     await wait_until(lambda: len(told.lines) == 2)
     assert told.lines[1] == "1 instance 1: log start 30"
     await log.close(1)
 
 
-async def test_a_cut_that_is_refused_or_that_nobody_takes_is_told_with_its_reason(
+async def test_a_cut_that_is_refused_or_that_nobody_takes_is_reported_with_its_reason(
     log: KafkaLog, cluster: FakeCluster, told: Listener
 ) -> None:
     """Whoever asked waits for it, and prunes no more before it is told."""
@@ -397,7 +395,7 @@ async def test_a_broker_that_knows_no_bounds_is_no_matter_of_a_reading_that_was_
     log.stop_reading(0)
     cluster.leaders[0] = (2, 4)
     await log._brokers.refresh()
-    cluster.let_go(1, LIST_OFFSETS)
+    cluster.release_answers(1, LIST_OFFSETS)
     await wait_until(lambda: not log._tasks)
     assert told.lines == []
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import count
-
 import pytest
 
-from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
-from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import NotCoordinator, OperationFailed
-from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from tests.configs import partition_config
 from tests.pure.runtime.counter import Bugs, Counter
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.process import Process
 
 OWNER = Checkpoint(1, b"o" * 16, "b", 4, "memory", (1).to_bytes(16, "big"), 1, None, "b.example:9492")
 
@@ -25,32 +20,20 @@ OWNER = Checkpoint(1, b"o" * 16, "b", 4, "memory", (1).to_bytes(16, "big"), 1, N
 class World:
     """A runtime over a log of one partition that others own; questions are answered by the test."""
 
-    def __init__(self, *owners: Checkpoint, asks_owners: bool = True) -> None:
+    def __init__(self, *owners: Checkpoint, queries_owners: bool = True) -> None:
         self.asked: list[tuple[int, int, Checkpoint]] = []
-        self.superseded_by: list[str] = []
-        self.notes: list[tuple[str, str]] = []
-        self.now_ms = 0
         self.topic = MemoryTopic()
         for owner in owners:
             self.append(owner)
-        log = self.topic.open_log()
-        attempts = count(1)
-        self.runtime = CoordinatorRuntime(
+        self.process = Process(
+            self.topic,
             partition_config(node_id="a", log=self.topic.identity),
-            log,
-            self,
             lambda _: Counter("machine", lambda _: None, Bugs()),
-            lambda: self.now_ms,
-            lambda size: next(attempts).to_bytes(size, "big"),
-            lambda: 1.0,
-            RuntimeMetrics(Registry(lambda: self.now_ms)),
-            owners=self if asks_owners else None,
-            write_timeout_ms=5_000,
-            slice_ms=5,
+            owners=self if queries_owners else None,
         )
-        log.start(self.runtime)
-        self.runtime.load(0, None)
-        self.topic.run_until_quiet()
+        self.runtime = self.process.runtime
+        self.process.start()
+        self.process.load()
 
     def append(self, checkpoint: Checkpoint) -> None:
         self.topic.write_foreign(
@@ -62,7 +45,7 @@ class World:
         """Answer the newest question."""
         index, instance, owner = self.asked[-1]
         self.runtime.owner_answered(index, instance, owner, is_serving)
-        self.topic.run_until_quiet()
+        self.process.settle()
 
     @property
     def partition(self) -> Partition:
@@ -73,23 +56,11 @@ class World:
         records = self.topic.partitions[0].records
         return [decode_checkpoint(held.value or b"").node_id for held in records if held.key == CHECKPOINT_KEY]
 
-    def ask_owner(self, partition: int, instance: int, owner: Checkpoint) -> None:
+    def query_owner(self, partition: int, instance: int, owner: Checkpoint) -> None:
         self.asked.append((partition, instance, owner))
 
-    def note(self, level: str, event: str, fields: dict[str, object]) -> None:
-        self.notes.append((level, event))
 
-    def continue_soon(self, task: Callable[[], None]) -> None:
-        task()
-
-    def partition_changed(self, partition: Partition) -> None:
-        """Listen to nothing."""
-
-    def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
-        self.superseded_by.append(winner.node_id)
-
-
-def test_nothing_is_claimed_before_the_owner_was_asked_and_is_silent() -> None:
+def test_nothing_is_claimed_before_the_owner_was_queried_and_is_silent() -> None:
     world = World(OWNER)
     assert world.asked == [(0, 1, OWNER)]
     assert (world.partition.state, world.claims()) == (State.LOADING, ["b"])
@@ -97,33 +68,33 @@ def test_nothing_is_claimed_before_the_owner_was_asked_and_is_silent() -> None:
     assert (world.partition.state, world.claims()) == (State.ACTIVE, ["b", "a"])
 
 
-def test_an_owner_that_serves_keeps_its_log_partition_and_is_asked_again_by_the_next_load() -> None:
+def test_an_owner_that_serves_keeps_its_log_partition_and_is_queried_again_by_the_next_load() -> None:
     world = World(OWNER)
     world.answer(is_serving=True)
     held = world.partition
     assert (held.state, held.failure, held.retry_at_ms) == (State.CLOSED, "node b at b.example:9492 serves it", None)
-    assert (world.claims(), world.superseded_by) == (["b"], [])
+    assert (world.claims(), world.process.superseded_by) == (["b"], [])
     assert isinstance(world.runtime.read(0, lambda machine, _: machine), NotCoordinator)
     world.runtime.load(0, None)
-    world.topic.run_until_quiet()
+    world.process.settle()
     assert len(world.asked) == 2
     world.answer(is_serving=False)
     assert world.claims() == ["b", "a"]
 
 
-def test_an_admin_takes_a_log_partition_without_a_question() -> None:
+def test_an_admin_takes_a_log_partition_without_a_query() -> None:
     world = World(OWNER)
     world.answer(is_serving=True)
     world.runtime.take(0)
-    world.topic.run_until_quiet()
+    world.process.settle()
     assert (len(world.asked), world.claims()) == (1, ["b", "a"])
 
 
-def test_who_took_it_while_the_question_was_under_way_is_asked_as_well() -> None:
+def test_who_took_it_while_the_query_was_in_flight_is_queried_as_well() -> None:
     world = World(OWNER)
     other = OWNER._replace(owner_epoch=2, attempt_id=b"c" * 16, node_id="c")
     world.append(other)
-    world.topic.run_until_quiet()
+    world.process.settle()
     world.answer(is_serving=False)
     assert [owner.node_id for _, _, owner in world.asked] == ["b", "c"]
     assert world.claims() == ["b", "c"]
@@ -136,36 +107,36 @@ def test_an_answer_to_an_earlier_load_is_ignored() -> None:
     earlier = world.asked[-1]
     world.runtime.unload(0, None)
     world.runtime.load(0, None)
-    world.topic.run_until_quiet()
+    world.process.settle()
     world.runtime.owner_answered(*earlier, False)
-    world.topic.run_until_quiet()
+    world.process.settle()
     assert (world.partition.state, world.claims()) == (State.LOADING, ["b"])
 
 
-def test_a_process_that_has_had_the_partition_asks_nobody() -> None:
+def test_a_process_that_has_had_the_partition_queries_nobody() -> None:
     world = World(OWNER)
     world.answer(is_serving=False)
     world.runtime.unload(0, None)
     world.runtime.load(0, None)
-    world.topic.run_until_quiet()
+    world.process.settle()
     assert (len(world.asked), world.partition.state) == (1, State.ACTIVE)
 
 
-@pytest.mark.parametrize(("owners", "asks_owners"), [((), True), ((OWNER,), False)], ids=["no owner", "nobody asks"])
-def test_without_an_owner_or_somebody_to_ask_it_is_claimed_at_once(
-    owners: tuple[Checkpoint, ...], asks_owners: bool
+@pytest.mark.parametrize(("owners", "queries_owners"), [((), True), ((OWNER,), False)], ids=["no owner", "nobody asks"])
+def test_without_an_owner_or_a_way_to_query_it_a_log_partition_is_claimed_at_once(
+    owners: tuple[Checkpoint, ...], queries_owners: bool
 ) -> None:
-    world = World(*owners, asks_owners=asks_owners)
+    world = World(*owners, queries_owners=queries_owners)
     assert (world.asked, world.partition.state) == ([], State.ACTIVE)
 
 
-def test_a_query_that_raises_fails_its_own_call_and_is_told() -> None:
+def test_a_query_that_raises_fails_its_own_call_and_is_reported() -> None:
     world = World()
 
     def broken(machine: object, position: int) -> int:
         raise ZeroDivisionError
 
     assert isinstance(world.runtime.read(0, broken), OperationFailed)
-    assert ("error", "query_failed") in world.notes
+    assert ("error", "query_failed") in world.process.notes
     assert world.partition.state is State.ACTIVE
     assert world.runtime.read(0, lambda _, position: position) == 0

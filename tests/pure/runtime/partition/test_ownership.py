@@ -124,7 +124,7 @@ def test_highest_generation_is_that_of_checkpoints_that_count() -> None:
     ("text", "is_ahead"),
     [("1/0 data", False), ("1/1 data", True), ("1/2 data", True), ("0/5 data", False), ("- data", False)],
 )
-def test_is_ahead_tells_our_records_behind_a_gap(text: str, is_ahead: bool) -> None:
+def test_is_ahead_recognizes_our_records_behind_a_gap(text: str, is_ahead: bool) -> None:
     ownership = Ownership()
     ownership.claim(OURS)
     ownership.judge(record(0, "1/0 ours"))

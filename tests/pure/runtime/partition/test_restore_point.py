@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import count
-
 import pytest
 
-from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint, encode_checkpoint
 from holdfast.records.fencing import Position
 from holdfast.records.header import encode_header
-from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.log_protocol import LogRecord
-from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State
 from tests.configs import partition_config
 from tests.pure.runtime.counter import Bugs, Counter
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.process import Process
 
 ATTEMPT = b"a" * 16
 CHECKPOINT = Checkpoint(3, ATTEMPT, "b", 2, "memory", (1).to_bytes(16, "big"), 1, None)
@@ -62,33 +57,23 @@ class World:
         self.judged: list[tuple[int, str]] = []
         self.asked: list[int] = []
         self.bugs = Bugs()
-        self.now_ms = 0
         self.topic = MemoryTopic()
         write = self.topic.write_foreign
         write(0, CHECKPOINT_KEY, encode_checkpoint(CHECKPOINT), encode_header(3, 0))
         for sequence in range(1, 8):
             write(0, b"key", b"1", encode_header(3, sequence))
         self.topic.commit(0)
-        log = self.topic.open_log()
-        attempts = count(1)
-        self.runtime = CoordinatorRuntime(
+        self.process = Process(
+            self.topic,
             partition_config(node_id="a", log=self.topic.identity),
-            log,
-            self,
             lambda _: Counter("machine", lambda _: None, self.bugs),
-            lambda: self.now_ms,
-            lambda size: next(attempts).to_bytes(size, "big"),
-            lambda: 1.0,
-            RuntimeMetrics(Registry(lambda: self.now_ms)),
             restore_points=self,
-            write_timeout_ms=5_000,
-            slice_ms=5,
         )
-        log.start(self.runtime)
+        self.runtime = self.process.runtime
+        self.process.start()
 
     def load(self) -> Partition:
-        self.runtime.load(0, None)
-        self.topic.run_until_quiet()
+        self.process.load()
         return self.runtime.partitions[0]
 
     def find_restore_point(self, partition: int, instance: int, log_start: int) -> None:
@@ -97,18 +82,6 @@ class World:
 
     def restore_point_judged(self, partition: int, offset: int, refusal: str) -> None:
         self.judged.append((offset, refusal))
-
-    def note(self, level: str, event: str, fields: dict[str, object]) -> None:
-        """Listen to nothing."""
-
-    def continue_soon(self, task: Callable[[], None]) -> None:
-        task()
-
-    def partition_changed(self, partition: Partition) -> None:
-        """Listen to nothing."""
-
-    def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
-        """Listen to nothing."""
 
 
 def value_of(partition: Partition) -> int:
@@ -174,11 +147,11 @@ def test_a_log_that_an_admin_accepts_or_that_lost_its_end_is_read_as_a_whole() -
     world.topic.make()
     world.topic.write_foreign(0, CHECKPOINT_KEY, encode_checkpoint(CHECKPOINT), encode_header(3, 0))
     world.topic.commit(0)
-    world.topic.run_until_quiet()
+    world.process.settle()
     assert partition.state is State.FAILED
     world.asked.clear()
     world.runtime.accept(0, "it is meant to be so")
-    world.topic.run_until_quiet()
+    world.process.settle()
     assert world.asked == []
 
 

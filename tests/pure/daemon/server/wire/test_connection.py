@@ -199,7 +199,7 @@ def test_an_answer_that_waits_for_others_takes_no_room_for_work() -> None:
     (first,) = receive(connection, write_frame(1), 1)
     alone = node.work_bytes
     (second,) = receive(connection, write_frame(2, bytes(500)), 1)
-    second.hold(7)
+    second.count_answer_bytes(7)
     connection.reply(second, iter((b"piece",)))
     assert (node.work_bytes, node.answer_bytes) == (alone, 7)
     connection.reply(first, b"")

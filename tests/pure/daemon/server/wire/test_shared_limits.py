@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from holdfast.daemon.server.wire.requests import Body, Request
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.kafka.protocol import frames
-from tests.pure.daemon.server.serving import (
+from tests.waiting import wait_until
+from tests.world.serving import (
     SUCCESS,
     CountingTransport,
     ask,
@@ -20,7 +21,6 @@ from tests.pure.daemon.server.serving import (
     write_body,
     write_frame,
 )
-from tests.waiting import wait_until
 
 
 async def test_requests_of_a_client_that_left_are_not_begun() -> None:

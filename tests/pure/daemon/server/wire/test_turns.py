@@ -73,7 +73,7 @@ async def test_time_without_work_makes_room_for_work_at_once() -> None:
     assert "".join(diary) == "aaaaab"
 
 
-async def test_one_that_asks_without_end_gives_way_to_the_loop_after_each_slice() -> None:
+async def test_one_that_sends_without_end_gives_way_to_the_loop_after_each_slice() -> None:
     clock, diary = Clock(), list[str]()
     turns = Turns(5, clock)
     turns.offer(Client("a", clock, diary, steps=50), clock())
@@ -151,7 +151,7 @@ async def test_a_step_that_could_not_be_cut_is_followed_by_a_pause_as_long() -> 
     assert all(client.is_waiting for client in heavy)
     clock.now_s += 1
     for client in heavy:
-        turns._go_on(client)
+        turns._resume(client)
     await asyncio.sleep(0)
     assert diary[-1] in "xyz"
 
@@ -170,12 +170,12 @@ async def test_who_had_one_long_step_does_not_pause_for_as_long_as_others_go_on_
         turns.wait(healthy)
         await asyncio.sleep(0)
         if healthy.is_waiting and clock() > 100.2:
-            turns._go_on(healthy)  # as its timer would
+            turns._resume(healthy)  # as its timer would
             await asyncio.sleep(0)
     assert diary.count("a") == 2
 
 
-async def test_the_longest_time_at_once_is_told_once() -> None:
+async def test_the_longest_time_at_once_is_reported_once() -> None:
     clock, diary = Clock(), list[str]()
     turns = Turns(5, clock)
     turns.offer(Client("a", clock, diary, steps=1, step_ms=7), clock())

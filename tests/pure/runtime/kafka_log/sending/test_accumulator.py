@@ -57,7 +57,7 @@ async def test_what_a_silent_broker_does_not_take_uses_up_nobody_elses_part_of_t
     sender = make_sender(brokers, accumulator=accumulator_config(producer_queue_records_max=40))
     for partition in range(4):
         sender.accumulator._queues[partition]  # it is known
-    brokers.hold()
+    brokers.withhold_answers()
     for _ in range(2):  # one batch of each is under way, and the rest gathers
         for partition in (0, 1):
             for _ in range(20):
@@ -74,7 +74,7 @@ async def test_what_a_silent_broker_does_not_take_uses_up_nobody_elses_part_of_t
             sender.append(partition, b"k", b"v", b"h")
     sender.accumulator.forget(0)
     sender.append(0, b"k", b"checkpoint", b"h")
-    brokers.let_go()
+    brokers.release_answers()
     assert await sender.close(5)
 
 
@@ -82,7 +82,7 @@ async def test_what_waits_to_be_sent_is_bounded_in_bytes_as_well() -> None:
     brokers = FakeBrokers({0: 1, 1: 1})
     sender = make_sender(brokers, accumulator=accumulator_config(producer_queue_bytes_max=2_000))
     sender.accumulator._queues[1]  # it is known
-    brokers.hold()
+    brokers.withhold_answers()
     sender.append(0, b"k", bytes(100), b"h")
     await brokers.wait_requests(1)
     for _ in range(3):
@@ -91,7 +91,7 @@ async def test_what_waits_to_be_sent_is_bounded_in_bytes_as_well() -> None:
         sender.append(0, b"", b"", b"h")
     assert not refused.value.is_too_large
     sender.append(1, b"", bytes(800), b"h")
-    brokers.let_go()
+    brokers.release_answers()
     await wait_until(lambda: not sender.accumulator.ready and not sender._in_flight)
     sender.append(0, b"", bytes(800), b"h")
     assert await sender.close(5)

@@ -23,7 +23,7 @@ def test_it_comes_to_be_what_answers_take() -> None:
     assert linger.end_s == pytest.approx(5.015, abs=1e-6), "an eighth of the way to the newest"
 
 
-def test_nothing_gathers_where_the_longest_time_is_none() -> None:
+def test_nothing_lingers_where_the_longest_time_is_none() -> None:
     linger = Linger(0.001, 0)
     linger.on_sent(5)
     linger.on_answered(0.01)

@@ -4,7 +4,7 @@ import asyncio
 
 import uvloop
 
-from holdfast.kafka.protocol import requests as frames
+from holdfast.kafka.protocol import requests
 from holdfast.runtime.kafka_log.sender import Sender
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from tests.pure.kafka.fake_brokers import FakeBrokers
@@ -26,8 +26,8 @@ async def test_one_request_for_all_that_a_turn_appends(sender: Sender, brokers: 
     assert by_broker == {1: {0: [b"0", b"0"], 1: [b"1"]}, 2: {2: [b"2"]}}
 
 
-async def test_next_batch_gathers_while_one_is_under_way(sender: Sender, brokers: FakeBrokers) -> None:
-    brokers.hold()
+async def test_next_batch_lingers_while_one_is_in_flight(sender: Sender, brokers: FakeBrokers) -> None:
+    brokers.withhold_answers()
     sender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(1)
     sender.append(0, b"k", b"2", b"h2")
@@ -35,7 +35,7 @@ async def test_next_batch_gathers_while_one_is_under_way(sender: Sender, brokers
     sender.append(1, b"k", b"other", b"h1")
     await brokers.wait_requests(2)
     assert batches_of(brokers.requests[1][2]) == {1: [b"other"]}
-    brokers.let_go()
+    brokers.release_answers()
     await brokers.wait_requests(3)
     assert batches_of(brokers.requests[2][2]) == {0: [b"2", b"3"]}
     assert [(sent.record_count, sent.first_header, sent.last_header) for sent in sent_of(sender, 0)] == [
@@ -44,42 +44,44 @@ async def test_next_batch_gathers_while_one_is_under_way(sender: Sender, brokers
     ]
 
 
-async def test_what_gathered_is_sent_before_it_is_told_where_the_last_batch_landed(brokers: FakeBrokers) -> None:
+async def test_what_lingered_is_sent_before_it_is_reported_where_the_last_batch_was_appended(
+    brokers: FakeBrokers,
+) -> None:
     sent_when_told: list[list[bytes]] = []
 
     def landed(partition: int, batch: SentBatch, base_offset: int) -> None:
         sent_when_told.append([sent.first_header for sent in sent_of(own, partition)])
 
     own = Sender(CONFIG, brokers, SentBatches(), landed, lambda *_: None, lambda: 1_000, make_metrics())  # type: ignore[arg-type]
-    brokers.hold()
+    brokers.withhold_answers()
     own.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(1)
     own.append(0, b"k", b"2", b"h2")
-    brokers.let_go()
+    brokers.release_answers()
     await wait_until(lambda: len(sent_when_told) == 2)
     assert sent_when_told == [[b"h1", b"h2"], [b"h1", b"h2"]]
     await own.close(1)
 
 
-async def test_partitions_gather_while_every_connection_to_their_broker_is_busy() -> None:
+async def test_partitions_linger_while_every_connection_to_their_broker_is_busy() -> None:
     brokers = FakeBrokers(dict.fromkeys(range(4), 1))
     sender = make_sender(brokers)
-    brokers.hold()
+    brokers.withhold_answers()
     for partition in range(2):
         sender.append(partition, b"k", b"1", b"h")
         await brokers.wait_requests(partition + 1)
     for partition in (2, 3, 2):
         sender.append(partition, b"k", b"2", b"h")
     assert len(brokers.requests) == CONFIG.produce_requests_in_flight_max
-    brokers.let_go()
+    brokers.release_answers()
     assert await sender.close(5)
     assert [batches_of(body) for _, _, body in brokers.requests[2:]] == [{2: [b"2", b"2"], 3: [b"2"]}]
 
 
-async def test_while_a_broker_has_not_answered_records_gather_until_it_does() -> None:
+async def test_while_a_broker_has_not_answered_records_linger_until_it_does() -> None:
     brokers = FakeBrokers({0: 1, 1: 1, 2: 1, 3: 2})
     sender = make_sender(brokers, append_linger_min_ms=60_000, append_linger_max_ms=60_000)
-    brokers.hold()
+    brokers.withhold_answers()
     sender.append(0, b"k", b"1", b"h")
     await brokers.wait_requests(1)
     for partition in (1, 2, 3):
@@ -90,25 +92,25 @@ async def test_while_a_broker_has_not_answered_records_gather_until_it_does() ->
     brokers.answer_one()
     await brokers.wait_requests(3)
     assert sorted(batches_of(brokers.requests[2][2])) == [1, 2]
-    brokers.let_go()
+    brokers.release_answers()
     assert await sender.close(5)
 
 
 async def test_a_broker_that_takes_longer_than_usual_is_sent_the_next_request_all_the_same() -> None:
     brokers = FakeBrokers({0: 1, 1: 1})
     sender = make_sender(brokers, append_linger_min_ms=0, append_linger_max_ms=1)
-    brokers.hold()
+    brokers.withhold_answers()
     for partition in range(2):
         sender.append(partition, b"k", b"1", b"h")
         await brokers.wait_requests(partition + 1)
-    brokers.let_go()
+    brokers.release_answers()
     assert await sender.close(5)
 
 
 async def test_a_broker_waits_for_its_own_answers_only() -> None:
     brokers = FakeBrokers({0: 1, 1: 1, 2: 2, 3: 2})
     sender = make_sender(brokers, append_linger_min_ms=100, append_linger_max_ms=60_000)
-    brokers.hold()
+    brokers.withhold_answers()
     sender.append(0, b"k", b"1", b"h")
     await brokers.wait_requests(1)
     for _ in range(100):
@@ -120,17 +122,17 @@ async def test_a_broker_waits_for_its_own_answers_only() -> None:
     sender.append(3, b"k", b"1", b"h")
     await brokers.wait_requests(3)
     assert [(broker_id, list(batches_of(body))) for broker_id, _, body in brokers.requests[1:]] == [(2, [2]), (2, [3])]
-    brokers.let_go()
+    brokers.release_answers()
     assert await sender.close(5)
 
 
-def test_it_gathers_for_less_than_uvloop_can_tell_apart() -> None:
+def test_it_lingers_for_less_than_uvloop_can_distinguish() -> None:
     async def scenario() -> None:
         failures: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
         brokers = FakeBrokers({0: 1, 1: 1})
         sender = make_sender(brokers, append_linger_min_ms=0.2, append_linger_max_ms=0.2)
-        brokers.hold()
+        brokers.withhold_answers()
         sender.append(0, b"k", b"1", b"h")
         await brokers.wait_requests(1)
         sender._slots[1].linger.on_sent(asyncio.get_running_loop().time())
@@ -138,7 +140,7 @@ def test_it_gathers_for_less_than_uvloop_can_tell_apart() -> None:
         sender._flush()  # uvloop's clock stands still in one turn, and makes no timer of so little
         sender._flush()
         await brokers.wait_requests(2)
-        brokers.let_go()
+        brokers.release_answers()
         assert await sender.close(5)
         assert failures == []
 
@@ -148,12 +150,12 @@ def test_it_gathers_for_less_than_uvloop_can_tell_apart() -> None:
 async def test_nothing_is_sent_after_close() -> None:
     brokers = FakeBrokers({0: 1, 1: 1})
     sender = make_sender(brokers)
-    brokers.hold()
+    brokers.withhold_answers()
     sender.append(0, b"k", b"1", b"h")
     await brokers.wait_requests(1)
     assert not await sender.close(0)
     sender.append(1, b"k", b"2", b"h")
-    brokers.let_go()
+    brokers.release_answers()
     await wait_until(lambda: not sender._in_flight)
     for _ in range(10):
         await asyncio.sleep(0)
@@ -169,14 +171,14 @@ async def test_request_is_bounded_in_bytes() -> None:
     assert [list(batches_of(body)) for _, _, body in brokers.requests] == [[0], [1], [2]]
 
 
-async def test_close_sends_what_was_gathered_and_waits_for_its_answer(sender: Sender, brokers: FakeBrokers) -> None:
+async def test_close_sends_what_lingers_and_waits_for_its_answer(sender: Sender, brokers: FakeBrokers) -> None:
     sender.append(0, b"k", b"1", b"h1")
     assert await sender.close(5)
     assert batches_of(brokers.requests[0][2]) == {0: [b"1"]}
 
 
 async def test_close_gives_up_in_time(sender: Sender, brokers: FakeBrokers) -> None:
-    brokers.hold()
+    brokers.withhold_answers()
     sender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(1)
     assert not await sender.close(0.05)
@@ -184,7 +186,7 @@ async def test_close_gives_up_in_time(sender: Sender, brokers: FakeBrokers) -> N
 
 
 def test_versions_are_those_of_the_frames() -> None:
-    assert frames.PRODUCE == (0, 8)
+    assert requests.PRODUCE == (0, 8)
 
 
 async def test_records_wait_for_company_as_long_as_they_are_to_linger(brokers: FakeBrokers) -> None:

@@ -16,7 +16,7 @@ from tests.pure.runtime.kafka_log.sending.sender_world import (
 from tests.waiting import wait_until
 
 
-async def test_a_broker_that_asks_for_a_pause_is_sent_nothing_on_any_connection_until_it_is_over(
+async def test_a_broker_that_requests_a_pause_is_sent_nothing_on_any_connection_until_it_is_over(
     brokers: FakeBrokers,
 ) -> None:
     sender = make_sender(brokers)
@@ -51,7 +51,7 @@ async def test_a_batch_that_is_sent_again_waits_until_the_pause_of_its_broker_is
 
 
 @pytest.mark.parametrize("message_timeout_ms", [200])
-async def test_a_batch_ends_at_its_own_time_out_however_long_its_broker_asks_for_a_pause(
+async def test_a_batch_ends_at_its_own_time_out_however_long_its_broker_requests_a_pause(
     sender: Sender, brokers: FakeBrokers, failures: Failures, landings: Landings
 ) -> None:
     brokers.answers.append(lambda body: throttled(body, 300_000, error_code=7))
@@ -68,7 +68,7 @@ async def test_a_batch_sent_again_ends_at_its_time_out_and_its_late_answer_says_
     sender: Sender, brokers: FakeBrokers, failures: Failures, landings: Landings
 ) -> None:
     def refuse_and_fall_silent(body: bytes) -> bytes:
-        brokers.hold()
+        brokers.withhold_answers()
         return produced(body, 7)
 
     brokers.answers.append(refuse_and_fall_silent)
@@ -81,7 +81,7 @@ async def test_a_batch_sent_again_ends_at_its_time_out_and_its_late_answer_says_
     brokers.answer_one()
     await wait_until(lambda: sender._in_flight == 1)
     assert sender.accumulator._queues[0].is_in_flight, "the batch of the next attempt is under way"
-    brokers.let_go()
+    brokers.release_answers()
     await wait_until(lambda: bool(landings))
     assert [header for _, header, _ in landings] == [b"h2"]
     assert failures == [(0, b"h1")]
@@ -97,7 +97,7 @@ async def test_no_broker_is_left_alone_for_longer_than_the_bound(brokers: FakeBr
     assert await sender.close(5)
 
 
-async def test_what_was_sent_before_the_broker_asked_for_a_pause_is_given_that_much_longer(
+async def test_what_was_sent_before_the_broker_requested_a_pause_is_given_that_much_longer(
     brokers: FakeBrokers,
 ) -> None:
     sender = make_sender(brokers)
@@ -107,7 +107,7 @@ async def test_what_was_sent_before_the_broker_asked_for_a_pause_is_given_that_m
     assert brokers.longer_ms == [(1, 5)]
 
 
-async def test_a_close_waits_for_what_a_broker_that_asked_for_a_pause_is_not_sent_yet(brokers: FakeBrokers) -> None:
+async def test_a_close_waits_for_what_a_broker_that_requested_a_pause_is_not_sent_yet(brokers: FakeBrokers) -> None:
     sender = make_sender(brokers)
     brokers.answers.append(lambda body: throttled(body, 100))
     sender.append(0, b"k", b"1", b"h1")

@@ -22,7 +22,7 @@ from tests.pure.runtime.kafka_log.sending.sender_world import (
 from tests.waiting import wait_until
 
 
-async def test_where_a_batch_landed_is_told_once_it_is_known(
+async def test_where_a_batch_was_appended_is_reported_once_it_is_known(
     sender: Sender, brokers: FakeBrokers, landings: Landings
 ) -> None:
     brokers.answers.append(lambda body: produced(body, 7, 5))
@@ -74,8 +74,8 @@ async def test_connection_that_breaks_is_tried_again_where_the_partition_is_led_
     assert failures == []
 
 
-async def test_what_gathers_for_a_silent_broker_leaves_when_another_leads(sender: Sender, brokers: FakeBrokers) -> None:
-    brokers.hold()
+async def test_what_lingers_for_a_silent_broker_leaves_when_another_leads(sender: Sender, brokers: FakeBrokers) -> None:
+    brokers.withhold_answers()
     sender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(1)
     sender.append(1, b"k", b"2", b"h2")
@@ -88,11 +88,11 @@ async def test_what_gathers_for_a_silent_broker_leaves_when_another_leads(sender
     await brokers.refresh()
     await brokers.wait_requests(3)
     assert brokers.requests[2][0] == 2
-    brokers.let_go()
+    brokers.release_answers()
 
 
 @pytest.mark.parametrize("message_timeout_ms", [200])
-async def test_batch_whose_time_is_up_is_told_as_failed(
+async def test_batch_whose_time_is_up_is_reported_as_failed(
     sender: Sender, brokers: FakeBrokers, failures: Failures
 ) -> None:
     brokers.always = lambda body: produced(body, 7)
@@ -102,7 +102,7 @@ async def test_batch_whose_time_is_up_is_told_as_failed(
     assert failures == [(0, b"h1")]
 
 
-async def test_final_error_is_told_at_once(sender: Sender, brokers: FakeBrokers, failures: Failures) -> None:
+async def test_final_error_is_reported_at_once(sender: Sender, brokers: FakeBrokers, failures: Failures) -> None:
     brokers.answers.append(lambda body: produced(body, 10))
     sender.append(0, b"k", b"1", b"h1")
     sender.append(1, b"k", b"2", b"h2")
@@ -111,31 +111,31 @@ async def test_final_error_is_told_at_once(sender: Sender, brokers: FakeBrokers,
     assert len(brokers.requests) == 1
 
 
-async def test_what_a_later_attempt_gathered_outlives_the_failure_of_an_earlier_one(
+async def test_what_a_later_attempt_lets_linger_outlives_the_failure_of_an_earlier_one(
     sender: Sender, brokers: FakeBrokers, failures: Failures
 ) -> None:
     """The node lost its partition and loads it again while its old batch hangs: the new checkpoint must go out."""
-    brokers.hold()
+    brokers.withhold_answers()
     sender.append(0, b"k", b"old", b"epoch 1")
     await brokers.wait_requests(1)
     sender.accumulator.forget(0)
     sender.append(0, b"k", b"new checkpoint", b"epoch 2")
     brokers.answers.append(lambda body: produced(body, 10))
-    brokers.let_go()
+    brokers.release_answers()
     await brokers.wait_requests(2)
     assert failures == [(0, b"epoch 1")]
     assert batches_of(brokers.requests[1][2]) == {0: [b"new checkpoint"]}
 
 
-async def test_what_was_gathered_behind_a_failure_is_dropped_by_its_owner(
+async def test_what_lingers_behind_a_failure_is_dropped_by_its_owner(
     sender: Sender, brokers: FakeBrokers, failures: Failures
 ) -> None:
-    brokers.hold()
+    brokers.withhold_answers()
     sender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(1)
     sender.append(0, b"k", b"2", b"h2")
     sender.accumulator.forget(0)
-    brokers.let_go()
+    brokers.release_answers()
     await wait_until(lambda: not sender._tasks)
     assert len(brokers.requests) == 1
     assert list(sent_of(sender, 0)) == []
@@ -246,9 +246,13 @@ async def test_after_close_nothing_is_sent_again(brokers: FakeBrokers) -> None:
     await brokers.wait_requests(2)
     assert not await sender.close(0)
     await wait_until(lambda: not sender._tasks and not sender._in_flight)
+    # Nobody is left who could send: neither a task, nor who lingers or waits for a leader.
+    assert asyncio.all_tasks() == {asyncio.current_task()}
     count = len(brokers.requests)
-    for _ in range(20):
-        await asyncio.sleep(0.001)
+    sender._flush()
+    brokers.elected[1] = {0: (2, 1)}
+    await brokers.refresh()
+    assert not sender._tasks
     assert len(brokers.requests) == count
 
 

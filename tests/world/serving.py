@@ -33,9 +33,9 @@ from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.runtime.errors import NotAvailable
 from tests.waiting import PATIENCE_S
+from tests.world.samples import OTHER_TOPIC, TOPIC
 
 SUCCESS = bytes.fromhex("02000102030405060708090a0b0c0d0e0f0200000000000000000000")
-TOPIC_ID = bytes(range(16))
 RESULTS: Mapping[int, Callable[[], PartitionResult]] = {
     share_state.INITIALIZE: InitializeResult,
     share_state.READ: ReadResult,
@@ -48,7 +48,7 @@ RESULTS: Mapping[int, Callable[[], PartitionResult]] = {
 @dataclass
 class Topic:
     name: str = "__holdfast_share_state"
-    topic_id: bytes = bytes(range(16, 32))
+    topic_id: bytes = OTHER_TOPIC
     partition_count: int = 3
 
 
@@ -59,9 +59,13 @@ class FakeCluster:
     cluster_id: str | None = "cluster"
     nodes: list[Node] = field(default_factory=lambda: [Node(1, "127.0.0.1", 9492)])
     state_topic: Topic | None = field(default_factory=Topic)
+    owner_epochs: dict[int, int] = field(default_factory=dict)
 
     def owner(self, partition: int) -> Node | None:
         return self.nodes[partition % len(self.nodes)] if self.nodes else None
+
+    def owner_epoch(self, partition: int) -> int:
+        return self.owner_epochs.get(partition, -1)
 
 
 class FakeService:
@@ -187,7 +191,7 @@ def clients_of(connections: Connections) -> list[ClientProtocol]:
 
 def write_body(partition: int = 0, batches: int = 1) -> bytes:
     asked = WritePartition(partition, 1, 1, -1, -1, tuple(StateBatch(n, n, 0, 1) for n in range(batches)))
-    return state_requests.encode_request(share_state.WRITE, 1, StateRequest("group", [(TOPIC_ID, [asked])]))
+    return state_requests.encode_request(share_state.WRITE, 1, StateRequest("group", [(TOPIC, [asked])]))
 
 
 def write_frame(correlation_id: int, partition: int = 0) -> bytes:

@@ -6,9 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.daemon.membership.assignment import Assignment, AssignmentError, decode_assignment, encode_assignment
-from holdfast.daemon.membership.metadata import MemberMetadata, decode_metadata, encode_metadata
-from holdfast.daemon.membership.ownership_map import AbsentNode, MappedMember, OwnershipMap, Work
+from holdfast.daemon.membership.division.assignment import (
+    Assignment,
+    AssignmentError,
+    decode_assignment,
+    encode_assignment,
+)
+from holdfast.daemon.membership.division.metadata import MemberMetadata, decode_metadata, encode_metadata
+from holdfast.daemon.membership.division.ownership_map import AbsentNode, MappedMember, OwnershipMap, Work
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.protocol.primitives import MalformedBody
 

@@ -12,14 +12,14 @@ from holdfast.daemon.maintenance.maintenance import Maintenance
 from holdfast.daemon.maintenance.reader_offsets import ReaderOffsets
 from holdfast.daemon.maintenance.schedule import Schedule
 from holdfast.daemon.partitions.partitions import Partitions
-from holdfast.daemon.topics.log_identity import Beginning, read_beginnings
+from holdfast.daemon.topics.log_identity import FirstRecords, read_first_records
 from holdfast.daemon.topics.metadata_cache import MetadataImage, Refresh
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
-from tests.pure.daemon.partitions.partitions_world import CLUSTER, PartitionsWorld, state_topic
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.node import CLUSTER, PartitionsWorld, state_topic
 
 GRACE_MS = 1_000
 A, B, C = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)
@@ -36,7 +36,7 @@ async def no_offsets(group: str) -> dict[int, int]:
 def make_maintenance(
     world: PartitionsWorld,
     renewed: list[StateTopic] | None = None,
-    read_beginnings: Callable[..., list[Beginning]] = read_beginnings,
+    read_first_records: Callable[..., list[FirstRecords]] = read_first_records,
 ) -> Maintenance:
     """Return the maintenance of a world's partitions; it does nothing by itself."""
     partitions, metrics = world.partitions, world.metrics
@@ -45,7 +45,11 @@ def make_maintenance(
     return Maintenance(
         DeletedState(world.settings.deleted_topics, world.cluster_id, partitions, metrics.deleted_topics_alarm),
         LogChecks(
-            access, state_topic(world.topic), partitions, log_renewed=topics.append, read_beginnings=read_beginnings
+            access,
+            state_topic(world.topic),
+            partitions,
+            log_renewed=topics.append,
+            read_first_records=read_first_records,
         ),
         world.readers,
         ReaderOffsets(world.readers, no_offsets, partitions.committed_offsets, metrics),
@@ -56,7 +60,7 @@ def make_maintenance(
 class World(PartitionsWorld):
     """A node with its maintenance, and a cluster that has the topics it is said to have."""
 
-    def __init__(self, topic: MemoryTopic, node_id: int = 1, **flags: object) -> None:
+    def __init__(self, topic: MemoryTopic, node_id: int = 1, **flags: Any) -> None:
         flags = {"deleted_topic_grace_ms": GRACE_MS, "metadata.metadata_refresh_interval_ms": GRACE_MS} | flags
         super().__init__(topic, node_id, **flags)
         self.renewed: list[StateTopic] = []
@@ -68,12 +72,8 @@ class World(PartitionsWorld):
         self.maintenance = make_maintenance(self, self.renewed)
         return partitions
 
-    async def serve(self, image: Any = None) -> World:
-        await super().serve(image)
-        return self
-
-    def read_beginnings(self, read: Callable[..., list[Beginning]]) -> None:
-        """Let the beginnings of log partitions be read by `read`."""
+    def read_first_records(self, read: Callable[..., list[FirstRecords]]) -> None:
+        """Let the first records of log partitions be read by `read`."""
         self.maintenance = make_maintenance(self, self.renewed, read)
 
     def image(self) -> MetadataImage:
@@ -89,10 +89,10 @@ class World(PartitionsWorld):
         is_log_slow: bool = False,
     ) -> None:
         """Let a refresh come that asks for all topics in use; a slow log commits nothing yet."""
-        self.now_ms += after_ms
+        self.clock.now_ms += after_ms
         ids = frozenset(self.partitions.topics_in_use() if asked is None else asked)
         existing = ids & self.existing
-        refresh = Refresh(self.now_ms, cluster_id, existing, ids - existing, frozenset(), is_full)
+        refresh = Refresh(self.clock.now_ms, cluster_id, existing, ids - existing, frozenset(), is_full)
         self.maintenance.deleted_state.refreshed(self.image(), refresh)
         if not is_log_slow:
             self.settle()

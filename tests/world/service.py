@@ -16,15 +16,14 @@ from holdfast.api.results import (
     WritePartition,
 )
 from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
-from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.service import ShareService
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.runtime.errors import (
     CoordinatorError,
 )
 from holdfast.runtime.state_machine import Decision, Operation
-from tests.configs import shard_config
-from tests.pure.daemon.share.shard_world import OTHER_TOPIC, TOPIC, Image
+from tests.world.samples import OTHER_TOPIC, TOPIC, Image
+from tests.world.shard import World
 
 PARTITION_COUNT = 4
 CALLS = [INITIALIZE, READ, WRITE, DELETE, SUMMARY]
@@ -52,19 +51,18 @@ def ask(api_key: int, partition: int, **fields: Any) -> PartitionRequest:
 
 
 class FakeRuntime:
-    """Runs operations on its shards at once, or holds them back until they are released."""
+    """Runs operations on its shards, each with a log of its own, at once; or holds their outcomes until they are released."""
 
     def __init__(self) -> None:
-        self.shards = {index: ShareShard(shard_config()) for index in range(PARTITION_COUNT)}
-        for shard in self.shards.values():
-            shard.on_loaded(Image({TOPIC: 8, OTHER_TOPIC: 8}))
+        self.worlds = [World() for _ in range(PARTITION_COUNT)]
+        for world in self.worlds:
+            world.shard.on_new_metadata_image(Image({TOPIC: 8, OTHER_TOPIC: 8}))
         #: What stands in for a shard.
         self.failures: dict[int, Exception] = {}
         self.is_holding = False
         self.held: list[tuple[Operation, object]] = []
         self.decisions: list[Decision] = []
         self.names: list[str] = []
-        self.position = 0
 
     def write_many(self, operations: Iterable[tuple[int, Operation]], waited_ms: int = 0) -> None:
         for index, operation in operations:
@@ -78,12 +76,9 @@ class FakeRuntime:
             return
         if failure is not None:
             raise failure
-        decision = operation.decide(self.shards[index], 1000)
+        decision = operation.decide(self.worlds[index].shard, 1000)
         self.decisions.append(decision)
-        for key, value in decision.records:
-            self.position += 1
-            self.shards[index].replay(key, value, self.position)
-        self._complete(operation, decision.response)
+        self._complete(operation, self.worlds[index].run(decision))
 
     def release(self, number: int, outcome: object = None) -> None:
         """Complete the operation held as `number`, with its own response unless another outcome is given."""

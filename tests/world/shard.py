@@ -15,29 +15,10 @@ from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.state_machine import Decision
 from tests.configs import shard_config
 from tests.shards import states_at
-
-TOPIC = bytes(range(16))
-OTHER_TOPIC = bytes(range(16, 32))
-UNKNOWN_TOPIC = bytes(16)
-KEY = SharePartitionKey("g1", TOPIC, 7)
-OTHER_KEY = SharePartitionKey("g2", OTHER_TOPIC, 0)
+from tests.world.samples import KEY, OTHER_TOPIC, TOPIC, Image
 
 #: Offset of the log's first record; nothing may depend on a log that begins at 0.
 LOG_START = 1000
-
-
-def batch(first: int, last: int, state: int, count: int) -> StateBatch:
-    return StateBatch(first, last, state, count)
-
-
-class Image:
-    """A metadata image that is a dictionary."""
-
-    def __init__(self, partition_counts: dict[bytes, int]) -> None:
-        self.partition_counts = partition_counts
-
-    def partition_count(self, topic_id: bytes) -> int | None:
-        return self.partition_counts.get(topic_id)
 
 
 class World:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from holdfast.daemon.membership.assignment import Assignment, AssignmentError
-from holdfast.daemon.membership.assignor import Claim, divide
-from holdfast.daemon.membership.metadata import MemberMetadata
-from holdfast.daemon.membership.ownership_map import AbsentNode, MappedMember, OwnershipMap, Work
+from holdfast.daemon.membership.division.assignment import Assignment, AssignmentError
+from holdfast.daemon.membership.division.assignor import Claim, divide
+from holdfast.daemon.membership.division.metadata import MemberMetadata
+from holdfast.daemon.membership.division.ownership_map import AbsentNode, MappedMember, OwnershipMap, Work
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.addresses import format_address
 
@@ -100,7 +100,7 @@ def assign_all(
     refused = meeting.twins()
     able = {member_id: each for member_id, each in meeting.members.items() if member_id not in refused}
     absent = _wait_for(able, last, rebalance_delay_ms)
-    waiting = {each for absence in absent for each in (*absence.work.tasks, *absence.work.duties)}
+    waiting = {each for absence in absent for each in absence.work.items}
     claims = _claims(able, last)
     duties = {duty for each in able.values() for duty in each.duties_offered}
     division = divide(claims, set(tasks) - waiting, duties - waiting)

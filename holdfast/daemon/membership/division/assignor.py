@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from holdfast.daemon.membership.ownership_map import Work
+from holdfast.daemon.membership.division.ownership_map import Work
 
 
 class Claim(NamedTuple):
@@ -74,8 +74,7 @@ def _settle_claims(claims: Mapping[str, Claim], items: list[int | str]) -> dict[
     """Return what each member holds of the items, in their order; each item with one member at most."""
     holders: dict[int | str, str] = {}
     for member in sorted(claims, key=lambda each: (-claims[each].generation, each)):
-        work = claims[member].held
-        for item in (*work.duties, *work.tasks):
+        for item in claims[member].held.items:
             if _can_do(claims[member], item):
                 holders.setdefault(item, member)
     held: dict[str, list[int | str]] = {member: [] for member in claims}

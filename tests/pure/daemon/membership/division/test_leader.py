@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from holdfast.daemon.membership.assignment import Assignment, AssignmentError, encode_assignment
-from holdfast.daemon.membership.leader import LastDivision, Meeting, assign_all, refuse_all
-from holdfast.daemon.membership.metadata import MemberMetadata
-from holdfast.daemon.membership.ownership_map import AbsentNode, OwnershipMap, Work
+from holdfast.daemon.membership.division.assignment import Assignment, AssignmentError, encode_assignment
+from holdfast.daemon.membership.division.leader import LastDivision, Meeting, assign_all, refuse_all
+from holdfast.daemon.membership.division.metadata import MemberMetadata
+from holdfast.daemon.membership.division.ownership_map import AbsentNode, OwnershipMap, Work
 from holdfast.daemon.server.cluster_view import Node
 
 TASKS: Final = range(4)

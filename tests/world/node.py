@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from random import Random
-from typing import Any
+from functools import cached_property
+from typing import Any, Self
 
 from holdfast.daemon.components import log_readers
 from holdfast.daemon.maintenance.reader_offsets import ReaderReport
+from holdfast.daemon.membership.duties import Duties
+from holdfast.daemon.membership.lone_node import LoneNode
+from holdfast.daemon.partitions.own_view import OwnView
 from holdfast.daemon.partitions.owners import Owners
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
+from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.topics.state_topic import StateTopic
+from holdfast.kafka.addresses import format_address
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.coordinator import CoordinatorRuntime
-from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.settings import PartitionConfig
-from holdfast.runtime.state_machine import Decision, StateMachine
-from tests.pure.daemon.share.shard_world import TOPIC, Image, batch
+from holdfast.runtime.state_machine import StateMachine
 from tests.shards import states_at
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.process import Clock, Decide, Process
+from tests.world.samples import TOPIC, Image
+from tests.world.share_calls import initialize, write_ten
 
 CLUSTER = "memory"
-TICK_MS = 50
 
 
 def make_settings(**flags: object) -> Settings:
@@ -45,30 +48,54 @@ def state_topic(topic: MemoryTopic, message_bytes_max: int = 1_048_588) -> State
     return StateTopic("state", identity.topic_id, identity.partition_count, 1, message_bytes_max)
 
 
+class Shell:
+    """A process in the place of `CoordinatorShell`: without asyncio and Kafka."""
+
+    def __init__(self, process: Process, log_config: KafkaLogConfig) -> None:
+        self.process = process
+        self.log_config = log_config
+        self.runtime = process.runtime
+
+    async def start(self) -> None:
+        self.process.start()
+
+    async def stop(self, timeout_s: float) -> bool:
+        self.runtime.close()
+        return True
+
+
 class PartitionsWorld:
     """One node process: its log partitions, and what they reported to the node (`PartitionsHost`)."""
 
-    def __init__(self, topic: MemoryTopic, node_id: int = 1, **flags: object) -> None:
+    def __init__(self, topic: MemoryTopic, node_id: int = 1, **flags: Any) -> None:
         self.topic = topic
+        self.node = Node(node_id, f"node-{node_id}.example", 9492)
+        self.advertised_address = format_address(self.node.host, self.node.port)
         self.cluster_id = CLUSTER
-        self.now_ms = 1_735_689_600_000
+        self.clock = Clock()
         self.settings = make_settings(node_id=node_id, **flags)
-        self.registry = Registry(lambda: self.now_ms)
+        self.registry = Registry(self.clock)
         self.metrics = ShareMetrics(self.registry)
-        self.is_ready: list[bool] = []
-        self.lost_to: list[str] = []  #: the winner of each log partition that was lost
-        self.handed_over: set[int] = set()  #: log partitions that another node is to take
-        self.asks_owners = False  #: whether `make_owners` is used
-        self.message_bytes_max = 1_048_588
-        self.log = topic.open_log()
-        self.log_config: KafkaLogConfig | None = None
-        self.is_stopped = False
-        self.silent_partitions: set[int] = set()  #: of which a silence is told
-        self._tasks: deque[Callable[[], None]] = deque()
-        self.advertised_address = f"node-{node_id}.example:9492"
-        self.readers = log_readers(self.settings, lambda: self.now_ms, ReaderReport(self.metrics))
         self.runtime_metrics = RuntimeMetrics(self.registry)
+        self.readers = log_readers(self.settings, self.clock, ReaderReport(self.metrics))
+        self.is_ready: list[bool] = []
+        #: The winner of each log partition that was lost.
+        self.lost_to: list[str] = []
+        #: Log partitions that another node is to take.
+        self.handed_over: set[int] = set()
+        self.message_bytes_max = 1_048_588
+        #: Of which a silence is told.
+        self.silent_partitions: set[int] = set()
+        #: Makes what queries earlier owners; None: none is queried.
+        self.make_owners: Callable[[Partitions], Owners] | None = None
+        self.is_begun = False
         self.partitions: Partitions
+        self.shell: Shell
+
+    @property
+    def allotment(self) -> LoneNode:
+        """What gives a static node its work."""
+        return LoneNode(self.node, self.view, self.partitions, Duties({}))
 
     def all_loaded(self, is_all_loaded: bool) -> None:
         self.is_ready.append(is_all_loaded)
@@ -78,9 +105,6 @@ class PartitionsWorld:
 
     def lost(self, winner: Checkpoint) -> None:
         self.lost_to.append(winner.node_id)
-
-    def make_owners(self, partitions: Partitions) -> Owners:
-        raise NotImplementedError
 
     def begin(self, image: Any = None) -> Partitions:
         """Make the partitions; nothing is connected or loaded yet."""
@@ -97,13 +121,12 @@ class PartitionsWorld:
             self.metrics,
             self.runtime_metrics,
             image=Image({TOPIC: 1_000}) if image is None else image,
-            make_owners=self.make_owners if self.asks_owners else None,
+            make_owners=self.make_owners,
             make_shell=self._make_shell,  # type: ignore[arg-type]
             is_left_out=lambda partition: partition in self.silent_partitions,
         )
+        self.is_begun = True
         return self.partitions
-
-    # ---- the shell: CoordinatorShell without asyncio and Kafka -----------------------------------------------------
 
     def _make_shell(
         self,
@@ -112,47 +135,32 @@ class PartitionsWorld:
         make_machine: Callable[[int], StateMachine],
         observer: Partitions,
         *,
-        write_timeout_ms: int,
-        slice_ms: int,
-        metrics: RuntimeMetrics,
-        owners: Owners | None,
-        **_: object,
-    ) -> PartitionsWorld:
-        self.log_config = log_config
-        self.note = observer.note
-        self.partition_changed = observer.partition_changed
-        self.superseded = observer.superseded
-        self.runtime = CoordinatorRuntime(
-            config,
-            self.log,
-            self,
-            make_machine,
-            lambda: self.now_ms,
-            Random(int(config.node_id)).randbytes,
-            lambda: 0.5,
-            write_timeout_ms=write_timeout_ms,
-            slice_ms=slice_ms,
-            metrics=metrics,
-            owners=owners,
-        )
-        return self
+        tick_ms: int,
+        **given: Any,
+    ) -> Shell:
+        process = Process(self.topic, config, make_machine, clock=self.clock, observer=observer, **given)
+        process.at_tick.append(observer.ticked)
+        self.shell = Shell(process, log_config)
+        return self.shell
 
-    async def start(self) -> None:
-        self.log.start(self.runtime)
+    @property
+    def process(self) -> Process:
+        return self.shell.process
 
-    async def stop(self, timeout_s: float) -> bool:
-        self.runtime.close()
-        self.is_stopped = True
-        return True
+    @property
+    def runtime(self) -> CoordinatorRuntime:
+        return self.process.runtime
 
-    def continue_soon(self, task: Callable[[], None]) -> None:
-        self._tasks.append(task)
+    @cached_property
+    def view(self) -> OwnView:
+        """What the node tells of the cluster."""
+        return OwnView(self.node, self.cluster_id, state_topic(self.topic), self.partitions.find)
 
     # ---- what a test does ------------------------------------------------------------------------------------------
 
-    async def serve(self, image: Any = None) -> PartitionsWorld:
+    async def serve(self, image: Any = None) -> Self:
         """Start and load everything."""
-        if not hasattr(self, "partitions"):
+        if not self.is_begun:
             self.begin(image)
         await self.partitions.start()
         self.partitions.load_all()
@@ -160,36 +168,24 @@ class PartitionsWorld:
         return self
 
     def settle(self) -> None:
-        """Let everything happen that can without time."""
-        while self.topic.run_until_quiet() or self._tasks:
-            while self._tasks:
-                self._tasks.popleft()()
+        """Let everything happen that can without time; before `begin` there is nothing that could."""
+        if self.is_begun:
+            self.process.settle()
 
     def tick(self, count: int = 1) -> None:
         """Let time pass, and with it everything settle."""
-        for _ in range(count):
-            self.now_ms += TICK_MS
-            self.runtime.tick()
-            self.partitions.ticked()
-            self.settle()
+        self.process.tick(count)
 
-    def call(self, index: int, decide: Callable[[ShareShard, int], Decision]) -> object:
+    def call(self, index: int, decide: Decide) -> object:
         """Run an operation on a log partition to its end and return its outcome."""
-        call = Call(decide)
-        self.runtime.write(index, call)
-        self.settle()
-        assert call.outcomes, "it has no outcome"
-        return call.outcomes[0]
+        return self.process.call(index, decide)
 
     def initialize(self, index: int, *keys: SharePartitionKey) -> None:
         for key in keys:
-            outcome = self.call(index, lambda shard, now_ms, key=key: shard.decide_initialize(key, 1, 0, now_ms))  # type: ignore[misc]
-            assert not isinstance(outcome, CoordinatorError), outcome
-            assert not getattr(outcome, "error_code", 0), outcome
+            initialize(self.process, index, key)
 
     def write(self, index: int, key: SharePartitionKey, first: int) -> object:
-        batches = (batch(first, first + 9, 2, 1),)
-        return self.call(index, lambda shard, now_ms: shard.decide_write(key, 1, 0, first, 0, batches, now_ms))
+        return write_ten(self.process, index, key, first, first)
 
     def partition(self, index: int) -> Partition:
         return self.runtime.partitions[index]
@@ -206,18 +202,3 @@ class PartitionsWorld:
     def series(self, part: str) -> dict[str, float]:
         """Return the metrics whose names hold `part`."""
         return {name: value for name, value in self.registry.snapshot().items() if part in name}
-
-
-class Call:
-    """An operation that decides by a function and keeps its outcomes."""
-
-    name = "call"
-
-    def __init__(self, decide: Callable[[ShareShard, int], Decision]) -> None:
-        self.deadline_ms = 0
-        self.is_done = False
-        self.outcomes: list[object] = []
-        self.decide = decide
-
-    def complete(self, outcome: object) -> None:
-        self.outcomes.append(outcome)

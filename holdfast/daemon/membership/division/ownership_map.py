@@ -17,6 +17,11 @@ class Work(NamedTuple):
     #: Names, sorted.
     duties: tuple[str, ...] = ()
 
+    @property
+    def items(self) -> list[int | str]:
+        """Return duties, by name, and then log partitions, by number."""
+        return [*self.duties, *self.tasks]
+
 
 class MappedMember(NamedTuple):
     """A member, where it is reached, and its work."""
@@ -48,7 +53,7 @@ class OwnershipMap:
 
     @cached_property
     def _owners(self) -> dict[int | str, Node]:
-        return {each: member.node for member in self.members for each in (*member.work.tasks, *member.work.duties)}
+        return {each: member.node for member in self.members for each in member.work.items}
 
     def owner(self, task_or_duty: int | str) -> Node | None:
         """Return the node that has a log partition (by number) or a duty (by name); None where none has, or it is unknown."""

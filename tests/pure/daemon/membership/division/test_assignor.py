@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.daemon.membership.assignor import Claim, divide
-from holdfast.daemon.membership.ownership_map import Work
+from holdfast.daemon.membership.division.assignor import Claim, divide
+from holdfast.daemon.membership.division.ownership_map import Work
 
 BOTH = ("x", "y")
 

@@ -1,7 +1,7 @@
 """What the leader of the group sends to each member: its work, the whole ownership map, or why there is none.
 
 An assignment stands complete for every member, one without work too; where the leader has divided nothing, it says why.
-The form is that of `membership.metadata`:
+The form is that of `division.metadata`:
 
     error int16 | reason string | leader's member id string | its host string | its port int32 | its node id int32
     | config offset int64 | ownership generation int64 | tasks [int32] | duties [string]
@@ -17,8 +17,8 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
 
-from holdfast.daemon.membership.metadata import decode_numbers, decode_strings, encode_numbers, encode_strings
-from holdfast.daemon.membership.ownership_map import AbsentNode, MappedMember, OwnershipMap, Work
+from holdfast.daemon.membership.division.metadata import decode_numbers, decode_strings, encode_numbers, encode_strings
+from holdfast.daemon.membership.division.ownership_map import AbsentNode, MappedMember, OwnershipMap, Work
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.protocol.body import BodyReader
 from holdfast.kafka.protocol.primitives import MalformedBody, encode_string, encode_varint

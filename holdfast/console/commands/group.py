@@ -1,0 +1,175 @@
+"""`holdfast group`: the groups that any Kafka coordinates; `holdfast groups` has the share groups whose state we hold."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.console.confirmation import confirm, say_losses
+from holdfast.console.options import ask_brokers, dry_run_option, json_option, kafka_options, kafka_properties
+from holdfast.console.outcomes import Exit, Failure
+from holdfast.console.show.output import counted, print_json, print_table, say
+from holdfast.console.show.tables import Column
+from holdfast.console.sources.kafka_reader import READ_TIMEOUT_S
+from holdfast.kafka.addresses import format_address
+from holdfast.kafka.discovery.group_calls import Deleted, Described
+from holdfast.kafka.discovery.group_offset_calls import Offsets
+from holdfast.kafka.discovery.groups import Groups
+from holdfast.kafka.protocol.error_codes import ErrorCode, error_name
+
+T = TypeVar("T")
+
+_group_ids = click.argument("group_ids", nargs=-1, required=True, metavar="GROUP...")
+
+
+@click.group()
+def group() -> None:
+    """Look at the groups of any Kafka, and delete them. The state of share groups is shown by `holdfast groups`.
+
+    Example: holdfast group list --bootstrap-server 127.0.0.1:9092
+    """
+
+
+@group.command("list")
+@json_option
+@kafka_options
+def list_groups(as_json: bool, bootstrap_server: str, properties: Sequence[str]) -> None:
+    """Show the groups of all brokers. Its exit code is 1 where a broker does not answer; the others' groups are shown.
+
+    Example: holdfast group list --bootstrap-server 127.0.0.1:9092
+    """
+    found = _ask(bootstrap_server, properties, Groups.list_all)
+    if as_json:
+        print_json([each._asdict() for each in found.groups])
+    else:
+        rows = [(each.group, each.group_type or None, each.state or None, each.protocol_type) for each in found.groups]
+        print_table(("group", "type", "state", "protocol"), rows)
+    for address, why in found.failures.items():
+        say(f"The groups of {format_address(*address)} are not known: {why}")
+    if found.failures:
+        raise Failure(f"{counted(len(found.failures), 'broker')} did not list groups.")
+
+
+@group.command()
+@_group_ids
+@click.option("--offsets", "has_offsets", is_flag=True, help="Show the committed offsets, too.")
+@json_option
+@kafka_options
+def describe(
+    group_ids: Sequence[str], has_offsets: bool, as_json: bool, bootstrap_server: str, properties: Sequence[str]
+) -> None:
+    """Show state and members of groups of the classic protocol, with one request for each coordinator.
+
+    Its exit code is 6 where there is no such group, and 1 where a group could not be described otherwise; the others are shown.
+
+    Example: holdfast group describe orders-readers payments-readers
+    """
+
+    async def look(groups: Groups) -> tuple[dict[str, Described], dict[str, Offsets]]:
+        return await groups.describe(group_ids), await groups.offsets(group_ids) if has_offsets else {}
+
+    described, offsets = _ask(bootstrap_server, properties, look)
+    rows = [_described_row(each, found, offsets.get(each)) for each, found in described.items()]
+    if as_json:
+        print_json(rows)
+    else:
+        columns = ("group", "state", "protocol", Column("members", is_number=True), Column("error", is_detail=True))
+        cells = [(row["group"], row["state"], row["protocol"], len(row["members"]), row["error"]) for row in rows]
+        print_table(columns, cells)
+        _print_offsets(rows)
+    _fail_for({each: (found.error_code, found.reason) for each, found in described.items()})
+    _fail_for({each: (found.error_code(), found.problem()) for each, found in offsets.items()})
+
+
+@group.command()
+@_group_ids
+@dry_run_option
+@click.option("--force", is_flag=True, help="Do it also where offsets are lost, without a prompt.")
+@json_option
+@kafka_options
+def delete(
+    group_ids: Sequence[str],
+    dry_run: bool,
+    force: bool,
+    as_json: bool,
+    bootstrap_server: str,
+    properties: Sequence[str],
+) -> None:
+    """Delete groups without members, with one request for each coordinator; their committed offsets go with them.
+
+    Its exit code is 6 where there is no such group, and 1 where a group could not be deleted otherwise; the others are deleted.
+
+    Example: holdfast group delete orders-readers --dry-run
+    """
+    committed = _ask(bootstrap_server, properties, lambda groups: groups.offsets(group_ids))
+    losses = [
+        f"the offsets of {counted(len(each.committed), 'partition')} that {group_id} committed"
+        for group_id, each in committed.items()
+        if each.committed
+    ]
+    if dry_run:
+        say_losses(losses)
+        say("Nothing was changed (--dry-run).")
+        return
+    confirm(losses, is_forced=force)
+    deleted = _ask(bootstrap_server, properties, lambda groups: groups.delete(group_ids))
+    if as_json:
+        print_json(
+            [
+                {"group": each, "deleted": not found.error_code, "error": _error(found)}
+                for each, found in deleted.items()
+            ]
+        )
+    else:
+        columns = ("group", "deleted", Column("error", is_detail=True))
+        print_table(columns, [(each, not found.error_code, _error(found)) for each, found in deleted.items()])
+    _fail_for({each: (found.error_code, found.reason) for each, found in deleted.items()})
+
+
+def _ask(bootstrap_server: str, properties: Sequence[str], question: Callable[[Groups], Awaitable[T]]) -> T:
+    timeout_ms = int(READ_TIMEOUT_S * 1_000)
+    return ask_brokers(
+        kafka_properties(bootstrap_server, properties), lambda links: question(Groups(links, timeout_ms))
+    )
+
+
+def _error(found: Described | Deleted) -> str | None:
+    if not found.error_code:
+        return None
+    name = error_name(found.error_code)
+    return f"{name}: {found.reason}" if found.reason else name
+
+
+def _described_row(group_id: str, found: Described, offsets: Offsets | None) -> dict[str, Any]:
+    row = {
+        "group": group_id,
+        "state": found.state or None,
+        "protocol_type": found.protocol_type or None,
+        "protocol": found.protocol or None,
+        "members": [each._asdict() for each in found.members],
+        "error": _error(found),
+    }
+    if offsets is not None:
+        row["offsets"] = [
+            {"topic": topic, "partition": partition, "offset": offset}
+            for (topic, partition), offset in sorted(offsets.committed.items())
+        ]
+        row["offsets_error"] = offsets.problem() or None
+    return row
+
+
+def _print_offsets(rows: Sequence[Mapping[str, Any]]) -> None:
+    offsets = [(row["group"], *each.values()) for row in rows for each in row.get("offsets", ())]
+    if offsets:
+        click.echo()
+        print_table(("group", "topic", "partition", "offset"), offsets, numbers=("partition", "offset"))
+
+
+def _fail_for(errors: Mapping[str, tuple[int, str]]) -> None:
+    """End with a failure where a group has an error; that of a group that does not exist has an exit code of its own."""
+    failed = {group_id: error for group_id, error in errors.items() if error[0]}
+    if not failed:
+        return
+    are_missing = all(code == ErrorCode.GROUP_ID_NOT_FOUND for code, _ in failed.values())
+    text = "; ".join(f"{group_id}: {error_name(code)}" for group_id, (code, _) in failed.items())
+    raise Failure(f"{text}. `holdfast group list` shows all.", Exit.NOT_FOUND if are_missing else Exit.FAILED)

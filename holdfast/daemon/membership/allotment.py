@@ -1,0 +1,42 @@
+"""How a node comes to its log partitions and duties: all of them for itself, or as a member of a group."""
+
+from typing import Any, Protocol
+
+from holdfast.daemon.server.cluster_view import ClusterView, StateTopicView
+
+
+class NodeClusterView(ClusterView, Protocol):
+    """What a node shows of the cluster once it has found its log."""
+
+    @property
+    def cluster_id(self) -> str:
+        """Id of the Kafka cluster that holds the log."""
+
+    def log_renewed(self, state_topic: StateTopicView) -> None:
+        """Take in that another topic has taken the name of the one before, with as many partitions."""
+
+
+class Allotment(Protocol):
+    """What gives a node its work, from `start` to `stop`."""
+
+    @property
+    def view(self) -> NodeClusterView:
+        """Whom this node names to clients."""
+
+    def start(self) -> None:
+        """Begin to take log partitions and duties."""
+
+    async def stop(self) -> bool:
+        """Give duties up, and log partitions to those who take them; returns whether that ended in time."""
+
+    def why_not_ready(self) -> str:
+        """Return what keeps this node from knowing its work; empty if it knows it."""
+
+    def taken_over(self, index: int, generation: int) -> bool:
+        """Take in that a log partition was taken under an ownership generation; returns whether that was planned."""
+
+    def refuse_take(self, index: int) -> str:
+        """Return why an admin may not let this node take a log partition; empty if it may."""
+
+    def describe_members(self) -> list[dict[str, Any]]:
+        """Return the nodes that divide the work, for people."""

@@ -1,0 +1,47 @@
+"""Which allotment a node has, by its setting `membership`."""
+
+from collections.abc import Callable
+
+from holdfast.daemon.membership.allotment import Allotment
+from holdfast.daemon.membership.duties import Duties
+from holdfast.daemon.membership.group_member import GroupMember, Refused
+from holdfast.daemon.membership.known_members import KnownMembers
+from holdfast.daemon.membership.lone_node import LoneNode
+from holdfast.daemon.partitions.own_view import OwnView
+from holdfast.daemon.partitions.partitions import LogPlace, Partitions
+from holdfast.daemon.server.cluster_view import Node
+from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.snapshots.job_metrics import JobMetrics
+from holdfast.daemon.snapshots.job_supervisor import Supervisor
+from holdfast.metrics.registry import Registry
+
+
+def make_allotment(
+    settings: Settings,
+    this_node: Node,
+    log: LogPlace,
+    partitions: Partitions,
+    known_members: KnownMembers,
+    registry: Registry,
+    *,
+    now_ms: Callable[[], int],
+    refused: Refused,
+) -> Allotment:
+    """Return what gives a node its work; see `GroupMember` for what it is given."""
+    # One node runs the job. A node that stops because another took over ends its own.
+    duties = Duties({"compaction": Supervisor(settings, JobMetrics(registry))} if settings.compaction.run else {})
+    group = settings.members.group_of(settings.log.state_topic)
+    if group is None:
+        return LoneNode(this_node, OwnView(this_node, log.cluster_id, log.topic, partitions.find), partitions, duties)
+    return GroupMember(
+        settings,
+        group,
+        this_node,
+        log,
+        partitions,
+        duties,
+        known_members,
+        registry,
+        now_ms=now_ms,
+        refused=refused,
+    )

@@ -1,0 +1,218 @@
+"""A node as a member of its group: kept there, and its assigned work done, from `start` to `stop`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from random import Random
+from typing import Any, Final
+
+import structlog
+
+from holdfast.daemon.membership.config_offset import NoConfig
+from holdfast.daemon.membership.coordinator import NodeCoordinator, NodeProtocolConfig
+from holdfast.daemon.membership.duties import Duties
+from holdfast.daemon.membership.holdings import Holdings
+from holdfast.daemon.membership.known_members import KnownMembers
+from holdfast.daemon.membership.map_view import MapView
+from holdfast.daemon.membership.rebalance_watch import RebalanceWatch
+from holdfast.daemon.membership.rejoins import Rejoins
+from holdfast.daemon.partitions.partitions import LogPlace, Partitions
+from holdfast.daemon.server.cluster_view import Node
+from holdfast.daemon.settings.by_name import configure
+from holdfast.daemon.settings.models import Settings
+from holdfast.metrics.registry import Registry
+from holdfast.runtime.membership import MemberClosed, MembershipError, MembershipFailed, MembershipSettings
+from holdfast.runtime.membership.kafka_group import Member
+from holdfast.runtime.partition.states import State
+
+_log = structlog.get_logger(__name__)
+
+#: Whether a node stops because of a wrong setting, beside why it must not be a member.
+Refused = Callable[[str, bool], None]
+
+
+class GroupMember:
+    """The allotment of a member (`Allotment`): what the leader of its group assigns."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        group: str,
+        this_node: Node,
+        log: LogPlace,
+        partitions: Partitions,
+        duties: Duties,
+        known_members: KnownMembers,
+        registry: Registry,
+        *,
+        now_ms: Callable[[], int],
+        refused: Refused,
+    ) -> None:
+        """Belong to no group yet.
+
+        Args:
+            settings: of the node.
+            group: its id.
+            this_node: where clients and other members reach it.
+            log: where the log is.
+            partitions: serve the log partitions that are assigned.
+            duties: do those that are assigned.
+            known_members: learns of everybody who was a member.
+            registry: where to count.
+            now_ms: the clock.
+            refused: called with why this node must not be a member, and whether a setting is wrong.
+        """
+        members = settings.members
+        self._settings = settings
+        self._partitions = partitions
+        self._duties = duties
+        self._refused = refused
+        random = Random()
+        self._holdings = Holdings(self, members.handover_timeout_ms)
+        self.view = MapView(
+            this_node,
+            log.cluster_id,
+            log.topic,
+            self.serves,
+            stale_map_max_ms=members.stale_map_max_ms,
+            now_ms=now_ms,
+        )
+        self._coordinator = NodeCoordinator(
+            this_node,
+            configure(
+                NodeProtocolConfig,
+                members,
+                partition_count=log.topic.partition_count,
+                duties_offered=duties.offered,
+                keeps_place=bool(members.group_instance_id),
+            ),
+            self._holdings,
+            self.view,
+            NoConfig(),
+            Rejoins(members.rejoin_backoff_ms, members.rejoin_backoff_max_ms, random.random),
+            RebalanceWatch(members.rebalances_max),
+            known_members,
+            now_ms=now_ms,
+            refused=lambda why: refused(why, True),
+        )
+        self._member = Member(
+            self._coordinator,
+            log.connection,
+            configure(
+                MembershipSettings,
+                members,
+                group_id=group,
+                group_instance_id=members.group_instance_id or None,
+                retry_backoff_ms=members.rejoin_backoff_ms,
+                retry_backoff_max_ms=max(members.rejoin_backoff_ms, _RETRY_BACKOFF_MAX_MS),
+                request_timeout_ms=settings.log.request_timeout_ms,
+                static_member_leaves=False,
+            ),
+            random=random,
+            registry=registry,
+            note=_note,
+        )
+        self._running: asyncio.Task[None] | None = None
+        #: Set when something was taken over, and then replaced.
+        self._taken = asyncio.Event()
+
+    # ---- the allotment ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Join the group."""
+        self._running = asyncio.create_task(self._run(), name="holdfast-membership")
+
+    async def stop(self) -> bool:
+        """Leave the group, and serve until the other members have taken over; returns whether they did in time."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait([self._running])
+        await self._member.close(self._settings.shutdown.shutdown_step_timeout_ms)
+        wait_ms = min(self._settings.members.handover_timeout_ms, self._settings.shutdown.drain_timeout_ms)
+        try:
+            async with asyncio.timeout(wait_ms / 1_000):
+                while self._holdings.released:
+                    self._taken.clear()
+                    await self._taken.wait()
+        except TimeoutError:
+            _log.warning("handover_expired", log_partitions=self._holdings.released)
+        await self._duties.stop()
+        return True
+
+    def why_not_ready(self) -> str:
+        """Return what keeps this node from working by an assignment; empty where it does."""
+        return self._coordinator.why_not_ready()
+
+    def taken_over(self, index: int, generation: int) -> bool:
+        """Take in that a log partition was taken under an ownership generation; returns whether the group has planned it."""
+        was_ours = self._coordinator.superseded(index, generation)
+        self._taken.set()
+        return not was_ours
+
+    def refuse_take(self, index: int) -> str:
+        """Return why no admin lets a member take a log partition."""
+        return (
+            "The group of nodes divides the log partitions, and a node that takes one by itself would shut the others out of it; "
+            "stop the node that has it, and the group gives it to another one."
+        )
+
+    def describe_members(self) -> list[dict[str, Any]]:
+        """Return the members of the group for people, absent nodes included."""
+        return self._coordinator.describe_members()
+
+    # ---- the work (Workplace) --------------------------------------------------------------------------------------
+
+    def begin_tasks(self, tasks: Collection[int], generation: int) -> None:
+        """See `Workplace.begin_tasks`."""
+        self._partitions.load(tasks, generation)
+
+    def release_tasks(self, tasks: Collection[int]) -> None:
+        """See `Workplace.release_tasks`."""
+        self._partitions.release(tasks)
+
+    def end_tasks(self, tasks: Collection[int]) -> None:
+        """See `Workplace.end_tasks`."""
+        self._partitions.unload(tasks)
+
+    def serves(self, task: int) -> bool:
+        """See `Workplace.serves`."""
+        found = self._partitions.find(task)
+        return found is not None and found.state is State.ACTIVE
+
+    def set_duties(self, duties: Collection[str]) -> None:
+        """See `Workplace.set_duties`."""
+        self._duties.set(duties)
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Keep the member in its group, until it is refused for good."""
+        while True:
+            self._coordinator.tick()
+            reason = self._coordinator.take_rejoin()
+            if reason:
+                _log.info("rejoin_requested", why=reason)
+                self._member.request_rejoin(reason)
+            try:
+                await self._member.poll(self._settings.load.tick_ms)
+            except MembershipFailed as failure:
+                _log.error("membership_refused", why=str(failure))
+                self._refused(str(failure), True)
+                return
+            except MemberClosed:
+                return
+            except MembershipError as error:  # the next poll goes on after a back-off
+                _log.error("membership_callback_failed", why=str(error), exc_info=error)
+            except Exception as bug:
+                _log.error("membership_failed", error=repr(bug), exc_info=bug)
+                self._refused(f"the membership ended: {bug!r}", False)
+                return
+
+
+#: Longest pause before a request to the group coordinator is sent again.
+_RETRY_BACKOFF_MAX_MS: Final = 1_000
+
+
+def _note(level: str, event: str, fields: dict[str, object]) -> None:
+    getattr(_log, level)(event, **fields)

@@ -1,0 +1,11 @@
+"""Who coordinates a group, a transaction or a share partition, and calls about many of them; against any Kafka.
+
+    links = broker_links(options, timeout_ms=30_000)
+    coordinators = Coordinators(links)
+    first, second = await coordinators.find(KeyType.GROUP, ["orders", "payments"])
+
+`calls` is the transport: one table row for each API says from which version on a request takes many keys, and callers never see it.
+`coordinators` remembers who coordinates what, `by_coordinator` makes calls there, and `links` keeps one connection to each server.
+
+Source: KIP-699.
+"""

@@ -1,0 +1,170 @@
+"""ListGroups, DescribeGroups and DeleteGroups as rows of the table of calls; the last two take many groups in every version.
+
+Source: Apache Kafka's message schemas ListGroups v3 to v5, DescribeGroups v5 and v6, DeleteGroups v2 (spoken by brokers from 2.4 to 4.x).
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
+from kio.schema.delete_groups.v2.response import DeleteGroupsResponse
+from kio.schema.describe_groups.v5.request import DescribeGroupsRequest as DescribeRequest5
+from kio.schema.describe_groups.v5.response import DescribeGroupsResponse as DescribeResponse5
+from kio.schema.describe_groups.v6.request import DescribeGroupsRequest as DescribeRequest6
+from kio.schema.describe_groups.v6.response import DescribeGroupsResponse as DescribeResponse6
+from kio.schema.list_groups.v3.request import ListGroupsRequest as ListRequest3
+from kio.schema.list_groups.v3.response import ListGroupsResponse as ListResponse3
+from kio.schema.list_groups.v4.request import ListGroupsRequest as ListRequest4
+from kio.schema.list_groups.v4.response import ListGroupsResponse as ListResponse4
+from kio.schema.list_groups.v5.request import ListGroupsRequest as ListRequest5
+from kio.schema.list_groups.v5.response import ListGroupsResponse as ListResponse5
+from kio.schema.types import GroupId
+
+from holdfast.kafka.discovery.calls import Answer, Call
+from holdfast.kafka.exchange import from_bytes, to_bytes
+from holdfast.kafka.protocol import api_keys
+from holdfast.kafka.protocol.error_codes import ErrorCode
+
+#: The one item of ListGroups: all groups that a broker coordinates.
+ALL: Final = "groups"
+#: In the place of the error that a broker gives from DescribeGroups v6 on for a group that it does not know.
+_DEAD: Final = "Dead"
+_ERROR_TEXT_FROM: Final = 6
+
+_LIST_REQUESTS: Final[dict[int, Any]] = {3: ListRequest3, 4: ListRequest4, 5: ListRequest5}
+_LIST_RESPONSES: Final[dict[int, Any]] = {3: ListResponse3, 4: ListResponse4, 5: ListResponse5}
+
+
+class Listed(NamedTuple):
+    """A group in a list; texts are Kafka's, empty where the version of the broker does not say."""
+
+    group: str
+    protocol_type: str
+    state: str
+    #: classic, consumer, share or streams.
+    group_type: str
+
+
+class Listing(NamedTuple):
+    """The groups that one broker coordinates, or why they are not known."""
+
+    groups: tuple[Listed, ...] = ()
+    error_code: int = 0
+    reason: str = ""
+
+
+class Member(NamedTuple):
+    """A member of a group."""
+
+    member_id: str
+    #: None: a dynamic member.
+    instance_id: str | None
+    client_id: str
+    host: str
+
+
+class Described(NamedTuple):
+    """What a coordinator says of a group, or why it does not."""
+
+    state: str = ""
+    protocol_type: str = ""
+    #: What the members agreed on, an assignor as a rule.
+    protocol: str = ""
+    members: tuple[Member, ...] = ()
+    error_code: int = 0
+    reason: str = ""
+
+
+class Deleted(NamedTuple):
+    """Whether a group is gone; 0: it is."""
+
+    error_code: int = 0
+    reason: str = ""
+
+
+def _decode_list(version: int, items: Sequence[str], body: bytes) -> Answer[str, Listing]:
+    response = from_bytes(_LIST_RESPONSES[version], body)
+    groups = tuple(
+        Listed(
+            str(group.group_id),
+            group.protocol_type,
+            group.group_state if version >= 4 else "",
+            group.group_type if version >= 5 else "",
+        )
+        for group in response.groups
+    )
+    listing = Listing(groups, int(response.error_code))
+    return Answer(_ms(response.throttle_time), {items[0]: listing})
+
+
+def _encode_describe(version: int, groups: Sequence[str]) -> bytes:
+    make = DescribeRequest6 if version >= _ERROR_TEXT_FROM else DescribeRequest5
+    return to_bytes(make(groups=tuple(map(GroupId, groups)), include_authorized_operations=False))
+
+
+def _decode_describe(version: int, _: Sequence[str], body: bytes) -> Answer[str, Described]:
+    response: Any = from_bytes(DescribeResponse6 if version >= _ERROR_TEXT_FROM else DescribeResponse5, body)
+    values = {}
+    for group in response.groups:
+        error_code = int(group.error_code)
+        if not error_code and group.group_state == _DEAD:
+            error_code = ErrorCode.GROUP_ID_NOT_FOUND
+        members = tuple(
+            Member(each.member_id, each.group_instance_id, each.client_id, each.client_host) for each in group.members
+        )
+        reason = (group.error_message or "") if version >= _ERROR_TEXT_FROM else ""
+        described = Described(group.group_state, group.protocol_type, group.protocol_data, members, error_code, reason)
+        values[str(group.group_id)] = described
+    return Answer(_ms(response.throttle_time), values)
+
+
+def _encode_delete(_: int, groups: Sequence[str]) -> bytes:
+    return to_bytes(DeleteGroupsRequest(groups_names=tuple(map(GroupId, groups))))
+
+
+def _decode_delete(_: int, __: Sequence[str], body: bytes) -> Answer[str, Deleted]:
+    response = from_bytes(DeleteGroupsResponse, body)
+    values = {str(each.group_id): Deleted(int(each.error_code)) for each in response.results}
+    return Answer(_ms(response.throttle_time), values)
+
+
+def _ms(time: timedelta) -> int:
+    return int(time.total_seconds() * 1_000)
+
+
+LIST_GROUPS: Final[Call[str, Listing]] = Call(
+    api_key=api_keys.LIST_GROUPS,
+    name="ListGroups",
+    versions=(3, 5),
+    flexible_from=3,
+    batched_from=None,
+    encode=lambda version, _: to_bytes(_LIST_REQUESTS[version]()),
+    decode=_decode_list,
+    refuse=lambda error_code, reason: Listing((), error_code, reason),
+    error_of=lambda listing: listing.error_code,
+)
+
+DESCRIBE_GROUPS: Final[Call[str, Described]] = Call(
+    api_key=api_keys.DESCRIBE_GROUPS,
+    name="DescribeGroups",
+    versions=(5, 6),
+    flexible_from=5,
+    batched_from=0,
+    encode=_encode_describe,
+    decode=_decode_describe,
+    refuse=lambda error_code, reason: Described(error_code=error_code, reason=reason),
+    error_of=lambda described: described.error_code,
+)
+
+DELETE_GROUPS: Final[Call[str, Deleted]] = Call(
+    api_key=api_keys.DELETE_GROUPS,
+    name="DeleteGroups",
+    versions=(2, 2),
+    flexible_from=2,
+    batched_from=0,
+    encode=_encode_delete,
+    decode=_decode_delete,
+    refuse=Deleted,
+    error_of=lambda deleted: deleted.error_code,
+)

@@ -1,0 +1,105 @@
+"""The groups of a cluster: listed by every broker, described and deleted at their coordinators, with as many requests as there are of them.
+
+A group that fails, fails alone: each has its value, errors included.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from holdfast.kafka.addresses import Address, format_address
+from holdfast.kafka.discovery.by_coordinator import ByCoordinator
+from holdfast.kafka.discovery.coordinators import Coordinators
+from holdfast.kafka.discovery.find_coordinator import Key, KeyType
+from holdfast.kafka.discovery.group_calls import (
+    ALL,
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    LIST_GROUPS,
+    Deleted,
+    Described,
+    Listed,
+    Listing,
+)
+from holdfast.kafka.discovery.group_offset_calls import OFFSET_FETCH, Offsets, Wanted
+from holdfast.kafka.discovery.links import Links
+from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.protocol.error_codes import (
+    COORDINATOR_LOST,
+    GROUP_OFFSETS_RETRIABLE,
+    NOT_COORDINATED,
+    ErrorCode,
+    error_name,
+)
+
+_RETRIABLE = NOT_COORDINATED | COORDINATOR_LOST
+
+
+class AllGroups(NamedTuple):
+    """The groups of a cluster, and why some may be missing."""
+
+    #: By their ids.
+    groups: tuple[Listed, ...]
+    #: Broker to why its groups are not known.
+    failures: Mapping[Address, str]
+
+
+class Groups:
+    """Calls about the groups of one cluster."""
+
+    def __init__(self, links: Links[Any], timeout_ms: int) -> None:
+        """Use connections that may have other users, too; `timeout_ms` bounds each call, with all its tries."""
+        self._links = links
+        self._timeout_s = timeout_ms / 1_000
+        self._calls = ByCoordinator(links, Coordinators(links))
+
+    async def list_all(self) -> AllGroups:
+        """Return all groups, each broker queried for those that it coordinates.
+
+        Raises:
+            ConnectionFailed: no broker can be reached.
+        """
+        await self._links.any()
+        addresses = self._links.learned or self._links.bootstrap
+        listings = await asyncio.gather(*map(self._list, addresses))
+        groups = {group.group: group for listing in listings for group in listing.groups}
+        failures = {
+            address: listing.reason or error_name(listing.error_code)
+            for address, listing in zip(addresses, listings, strict=True)
+            if listing.error_code
+        }
+        return AllGroups(tuple(group for _, group in sorted(groups.items())), failures)
+
+    async def describe(self, groups: Sequence[str]) -> dict[str, Described]:
+        """Return what each group is, in the order of `groups`: one request for each coordinator."""
+        return await self._calls.call(DESCRIBE_GROUPS, _key_of, groups, _RETRIABLE, self._timeout_s)
+
+    async def offsets(self, groups: Sequence[str]) -> dict[str, Offsets]:
+        """Return what each group committed, in the order of `groups`: one request for each coordinator that can take it."""
+        wanted = [Wanted(group) for group in groups]
+        offsets = await self._calls.call(
+            OFFSET_FETCH, lambda item: _key_of(item.group), wanted, GROUP_OFFSETS_RETRIABLE, self._timeout_s
+        )
+        return {item.group: each for item, each in offsets.items()}
+
+    async def delete(self, groups: Sequence[str]) -> dict[str, Deleted]:
+        """Delete groups, in one request for each coordinator; one that was deleted by a try whose answer was lost is unknown then."""
+        return await self._calls.call(DELETE_GROUPS, _key_of, groups, _RETRIABLE, self._timeout_s)
+
+    def close(self) -> None:
+        """Close the connections, for good."""
+        self._links.close()
+
+    async def _list(self, address: Address) -> Listing:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                connection = await self._links.to(address)
+                return (await self._links.sender.send(address, connection, LIST_GROUPS, [ALL]))[ALL]
+        except ConnectionFailed as failure:
+            return Listing((), ErrorCode.NETWORK_EXCEPTION, str(failure))
+        except TimeoutError:
+            return Listing((), ErrorCode.REQUEST_TIMED_OUT, f"no answer came from {format_address(*address)}")
+
+
+def _key_of(group: str) -> Key:
+    return Key(KeyType.GROUP, group)

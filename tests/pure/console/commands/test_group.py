@@ -1,0 +1,117 @@
+"""`holdfast group` and `holdfast find --type` against brokers that are objects: tables, JSON and exit codes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from kio.schema.errors import ErrorCode
+
+from holdfast.cli import main
+from holdfast.console import options
+from holdfast.console.outcomes import Exit
+from tests.pure.kafka.discovery.fake_servers import NONE, FakeCluster
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    """Give three brokers, each of which coordinates what begins with its name, in the place of those of the command."""
+    cluster = FakeCluster("abc")
+    for server in cluster.servers.values():
+        server.coordinator = lambda _, key: key[0]
+    monkeypatch.setattr(options, "broker_links", lambda *_: cluster.links())
+    return cluster
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def rows(*arguments: str) -> Any:
+    return json.loads(run(*arguments, "--json").stdout)
+
+
+@pytest.mark.parametrize(("key_type", "number"), [("group", 0), ("transaction", 1)])
+def test_groups_and_transactions_are_found_at_the_brokers(cluster: FakeCluster, key_type: str, number: int) -> None:
+    found = run("find", "--type", key_type, "b1", "c1", "b1")
+    assert found.exit_code == Exit.DONE
+    assert [line.split() for line in found.stdout.splitlines()] == [
+        [key_type, "coordinator", "log", "partition", "error"],
+        ["b1", "b:9092", "-", "-"],
+        ["c1", "c:9092", "-", "-"],
+        ["b1", "b:9092", "-", "-"],
+    ]
+    (asked,) = cluster.requests()
+    assert (asked.request.key_type, asked.request.coordinator_keys) == (number, ("b1", "c1"))
+
+
+def test_a_key_without_a_coordinator_is_exit_code_1_and_the_others_are_shown(cluster: FakeCluster) -> None:
+    for server in cluster.servers.values():
+        server.coordinator = lambda _, key: ErrorCode.group_authorization_failed if key == "b1" else key[0]
+    found = run("find", "--type", "group", "b1", "c1")
+    assert (found.exit_code, found.stderr) == (Exit.FAILED, "Error: Not every group has a coordinator.\n")
+    assert rows("find", "--type", "group", "b1", "c1") == [
+        {"key": "b1", "coordinator": None, "log_partition": None, "error": "GROUP_AUTHORIZATION_FAILED: no"},
+        {"key": "c1", "coordinator": "c:9092", "log_partition": None, "error": None},
+    ]
+
+
+def test_no_broker_that_answers_is_an_exit_code_of_its_own(cluster: FakeCluster) -> None:
+    for server in cluster.servers.values():
+        server.is_gone = True
+    for arguments in (("find", "--type", "group", "x"), ("group", "list")):
+        failed = run(*arguments)
+        assert failed.exit_code == Exit.UNREACHABLE
+        assert failed.stderr == "Error: Kafka does not answer (a cannot be reached); see --bootstrap-server.\n"
+
+
+def test_groups_are_listed(cluster: FakeCluster) -> None:
+    listed = run("group", "list")
+    assert [line.split() for line in listed.stdout.splitlines()] == [
+        ["group", "type", "state", "protocol"],
+        *([host, "classic", "Stable", "consumer"] for host in "abc"),
+    ]
+    cluster.servers["c"].is_gone = True
+    assert [row["group"] for row in rows("group", "list")] == ["a", "b"]
+    failed = run("group", "list")
+    assert failed.exit_code == Exit.FAILED
+    assert "The groups of c:9092 are not known: c cannot be reached\nError: 1 broker did not list" in failed.stderr
+
+
+def test_groups_are_described_and_one_that_is_missing_is_exit_code_6(cluster: FakeCluster) -> None:
+    described = run("group", "describe", "a1", "b1")
+    assert [line.split() for line in described.stdout.splitlines()] == [
+        ["group", "state", "protocol", "members", "error"],
+        ["a1", "Stable", "range", "1", "-"],
+        ["b1", "Stable", "range", "1", "-"],
+    ]
+    cluster.servers["b"].group_error = lambda _: ErrorCode.group_id_not_found
+    missing = run("group", "describe", "a1", "b1")
+    assert missing.exit_code == Exit.NOT_FOUND
+    assert missing.stderr == "Error: b1: GROUP_ID_NOT_FOUND. `holdfast group list` shows all.\n"
+    cluster.servers["a"].group_error = lambda _: ErrorCode.group_authorization_failed
+    assert run("group", "describe", "a1", "b1").exit_code == Exit.FAILED
+
+
+def test_offsets_are_described_on_request(cluster: FakeCluster) -> None:
+    (row,) = rows("group", "describe", "a1", "--offsets")
+    assert row["offsets"] == [{"topic": "topic", "partition": 0, "offset": 2}]
+    assert row["members"] == [{"member_id": "m", "instance_id": None, "client_id": "c", "host": "/h"}]
+    assert run("group", "describe", "a1", "--offsets").stdout.split()[-4:] == ["a1", "topic", "0", "2"]
+
+
+def test_groups_are_deleted_only_with_consent(cluster: FakeCluster) -> None:
+    loss = "the offsets of 1 partition that a1 committed"
+    dry = run("group", "delete", "a1", "--dry-run")
+    assert (dry.exit_code, loss in dry.stderr) == (Exit.DONE, True)
+    refused = run("group", "delete", "a1")
+    assert (refused.exit_code, loss in refused.stderr) == (Exit.WRONG_USAGE, True)
+    assert cluster.requests("DeleteGroups") == []
+    cluster.servers["b"].group_error = lambda group: ErrorCode.non_empty_group if group == "b1" else NONE
+    assert rows("group", "delete", "a1", "b1", "--force") == [
+        {"group": "a1", "deleted": True, "error": None},
+        {"group": "b1", "deleted": False, "error": "NON_EMPTY_GROUP"},
+    ]
+    assert run("group", "delete", "a1", "b1", "--force").exit_code == Exit.FAILED

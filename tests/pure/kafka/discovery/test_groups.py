@@ -1,0 +1,163 @@
+"""Calls about groups: one request for each coordinator, split where its version takes one group, and errors of single groups."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from holdfast.kafka.discovery.group_calls import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS, Member
+from holdfast.kafka.discovery.group_offset_calls import OFFSET_COMMIT, OFFSET_FETCH
+from holdfast.kafka.discovery.groups import Groups
+from holdfast.kafka.errors import ConnectionFailed
+from tests.pure.kafka.discovery.fake_servers import NONE, FakeCluster
+from tests.waiting import wait_until
+
+GROUPS = [f"{host}{number}" for number in range(20) for host in "abc"]
+
+
+def cluster_of_three() -> FakeCluster:
+    """Return three brokers, each of which coordinates the groups that begin with its name."""
+    cluster = FakeCluster("abc")
+    for server in cluster.servers.values():
+        server.coordinator = lambda _, group: group[0] if group[0] in "abc" else "a"
+    return cluster
+
+
+def groups_of(cluster: FakeCluster, bootstrap: str = "a", timeout_ms: int = 60_000) -> Groups:
+    return Groups(cluster.links(bootstrap), timeout_ms)
+
+
+async def test_groups_are_described_with_as_many_requests_as_there_are_coordinators() -> None:
+    cluster = cluster_of_three()
+    described = await groups_of(cluster).describe(GROUPS)
+    assert list(described) == GROUPS
+    assert {(each.state, each.protocol_type, each.protocol, each.members) for each in described.values()} == {
+        ("Stable", "consumer", "range", (Member("m", None, "c", "/h"),))
+    }
+    assert len(cluster.requests()) == 1
+    assert Counter(asked.host for asked in cluster.requests("DescribeGroups")) == {"a": 1, "b": 1, "c": 1}
+
+
+async def test_groups_are_deleted_with_as_many_requests_as_there_are_coordinators() -> None:
+    cluster = cluster_of_three()
+    cluster.servers["b"].group_error = lambda group: ErrorCode.non_empty_group if group == "b7" else NONE
+    deleted = await groups_of(cluster).delete(GROUPS)
+    assert {group: each.error_code for group, each in deleted.items() if each.error_code} == {"b7": 68}
+    assert Counter(asked.host for asked in cluster.requests("DeleteGroups")) == {"a": 1, "b": 1, "c": 1}
+
+
+@pytest.mark.parametrize(("version", "requests_each"), [(8, 1), (7, 20)])
+async def test_the_offsets_of_many_groups_are_one_request_to_a_coordinator_that_takes_many_and_one_each_to_another(
+    version: int, requests_each: int
+) -> None:
+    cluster = cluster_of_three()
+    cluster.servers["b"].versions[9] = (1, version)
+    offsets = await groups_of(cluster).offsets(GROUPS)
+    assert {group: each.committed for group, each in offsets.items()} == {
+        group: {("topic", 0): len(group)} for group in GROUPS
+    }
+    assert Counter(asked.host for asked in cluster.requests("OffsetFetch")) == {"a": 1, "b": requests_each, "c": 1}
+
+
+async def test_a_coordinator_that_cannot_be_reached_fails_its_own_groups_alone() -> None:
+    cluster = cluster_of_three()
+    cluster.servers["b"].is_gone = True
+    described = await groups_of(cluster, timeout_ms=100).describe(GROUPS)
+    assert {group for group, each in described.items() if each.error_code} == {g for g in GROUPS if g[0] == "b"}
+    assert (described["b0"].error_code, described["b0"].reason) == (13, "b cannot be reached")
+
+
+@pytest.mark.parametrize(
+    ("error", "looks_again"),
+    [
+        (ErrorCode.not_coordinator, True),
+        (ErrorCode.coordinator_not_available, True),
+        (ErrorCode.coordinator_load_in_progress, False),
+    ],
+)
+async def test_a_group_that_moved_is_looked_up_again_and_one_that_loads_is_not(
+    error: ErrorCode, looks_again: bool
+) -> None:
+    cluster = cluster_of_three()
+    left = [error, error]
+    cluster.servers["b"].group_error = lambda group: left.pop() if group == "b7" and left else NONE
+    described = await groups_of(cluster).describe(GROUPS)
+    assert not any(each.error_code for each in described.values())
+    again = [asked.request.coordinator_keys for asked in cluster.requests()[1:]]
+    assert again == ([("b7",)] * 2 if looks_again else [])
+    assert [asked.request.groups for asked in cluster.requests("DescribeGroups")][3:] == [("b7",)] * 2
+
+
+async def test_a_silent_coordinator_keeps_no_other_group_from_being_tried_again() -> None:
+    cluster = cluster_of_three()
+    left = [ErrorCode.coordinator_load_in_progress] * 2
+    cluster.servers["a"].group_error = lambda _: left.pop() if left else NONE
+    cluster.servers["b"].is_silent = True
+    describing = asyncio.create_task(groups_of(cluster).describe(["a1", "b1"]))
+    await wait_until(lambda: [asked.host for asked in cluster.requests("DescribeGroups")].count("a") == 3)
+    assert not describing.done()
+    describing.cancel()
+
+
+async def test_a_group_whose_coordinator_is_refused_fails_alone_and_at_once() -> None:
+    cluster = cluster_of_three()
+    for server in cluster.servers.values():
+        server.coordinator = lambda _, group: ErrorCode.group_authorization_failed if group == "b7" else group[0]
+    described = await groups_of(cluster).describe(GROUPS)
+    assert [group for group, each in described.items() if each.error_code] == ["b7"]
+    assert described["b7"].reason == "no coordinator is named: GROUP_AUTHORIZATION_FAILED no"
+    assert len(cluster.requests()) == 1
+
+
+async def test_what_has_no_answer_in_time_is_an_error_of_its_group() -> None:
+    cluster = cluster_of_three()
+    cluster.servers["b"].is_silent = True
+    described = await groups_of(cluster, timeout_ms=100).describe(["a1", "b1"])
+    assert (described["b1"].error_code, described["b1"].reason) == (7, "no answer came")
+    assert not described["a1"].error_code
+
+
+@pytest.mark.parametrize("version", [5, 6])
+async def test_a_group_that_does_not_exist_is_an_error_in_each_version(version: int) -> None:
+    cluster = cluster_of_three()
+    cluster.servers["a"].versions[15] = (0, version)
+    described = await groups_of(cluster).describe(["gone", "a1"])
+    assert [each.error_code for each in described.values()] == [69, 0]
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+async def test_every_broker_lists_its_groups_and_one_that_fails_is_named(version: int) -> None:
+    cluster = cluster_of_three()
+    for server in cluster.servers.values():
+        server.versions[16] = (0, version)
+    state, group_type = "Stable" if version >= 4 else "", "classic" if version >= 5 else ""
+    groups = groups_of(cluster)
+    found = await groups.list_all()
+    assert [tuple(each) for each in found.groups] == [(host, "consumer", state, group_type) for host in "abc"]
+    assert (found.failures, len(cluster.requests("ListGroups"))) == ({}, 3)
+    cluster.servers["c"].is_gone = True
+    found = await groups.list_all()
+    assert [each.group for each in found.groups] == ["a", "b"]
+    assert found.failures == {("c", 9092): "c did not answer: it closed the connection"}
+    groups.close()
+    with pytest.raises(ConnectionFailed, match="closed"):
+        await groups.list_all()
+
+
+def test_what_a_row_says_is_how_its_items_are_split() -> None:
+    rows: list[Any] = [OFFSET_FETCH, OFFSET_COMMIT, DESCRIBE_GROUPS, DELETE_GROUPS, LIST_GROUPS]
+    sizes = {
+        row.name: [[len(each) for each in row.split(version, range(5), 3)] for version in row.versions] for row in rows
+    }
+    ones, threes = [1] * 5, [3, 2]
+    assert sizes == {
+        "OffsetFetch": [ones, threes],
+        "OffsetCommit": [ones, ones],
+        "DescribeGroups": [threes, threes],
+        "DeleteGroups": [threes, threes],
+        "ListGroups": [ones, ones],
+    }

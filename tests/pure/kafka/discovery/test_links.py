@@ -1,0 +1,115 @@
+"""Connections to the servers of a cluster: one each, those learned from Metadata included."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.kafka.discovery.calls import Sender
+from holdfast.kafka.discovery.links import Links
+from holdfast.kafka.errors import ConnectionFailed
+from tests.pure.kafka.discovery.fake_servers import Connection, FakeCluster
+from tests.waiting import wait_until
+
+A, B, C = ((host, 9092) for host in "abc")
+
+
+async def test_callers_that_need_the_same_server_at_once_open_one_connection() -> None:
+    cluster = FakeCluster()
+    links = cluster.links()
+    opened = await asyncio.gather(*(links.to(A) for _ in range(5)))
+    assert len(set(map(id, opened))) == len(cluster.opened) == 1
+    opened[0].close()
+    assert (await links.to(A)).is_open
+    assert len(cluster.opened) == 2
+
+
+@pytest.mark.parametrize("version", range(1, 14))
+async def test_the_servers_are_learned_in_each_version_of_metadata(version: int) -> None:
+    cluster = FakeCluster("ab")
+    cluster.servers["a"].versions[3] = (0, version)
+    links = cluster.links("a")
+    await links.to(A)
+    assert links.learned == (A, B)
+    assert [asked.version for asked in cluster.asked] == [version]
+
+
+async def test_the_servers_are_looked_up_again_when_what_is_known_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeCluster("ab")
+    links = Links([A], cluster.open_one, Sender(), max_age_ms=60_000)
+    for _ in range(3):
+        await links.to(A)
+    assert len(cluster.requests("Metadata")) == 1
+    cluster.named_hosts = "bc"
+    loop = asyncio.get_running_loop()
+    time_s = loop.time
+    monkeypatch.setattr(loop, "time", lambda: time_s() + 61)
+    await asyncio.gather(links.to(A), links.to(A))
+    assert (links.learned, len(cluster.requests("Metadata"))) == ((B, C), 2)
+    assert links.in_turn() == [A, B, C]
+
+
+async def test_a_server_that_serves_no_metadata_is_used_all_the_same() -> None:
+    cluster = FakeCluster()
+    del cluster.servers["a"].versions[3]
+    links = cluster.links()
+    assert (await links.to(A)).is_open
+    assert (links.learned, cluster.asked) == ((), [])
+
+
+async def test_any_server_will_do_for_a_caller_that_does_not_care() -> None:
+    cluster = FakeCluster("abc")
+    links = cluster.links("a")
+    first = await links.any()
+    assert await links.any() is first
+    cluster.servers["a"].is_gone = True
+    first.close()
+    assert (await links.any()).is_open
+    assert cluster.opened[-1][0] == "b"
+    for server in cluster.servers.values():
+        server.is_gone = True
+    links.keep(())
+    with pytest.raises(ConnectionFailed, match="cannot be reached"):
+        await links.any()
+
+
+async def test_the_order_is_connected_first_and_doubted_last() -> None:
+    cluster = FakeCluster("abc")
+    links = cluster.links("ab")
+    await links.to(B)
+    assert links.in_turn() == [B, A, C]
+    links.put_last(B)
+    links.put_last(A)
+    assert links.in_turn() == [C, B, A]
+    for number in range(100):
+        links.put_last((f"stranger-{number}", 1))
+    assert len(links._doubted) <= 6
+    assert set(links.in_turn()) == {A, B, C}
+
+
+async def test_other_connections_than_those_to_be_kept_are_closed() -> None:
+    cluster = FakeCluster("ab")
+    links = cluster.links("ab")
+    first, second = await links.to(A), await links.to(B)
+    links.keep([B])
+    assert (first.is_open, second.is_open) == (False, True)
+
+
+async def test_after_closing_nothing_is_opened_and_who_waits_is_answered() -> None:
+    cluster = FakeCluster("ab")
+    may_open = asyncio.Event()
+
+    async def open_late(address: tuple[str, int]) -> Connection:
+        await may_open.wait()
+        return await cluster.open_one(address)
+
+    links = Links([A], open_late, Sender())
+    waiting = asyncio.create_task(links.to(A))
+    await wait_until(lambda: links._opening)
+    links.close()
+    with pytest.raises(ConnectionFailed, match="The client is closed"):
+        await waiting
+    with pytest.raises(ConnectionFailed, match="The client is closed"):
+        await links.to(B)
+    assert cluster.opened == []
