@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 #: Lives that are tried, in this order: kind, first seed, and seed behind the last.
 MEMORY, CLUSTER, GROUP = "memory", "cluster", "group"
 TRIES = ((MEMORY, 0, 150), (CLUSTER, 0, 100), (MEMORY, 150, 800))
-GROUP_TRIES = ((GROUP, 0, 400),)
+GROUP_TRIES = ((GROUP, 0, 150),)
 #: Modules that only lives on the cluster run.
 KAFKA_LOG = ("holdfast.runtime.kafka_log", "holdfast.kafka")
 #: Modules that only lives of a group run.

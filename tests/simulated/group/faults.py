@@ -156,6 +156,11 @@ def _request_rejoin(life: GroupLife, node: Node) -> bool:
     return True
 
 
+def _request_rejoin_while_joining(life: GroupLife, node: Node) -> bool:
+    life.world.member_of(node).wishes_while_joining = True
+    return True
+
+
 def _another_takes(life: GroupLife, node: Node) -> bool:
     """Let a node write a checkpoint of a generation far above the group's, as a static node does that an admin starts."""
     return life.take_from_outside()
@@ -203,6 +208,7 @@ FAULTS: dict[str, Callable[[GroupLife, Node], bool]] = {
     "perform planted": _plant("perform_assignment"),
     "complete planted": _plant("on_join_complete"),
     "rejoin requested": _request_rejoin,
+    "rejoin requested while joining": _request_rejoin_while_joining,
     "taken from outside": _another_takes,
     "append reported as failed": _report_failed,
     "append lost": _lose_append,

@@ -215,7 +215,7 @@ class GroupLife:
         world.brokers.frozen.clear()
         for node in [*world.nodes]:
             member = world.member_of(node)
-            member.config.is_stalled, member.planted = False, ""
+            member.config.is_stalled, member.planted, member.wishes_while_joining = False, "", False
             if not member.is_alive:
                 self.restart(node)
             elif node.log.is_frozen:

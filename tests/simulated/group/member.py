@@ -29,7 +29,7 @@ from holdfast.runtime.membership.effects import (
 )
 from holdfast.runtime.membership.lifecycle import MemberLifecycle
 from holdfast.runtime.membership.metrics import MembershipMetrics
-from holdfast.runtime.membership.requests import Answer, Request
+from holdfast.runtime.membership.requests import Answer, JoinGroup, Request
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.group.config import ConfigReader, Pause
 from tests.simulated.group.link import Link
@@ -94,6 +94,8 @@ class GroupMember:
         self.inbox: deque[Callable[[], None]] = deque()
         #: The next callback of this name raises.
         self.planted = ""
+        #: Somebody wishes for a rejoin while the next JoinGroup is in flight.
+        self.wishes_while_joining = False
         self.handover_ms = HANDOVER_MS
         self.stale_map_max_ms = STALE_MAP_MAX_MS
         self.is_leaving = False
@@ -183,6 +185,9 @@ class GroupMember:
                     self.watch.sent(request)
                     self.world.count(f"group: {type(request).__name__}")
                     self.link.exchange(request)
+                    if isinstance(request, JoinGroup) and self.wishes_while_joining:
+                        self.wishes_while_joining = False
+                        self.world.network.after(1, partial(self.run, partial(self.request_rejoin, "it was too late")))
                 case Run(callback):
                     self.watch.began(callback)
                     self.world.network.after(0, partial(self.run, partial(self._begin, callback)))
