@@ -11,7 +11,8 @@ from tests.simulated.parts.node import Node
 if TYPE_CHECKING:
     from tests.simulated.group.life import GroupLife
 
-NODES_MAX = 5
+NODES_MIN, NODES_MAX = 2, 5
+NAMES = "abcdefgh"
 
 
 def _crash(life: GroupLife, node: Node) -> bool:
@@ -57,10 +58,21 @@ def _kill_all(life: GroupLife, node: Node) -> bool:
     return sum(_crash(life, each) for each in life.world.nodes) > 0
 
 
-def _start_another(life: GroupLife, node: Node) -> bool:
-    if len(life.world.nodes) >= NODES_MAX:
+def _leave_for_good(life: GroupLife, node: Node) -> bool:
+    world = life.world
+    if len(world.nodes) <= NODES_MIN or not world.member_of(node).is_alive:
         return False
-    life.world.start("abcde"[len(life.world.nodes)])
+    node.crash()
+    world.nodes.remove(node)
+    world.former.append(node)
+    return True
+
+
+def _start_another(life: GroupLife, node: Node) -> bool:
+    name = next((name for name in NAMES if name not in life.world.members), "")
+    if not name or len(life.world.nodes) >= NODES_MAX:
+        return False
+    life.world.start(name)
     return True
 
 
@@ -135,8 +147,10 @@ def _write_config(life: GroupLife, node: Node) -> bool:
 
 
 def _stall_config(life: GroupLife, node: Node) -> bool:
+    """Let a node read no more of the config topic, in which something is written; or let it read again."""
     config = life.world.member_of(node).config
     config.is_stalled = not config.is_stalled
+    life.world.config_end += config.is_stalled
     return config.is_stalled
 
 
@@ -190,6 +204,7 @@ FAULTS: dict[str, Callable[[GroupLife, Node], bool]] = {
     "stop": _stop,
     "all stopped": _stop_all,
     "all killed": _kill_all,
+    "gone for good": _leave_for_good,
     "another node": _start_another,
     "cut off from the coordinator": _cut_from_coordinator,
     "cut off from a broker": _cut_from_broker,
