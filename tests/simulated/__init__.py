@@ -1,4 +1,5 @@
 """The simulation: one seed is one life of several nodes, over the in-memory log or over the real Kafka log on a simulated cluster.
+Lives of a group have the real membership of nodes in them.
 
 What is real and what is not is in README.md.
 
@@ -14,6 +15,7 @@ the truth: the whole log, never pruned, folded by code of its own.
 | `checks`        | what must hold: the truth, the judge, the names of the invariants, what must be seen      |
 | `around`        | what is around the log: readers, topics, damage                                           |
 | `cluster`       | lives on the simulated cluster                                                            |
+| `group`         | lives of a group of nodes that divide the log partitions                                  |
 | `mutants`       | deliberate bugs (`mutants.txt`) and what caught them (`mutants_caught.json`)              |
 
     python -m tests.simulated --seeds 10000          many lives, in parallel; prints what happened how often, and lives per second

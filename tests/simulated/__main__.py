@@ -15,13 +15,16 @@ from functools import partial
 from multiprocessing import Pool
 from typing import NamedTuple
 
-from tests.simulated.checks.coverage import CLUSTER, MEMORY, lived, missing
+from tests.simulated.checks.coverage import CLUSTER, GROUP, MEMORY, lived, missing
 from tests.simulated.checks.invariants import Violation
 from tests.simulated.cluster.life import run_cluster_life
+from tests.simulated.group.life import run_group_life
 from tests.simulated.life import run_life
 from tests.simulated.mutants import catching_lives
 
-KINDS = {MEMORY: run_life, CLUSTER: run_cluster_life}
+KINDS = {MEMORY: run_life, CLUSTER: run_cluster_life, GROUP: run_group_life}
+#: Where all kinds are lived, of so many seeds of another kind one: its lives take longer, and a few show most of it.
+SEEDS_PER_LIFE = {MEMORY: 1, CLUSTER: 1, GROUP: 4}
 CHUNK = 25
 #: Failures told in full; more of them only add to the number.
 TOLD_MAX = 10
@@ -101,8 +104,15 @@ def run_many(kind: str, seeds: Sequence[int], jobs: int) -> int:
 def main() -> int:
     """Parse the command line and run; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulated", description=__doc__)
-    parser.add_argument("--kind", choices=[*KINDS], help="live on this log alone: in memory, or on a cluster")
-    parser.add_argument("--seeds", type=int, default=1_000, help="number of lives")
+    parser.add_argument(
+        "--kind", choices=[*KINDS], help="lives of this kind alone: in memory, on a cluster, or of a group"
+    )
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        default=1_000,
+        help="lives of each kind; of a group a quarter, unless --kind names it",
+    )
     parser.add_argument("--start", type=int, default=0, help="first seed")
     parser.add_argument("--untested", action="store_true", help="leave out the lives of `pytest tests/simulated`")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
@@ -112,8 +122,11 @@ def main() -> int:
     if options.seed is not None:
         return run_one(options.kind or MEMORY, options.seed, is_traced=options.trace)
     kinds = [options.kind] if options.kind else [*KINDS]
-    wanted = range(options.start, options.start + options.seeds)
-    lives = {kind: untested(kind, wanted) if options.untested else wanted for kind in kinds}
+    lives: dict[str, Sequence[int]] = {}
+    for kind in kinds:
+        count = options.seeds if options.kind else options.seeds // SEEDS_PER_LIFE[kind]
+        wanted = range(options.start, options.start + count)
+        lives[kind] = untested(kind, wanted) if options.untested else wanted
     return max((run_many(kind, seeds, options.jobs) for kind, seeds in lives.items() if seeds), default=0)
 
 

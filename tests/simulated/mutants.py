@@ -7,7 +7,8 @@
     python -m tests.simulated.mutants --only NAME --pytest tests/pure/...::test_...
         run a test with the mutant; with --record, for one that no life catches, take the test for what catches it
 
-Lives of both kinds are tried, those on the cluster alone where the Kafka log's own code is mutated.
+Lives in memory and on the cluster are tried, those on the cluster alone where the Kafka log's own code is mutated,
+and those of a group alone where the membership is.
 
 A patch is applied to the source in memory while it is imported; the tree is never touched, and a patch that does not apply is a failure.
 """
@@ -31,10 +32,13 @@ from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
 #: Lives that are tried, in this order: kind, first seed, and seed behind the last.
-MEMORY, CLUSTER = "memory", "cluster"
+MEMORY, CLUSTER, GROUP = "memory", "cluster", "group"
 TRIES = ((MEMORY, 0, 150), (CLUSTER, 0, 100), (MEMORY, 150, 800))
+GROUP_TRIES = ((GROUP, 0, 150),)
 #: Modules that only lives on the cluster run.
 KAFKA_LOG = ("holdfast.runtime.kafka_log", "holdfast.kafka")
+#: Modules that only lives of a group run.
+MEMBERSHIP = ("holdfast.runtime.membership", "holdfast.daemon.membership")
 #: Where a recorded catcher begins that is a test and no life.
 TESTS = "tests/"
 PATCHES = Path(__file__).with_name("mutants.txt")
@@ -173,10 +177,12 @@ def mutated(mutant: Mutant) -> Iterator[tuple[dict[str, Callable[..., Any]], typ
     try:
         life = importlib.import_module("tests.simulated.life")
         cluster_life = importlib.import_module("tests.simulated.cluster.life")
+        group_life = importlib.import_module("tests.simulated.group.life")
         invariants = importlib.import_module("tests.simulated.checks.invariants")
         if not finder.is_used:
             raise PatchFailed(f"{mutant.name}: {mutant.module} is not imported by the simulation")
-        yield {MEMORY: life.run_life, CLUSTER: cluster_life.run_cluster_life}, invariants.Violation
+        run = {MEMORY: life.run_life, CLUSTER: cluster_life.run_cluster_life, GROUP: group_life.run_group_life}
+        yield run, invariants.Violation
     finally:
         sys.meta_path.remove(finder)
         for name in [name for name in sys.modules if _is_ours(name)]:
@@ -204,7 +210,7 @@ def find(mutant: Mutant, kind: str, seeds: range) -> Caught | None:
 def find_anywhere(mutant: Mutant) -> Caught | None:
     """Return what caught the mutant first, or None."""
     is_of_the_kafka_log = mutant.module.startswith(KAFKA_LOG)
-    for kind, start, stop in TRIES:
+    for kind, start, stop in GROUP_TRIES if mutant.module.startswith(MEMBERSHIP) else TRIES:
         if kind == CLUSTER or not is_of_the_kafka_log:
             found = find(mutant, kind, range(start, stop))
             if found is not None:

@@ -9,12 +9,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.runtime.partition import serving
+from tests.simulated.__main__ import KINDS
 from tests.simulated.checks.coverage import lived
-from tests.simulated.cluster.life import run_cluster_life
-from tests.simulated.life import run_life
 from tests.simulated.mutants import (
-    CLUSTER,
-    MEMORY,
     MUTANTS,
     OPEN_MUTANTS,
     OPEN_PATCHES,
@@ -43,7 +40,7 @@ def test_enough_mutants_are_recorded() -> None:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_mutant_is_caught(name: str) -> None:
     caught = RECORDED[name]
-    if caught.kind not in (MEMORY, CLUSTER):
+    if caught.kind not in KINDS:
         assert run_test(name, caught.invariant), f"{caught.invariant} does not fail with the mutant"
         return
     assert find(MUTANTS[name], caught.kind, range(caught.seed, caught.seed + 1)) == caught, (
@@ -54,7 +51,7 @@ def test_the_mutant_is_caught(name: str) -> None:
 @pytest.mark.parametrize(("kind", "seed"), sorted(catching_lives() - lived()))
 def test_the_real_core_is_not_caught(kind: str, seed: int) -> None:
     """In the lives that caught a mutant, but for those that `test_simulation.py` lives anyway."""
-    (run_life if kind == MEMORY else run_cluster_life)(seed)
+    KINDS[kind](seed)
 
 
 def test_open_mutants_fit_the_sources_and_are_recorded_nowhere() -> None:

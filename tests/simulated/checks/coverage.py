@@ -12,13 +12,18 @@ from holdfast.daemon.snapshots.restore import Refusal
 from holdfast.runtime.build import BUILD
 from tests.simulated.cluster import faults as cluster_faults
 from tests.simulated.faults import FAULTS
+from tests.simulated.group import faults as group_faults
 
-MEMORY, CLUSTER = "memory", "cluster"
+MEMORY, CLUSTER, GROUP = "memory", "cluster", "group"
 
 #: Where the lives of the compiled build begin: `make sim` has those below on the pure one.
 _FIRST: Final = 0 if BUILD == "pure" else 1_000
 #: Kind of life to the seeds that the tests live.
-TESTED: Final = {MEMORY: range(_FIRST, _FIRST + 500), CLUSTER: range(_FIRST, _FIRST + 60)}
+TESTED: Final = {
+    MEMORY: range(_FIRST, _FIRST + 500),
+    CLUSTER: range(_FIRST, _FIRST + 60),
+    GROUP: range(_FIRST, _FIRST + 30),
+}
 #: Lives beyond those that failed once.
 FAILED: Final = ((MEMORY, 637), (MEMORY, 746), (CLUSTER, 502), (CLUSTER, 529), (CLUSTER, 869))
 
@@ -150,14 +155,40 @@ CLUSTER_EXPECTED = (
     "log start moved",
 )
 
+#: Of lives of a group.
+GROUP_EXPECTED = (
+    *(f"fault: {kind}" for kind in group_faults.FAULTS),
+    "fault: on_join_prepare raises",
+    "fault: perform_assignment raises",
+    "fault: on_join_complete raises",
+    "life without faults",
+    "answered write",
+    "load",
+    "restart",
+    "superseded",
+    "log partition moves",
+    "taken as planned",
+    "taken by surprise",
+    "assignment handed in",
+    "assignment failed",
+    "config mismatch",
+    "answer of an earlier generation",
+    "left in time",
+    "left too late",
+    "note: membership_lost",
+    "note: work_revoked",
+    "note: config_behind",
+    "note: handover_expired",
+)
+
 #: Below so many lives chance may leave something out, by kind.
-LIVES_MIN = {MEMORY: 500, CLUSTER: 400}
+LIVES_MIN = {MEMORY: 500, CLUSTER: 400, GROUP: 400}
+_EXPECTED: Final = {MEMORY: EXPECTED, CLUSTER: CLUSTER_EXPECTED, GROUP: GROUP_EXPECTED}
 
 
 def missing(kind: str, counts: Counter[str], lives: int) -> list[str]:
     """Return what is expected in so many lives of a kind and never happened."""
     if lives < LIVES_MIN[kind]:
         return []
-    expected = EXPECTED if kind == MEMORY else CLUSTER_EXPECTED
     rare = RARE if kind == MEMORY and lives >= RARE_LIVES_MIN else ()
-    return [what for what in (*expected, *rare) if not counts[what]]
+    return [what for what in (*_EXPECTED[kind], *rare) if not counts[what]]

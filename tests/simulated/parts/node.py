@@ -321,9 +321,9 @@ class Node:
             )
 
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
-        """Count it; the leader of the group hands out higher generations than any that was seen."""
+        """Count it, and report it to whoever divides the log partitions."""
         self.world.count("superseded")
-        self.world.meet_generation(winner.generation)
+        self.world.superseded(self, partition.index, winner.generation)
 
     # ---- LogListener -----------------------------------------------------------------------------------------------
 

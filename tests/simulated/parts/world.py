@@ -187,7 +187,7 @@ class World:
                 found.append(partition.log_start_offset)
         return max(found, default=-1)
 
-    def meet_generation(self, generation: int) -> None:
+    def superseded(self, node: Node, index: int, generation: int) -> None:
         """Learn of a generation in a log; if the group's is lower, it assigns everything again above it."""
         if not self.is_static and generation > self.generation:
             self.count("generation raised")

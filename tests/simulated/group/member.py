@@ -1,0 +1,262 @@
+"""A node as a member of its group: the real membership core and the real protocol of nodes, stepped as `kafka_group.Member` steps them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.daemon.membership.coordinator import NodeCoordinator, NodeProtocolConfig
+from holdfast.daemon.membership.holdings import Holdings
+from holdfast.daemon.membership.known_members import KnownMembers
+from holdfast.daemon.membership.map_view import MapView
+from holdfast.daemon.membership.rebalance_watch import RebalanceWatch
+from holdfast.daemon.membership.rejoins import Rejoins
+from holdfast.daemon.server.cluster_view import Node as Place
+from holdfast.daemon.topics.state_topic import StateTopic
+from holdfast.metrics.registry import Registry
+from holdfast.runtime.membership import MembershipSettings
+from holdfast.runtime.membership.effects import (
+    METHODS,
+    Callback,
+    Effect,
+    ForgetCoordinator,
+    Note,
+    Report,
+    Run,
+    Send,
+)
+from holdfast.runtime.membership.lifecycle import MemberLifecycle
+from holdfast.runtime.membership.metrics import MembershipMetrics
+from holdfast.runtime.membership.requests import Answer, JoinGroup, Request
+from tests.simulated.checks.invariants import Invariant, violate
+from tests.simulated.group.config import ConfigReader, Pause
+from tests.simulated.group.link import Link
+from tests.simulated.group.watch import MemberWatch
+from tests.simulated.parts.machine import Fault
+from tests.simulated.parts.node import Node
+
+if TYPE_CHECKING:
+    from tests.simulated.group.world import GroupWorld
+
+HANDOVER_MS = 4_000
+STALE_MAP_MAX_MS = 3_000
+CONFIG_TIMEOUT_MS = 800
+#: What a node that stops waits for LeaveGroup.
+CLOSE_MS = 2_000
+
+
+class GroupMember:
+    """The membership of one process."""
+
+    def __init__(self, world: GroupWorld, node: Node, settings: MembershipSettings, rebalance_protocol: str) -> None:
+        self.world = world
+        self.node = node
+        #: What its clock is ahead of the world's, in ms.
+        self.ahead_ms = 0
+        self.place = Place(ord(node.name), f"host-{node.name}", 9_092)
+        self.config = ConfigReader(world, node.name, self.now_ms)
+        self.watch = MemberWatch(self)
+        self.holdings = Holdings(self, HANDOVER_MS)
+        partition_count = len(world.topic.partitions)
+        self.view = MapView(
+            self.place,
+            "cluster",
+            StateTopic("state", bytes(16), partition_count, 1, 1_000_000),
+            node.serves,
+            stale_map_max_ms=STALE_MAP_MAX_MS,
+            now_ms=self.now_ms,
+        )
+        self.coordinator = NodeCoordinator(
+            self.place,
+            NodeProtocolConfig(
+                partition_count=partition_count,
+                duties_offered=world.duties,
+                rebalance_protocol=rebalance_protocol,
+                rebalance_delay_ms=world.rebalance_delay_ms,
+                config_timeout_ms=CONFIG_TIMEOUT_MS,
+                keeps_place=settings.group_instance_id is not None,
+            ),
+            self.holdings,
+            self.view,
+            self.config,
+            Rejoins(100, 2_000, world.random.random),
+            RebalanceWatch(1_000),
+            KnownMembers(),
+            now_ms=self.now_ms,
+            refused=lambda why: violate(Invariant.NOBODY_IS_REFUSED, f"{node.name}: {why}"),
+        )
+        metrics = MembershipMetrics(Registry(self.now_ms))
+        self.life = MemberLifecycle(settings, self.coordinator.metadata, world.random.random, metrics)
+        self.link = Link(world, node.name, settings, self.run, self._answered)
+        #: What happened to the process while it stood still.
+        self.inbox: deque[Callable[[], None]] = deque()
+        #: The next callback of this name raises.
+        self.planted = ""
+        #: Somebody wishes for a rejoin while the next JoinGroup is in flight.
+        self.wishes_while_joining = False
+        self.handover_ms = HANDOVER_MS
+        self.stale_map_max_ms = STALE_MAP_MAX_MS
+        self.is_leaving = False
+        self._leave_until_ms = 0
+
+    def now_ms(self) -> int:
+        """Return the time of this process."""
+        return self.world.now_ms + self.ahead_ms
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process has not ended."""
+        return not (self.node.is_dead or self.node.is_closed)
+
+    def run(self, call: Callable[[], None]) -> None:
+        """Let something happen in the process: now, or when it goes on; never, if it has ended."""
+        if not self.is_alive:
+            return
+        if self.node.log.is_frozen:
+            self.inbox.append(call)
+        else:
+            call()
+
+    # ---- by the clock ------------------------------------------------------------------------------------------------
+
+    def beat(self) -> None:
+        """Do what `GroupMember._run` of the daemon does in each of its rounds, and what is due."""
+        self.config.follow()
+        if self.is_leaving:
+            self._go_on_leaving()
+            return
+        self.coordinator.tick()
+        reason = self.coordinator.take_rejoin()
+        if reason:
+            self.request_rejoin(reason)
+        self._take_turn()
+        self.watch.check()
+
+    def request_rejoin(self, reason: str) -> None:
+        """Wish for a rejoin."""
+        self.watch.wished()
+        self._carry_out(self.life.request_rejoin(reason, self.now_ms()))
+
+    def _take_turn(self) -> None:
+        if self.is_leaving:
+            return
+        self._carry_out(self.life.turn(self.now_ms()))
+        self._carry_out(self.life.tick(self.now_ms()))
+        failure = self.life.failure
+        if failure is not None:
+            self.watch.failed(failure)
+            self.world.count("membership refused")
+            self.node.close()
+
+    def stop(self) -> None:
+        """Begin to leave, and end when others have taken over, or in time."""
+        self.is_leaving = True
+        self._leave_until_ms = self.now_ms() + CLOSE_MS
+        self._carry_out(self.life.leave(self.now_ms()))
+
+    def _go_on_leaving(self) -> None:
+        is_over = self.now_ms() >= self._leave_until_ms
+        if self.life.is_busy and not is_over:
+            return
+        if not self.holdings.released or self.now_ms() >= self._leave_until_ms + HANDOVER_MS:
+            self.world.count("left in time" if not self.holdings.released else "left too late")
+            self.node.close()
+
+    # ---- what the core wants done ------------------------------------------------------------------------------------
+
+    def _answered(self, request: Request, answer: Answer) -> None:
+        if self.world.is_tracing:
+            self.world.trace(f"  {self.node.name}: {type(request).__name__} is answered {answer}")
+        self.watch.before_answer(request, answer)
+        effects = self.life.answered(request, answer, self.now_ms())
+        self.watch.after_answer(effects)
+        self._learn(effects)
+
+    def _learn(self, effects: list[Effect]) -> None:
+        self._carry_out(effects)
+        self._take_turn()
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send(request):
+                    self.watch.sent(request)
+                    self.world.count(f"group: {type(request).__name__}")
+                    self.link.exchange(request)
+                    if isinstance(request, JoinGroup) and self.wishes_while_joining:
+                        self.wishes_while_joining = False
+                        self.world.network.after(1, partial(self.run, partial(self.request_rejoin, "it was too late")))
+                case Run(callback):
+                    self.watch.began(callback)
+                    self.world.network.after(0, partial(self.run, partial(self._begin, callback)))
+                case ForgetCoordinator():
+                    self.link.forget()
+                case Report(error):
+                    if not isinstance(error.__cause__, Fault):
+                        violate(Invariant.BUGS_STAY_AT_HOME, f"{self.node.name}: {error!r}")
+                case Note():
+                    self._note(effect)
+
+    def _note(self, note: Note) -> None:
+        self.world.count(f"note: {note.event}")
+        if self.world.is_tracing:
+            fields = {name: value for name, value in note.fields.items() if name != "exc_info"}
+            self.world.trace(f"  {self.node.name}: {note.level}: {note.event} {fields}")
+
+    def _begin(self, callback: Callback) -> None:
+        self._step(self._call(callback))
+
+    def _step(self, coroutine: Coroutine[Any, Any, Mapping[str, bytes] | None]) -> None:
+        """Let the callback run to where it waits, or to its end."""
+        try:
+            pause = coroutine.send(None)
+        except StopIteration as end:
+            self.watch.ended(None)
+            self._learn(self.life.callback_returned(end.value, self.now_ms()))
+        except Exception as error:  # whatever it raises
+            self.watch.ended(error)
+            self._learn(self.life.callback_raised(error, self.now_ms()))
+        else:
+            assert isinstance(pause, Pause)
+            self.world.network.after(pause.ms, partial(self.run, partial(self._step, coroutine)))
+
+    async def _call(self, callback: Callback) -> Mapping[str, bytes] | None:
+        name = METHODS[type(callback)]
+        if self.planted == name:
+            self.planted = ""
+            self.world.count(f"fault: {name} raises")
+            raise Fault(name)
+        result: Mapping[str, bytes] | None = await getattr(self.coordinator, name)(*callback)
+        return result
+
+    # ---- the work (Workplace) ----------------------------------------------------------------------------------------
+
+    def begin_tasks(self, tasks: Collection[int], generation: int) -> None:
+        """See `Workplace.begin_tasks`."""
+        self.watch.begins(tasks, generation)
+        for task in tasks:
+            self.node.runtime.load(task, generation)
+
+    def release_tasks(self, tasks: Collection[int]) -> None:
+        """See `Workplace.release_tasks`."""
+        self.watch.releases(tasks)
+
+    def end_tasks(self, tasks: Collection[int]) -> None:
+        """See `Workplace.end_tasks`."""
+        self.watch.ends(tasks)
+        for task in tasks:
+            self.node.runtime.unload(task, None)
+
+    def serves(self, task: int) -> bool:
+        """See `Workplace.serves`."""
+        return self.node.serves(task)
+
+    def set_duties(self, duties: Collection[str]) -> None:
+        """See `Workplace.set_duties`."""
+        self.watch.duties = tuple(duties)
+
+    def superseded(self, task: int, generation: int) -> None:
+        """Take in that another node has taken a log partition."""
+        self.watch.superseded(task, generation, was_ours=self.coordinator.superseded(task, generation))
