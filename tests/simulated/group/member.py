@@ -11,6 +11,7 @@ from holdfast.daemon.membership.coordinator import NodeCoordinator, NodeProtocol
 from holdfast.daemon.membership.holdings import Holdings
 from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.membership.map_view import MapView
+from holdfast.daemon.membership.metrics import AssignmentMetrics
 from holdfast.daemon.membership.rebalance_watch import RebalanceWatch
 from holdfast.daemon.membership.rejoins import Rejoins
 from holdfast.daemon.server.cluster_view import Node as Place
@@ -65,6 +66,8 @@ class GroupMember:
             "cluster",
             StateTopic("state", bytes(16), partition_count, 1, 1_000_000),
             node.serves,
+            is_alarmed=lambda _: False,
+            owner_epoch=lambda _: -1,
             stale_map_max_ms=STALE_MAP_MAX_MS,
             now_ms=self.now_ms,
         )
@@ -84,6 +87,7 @@ class GroupMember:
             Rejoins(100, 2_000, world.random.random),
             RebalanceWatch(1_000),
             KnownMembers(),
+            AssignmentMetrics(Registry(self.now_ms)).rebalance_alarms,
             now_ms=self.now_ms,
             refused=lambda why: violate(Invariant.NOBODY_IS_REFUSED, f"{node.name}: {why}"),
         )
