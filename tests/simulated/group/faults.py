@@ -58,7 +58,8 @@ def _kill_all(life: GroupLife, node: Node) -> bool:
     return sum(_crash(life, each) for each in life.world.nodes) > 0
 
 
-def _leave_for_good(life: GroupLife, node: Node) -> bool:
+def leave_for_good(life: GroupLife, node: Node) -> bool:
+    """Lose a node that nobody starts again."""
     world = life.world
     if len(world.nodes) <= NODES_MIN or not world.member_of(node).is_alive:
         return False
@@ -204,7 +205,7 @@ FAULTS: dict[str, Callable[[GroupLife, Node], bool]] = {
     "stop": _stop,
     "all stopped": _stop_all,
     "all killed": _kill_all,
-    "gone for good": _leave_for_good,
+    "gone for good": leave_for_good,
     "another node": _start_another,
     "cut off from the coordinator": _cut_from_coordinator,
     "cut off from a broker": _cut_from_broker,

@@ -17,7 +17,7 @@ from holdfast.records.header import encode_header
 from holdfast.records.keys import SharePartitionKey, log_partition
 from tests.simulated.around.topics import TOPIC_ID
 from tests.simulated.checks.invariants import Invariant, violate
-from tests.simulated.group.faults import FAULTS
+from tests.simulated.group.faults import FAULTS, leave_for_good
 from tests.simulated.group.group import STABLE
 from tests.simulated.group.world import GroupWorld
 from tests.simulated.memory_log import Move
@@ -213,6 +213,9 @@ class GroupLife:
         world.network.cuts.clear()
         world.network.dawdling = 0.0
         world.brokers.frozen.clear()
+        if self.steps % 5 == 0:  # the calm of a group whose member has just gone
+            self._say(f"{world.nodes[-1].name} is gone for good")
+            leave_for_good(self, world.nodes[-1])
         for node in [*world.nodes]:
             member = world.member_of(node)
             member.config.is_stalled, member.planted, member.wishes_while_joining = False, "", False
