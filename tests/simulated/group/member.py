@@ -17,7 +17,7 @@ from holdfast.daemon.membership.rejoins import Rejoins
 from holdfast.daemon.server.cluster_view import Node as Place
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.metrics.registry import Registry
-from holdfast.runtime.membership import MembershipSettings
+from holdfast.runtime.membership import CallbackFailed, MembershipSettings
 from holdfast.runtime.membership.effects import (
     METHODS,
     Callback,
@@ -198,7 +198,7 @@ class GroupMember:
                 case ForgetCoordinator():
                     self.link.forget()
                 case Report(error):
-                    if not isinstance(error.__cause__, Fault):
+                    if not (isinstance(error, CallbackFailed) and isinstance(error.error, Fault)):
                         violate(Invariant.BUGS_STAY_AT_HOME, f"{self.node.name}: {error!r}")
                 case Note():
                     self._note(effect)
