@@ -4,6 +4,7 @@ PYTHON ?= python3
 SEEDS ?= 300
 KILLS ?= 3
 TIMES ?= 4
+NODES ?= 1
 TESTS ?= tests/real
 WORKERS ?= 2
 # Tests on a real broker wait often, for what others do: a third one has the processors then.
@@ -65,8 +66,8 @@ $(COMPILED)/ready: $(READY) setup.py build/sources $(SOURCES)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(COMPILED) build/wheel/*.whl
 	@touch $@
 
-demo: $(READY) ## a queue whose daemon and worker are killed midway; then Spark folds the log, and the past is asked
-	@$(BIN)/python -m demo
+demo: $(READY) ## a queue whose daemon and worker are killed midway; then Spark folds the log, and the past is asked (NODES=3)
+	@$(BIN)/python -m demo --nodes $(NODES)
 
 test: $(READY) ## everything that a change must pass
 	@test $(SHIPPED) = compiled || echo "Without a C compiler and Python's headers, the tests on a real broker run on the pure build."

@@ -1,10 +1,12 @@
 """The demonstration: a queue of orders is worked off; midway the daemon and a worker die at once; nothing is lost.
 
 Then compaction folds the log, the daemon restores from the snapshots, the log is pruned, and the history has what is gone from it.
+With several nodes the one that dies is the owner of the busiest log partition, and the others take over from it.
 
-Example: python -m demo
+Example: python -m demo --nodes 3
 """
 
+import argparse
 import asyncio
 import sys
 import tempfile
@@ -17,10 +19,11 @@ from typing import Final
 
 from rich.console import Console
 
-from demo.daemon import Daemon
-from demo.display import Display, show_checks, show_log, show_orders
+from demo.cluster import Cluster
+from demo.display import Display, show_checks, show_log, show_orders, show_takeover
 from demo.history import HistoryAct, Moment
 from demo.orders import place_orders
+from demo.takeover import Takeover, find_busiest, watch
 from demo.verdict import Check, judge, read_log
 from demo.worker import GROUP, PATIENT, STATE_EPOCH, Ledger, Worker
 from holdfast.broker import BrokerError, JarsUnavailable, development_kafka
@@ -31,11 +34,14 @@ from holdfast.records.keys import parse_topic_id
 PARTITIONS: Final = 4
 ORDERS_PER_PARTITION: Final = 500
 POWER_CUT_AT: Final = 0.5
+#: The owner of the busiest log partition is found before, for the power cut is not to wait for it.
+VICTIM_FOUND_AT: Final = 0.4
+NODES_MAX: Final = 8
 SEED: Final = 9492
 _KAFKA_TIMEOUT_S: Final = 30.0
 
 
-async def play(console: Console, bootstrap_servers: str, directory: Path) -> bool:
+async def play(console: Console, bootstrap_servers: str, directory: Path, nodes: int) -> bool:
     """Play the demonstration; returns whether everything held that was to be proved."""
     name = f"demo-orders-{uuid.uuid4().hex[:8]}"
     state_topic = f"holdfast-{name}"
@@ -43,31 +49,45 @@ async def play(console: Console, bootstrap_servers: str, directory: Path) -> boo
     try:
         orders = place_orders(bootstrap_servers, name, PARTITIONS, ORDERS_PER_PARTITION, SEED)
         console.print(f"Placed {PARTITIONS * ORDERS_PER_PARTITION:,} orders in {PARTITIONS} partitions of {name}.")
-        daemon = Daemon(bootstrap_servers, state_topic, directory)
+        cluster = Cluster(bootstrap_servers, state_topic, directory, nodes)
         try:
-            ready_s = await daemon.start()
-            console.print(f"The daemon listens on {daemon.address}; it was ready after {ready_s:.1f} s.")
+            ready_s = await cluster.start()
+            if nodes == 1:
+                console.print(f"The daemon listens on {cluster.addresses[0]}; it was ready after {ready_s:.1f} s.")
+            else:
+                listening = ", ".join(cluster.addresses)
+                ready = f"{nodes} nodes listen on {listening}; they had divided the log after {ready_s:.1f} s."
+                console.print(ready, soft_wrap=not console.is_terminal)
             ledgers = {partition: Ledger() for partition in range(PARTITIONS)}
-            async with connect(daemon.address, PATIENT) as client:
+            async with connect(cluster.addresses, PATIENT) as client:
                 topic_id = parse_topic_id((await client.admin("resolve-topic", name=name))["topic_id"])
                 for partition in ledgers:
                     await client.initialize(GROUP, topic_id, partition, STATE_EPOCH, start_offset=0)
             with Display(console, PARTITIONS, ORDERS_PER_PARTITION) as display:
-                is_restored, power_cut = await work(daemon, bootstrap_servers, (name, topic_id), ledgers, display)
+                is_restored, power_cut, takeover = await work(
+                    cluster, bootstrap_servers, (name, topic_id), ledgers, display
+                )
             contents = read_log(bootstrap_servers, state_topic)
             show_orders(console, ledgers, contents)
             show_log(console, contents)
-            async with connect(daemon.address, PATIENT) as client:
+            if takeover is not None:
+                show_takeover(console, takeover)
+            async with connect(cluster.addresses, PATIENT) as client:
                 checks = await judge(client, topic_id, orders, ledgers, contents)
+            daemon = await cluster.shrink()
+            if nodes > 1:
+                console.print(f"\nThe other nodes stop; the one on {daemon.address} has the whole log now.")
             second_act = HistoryAct(console, daemon, bootstrap_servers, name, directory)
             topics += second_act.topics
             await second_act.play(orders, power_cut)
         finally:
-            exit_code = daemon.stop()
+            exit_codes = cluster.stop()
+        stopped = "The daemon stops" if nodes == 1 else "All nodes that were not killed stop"
         checks += [
             *second_act.checks,
             Check("The worker that took over found all that its predecessor was answered.", is_restored),
-            Check("The daemon stops cleanly (exit code 0).", exit_code == 0),
+            *(takeover.checks if takeover is not None else ()),
+            Check(f"{stopped} cleanly (exit code 0).", all(code == 0 for code in exit_codes)),
         ]
         show_checks(console, checks)
         return all(check.holds for check in checks)
@@ -78,16 +98,20 @@ async def play(console: Console, bootstrap_servers: str, directory: Path) -> boo
 
 
 async def work(
-    daemon: Daemon, bootstrap_servers: str, topic: tuple[str, bytes], ledgers: dict[int, Ledger], display: Display
-) -> tuple[bool, Moment]:
+    cluster: Cluster, bootstrap_servers: str, topic: tuple[str, bytes], ledgers: dict[int, Ledger], display: Display
+) -> tuple[bool, Moment, Takeover | None]:
     """Work off all orders through a power cut.
 
     Returns:
-        Whether the worker that took over found what was answered, and what was answered at the power cut.
+        Whether the worker that took over found what was answered, what was answered at the power cut, and how other nodes
+        took over, where there are any.
     """
-    power_cut = asyncio.Event()
+    victim_due, power_cut = asyncio.Event(), asyncio.Event()
+    alone = len(cluster.nodes) == 1
 
     def about_to_write() -> None:
+        if display.share_finished >= VICTIM_FOUND_AT:
+            victim_due.set()
         if display.share_finished >= POWER_CUT_AT:
             power_cut.set()
 
@@ -95,7 +119,7 @@ async def work(
         led = {partition: ledgers[partition] for partition in partitions}
         return Worker(
             name,
-            daemon.address,
+            cluster.addresses,
             bootstrap_servers,
             topic,
             led,
@@ -109,26 +133,36 @@ async def work(
     async with asyncio.TaskGroup() as pool:
         doomed = pool.create_task(worker("A", range(half)).run())
         pool.create_task(worker("B", range(half, PARTITIONS)).run())
+        await victim_due.wait()
+        served = await cluster.served()
+        victim = served[find_busiest(served)].node_id
         # By then that write has left and its answer has not come: the worst moment there is.
         await power_cut.wait()
-        daemon.kill()
+        cluster.kill(victim)
+        killed_s = time.monotonic()
         doomed.cancel()
         moment = Moment.now(ledgers)
         outstanding = sum(led.outstanding is not None for led in ledgers.values())
         answered = sum(led.writes for led in ledgers.values())
+        killed = "the daemon" if alone else f"node {victim}, the owner of the busiest log partition,"
         display.say(
-            f"[bold]Power cut:[/] the daemon and worker A got killed; {answered} writes were answered, {outstanding} on the way."
+            f"[bold]Power cut:[/] {killed} and worker A got killed; {answered} writes were answered, {outstanding} on the way."
         )
-        ready_s = await daemon.start()
-        loaded = await daemon.query("partitions")
-        display.say(
-            f"The daemon is back: ready {ready_s:.1f} s after its start, {sum(each['records_loaded'] for each in loaded):,} "
-            f"records of {len(loaded)} log partitions loaded, none in more than {max(each['load_ms'] for each in loaded)} ms."
-        )
+        takeover = None
+        if alone:
+            ready_s = await cluster.restart(victim)
+            loaded = await cluster.nodes[victim].query("partitions")
+            display.say(
+                f"The daemon is back: ready {ready_s:.1f} s after its start, {sum(each['records_loaded'] for each in loaded):,} "
+                f"records of {len(loaded)} log partitions loaded, none in more than {max(each['load_ms'] for each in loaded)} ms."
+            )
+        else:
+            takeover = await watch(cluster, topic[1], PARTITIONS, served, killed_s)
+            display.say(takeover.summary())
         display.say("Worker C takes over from worker A, and knows only what the daemon answers.")
         successor = worker("C", range(half))
         pool.create_task(successor.run())
-    return len(successor.restored) == half and all(successor.restored.values()), moment
+    return len(successor.restored) == half and all(successor.restored.values()), moment, takeover
 
 
 @contextmanager
@@ -142,10 +176,13 @@ def kafka(console: Console) -> Iterator[str]:
 
 def main() -> int:
     """Run the demonstration; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m demo", description="A queue that survives sudden deaths.")
+    parser.add_argument("--nodes", type=int, default=1, choices=range(1, NODES_MAX + 1), help="how many nodes")
+    nodes: int = parser.parse_args().nodes
     console, began_s = Console(highlight=False), time.monotonic()
     try:
         with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as directory, kafka(console) as bootstrap_servers:
-            holds = asyncio.run(play(console, bootstrap_servers, Path(directory)))
+            holds = asyncio.run(play(console, bootstrap_servers, Path(directory), nodes))
     except (BrokerError, JarsUnavailable, RuntimeError, TimeoutError) as failure:
         print(f"Error: {failure}", file=sys.stderr)
         return 1

@@ -1,15 +1,17 @@
-"""The Holdfast process of the demonstration."""
+"""A Holdfast process of the demonstration."""
 
 import asyncio
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast.broker.properties import HOST, choose_ports
 from holdfast.client import ClientError, ClientSettings, connect
 
+LOG_PARTITIONS: Final = 16
 _START_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 20.0
 _POLL_S: Final = 0.02
@@ -19,18 +21,31 @@ _ONE_TRY: Final = ClientSettings(connect_timeout_ms=1_000, attempts_max=1)
 class Daemon:
     """Runs `holdfast serve` on a port of its own; what it says goes to a file."""
 
-    def __init__(self, bootstrap_servers: str, state_topic: str, directory: Path) -> None:
+    def __init__(
+        self, bootstrap_servers: str, state_topic: str, directory: Path, node_id: int, settings: Mapping[str, str]
+    ) -> None:
+        """Describe a process.
+
+        Args:
+            bootstrap_servers: of Kafka.
+            state_topic: its log, of `LOG_PARTITIONS`.
+            directory: for what it says.
+            node_id: its own.
+            settings: those of all its starts, over those of the demonstration.
+        """
         self.address = f"{HOST}:{choose_ports(1)[0].broker}"
         self.state_topic = state_topic
-        self.said = directory / "holdfast.log"
+        self.said = directory / f"holdfast-{node_id}.log"
         self._settings = {
             "kafka.bootstrap.servers": bootstrap_servers,
             "listen": self.address,
+            "node_id": str(node_id),
             "state_topic": state_topic,
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
-            "share.coordinator.state.topic.num.partitions": "16",
+            "share.coordinator.state.topic.num.partitions": str(LOG_PARTITIONS),
             "snapshots.topic": "",  # the first act does without
+            **settings,
         }
         self._process: subprocess.Popen[bytes] | None = None
 

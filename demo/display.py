@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
+from demo.takeover import Takeover
 from demo.verdict import Check, LogContents
 from demo.worker import Ledger
 from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED
@@ -84,6 +85,17 @@ def show_log(console: Console, contents: LogContents) -> None:
     _show(console, table)
     epochs = ", ".join(f"{records:,} under {epoch}" for epoch, records in sorted(contents.owner_epochs.items()))
     console.print(f"Records by owner epoch: {epochs}.")
+
+
+def show_takeover(console: Console, takeover: Takeover) -> None:
+    """Show who serves what the dead node served, and how long nobody did."""
+    table = Table(
+        "log partition", "records", "served again after", "by node", title=f"What node {takeover.node_id} served"
+    )
+    for each in takeover.taken:
+        name = f"busiest: {each.log_partition}" if each.log_partition == takeover.busiest else str(each.log_partition)
+        table.add_row(name, f"{each.records:,}", f"{each.after_s:.1f} s", str(each.node_id))
+    _show(console, table)
 
 
 def show_checks(console: Console, checks: Sequence[Check]) -> None:

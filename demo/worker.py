@@ -60,7 +60,7 @@ class Worker:
     def __init__(
         self,
         name: str,
-        daemon: str,
+        daemons: Sequence[str],
         bootstrap_servers: str,
         topic: tuple[str, bytes],
         ledgers: dict[int, Ledger],
@@ -72,7 +72,7 @@ class Worker:
 
         Args:
             name: for people.
-            daemon: host:port of the daemon.
+            daemons: host:port of each node.
             bootstrap_servers: of Kafka.
             topic: name and id.
             ledgers: of the partitions that it leads; a successor is given those of its predecessor.
@@ -82,7 +82,7 @@ class Worker:
         """
         self.name = name
         self.restored: dict[int, bool] = {}  #: by partition: did the state read agree with the ledger?
-        self._daemon = daemon
+        self._daemons = daemons
         self._bootstrap_servers = bootstrap_servers
         self._topic, self._topic_id = topic
         self._ledgers = ledgers
@@ -93,7 +93,7 @@ class Worker:
 
     async def run(self) -> None:
         """Work until every record of its partitions is finished."""
-        async with connect(self._daemon, PATIENT) as client, asyncio.TaskGroup() as leading:
+        async with connect(self._daemons, PATIENT) as client, asyncio.TaskGroup() as leading:
             for partition in self._ledgers:
                 leading.create_task(self._lead(client, partition))
 

@@ -26,7 +26,7 @@ from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.daemon.settings.log_models import LogSettings
-from holdfast.daemon.settings.models import ShutdownSettings
+from holdfast.daemon.settings.models import Settings, ShutdownSettings
 from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
@@ -273,18 +273,38 @@ def compose() -> dict[str, Any]:
     return loaded
 
 
-def test_the_node_of_the_compose_file_has_settings_that_load() -> None:
-    node = compose()["services"]["node"]
+def nodes_of_the_compose_file() -> dict[str, dict[str, Any]]:
+    return {name: service for name, service in compose()["services"].items() if name.startswith("node")}
+
+
+def settings_of_a_container(node: Mapping[str, Any]) -> Settings:
     image = dict(re.findall(r"\b(HOLDFAST_\w+)=(\S+)", (ROOT / "Dockerfile").read_text()))
     settings, warnings, *_ = load_settings(
         None, image | {name: str(value) for name, value in node["environment"].items()}
     )
     assert warnings == ()
+    return settings
+
+
+@pytest.mark.parametrize("name", ["node1", "node2", "node3"])
+def test_each_node_of_the_compose_file_has_settings_that_load(name: str) -> None:
+    node = nodes_of_the_compose_file()[name]
+    settings = settings_of_a_container(node)
     assert settings.listener.listen_address == ("0.0.0.0", 9492)
     assert settings.load.when_superseded == "wait"
     assert f"127.0.0.1:{settings.listener.advertised_address[1]}:9492" in node["ports"]
     host, _, port = settings.kafka.properties["bootstrap.servers"].partition(":")
     assert f"INTERNAL://{host}:{port}" in compose()["services"][host]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
+
+
+def test_the_nodes_of_the_compose_file_are_three_members_of_one_group() -> None:
+    nodes = nodes_of_the_compose_file().values()
+    found = [settings_of_a_container(node) for node in nodes]
+    assert {each.members.group_of(each.log.state_topic) for each in found} == {"holdfast-__holdfast_share_state"}
+    assert len({each.node_id for each in found}) == 3
+    assert len({each.listener.advertised_address for each in found}) == 3
+    alike = [{name: value for name, value in node.items() if name not in ("environment", "ports")} for node in nodes]
+    assert alike == [alike[0]] * 3
 
 
 def test_the_compose_file_uses_what_it_declares() -> None:
