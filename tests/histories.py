@@ -75,7 +75,7 @@ def register_problem(initial: int, writes: Iterable[Write], reads: Iterable[Read
         saw.setdefault(value, []).append(read)
     zones = []
     for value, write in written.items():
-        known = [write, *saw.get(value, [])]
+        known: list[Write | Read] = [write, *saw.get(value, [])]
         if write.ended_s == NEVER and len(known) == 1:
             continue  # It may have had no effect.
         zones.append(_Zone(value, min(each.ended_s for each in known), max(each.began_s for each in known)))
