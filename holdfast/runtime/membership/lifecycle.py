@@ -99,6 +99,8 @@ class MemberLifecycle:
         #: When the join under way began, and when its JoinGroup or SyncGroup left.
         self._began_ms = 0
         self._sent_ms = 0
+        #: With what the join under way was refused last: an outage is to be a line, not one for each try.
+        self._refused_with: int | None = None
         self._effects: list[Effect] = []
 
     @property
@@ -234,6 +236,7 @@ class MemberLifecycle:
         self._note("info", "group_join_started", reason=self._rejoin.reason or "the member is new")
         self._to(State.JOINING)
         self._began_ms = now_ms
+        self._refused_with = None
         self._assigned = None
         self._go_on_joining(now_ms)
 
@@ -288,7 +291,8 @@ class MemberLifecycle:
         if self.state is State.SYNCING:
             self._to(State.JOINING)
         if reaction is not Reaction.GIVE_UP:
-            level = "debug" if reaction in AT_ONCE else "info"
+            level = "debug" if reaction in AT_ONCE or refused.error_code == self._refused_with else "info"
+            self._refused_with = refused.error_code
             wait_ms = self._backoff.fail(now_ms, is_first_free=reaction in AT_ONCE)
             self._note(level, "group_join_refused", again_in_ms=wait_ms, **_reason(refused))
         self._react(reaction, refused)

@@ -1,0 +1,148 @@
+"""Many callers of a cluster, each of which writes and reads share partitions that others use too, and what all of them saw.
+
+Every share partition of the group `registers` is written a new start offset, every one of `sets` a new offset that is acknowledged;
+`tests.histories` says which histories are linearizable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Final
+
+from holdfast.client import Client, ClientError, ClientSettings, ShareStateError, connect
+from holdfast.client.errors import RequestTimedOut
+from holdfast.records.batches import ACKNOWLEDGED, StateBatch
+from holdfast.records.keys import SharePartitionKey
+from tests.histories import NEVER, Read, Write, register_problem, set_problem
+from tests.waiting import PATIENCE_S
+
+REGISTERS: Final = "registers"
+SETS: Final = "sets"
+#: Every second caller gives a node up soon and goes on; the others wait for whatever a node says when it wakes up.
+HASTY: Final = ClientSettings(attempts_max=1, connect_timeout_ms=2_000, request_timeout_ms=2_000)
+PATIENT: Final = ClientSettings(attempts_max=1, request_timeout_ms=120_000)
+#: Part of the calls that write; reads of a large set are the dearest calls.
+WRITES: Final = 0.7
+
+
+class History:
+    """What was called and answered, by share partition."""
+
+    def __init__(self) -> None:
+        self.writes: dict[SharePartitionKey, list[Write]] = defaultdict(list)
+        self.reads: dict[SharePartitionKey, list[Read]] = defaultdict(list)
+        #: Calls by outcome: `answered`, or the name of the error.
+        self.outcomes: Counter[str] = Counter()
+        #: Calls that a patient caller gave up: no node answered, and no connection ended.
+        self.without_outcome: list[str] = []
+        self._last_values: Counter[SharePartitionKey] = Counter()
+
+    async def write(self, client: Client, key: SharePartitionKey, *, is_patient: bool) -> bool:
+        """Write a new value; returns whether that was answered with success."""
+        self._last_values[key] += 1
+        value = self._last_values[key]
+        began_s, ended_s = time.monotonic(), NEVER
+        batch = StateBatch(value, value, ACKNOWLEDGED, 1)
+        start_offset, batches = (value, []) if key.group_id == REGISTERS else (-1, [batch])
+        try:
+            await client.write(key.group_id, key.topic_id, key.partition, -1, -1, start_offset, batches)
+            ended_s = time.monotonic()
+        except ClientError as error:
+            self._note(error, f"write of {value} to {key}", is_patient=is_patient)
+        finally:
+            self.writes[key].append(Write(began_s=began_s, ended_s=ended_s, value=value))
+        self.outcomes["answered"] += ended_s != NEVER
+        return ended_s != NEVER
+
+    async def read(self, client: Client, key: SharePartitionKey, *, is_patient: bool) -> bool:
+        """Read the state; returns whether that was answered with success."""
+        began_s = time.monotonic()
+        try:
+            state = await client.read(key.group_id, key.topic_id, key.partition, leader_epoch=-1)
+        except ClientError as error:
+            self._note(error, f"read of {key}", is_patient=is_patient)
+            return False
+        found = (
+            frozenset({state.start_offset})
+            if key.group_id == REGISTERS
+            else frozenset(o for first, last, _, _ in state.state_batches for o in range(first, last + 1))
+        )
+        self.reads[key].append(Read(began_s=began_s, ended_s=time.monotonic(), found=found))
+        self.outcomes["answered"] += 1
+        return True
+
+    def problems(self) -> list[str]:
+        """Return for each share partition whose history is not linearizable why."""
+        found = []
+        for key in self.writes.keys() | self.reads.keys():
+            writes, reads = self.writes[key], self.reads[key]
+            problem = register_problem(0, writes, reads) if key.group_id == REGISTERS else set_problem(writes, reads)
+            if problem:
+                found.append(f"{key}: {problem}")
+        return found
+
+    def lost(self) -> list[str]:
+        """Return the answered writes to sets that the last read of each did not find; each was read when all callers had ended."""
+        return [
+            f"{write.value} of {key}"
+            for key, reads in self.reads.items()
+            if key.group_id == SETS
+            for write in self.writes[key]
+            if write.ended_s != NEVER and write.value not in max(reads, key=lambda read: read.began_s).found
+        ]
+
+    def _note(self, error: ClientError, call: str, *, is_patient: bool) -> None:
+        name = error.name if isinstance(error, ShareStateError) else type(error).__name__
+        self.outcomes[name] += 1
+        if is_patient and (name == "REQUEST_TIMED_OUT" or isinstance(error, RequestTimedOut)):
+            self.without_outcome.append(f"{call}: {error}")
+
+
+class Callers:
+    """Tasks that call until they are stopped, each over a client of its own."""
+
+    def __init__(
+        self, addresses: Sequence[str], keys: Sequence[SharePartitionKey], history: History, seed: int, pause_s: float
+    ) -> None:
+        self._addresses = addresses
+        self._keys = keys
+        self._history = history
+        self._seed = seed
+        self._pause_s = pause_s
+        self._stopping = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, count: int) -> None:
+        """Let so many callers begin."""
+        self._tasks = [asyncio.create_task(self._run(number), name=f"caller {number}") for number in range(count)]
+
+    async def stop(self) -> None:
+        """Let each caller end after the call that is under way.
+
+        Raises:
+            TimeoutError: one waits for ever.
+        """
+        self._stopping.set()
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.gather(*self._tasks)
+
+    async def _run(self, number: int) -> None:
+        chance = random.Random(self._seed + number)
+        is_patient = bool(number % 2)
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(connect(self._addresses, PATIENT if is_patient else HASTY))
+            while not self._stopping.is_set():
+                call = self._history.write if chance.random() < WRITES else self._history.read
+                is_answered = await call(client, chance.choice(self._keys), is_patient=is_patient)
+                await asyncio.sleep(self._pause_s if is_answered else max(self._pause_s, 0.05))
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return the smallest value that so many percent of all do not exceed."""
+    return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]

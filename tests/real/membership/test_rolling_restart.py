@@ -1,0 +1,128 @@
+"""Three nodes are restarted one after the other under load: how long nobody answers for a log partition, eager beside cooperative.
+
+ROLLS=1 restarts each node so often; `pytest -s` shows the figures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import Counter
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from holdfast.client import ClientError, ClientSettings, ShareStateError, connect
+from holdfast.records.keys import SharePartitionKey, log_partition
+from tests.real.membership.callers import percentile
+from tests.real.membership.cluster import LOG_PARTITIONS, Cluster
+from tests.real.nodes import node_processes, topic_id_of
+from tests.real.shared_kafka import NewTopicFactory
+from tests.waiting import in_patience, wait_until
+
+pytestmark = pytest.mark.real
+
+ROLLS: Final = int(os.environ.get("ROLLS", "0"))
+NODES: Final = (1, 2, 3)
+GROUP: Final = "rolling"
+#: Enough that every log partition has one of them by Kafka's hash; a test would end at once otherwise.
+PARTITIONS: Final = 64
+ONE_TRY: Final = ClientSettings(attempts_max=1)
+#: Between two calls of a caller: no gap is seen finer than that.
+PAUSE_S: Final = 0.01
+
+
+class Caller:
+    """Writes to one share partition over and over, and keeps the longest time between two answers since it was asked last."""
+
+    def __init__(self, addresses: list[str], key: SharePartitionKey, outcomes: Counter[str]) -> None:
+        self.answers = 0
+        self.is_stopping = False
+        self._addresses = addresses
+        self._key = key
+        self._outcomes = outcomes
+        self._answered_s = 0.0
+        self._longest_s = 0.0
+
+    def longest_gap_s(self) -> float:
+        """Return the longest gap, one that goes on included, and begin anew."""
+        longest_s = max(self._longest_s, time.perf_counter() - self._answered_s)
+        self._longest_s = 0.0
+        return longest_s
+
+    async def run(self) -> None:
+        """Call until told to stop."""
+        async with connect(self._addresses, ONE_TRY) as client:
+            while not self.is_stopping:
+                try:
+                    await client.write(GROUP, self._key.topic_id, self._key.partition, -1, -1, self.answers, [])
+                except ClientError as error:
+                    self._outcomes[error.name if isinstance(error, ShareStateError) else type(error).__name__] += 1
+                else:
+                    now_s = time.perf_counter()
+                    self._longest_s = max(self._longest_s, now_s - (self._answered_s or now_s))
+                    self._answered_s = now_s
+                    self._outcomes["answered"] += 1
+                    self.answers += 1
+                await asyncio.sleep(PAUSE_S)
+
+
+@pytest.mark.skipif(not ROLLS, reason="a measurement: ROLLS says how often each node is restarted")
+@pytest.mark.parametrize("protocol", ["cooperative", "eager"])
+async def test_nodes_are_restarted_one_after_the_other_and_every_log_partition_is_answered_for_again(
+    kafka: str, topic: str, new_topic: NewTopicFactory, tmp_path: Path, protocol: str
+) -> None:
+    topic_id = topic_id_of(kafka, new_topic(PARTITIONS))
+    keys = {
+        log_partition(key, LOG_PARTITIONS): key
+        for key in (SharePartitionKey(GROUP, topic_id, n) for n in range(PARTITIONS))
+    }
+    assert len(keys) == LOG_PARTITIONS
+    outcomes: Counter[str] = Counter()
+    gaps_s: list[float] = []
+    async with AsyncExitStack() as stack:
+        cluster = Cluster(stack.enter_context(node_processes(kafka, topic, tmp_path)), rebalance_protocol=protocol)
+        began_s = time.monotonic()
+        for node_id in NODES:
+            cluster.launch(node_id)
+        await cluster.converged("3 nodes started", began_s)
+        addresses = [node.address for node in cluster.nodes.values()]
+        async with connect(addresses) as client:
+            for key in keys.values():
+                await client.initialize(GROUP, topic_id, key.partition, 1, 0)
+        callers = [Caller(addresses, key, outcomes) for key in keys.values()]
+        tasks = [asyncio.create_task(caller.run()) for caller in callers]
+        await all_answered(callers)
+        undisturbed_s = [caller.longest_gap_s() for caller in callers]
+        outcomes.clear()
+        for node_id in NODES * ROLLS:
+            for what in ("stopped", "started"):
+                began_s = time.monotonic()
+                if what == "stopped":
+                    await cluster.remove(node_id)
+                else:
+                    cluster.launch(node_id)
+                await cluster.converged(f"{protocol}: node {node_id} {what}", began_s)
+                await all_answered(callers)
+                gaps_s += [caller.longest_gap_s() for caller in callers]
+        for caller in callers:
+            caller.is_stopping = True
+        await in_patience(asyncio.gather(*tasks))
+        for node_id in NODES:
+            await cluster.remove(node_id)
+    shown = ", ".join(f"p{percent} {percentile(gaps_s, percent) * 1_000:.0f} ms" for percent in (50, 99))
+    print(
+        f"{protocol}, {len(gaps_s)} longest gaps, one per log partition and step: {shown}, "
+        f"longest {max(gaps_s) * 1_000:.0f} ms; undisturbed {max(undisturbed_s) * 1_000:.0f} ms; {dict(outcomes)}"
+    )
+
+
+async def all_answered(callers: list[Caller]) -> None:
+    """Wait until each caller has some more answers."""
+    before = [caller.answers for caller in callers]
+    await wait_until(
+        lambda: all(caller.answers >= 5 + had for caller, had in zip(callers, before, strict=True)), "answers for all"
+    )
