@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
+from datetime import timedelta
 from io import BytesIO
 from typing import Any, Final, TypeVar
 
@@ -41,6 +42,11 @@ def to_bytes(request: Entity) -> bytes:
     buffer = BytesIO()
     entity_writer(type(request))(buffer, request)
     return buffer.getvalue()
+
+
+def to_ms(time: timedelta) -> int:
+    """Return a time of one of kio's answers in whole ms."""
+    return int(time.total_seconds() * 1_000)
 
 
 def from_bytes(response_type: type[R], body: bytes) -> R:

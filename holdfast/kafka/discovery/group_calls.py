@@ -4,7 +4,6 @@ Source: Apache Kafka's message schemas ListGroups v3 to v5, DescribeGroups v5 an
 """
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
@@ -22,7 +21,7 @@ from kio.schema.list_groups.v5.response import ListGroupsResponse as ListRespons
 from kio.schema.types import GroupId
 
 from holdfast.kafka.discovery.calls import Answer, Call
-from holdfast.kafka.exchange import from_bytes, to_bytes
+from holdfast.kafka.exchange import from_bytes, to_bytes, to_ms
 from holdfast.kafka.protocol import api_keys
 from holdfast.kafka.protocol.error_codes import ErrorCode
 
@@ -95,7 +94,7 @@ def _decode_list(version: int, items: Sequence[str], body: bytes) -> Answer[str,
         for group in response.groups
     )
     listing = Listing(groups, int(response.error_code))
-    return Answer(_ms(response.throttle_time), {items[0]: listing})
+    return Answer(to_ms(response.throttle_time), {items[0]: listing})
 
 
 def _encode_describe(version: int, groups: Sequence[str]) -> bytes:
@@ -116,7 +115,7 @@ def _decode_describe(version: int, _: Sequence[str], body: bytes) -> Answer[str,
         reason = (group.error_message or "") if version >= _ERROR_TEXT_FROM else ""
         described = Described(group.group_state, group.protocol_type, group.protocol_data, members, error_code, reason)
         values[str(group.group_id)] = described
-    return Answer(_ms(response.throttle_time), values)
+    return Answer(to_ms(response.throttle_time), values)
 
 
 def _encode_delete(_: int, groups: Sequence[str]) -> bytes:
@@ -126,11 +125,7 @@ def _encode_delete(_: int, groups: Sequence[str]) -> bytes:
 def _decode_delete(_: int, __: Sequence[str], body: bytes) -> Answer[str, Deleted]:
     response = from_bytes(DeleteGroupsResponse, body)
     values = {str(each.group_id): Deleted(int(each.error_code)) for each in response.results}
-    return Answer(_ms(response.throttle_time), values)
-
-
-def _ms(time: timedelta) -> int:
-    return int(time.total_seconds() * 1_000)
+    return Answer(to_ms(response.throttle_time), values)
 
 
 LIST_GROUPS: Final[Call[str, Listing]] = Call(

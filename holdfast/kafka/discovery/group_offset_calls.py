@@ -7,7 +7,6 @@ Source: Apache Kafka's message schemas OffsetFetch v7 and v8, OffsetCommit v8 (s
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from kio.schema.offset_commit.v8.request import (
@@ -24,7 +23,7 @@ from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i32, i64
 
 from holdfast.kafka.discovery.calls import Answer, Call
-from holdfast.kafka.exchange import from_bytes, to_bytes
+from holdfast.kafka.exchange import from_bytes, to_bytes, to_ms
 from holdfast.kafka.protocol import api_keys
 from holdfast.kafka.protocol.error_codes import COORDINATOR_LOST, GROUP_OFFSETS_RETRIABLE, ErrorCode, error_name
 
@@ -117,11 +116,11 @@ def _decode_fetch(version: int, items: Sequence[Wanted], body: bytes) -> Answer[
     if version < _MANY_GROUPS_FROM:
         response = from_bytes(FetchResponse7, body)
         offsets = _fetched(int(response.error_code), response.topics)
-        return Answer(_ms(response.throttle_time), {items[0]: offsets})
+        return Answer(to_ms(response.throttle_time), {items[0]: offsets})
     many = from_bytes(FetchResponse8, body)
     by_group = {group.group_id: _fetched(int(group.error_code), group.topics) for group in many.groups}
     values = {item: by_group[GroupId(item.group)] for item in items if item.group in by_group}
-    return Answer(_ms(many.throttle_time), values)
+    return Answer(to_ms(many.throttle_time), values)
 
 
 def _fetched(error_code: int, topics: Sequence[Any]) -> Offsets:
@@ -165,11 +164,7 @@ def _decode_commit(_: int, items: Sequence[Commit], body: bytes) -> Answer[Commi
     response = from_bytes(OffsetCommitResponse, body)
     answered = {(topic.name, int(each.partition_index)) for topic in response.topics for each in topic.partitions}
     offsets = Offsets({}, _errors(response.topics), frozenset(answered))
-    return Answer(_ms(response.throttle_time), {items[0]: offsets})
-
-
-def _ms(time: timedelta) -> int:
-    return int(time.total_seconds() * 1_000)
+    return Answer(to_ms(response.throttle_time), {items[0]: offsets})
 
 
 OFFSET_FETCH: Final[Call[Wanted, Offsets]] = Call(
