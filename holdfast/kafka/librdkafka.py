@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from holdfast.kafka.librdkafka_types import TopicDescription, topic_id_bytes
+from holdfast.kafka.librdkafka_types import NewTopic, TopicDescription, topic_id_bytes
 
 #: Takes a line of librdkafka: its level by Python's numbers, its kind (`FAIL`), the name of the client, and the text.
 Say: TypeAlias = Callable[[int, str, str, str], None]
@@ -95,6 +95,18 @@ class DescribedTopic(NamedTuple):
     partition_count: int
     #: The lowest of all partitions.
     replication_factor: int
+
+
+def create_topic(admin: AdminClient, topic: NewTopic, timeout_ms: int) -> KafkaError | None:
+    """Create a topic; returns why it was not created, None also where it exists already."""
+    timeout_s = timeout_ms / 1_000
+    future = admin.create_topics([topic], operation_timeout=timeout_s, request_timeout=timeout_s)[topic.topic]
+    try:
+        future.result()
+    except KafkaException as error:
+        refusal: KafkaError = error.args[0]
+        return None if refusal.code() == KafkaError.TOPIC_ALREADY_EXISTS else refusal
+    return None
 
 
 def find_topic(admin: AdminClient, name: str, timeout_ms: int) -> DescribedTopic | None:

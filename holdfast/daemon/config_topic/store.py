@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from holdfast.daemon.config_topic.values import PARTITION
 from holdfast.daemon.topics.state_topic import TopicMissing, command_to_alter, describe_topic
-from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.kafka.librdkafka import KafkaClients, create_topic
 from holdfast.kafka.librdkafka_types import NewTopic
 
 #: Lets the cluster decide how many copies there are.
@@ -99,13 +99,9 @@ def _copies_of(admin: AdminClient, state_topic: str, timeout_ms: int) -> int:
 
 
 def _make(admin: AdminClient, name: str, replication_factor: int, timeout_ms: int) -> None:
-    timeout_s = timeout_ms / 1_000
     topic = NewTopic(
         name, num_partitions=1, replication_factor=replication_factor, config={"cleanup.policy": "compact"}
     )
-    try:
-        admin.create_topics([topic], operation_timeout=timeout_s, request_timeout=timeout_s)[name].result()
-    except KafkaException as error:
-        cause: KafkaError = error.args[0]
-        if cause.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise ConfigTopicError(f"The config topic {name} cannot be made: {cause.str()}.") from None
+    refusal = create_topic(admin, topic, timeout_ms)
+    if refusal is not None:
+        raise ConfigTopicError(f"The config topic {name} cannot be made: {refusal.str()}.")

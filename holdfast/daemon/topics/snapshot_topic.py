@@ -8,13 +8,13 @@ All functions block while Kafka answers; run them in a thread.
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from holdfast.daemon.settings.log_models import LogSettings
 from holdfast.daemon.settings.snapshot_models import SnapshotSettings
 from holdfast.daemon.topics.state_topic import Finding, StateTopic, TopicMissing, command_to_alter, describe_topic
+from holdfast.kafka.librdkafka import create_topic
 from holdfast.kafka.librdkafka_types import NewTopic
 
 #: What an entry may take beside the record of the log that it was made of: the topic's id, offsets, counts.
@@ -113,11 +113,6 @@ def _make(admin: AdminClient, state: StateTopic, snapshots: SnapshotSettings, lo
             "max.message.bytes": str(state.max_message_bytes + _ENTRY_ROOM_BYTES),
         },
     )
-    timeout_s = log.request_timeout_ms / 1_000
-    future = admin.create_topics([topic], operation_timeout=timeout_s, request_timeout=timeout_s)[snapshots.topic]
-    try:
-        future.result()
-    except KafkaException as error:
-        cause: KafkaError = error.args[0]
-        if cause.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise SnapshotTopicError(f"The snapshot topic {snapshots.topic} cannot be made: {cause.str()}.") from None
+    refusal = create_topic(admin, topic, log.request_timeout_ms)
+    if refusal is not None:
+        raise SnapshotTopicError(f"The snapshot topic {snapshots.topic} cannot be made: {refusal.str()}.")

@@ -14,7 +14,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 
 from holdfast.daemon.settings.log_models import LogSettings
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.librdkafka import find_topic
+from holdfast.kafka.librdkafka import create_topic, find_topic
 from holdfast.kafka.librdkafka_types import ConfigResource, NewTopic, ResourceType
 from holdfast.kafka.metadata import MetadataClient
 
@@ -92,19 +92,13 @@ def make_state_topic(admin: AdminClient, settings: LogSettings) -> None:
             "segment.bytes": str(settings.state_topic_segment_bytes),
         },
     )
-    timeout_s = settings.request_timeout_ms / 1_000
-    future = admin.create_topics([topic], operation_timeout=timeout_s, request_timeout=timeout_s)[settings.state_topic]
-    try:
-        future.result()
-    except KafkaException as error:
-        cause: KafkaError = error.args[0]
-        if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS:
-            return
-        if cause.code() == KafkaError.INVALID_REPLICATION_FACTOR:
-            raise StateTopicError(
-                _too_few_brokers(len(admin.list_topics(timeout=timeout_s).brokers), settings)
-            ) from None
-        raise StateTopicError(f"The state topic {settings.state_topic} cannot be made: {cause.str()}.") from None
+    refusal = create_topic(admin, topic, settings.request_timeout_ms)
+    if refusal is None:
+        return
+    if refusal.code() == KafkaError.INVALID_REPLICATION_FACTOR:
+        brokers = admin.list_topics(timeout=settings.request_timeout_ms / 1_000).brokers
+        raise StateTopicError(_too_few_brokers(len(brokers), settings))
+    raise StateTopicError(f"The state topic {settings.state_topic} cannot be made: {refusal.str()}.")
 
 
 def _too_few_brokers(broker_count: int, settings: LogSettings) -> str:
