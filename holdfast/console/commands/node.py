@@ -156,7 +156,7 @@ def metrics(part: str, as_json: bool, address: str) -> None:
 def members(as_json: bool, address: str) -> None:
     """Show the nodes that divide the log, as the one that is asked knows them: which log partitions and duties each has.
 
-    The state of that one is `stable`, or `rejoining` while the group divides anew; a node that left and is waited for is `absent`.
+    The state of that one is `stable`, or `rejoining` while the group divides again; a node that left and is waited for is `absent`.
 
     Example: holdfast members --json
     """

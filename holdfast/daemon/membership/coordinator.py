@@ -124,7 +124,7 @@ class NodeCoordinator:
         self._assigned_ms = 0
         #: The newest one could not.
         self._has_failed = False
-        #: Highest ownership generation met in assignments and logs.
+        #: Highest ownership generation seen in assignments and logs.
         self._generation_seen = 0
         #: Until when the config topic is to be read far enough for what waits; None: nothing waits.
         self._behind_until_ms: int | None = None

@@ -39,7 +39,7 @@ _AT_WORK: Final = (State.LOADING, State.ACTIVE)
 #: What an admin may do about log partitions that were lost against all plans.
 _NEXT_STEPS: Final = {
     "static": "`holdfast partitions take` takes one back",
-    "group": "the group divides them anew; `holdfast members` shows who is to have them",
+    "group": "the group divides them again; `holdfast members` shows who is to have them",
 }
 
 

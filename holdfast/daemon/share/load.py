@@ -46,7 +46,7 @@ class ShareLoad:
     def __init__(self, updates_per_snapshot: int, offsets: RedundantOffsetTracker) -> None:
         self._offsets = offsets
         self._pending = PendingRuns(updates_per_snapshot)
-        #: Runs under way; what was filed since they were taken is folded after them.
+        #: Runs being folded; what was filed since they were taken is folded after them.
         self._unfolded: deque[Run] = deque()
         self._has_begun_to_fold = False
         self._newest_offset = -1

@@ -48,7 +48,7 @@ class Coordinators:
         self._known: dict[Key, Found] = {}
         #: Which server named a coordinator.
         self._named_by: dict[Address, Address] = {}
-        #: Look-ups under way, so that callers who miss the same key share one.
+        #: Look-ups in flight, so that callers who miss the same key share one.
         self._under_way: dict[Key, asyncio.Task[dict[Key, Found]]] = {}
 
     async def find(self, key_type: KeyType, keys: Iterable[str]) -> list[Found]:

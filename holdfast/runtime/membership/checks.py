@@ -46,13 +46,13 @@ def check_assignments(
     """
     wanted = [member.member_id for member in members]
     missing = [member_id for member_id in wanted if member_id not in assignments]
-    strangers = [member_id for member_id in assignments if member_id not in wanted]
+    unknown = [member_id for member_id in assignments if member_id not in wanted]
     wrong = [member_id for member_id in wanted if not isinstance(assignments.get(member_id, b""), bytes)]
     faults = [
         f"{what}: {', '.join(map(str, who))}"
         for what, who in (
             ("members without an assignment", missing),
-            ("assignments of no member", strangers),
+            ("assignments of no member", unknown),
             ("assignments that are no bytes", wrong),
         )
         if who

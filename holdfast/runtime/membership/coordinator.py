@@ -30,7 +30,7 @@ class Coordinator(Protocol):
     def metadata(self) -> Sequence[tuple[str, bytes]]:
         """Return what to say of this member: (protocol name, bytes), the protocol that it prefers first; each name once, at least one.
 
-        Called anew for each JoinGroup. The broker chooses a protocol that all members have.
+        Called again for each JoinGroup. The broker chooses a protocol that all members have.
         """
 
     async def on_join_prepare(self, generation: int, member_id: str) -> None:

@@ -96,10 +96,10 @@ class MemberLifecycle:
         self._assigned: Assigned | None = None
         #: An assignment was handed to the program, whether it took it or not, and not given up or lost since.
         self._holds = False
-        #: When the join under way began, and when its JoinGroup or SyncGroup left.
+        #: When the join in flight began, and when its JoinGroup or SyncGroup left.
         self._began_ms = 0
         self._sent_ms = 0
-        #: With what the join under way was refused last: an outage is to be a line, not one for each try.
+        #: With what the join in flight was refused last: an outage is to be a line, not one for each try.
         self._refused_with: int | None = None
         self._effects: list[Effect] = []
 

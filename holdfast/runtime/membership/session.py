@@ -25,7 +25,7 @@ class Session:
         self.expires_ms = 0
 
     def renew(self, now_ms: int) -> None:
-        """Begin anew: the coordinator has just answered JoinGroup or SyncGroup."""
+        """Begin again: the coordinator has just answered JoinGroup or SyncGroup."""
         self.expires_ms = now_ms + self._timeout_ms
         self.due_ms = now_ms + self._interval_ms
 

@@ -7,7 +7,7 @@ from typing import final
 class State(Enum):
     """What a member is to its group."""
 
-    #: No join is under way. The group may know the member by an id all the same.
+    #: No join is in flight. The group may know the member by an id all the same.
     UNJOINED = "unjoined"
     #: From the first moment of a join or rejoin until JoinGroup is answered with a generation; also between two tries.
     JOINING = "joining"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _LOST = Refused(ErrorCode.NETWORK_EXCEPTION, "the connection was lost")
 
 
-class _Lane:
+class _Channel:
     """One connection."""
 
     def __init__(self, timeout_ms: int) -> None:
@@ -47,83 +47,83 @@ class Link:
         self._run = run
         self._answered = answered
         self._short_ms = min(settings.request_timeout_ms, settings.session_timeout_ms // 3)
-        self._held = _Lane(settings.rebalance_timeout_ms + settings.request_timeout_ms)
-        self._prompt = _Lane(self._short_ms)
+        self._held = _Channel(settings.rebalance_timeout_ms + settings.request_timeout_ms)
+        self._prompt = _Channel(self._short_ms)
         self._broker: str | None = None
         #: A JoinGroup may come late, beside another that was sent after it.
         self.has_given_up_join = False
 
     def exchange(self, request: Request) -> None:
         """Send a request when those before it on its connection are answered."""
-        lane = self._held if isinstance(request, JoinGroup | SyncGroup) else self._prompt
-        lane.waiting.append(request)
-        self._send_next(lane)
+        channel = self._held if isinstance(request, JoinGroup | SyncGroup) else self._prompt
+        channel.waiting.append(request)
+        self._send_next(channel)
 
     def forget(self) -> None:
         """Look the coordinator up again; what is in flight fails."""
         self._broker = None
-        for lane in (self._held, self._prompt):
-            if lane.request is not None:
-                number = lane.number
-                self._world.network.after(0, partial(self._end, lane, number, _LOST))
+        for channel in (self._held, self._prompt):
+            if channel.request is not None:
+                number = channel.number
+                self._world.network.after(0, partial(self._end, channel, number, _LOST))
 
-    def _send_next(self, lane: _Lane) -> None:
-        if lane.request is not None or not lane.waiting:
+    def _send_next(self, channel: _Channel) -> None:
+        if channel.request is not None or not channel.waiting:
             return
-        lane.request = lane.waiting.popleft()
-        lane.number += 1
-        lane.is_sent = False
-        number, network = lane.number, self._world.network
+        channel.request = channel.waiting.popleft()
+        channel.number += 1
+        channel.is_sent = False
+        number, network = channel.number, self._world.network
         if self._broker is not None:
-            self._send(lane, number, self._broker)
+            self._send(channel, number, self._broker)
             return
         asked = self._world.random.choice(BROKERS)
         brokers = self._world.brokers
 
         def look_up() -> None:
             if asked not in brokers.frozen:
-                network.send(asked, self._name, partial(self._found, lane, number, brokers.coordinator))
+                network.send(asked, self._name, partial(self._found, channel, number, brokers.coordinator))
 
         network.send(self._name, asked, look_up)
 
         def give_up() -> None:
-            if not lane.is_sent:
-                self._end(lane, number, _LOST)
+            if not channel.is_sent:
+                self._end(channel, number, _LOST)
 
         network.after(self._short_ms, give_up)
 
-    def _found(self, lane: _Lane, number: int, broker: str | None) -> None:
+    def _found(self, channel: _Channel, number: int, broker: str | None) -> None:
         def go_on() -> None:
-            if lane.number != number or lane.request is None or lane.is_sent:
+            if channel.number != number or channel.request is None or channel.is_sent:
                 return
             if broker is None:
-                self._end_now(lane, number, Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+                self._end_now(channel, number, Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             else:
                 self._broker = broker
-                self._send(lane, number, broker)
+                self._send(channel, number, broker)
 
         self._run(go_on)
 
-    def _send(self, lane: _Lane, number: int, broker: str) -> None:
-        network, brokers, request = self._world.network, self._world.brokers, lane.request
+    def _send(self, channel: _Channel, number: int, broker: str) -> None:
+        network, brokers, request = self._world.network, self._world.brokers, channel.request
         assert request is not None
-        lane.is_sent = True
+        channel.is_sent = True
         enclosed = Enclosed(request, self._settings)
 
         def respond(answer: Answer) -> None:
-            network.send(broker, self._name, lambda: self._end(lane, number, answer))
+            network.send(broker, self._name, lambda: self._end(channel, number, answer))
 
         network.send(self._name, broker, lambda: brokers.handle(broker, enclosed, respond))
-        network.after(lane.timeout_ms, lambda: self._end(lane, number, _LOST))
+        network.after(channel.timeout_ms, lambda: self._end(channel, number, _LOST))
 
-    def _end(self, lane: _Lane, number: int, answer: Answer) -> None:
-        if lane.number == number and lane.request is not None:
-            self._run(lambda: self._end_now(lane, number, answer))
+    def _end(self, channel: _Channel, number: int, answer: Answer) -> None:
+        if channel.number == number and channel.request is not None:
+            self._run(lambda: self._end_now(channel, number, answer))
 
-    def _end_now(self, lane: _Lane, number: int, answer: Answer) -> None:
-        if lane.number != number or lane.request is None:
+    def _end_now(self, channel: _Channel, number: int, answer: Answer) -> None:
+        if channel.number != number or channel.request is None:
             return
-        request, lane.request = lane.request, None
+        request, channel.request = channel.request, None
         self.has_given_up_join |= answer is _LOST and isinstance(request, JoinGroup)
         self._answered(request, answer)
-        self._send_next(lane)
+        self._send_next(channel)

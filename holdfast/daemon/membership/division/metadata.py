@@ -38,7 +38,7 @@ class MemberMetadata(NamedTuple):
     config_offset: int
     #: Ownership generation of the assignment that it works by; 0: it has none.
     generation: int
-    #: Highest ownership generation that it has met, in assignments and logs; at least `generation`.
+    #: Highest ownership generation that it has seen, in assignments and logs; at least `generation`.
     generation_seen: int
     #: Log partitions of that assignment, in numeric order.
     tasks: tuple[int, ...]

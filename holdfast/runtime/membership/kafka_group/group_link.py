@@ -25,7 +25,7 @@ _GROUP_KEY: Final = i8(0)
 _HELD: Final = (JoinGroup, SyncGroup)
 
 
-class _Lane:
+class _Channel:
     """One connection to the coordinator; its requests go one after the other."""
 
     def __init__(self, answer_timeout_ms: int) -> None:
@@ -52,27 +52,27 @@ class GroupLink:
         self._protocol_type = protocol_type
         # Of two lost heartbeats in a row the session outlives both.
         self._short_ms = min(settings.request_timeout_ms, settings.session_timeout_ms // HEARTBEATS_PER_SESSION)
-        self._held = _Lane(settings.rebalance_timeout_ms + settings.request_timeout_ms)
-        self._prompt = _Lane(self._short_ms)
+        self._held = _Channel(settings.rebalance_timeout_ms + settings.request_timeout_ms)
+        self._prompt = _Channel(self._short_ms)
         self._address: Address | None = None
         self._look_up = asyncio.Lock()
 
     async def exchange(self, request: Request) -> Answer:
         """Send a request and return its answer; an error of the look-up or of the connection is one."""
         message, response_type = to_message(request, self._settings, self._protocol_type)
-        lane = self._held if isinstance(request, _HELD) else self._prompt
+        channel = self._held if isinstance(request, _HELD) else self._prompt
         try:
-            async with lane.turn:
-                found = await self._connect(lane)
+            async with channel.turn:
+                found = await self._connect(channel)
                 if isinstance(found, Refused):
                     return found
                 response = await exchange(found, message, response_type)
-                self._heed(lane, response.throttle_time)
+                self._heed(channel, response.throttle_time)
                 return from_message(response)
         except VersionUnsupported as error:
             return Refused(ErrorCode.UNSUPPORTED_VERSION, str(error))
         except ConnectionFailed as error:
-            lane.close()
+            channel.close()
             return Refused(ErrorCode.NETWORK_EXCEPTION, str(error))
 
     def forget(self) -> None:
@@ -85,16 +85,16 @@ class GroupLink:
         self._held.close()
         self._prompt.close()
 
-    async def _connect(self, lane: _Lane) -> BrokerConnection | Refused:
-        """Return the connection of a lane, open.
+    async def _connect(self, channel: _Channel) -> BrokerConnection | Refused:
+        """Return the connection of a channel, open.
 
         Raises:
             ConnectionFailed: it did not come about.
         """
         loop = asyncio.get_running_loop()
-        await asyncio.sleep(max(0.0, lane.not_before_s - loop.time()))
-        if lane.connection is not None and lane.connection.is_open:
-            return lane.connection
+        await asyncio.sleep(max(0.0, channel.not_before_s - loop.time()))
+        if channel.connection is not None and channel.connection.is_open:
+            return channel.connection
         async with self._look_up:
             if self._address is None:
                 found = await self._find()
@@ -105,10 +105,10 @@ class GroupLink:
         try:
             # The bound of answers is the connection's; to connect must not take that long.
             async with asyncio.timeout(self._short_ms / 1_000):
-                lane.connection = await BrokerConnection.open(address, self._options, lane.answer_timeout_ms)
+                channel.connection = await BrokerConnection.open(address, self._options, channel.answer_timeout_ms)
         except TimeoutError:
             raise ConnectionFailed(f"{address[0]}:{address[1]} let nobody in for {self._short_ms} ms") from None
-        return lane.connection
+        return channel.connection
 
     async def _find(self) -> Address | Refused:
         """Return where the coordinator is, or the error that brokers answer.
@@ -125,7 +125,7 @@ class GroupLink:
             return Refused(error_code, found.error_message or "")
         return found.host, int(found.port)
 
-    def _heed(self, lane: _Lane, throttle_time: timedelta) -> None:
+    def _heed(self, channel: _Channel, throttle_time: timedelta) -> None:
         wait_s = min(throttle_time.total_seconds(), self._settings.session_timeout_ms / 1_000)
         if wait_s > 0:
-            lane.not_before_s = asyncio.get_running_loop().time() + wait_s
+            channel.not_before_s = asyncio.get_running_loop().time() + wait_s

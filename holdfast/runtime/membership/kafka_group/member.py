@@ -111,7 +111,7 @@ class Member:
     async def ensure_active(self, timeout_ms: int) -> bool:
         """Join or rejoin if that is due, and wait until an assignment is taken over; return whether it is.
 
-        What is under way when the time is over goes on, and the next call goes on with it. With 0, it takes one turn and does not wait.
+        What is in flight when the time is over goes on, and the next call goes on with it. With 0, it takes one turn and does not wait.
 
         Raises:
             MembershipFailed: the group coordinator refuses for good; every later call raises it again.
