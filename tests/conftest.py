@@ -6,9 +6,12 @@ They run on the package that Python finds first; where `BUILD_UNDER_TEST` names 
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from holdfast.runtime.build import BUILD
@@ -28,6 +31,19 @@ def pytest_configure(config: pytest.Config) -> None:
     wanted = os.environ.get("BUILD_UNDER_TEST", BUILD)
     if wanted != BUILD:
         raise pytest.UsageError(f"BUILD_UNDER_TEST is {wanted}, and the package that was found is the {BUILD} build.")
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """Undo what a test's command set of the process's logging, so that no later test loses its lines."""
+    root, ours = logging.getLogger(), logging.getLogger("holdfast")
+    handlers, level, our_level = root.handlers[:], root.level, ours.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    ours.setLevel(our_level)
+    logging.captureWarnings(False)
+    structlog.reset_defaults()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -81,16 +81,6 @@ def test_a_wrong_property_of_the_kafka_client_is_a_wrong_setting_although_no_bro
 # ---- SIGHUP ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def levels_as_they_were() -> Iterator[None]:
-    loggers = logging.getLogger(), logging.getLogger("holdfast")
-    levels = [logger.level for logger in loggers]
-    yield
-    for logger, level in zip(loggers, levels, strict=True):
-        logger.setLevel(level)
-
-
-@pytest.mark.usefixtures("levels_as_they_were")
 def test_a_reload_takes_the_level_of_lines_and_names_what_needs_a_restart(tmp_path: Path) -> None:
     config = tmp_path / "node.toml"
 
@@ -114,7 +104,6 @@ def test_a_reload_takes_the_level_of_lines_and_names_what_needs_a_restart(tmp_pa
     assert logging.getLogger("holdfast").level == logging.DEBUG
 
 
-@pytest.mark.usefixtures("levels_as_they_were")
 @pytest.mark.parametrize("text", ['log_level = "loud"', "log_level ="], ids=["wrong value", "no TOML"])
 def test_a_reload_of_a_bad_file_says_so_and_changes_nothing(tmp_path: Path, text: str) -> None:
     config = tmp_path / "node.toml"

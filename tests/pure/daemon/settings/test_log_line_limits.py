@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,18 +11,6 @@ import structlog
 from holdfast.daemon.settings.log_line_limits import TracebackLimit, printable
 from holdfast.daemon.settings.logging import configure_logging
 from holdfast.daemon.settings.models import LoggingSettings
-
-
-@pytest.fixture(autouse=True)
-def logging_as_it_was() -> Iterator[None]:
-    root, ours = logging.getLogger(), logging.getLogger("holdfast")
-    before = root.handlers[:], root.level, ours.level
-    yield
-    root.handlers[:], level, our_level = before
-    root.setLevel(level)
-    ours.setLevel(our_level)
-    logging.captureWarnings(False)
-    structlog.reset_defaults()
 
 
 def configured(**settings: object) -> io.StringIO:

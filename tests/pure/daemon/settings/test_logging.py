@@ -5,7 +5,6 @@ import json
 import logging
 import re
 import warnings
-from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -15,20 +14,6 @@ from holdfast.daemon.settings.logging import ClientLines, configure_logging
 from holdfast.daemon.settings.models import LoggingSettings
 
 SECRET = "open sesame"
-
-
-@pytest.fixture(autouse=True)
-def logging_as_it_was() -> Iterator[None]:
-    root, ours = logging.getLogger(), logging.getLogger("holdfast")
-    before = root.handlers[:], root.level, ours.level
-    # A command that another test ran in this process may have left them captured.
-    logging.captureWarnings(False)
-    yield
-    root.handlers[:], level, our_level = before
-    root.setLevel(level)
-    ours.setLevel(our_level)
-    logging.captureWarnings(False)
-    structlog.reset_defaults()
 
 
 def lines_of(stream: io.StringIO) -> list[dict[str, object]]:
