@@ -39,21 +39,32 @@ def main(address: str | None) -> None:
 @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file of settings.")
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="One setting; wins over all others.")
 @click.option("--take-over", is_flag=True, help="Replace a node that serves this log; else that node keeps it.")
-def serve(config: Path | None, assignments: Sequence[str], take_over: bool) -> None:
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Run so many nodes on this host, as members of one group.",
+)
+@click.option("--worker", is_flag=True, hidden=True, help="Be one of them; what to do comes on the standard input.")
+def serve(config: Path | None, assignments: Sequence[str], take_over: bool, workers: int | None, worker: bool) -> None:
     """Run a node until a signal stops it.
 
     SIGTERM and Ctrl-C let requests in flight finish; a second one stops at once.
     The settings are listed in docs/configuration.md.
 
-    Example: holdfast serve --set kafka.bootstrap.servers=127.0.0.1:9092
+    With --workers, a node for each processor serves behind one address, and each has a port of its own, the next ones after it.
+
+    Example: holdfast serve --set kafka.bootstrap.servers=127.0.0.1:9092 --workers 2
     """
     flags = dict(split_assignment(text, "--set") for text in assignments)
     if take_over:
         flags["take_over"] = "true"
+    if workers is not None:
+        flags["workers"] = str(workers)
     # The daemon takes a second to import, which no other command should wait for.
-    from holdfast.console.commands.serve import serve_until_stopped
+    from holdfast.console.commands.serve import serve_as_worker, serve_until_stopped
 
-    sys.exit(serve_until_stopped(config, flags))
+    sys.exit(serve_as_worker() if worker else serve_until_stopped(config, flags))
 
 
 state.add_command(list_states)

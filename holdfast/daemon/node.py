@@ -16,6 +16,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException
 
 from holdfast.daemon.admin.commands import LogCommands, NodeCommands
+from holdfast.daemon.admin.host_metrics import HostMetrics
 from holdfast.daemon.brokers.watch import BrokerWatch
 from holdfast.daemon.components import log_readers, snapshot_bounds, snapshot_log_config
 from holdfast.daemon.config_topic.node_settings import Load, NodeSettings
@@ -46,6 +47,7 @@ from holdfast.daemon.starting import StartingShareCalls, StartingView, starting_
 from holdfast.daemon.topics.cluster_queries import ClusterQueries, make_cluster_queries
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata, MetadataImage
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError, ensure_state_topic
+from holdfast.daemon.worker_place import ALONE, WorkerPlace
 from holdfast.distribution import VERSION
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
@@ -80,9 +82,10 @@ class NodeParts(NamedTuple):
 class Node:
     """One process of Holdfast."""
 
-    def __init__(self, settings: Settings, load: Load | None = None) -> None:
+    def __init__(self, settings: Settings, load: Load | None = None, place: WorkerPlace = ALONE) -> None:
         self.node_settings = NodeSettings(settings, load)
         self.registry = Registry(_now_ms)
+        self.host_metrics, self._sockets = HostMetrics(settings, self.registry, place), place.sockets
         #: The port it listens on, once it does.
         self.port = 0
         #: By which this process knows itself under any address.
@@ -283,7 +286,7 @@ class Node:
         admins.append(admin)
         handler = ApiHandler(share_calls, StartingView(find_this_node), admin, settings.limits)
         report = ClientLines(settings.logging.client_lines_per_minute_max)
-        server = Server(Connections(handler, APIS, settings.limits, report))
+        server = Server(Connections(handler, APIS, settings.limits, report), self._sockets)
         await server.start(*settings.listener.listen_address)
         at_exit("server", lambda: server.drain(0))
         self._server_metrics = server_metrics = ServerMetrics(self.registry, server.connections)

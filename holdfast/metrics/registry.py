@@ -9,7 +9,7 @@ Names are Kafka's where the meaning is (`event-queue-time-ms-p99`), lower case w
 Source: Apache Kafka 4.3.1 `CoordinatorRuntimeMetricsImpl`, `ShareCoordinatorMetrics`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple, Protocol, TypeVar
 
 Kind = Literal["counter", "gauge"]
@@ -281,12 +281,10 @@ class Registry:
             for suffix, kind, value in instrument.read(now_ms):
                 yield Sample(name + suffix, labels, kind, value, self._descriptions[name])
 
-    def snapshot(self) -> dict[str, float]:
-        """Return every number under its name, with labels as in `num-partitions{state=active}`; fit for JSON."""
-        return {
-            name + (f"{{{','.join(f'{label}={text}' for label, text in labels)}}}" if labels else ""): value
-            for name, labels, _, value, _ in self.samples()
-        }
+    def snapshot(self, **more: object) -> dict[str, float]:
+        """Return every number under its name, with labels and `more` of them as in `num-partitions{state=active}`; fit for JSON."""
+        extra = _to_labels(more)
+        return {name + _to_text(sorted(labels + extra)): value for name, labels, _, value, _ in self.samples()}
 
     def _get(self, sort: type[I], make: Callable[[], I], name: str, description: str, labels: dict[str, object]) -> I:
         key = (name, _to_labels(labels))
@@ -302,3 +300,7 @@ class Registry:
 
 def _to_labels(labels: dict[str, object]) -> Labels:
     return tuple(sorted((name, str(value)) for name, value in labels.items()))
+
+
+def _to_text(labels: Sequence[tuple[str, str]]) -> str:
+    return f"{{{','.join(f'{label}={text}' for label, text in labels)}}}" if labels else ""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from time import monotonic
@@ -167,11 +168,12 @@ async def serve(
     commands: Mapping[str, AdminCommand] | None = None,
     handler: Handler | None = None,
     clock: Callable[[], float] = monotonic,
+    shared: Sequence[socket.socket] = (),
 ) -> AsyncIterator[Served]:
-    """Run a server on loopback, whose only node is itself."""
+    """Run a server on loopback, and on sockets of others, whose only node is itself."""
     service, cluster, reports, admin = FakeService(), FakeCluster(), Reports(), Admin(commands or {}, 60_000)
     handler = handler or ApiHandler(service, cluster, admin)
-    server = Server(Connections(handler, APIS, limits or LimitSettings(), reports, clock))
+    server = Server(Connections(handler, APIS, limits or LimitSettings(), reports, clock), shared)
     await server.start("127.0.0.1", 0)
     cluster.nodes = [Node(1, "127.0.0.1", server.port)]
     try:

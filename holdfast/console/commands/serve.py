@@ -1,25 +1,30 @@
-"""`holdfast serve`: one node in this process, from its settings to its exit code."""
+"""`holdfast serve`: one node in this process, or several as its workers, from the settings to the exit code."""
+
+from __future__ import annotations
 
 import asyncio
 import gc
 import os
 import signal
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import structlog
-import uvloop
 
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.daemon.config_topic.node_settings import Load
-from holdfast.daemon.node import Node
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.settings.file_env_flags import ConfigError, Loaded, load_settings
-from holdfast.daemon.settings.logging import configure_logging
+from holdfast.daemon.settings.logging import configure_logging, form_for_people
 from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.worker_place import ALONE, WorkerPlace
 
 _log = structlog.get_logger(__name__)
+
+#: Reads all sources and merges them with what the config topic holds, by name of the setting.
+_Load = Callable[[Mapping[str, str]], Loaded]
 
 #: When Python looks for garbage in cycles, which a node hardly makes: after so many new containers, in every fifth look among
 #: those that survived one, and hardly ever in the whole state. With its usual 700 it would look several times in each turn of
@@ -28,37 +33,104 @@ _COLLECTOR_THRESHOLDS: Final = (50_000, 5, 400)
 
 
 def serve_until_stopped(config: Path | None, flags: Mapping[str, object]) -> NodeExit:
-    """Run a node until a signal stops it, and return how it ended.
+    """Run a node, or the workers that the settings name, until a signal stops it, and return how it ended.
 
     Raises:
         Failure: a setting is wrong.
     """
+    load, loaded = _load_all(config, flags)
+    settings = loaded.settings
+    configure_logging(settings.logging, may_be_coloured=_may_be_coloured())
+    for warning in loaded.warnings:
+        _log.warning("setting_doubted", what=warning)
+    return _supervise(settings, config, flags) if settings.host.workers > 1 else _serve_node(settings, load)
 
+
+def serve_as_worker() -> NodeExit:
+    """Run a node as the worker of a supervisor, which says on the standard input what is to be done."""
+    from holdfast.workers.orders import Orders, take_sockets
+
+    orders = Orders()
+    try:
+        order = orders.first()
+    except EOFError:
+        return NodeExit.FAILED_TO_STOP
+    load, loaded = _load_all(order.config, order.flags)
+    settings = loaded.settings
+    configure_logging(settings.logging, fields={"node_id": settings.node_id})
+    place = WorkerPlace(take_sockets(order.descriptors), order.others, order.restarts)
+
+    def follow(reload: Callable[[], object]) -> None:
+        # Nobody reads our lines any more, and the next supervisor wants our ports; what was answered is in the log.
+        orders.follow(reload, gone=lambda: os._exit(NodeExit.FAILED_TO_STOP))
+
+    return _serve_node(settings, load, place, follow)
+
+
+def _load_all(config: Path | None, flags: Mapping[str, object]) -> tuple[_Load, Loaded]:
     def load(cluster: Mapping[str, str]) -> Loaded:
         return load_settings(config, os.environ, flags, cluster)
 
     try:
-        loaded = load({})
+        return load, load({})
     except ConfigError as error:
         raise Failure(str(error), Exit.WRONG_USAGE) from None
-    configure_logging(loaded.settings.logging, may_be_coloured=not os.environ.get("NO_COLOR"))
-    for warning in loaded.warnings:
-        _log.warning("setting_doubted", what=warning)
-    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
-    return uvloop.run(_serve(loaded.settings, load))
 
 
-async def _serve(settings: Settings, load: Load) -> NodeExit:
-    node = Node(settings, load)
-    loop = asyncio.get_running_loop()
+def _may_be_coloured() -> bool:
+    return not os.environ.get("NO_COLOR")
 
-    def stop() -> None:
-        # The second signal finds the default action restored and ends the process at once.
+
+def _supervise(settings: Settings, config: Path | None, flags: Mapping[str, object]) -> NodeExit:
+    from holdfast.daemon.server.listener import CannotListen
+    from holdfast.workers.lines import WorkerLines
+    from holdfast.workers.plan import PlanRefused, plan_workers
+    from holdfast.workers.sockets import choose_ports, listen
+    from holdfast.workers.supervisor import Supervisor
+
+    try:
+        sockets = listen(*settings.listener.listen_address, settings.limits.connections_max)
+        workers = plan_workers(settings, choose_ports)
+    except (CannotListen, PlanRefused) as refusal:
+        _log.error("workers_start_failed", why=str(refusal))
+        return NodeExit.WRONG_USAGE if isinstance(refusal, PlanRefused) else NodeExit.REFUSED
+    people = form_for_people(settings.logging, sys.stderr, may_be_coloured=_may_be_coloured())
+    forward = WorkerLines(sys.stderr, people, settings.logging.library_lines_per_minute_max)
+    return asyncio.run(Supervisor(settings.host, workers, sockets, config, flags, forward).run())
+
+
+def _serve_node(
+    settings: Settings,
+    load: _Load,
+    place: WorkerPlace = ALONE,
+    follow: Callable[[Callable[[], object]], None] | None = None,
+) -> NodeExit:
+    """Run a node; `follow` is given what reads the settings again, and calls it when a supervisor wants that."""
+    # The supervisor of workers needs neither, and they take time and memory.
+    import uvloop
+
+    from holdfast.daemon.node import Node
+
+    async def serve() -> NodeExit:
+        node = Node(settings, load, place)
+        loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            # The second signal finds the default action restored and ends the process at once.
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+            node.stop()
+
+        def reload_soon() -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(node.node_settings.reload)
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
-        node.stop()
+            loop.add_signal_handler(number, stop)
+        loop.add_signal_handler(signal.SIGHUP, node.node_settings.reload)
+        if follow is not None:
+            follow(reload_soon)
+        return await node.run()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    loop.add_signal_handler(signal.SIGHUP, node.node_settings.reload)
-    return await node.run()
+    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
+    return uvloop.run(serve())

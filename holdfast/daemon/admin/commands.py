@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol
 import structlog
 
 from holdfast.api.admin import reason_problem
+from holdfast.daemon.admin.host_metrics import HostMetrics
 from holdfast.daemon.admin.previews import preview
 from holdfast.daemon.admin.state_listing import StateListing
 from holdfast.daemon.config_topic.node_settings import NodeSettings
@@ -22,7 +23,6 @@ from holdfast.distribution import VERSION
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.topic_ends import TooManyQueries, TopicEndSource
-from holdfast.metrics.registry import Registry
 from holdfast.records.keys import format_topic_id
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.partition.lifecycle import Partition
@@ -51,7 +51,7 @@ class Plan(NamedTuple):
 class NodeView(Protocol):
     """What the commands need of the node."""
 
-    registry: Registry
+    host_metrics: HostMetrics
     node_settings: NodeSettings
 
     @property
@@ -79,7 +79,7 @@ class NodeCommands:
             "status": lambda _: {"version": VERSION, "build": BUILD} | self._node.status(),
             "settings": lambda _: describe(self._node.settings),
             "config": lambda _: self._node.node_settings.describe(),
-            "metrics": lambda _: self._node.registry.snapshot(),
+            "metrics": lambda arguments: self._node.host_metrics.read(arguments),
             "resolve-topic": self._resolve_topic,
             "topic-ends": self._topic_ends,
             "state-preview": partial(preview, self._share_calls),

@@ -12,12 +12,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import structlog
 
-from holdfast.api.admin import ADMIN, ADMIN_VERSION, AdminRequest, decode_admin_response, encode_admin_request
+from holdfast.daemon.server.other_nodes import NodeSilent, query_other_node
 from holdfast.daemon.settings.models import LoadSettings
-from holdfast.kafka.addresses import parse_address
-from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
-from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import format_topic_id
 from holdfast.runtime.coordinator import CoordinatorRuntime
@@ -60,17 +56,9 @@ class _Query(NamedTuple):
 async def query_status_at(address: str, timeout_ms: int) -> Mapping[str, Any] | None:
     """Return the `status` of the node at an address (`host:port`); None: there was no answer in time."""
     try:
-        async with asyncio.timeout(timeout_ms / 1_000):
-            place = parse_address(address)
-            connection = await BrokerConnection.open(place, ConnectionOptions(bootstrap=(place,)), timeout_ms)
-            try:
-                request = encode_admin_request(AdminRequest("status", {}))
-                body = await connection.exchange(ADMIN, ADMIN_VERSION, request, is_flexible=True)
-            finally:
-                connection.close()
-        status = decode_admin_response(body).result
-    except (TimeoutError, ConnectionFailed, MalformedBody, ValueError) as failure:
-        _log.debug("owner_query_unanswered", address=address, why=str(failure) or type(failure).__name__)
+        status = await query_other_node(address, "status", timeout_ms)
+    except NodeSilent as silence:
+        _log.debug("owner_query_unanswered", address=address, why=str(silence))
         return None
     return status if isinstance(status, Mapping) else None
 

@@ -6,7 +6,9 @@ One handler serves all connections, on the loop that owns the log partitions; `d
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+from collections.abc import Sequence
 from typing import Final, cast
 
 import structlog
@@ -23,21 +25,25 @@ _SWEEP_INTERVAL_MS_MAX: Final = 1_000
 class CannotListen(Exception):
     """The listener's address cannot be used."""
 
+    def __init__(self, host: str, port: int, error: OSError) -> None:
+        super().__init__(f"Cannot listen on {host}:{port} ({error.strerror or error}); set another `listen` address.")
+
 
 class Server:
-    """A server of the Kafka protocol on one address."""
+    """A server of the Kafka protocol on one address, and on sockets that it shares with other processes."""
 
-    def __init__(self, connections: Connections) -> None:
-        """Prepare a server whose connections are added to `connections`."""
+    def __init__(self, connections: Connections, shared: Sequence[socket.socket] = ()) -> None:
+        """Prepare a server whose connections are added to `connections`; the sockets are its own to close."""
         self.connections = connections
-        self._listener: asyncio.Server | None = None
+        self._shared = shared
+        #: That of the one address first.
+        self._listeners: list[asyncio.Server] = []
         self._sweep: asyncio.TimerHandle | None = None
 
     @property
     def port(self) -> int:
         """Port that is listened on, also when the setting asked for any free one."""
-        assert self._listener is not None
-        port: int = self._listener.sockets[0].getsockname()[1]
+        port: int = self._listeners[0].sockets[0].getsockname()[1]
         return port
 
     def hand_over(self, handler: Handler) -> None:
@@ -50,14 +56,13 @@ class Server:
         Raises:
             CannotListen: the address is in use or not ours.
         """
-        loop = asyncio.get_running_loop()
+        loop, make, backlog = asyncio.get_running_loop(), self._make_protocol, self.connections.limits.connections_max
         try:
-            self._listener = await loop.create_server(
-                self._make_protocol, host, port, backlog=self.connections.limits.connections_max, ssl=ssl_context
-            )
+            self._listeners.append(await loop.create_server(make, host, port, backlog=backlog, ssl=ssl_context))
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise CannotListen(f"Cannot listen on {host}:{port} ({reason}); set another `listen` address.") from error
+            raise CannotListen(host, port, error) from error
+        for shared in self._shared:
+            self._listeners.append(await loop.create_server(make, sock=shared, backlog=backlog, ssl=ssl_context))
         self._schedule_sweep()
 
     async def drain(self, deadline_ms: int) -> int:
@@ -71,8 +76,8 @@ class Server:
         connections = self.connections
         if connections.is_draining:
             return 0
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         if self._sweep is not None:
             self._sweep.cancel()
         connections.drain()

@@ -12,6 +12,7 @@ _NODE_ONLY: Final = {
     "node_id": "each node has one of its own",
     "listen": "each node has an address of its own",
     "advertised_listener": "each node has an address of its own",
+    "workers": "each host has a number of its own",
     "log_format": "the lines of each node go to whatever runs it",
     "take_over": "it would have all nodes replace each other",
     "compaction.run": "one node alone runs the job",

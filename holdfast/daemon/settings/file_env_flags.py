@@ -193,6 +193,11 @@ def cluster_wide_name(path: str) -> str:
     return name
 
 
+def with_flags(flags: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
+    """Return flags with those of `own`, which have their one name, in place of any other spelling of them."""
+    return {path: value for path, value in flags.items() if _canonical(path) not in own} | dict(own)
+
+
 def describe(settings: Settings) -> dict[str, Any]:
     """Return every setting by its name, secrets hidden: fit for a log line or a status page."""
     values: dict[str, Any] = {

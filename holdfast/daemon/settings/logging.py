@@ -4,10 +4,13 @@ Events are short sentences; what varies is in named fields. Lines of libraries c
 Fields whose names say that they hold a secret are hidden, wherever they come from.
 """
 
+from __future__ import annotations
+
 import logging
 import sys
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from time import monotonic
+from types import MappingProxyType
 from typing import IO, Any, Final
 
 import structlog
@@ -28,20 +31,22 @@ _ROOT_LEVEL: Final = logging.WARNING
 
 
 def configure_logging(
-    settings: LoggingSettings, stream: IO[str] | None = None, *, may_be_coloured: bool = True
+    settings: LoggingSettings,
+    stream: IO[str] | None = None,
+    *,
+    may_be_coloured: bool = True,
+    fields: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
     """Send all lines of this process to `stream` (by default stderr), in the form that the settings name.
 
     Text for people has colours where they may be and `stream` is a terminal.
+    Each line has these fields, unless it has one of that name itself.
     """
     stream = stream or sys.stderr
-    is_json = settings.log_format == "json" or (settings.log_format == "auto" and not stream.isatty())
-    form: Any = (
-        structlog.processors.JSONRenderer(ensure_ascii=False)
-        if is_json
-        else LineForPeople(is_coloured=may_be_coloured and stream.isatty())
-    )
+    people = form_for_people(settings, stream, may_be_coloured=may_be_coloured)
+    form: Any = people or structlog.processors.JSONRenderer(ensure_ascii=False)
     shared: list[Any] = [
+        *([_add(fields)] if fields else ()),
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
@@ -83,6 +88,13 @@ def set_level(log_level: str) -> None:
     level = log_level.upper()
     logging.getLogger().setLevel(level if level == "DEBUG" else max(_ROOT_LEVEL, logging.getLevelNamesMapping()[level]))
     logging.getLogger("holdfast").setLevel(level)
+
+
+def form_for_people(settings: LoggingSettings, stream: IO[str], *, may_be_coloured: bool) -> LineForPeople | None:
+    """Return the form of the lines that go to `stream`; None: they are JSON."""
+    if settings.log_format == "json" or (settings.log_format == "auto" and not stream.isatty()):
+        return None
+    return LineForPeople(is_coloured=may_be_coloured and stream.isatty())
 
 
 class LineForPeople:
@@ -158,6 +170,13 @@ class LibraryLines:
         fields = self._limit.admit(kind) if is_told else None
         if fields is not None:
             _log.warning("librdkafka_warned", kind=kind, client=client, text=text, **fields)
+
+
+def _add(fields: Mapping[str, object]) -> Callable[[Any, str, MutableMapping[str, Any]], MutableMapping[str, Any]]:
+    def add(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ANN401
+        return {**fields, **event}
+
+    return add
 
 
 def _hide_secrets(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ANN401

@@ -23,6 +23,7 @@ from holdfast.daemon.settings.declarations import (
     setting,
     time_ms,
 )
+from holdfast.daemon.settings.host_models import HostSettings
 from holdfast.daemon.settings.listener_models import LimitSettings, ListenerSettings
 from holdfast.daemon.settings.log_models import LogSettings
 from holdfast.daemon.settings.member_models import MemberSettings
@@ -310,6 +311,7 @@ class Settings(Component):
     """All settings of a node."""
 
     node_id: int = setting(1, "Number of this node, its own among all nodes of one state topic.", ge=0, le=2**31 - 1)
+    host: HostSettings = HostSettings()
     listener: ListenerSettings = ListenerSettings()
     limits: LimitSettings = LimitSettings()
     kafka: KafkaSettings
@@ -332,6 +334,11 @@ class Settings(Component):
         if self.deleted_topics.deleted_topic_grace_ms < self.metadata.metadata_refresh_interval_ms:
             raise ValueError(
                 "deleted_topic_grace_ms must be at least metadata_refresh_interval_ms, or one answer would decide"
+            )
+        if self.host.workers > 1 and self.members.membership == "static":
+            raise ValueError(
+                f"workers is {self.host.workers} and membership static, and a static node serves the whole log; "
+                f"set membership to group, in which workers divide the log, or workers to 1"
             )
         if self.snapshots.topic == self.log.state_topic:
             raise ValueError("snapshots.topic is the state topic; the job needs a topic of its own to write to")

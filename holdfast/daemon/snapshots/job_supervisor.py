@@ -7,17 +7,16 @@ All that the job does bears repetition, so it may be killed at any time.
 
 import asyncio
 import json
-import os
 import signal
 import sys
-from asyncio.subprocess import Process, SubprocessStreamProtocol
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
 
+from holdfast.children.child import Child, lines
+from holdfast.children.pauses import Pauses
 from holdfast.compaction.child_lines import ChildLines
 from holdfast.compaction.progress import RunProgress, from_json
 from holdfast.daemon.settings.file_env_flags import to_flags
@@ -28,16 +27,12 @@ _log = structlog.get_logger(__name__)
 
 COMMAND: Final = (sys.executable, "-m", "holdfast", "compact", "--supervised")
 
-#: A report has some hundred bytes for each log partition; a longer line is cut.
-_LINE_BYTES_MAX: Final = 16 * 1024 * 1024
-_CHUNK_BYTES: Final = 64 * 1024
 #: Lines of standard error that are logged when the child ends.
 _STDERR_TAIL_LINES: Final = 5
 #: How long what the child started, Java above all, may keep its pipes open when it has ended itself.
 _PIPES_TIMEOUT_S: Final = 10.0
 #: How long a killed child may take to be gone.
 _KILL_TIMEOUT_S: Final = 5.0
-_POLL_S: Final = 0.1
 
 
 class Supervisor:
@@ -47,7 +42,7 @@ class Supervisor:
         self._settings = settings
         self._metrics = metrics
         self._command = command
-        self._process: Process | None = None
+        self._child: Child | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_stopping = False
 
@@ -62,19 +57,19 @@ class Supervisor:
         task, self._task = self._task, None
         if task is None:
             return
-        process = self._process
+        child = self._child
         self._is_stopping = True
-        if process is not None and process.returncode is None:
-            process.terminate()
+        if child is not None and not child.has_ended:
+            child.send_signal(signal.SIGTERM)
             await asyncio.wait([task], timeout=self._settings.compaction.stop_timeout_ms / 1_000)
-            if process.returncode is None:
-                _log.warning("compaction_killed", pid=process.pid)
+            if not child.has_ended:
+                _log.warning("compaction_killed", pid=child.pid)
         task.cancel()
         await asyncio.wait([task])
 
     async def _run(self) -> None:
         compaction = self._settings.compaction
-        backoff_ms = compaction.restart_backoff_ms
+        pauses = Pauses(compaction.restart_backoff_ms, compaction.restart_backoff_max_ms)
         while True:
             progress, stderr_tail = RunProgress(), deque[str](maxlen=_STDERR_TAIL_LINES)
             try:
@@ -90,36 +85,28 @@ class Supervisor:
             if self._is_stopping:
                 return
             if progress.totals.batches:
-                backoff_ms = compaction.restart_backoff_ms
-            _log.error("compaction_ended", exit_code=code, stderr_tail=list(stderr_tail), again_in_ms=backoff_ms)
-            await asyncio.sleep(backoff_ms / 1_000)
-            backoff_ms = min(2 * backoff_ms, compaction.restart_backoff_max_ms)
+                pauses.reset()
+            pause_ms = pauses.take()
+            _log.error("compaction_ended", exit_code=code, stderr_tail=list(stderr_tail), again_in_ms=pause_ms)
+            await asyncio.sleep(pause_ms / 1_000)
             self._metrics.restarts.value += 1
 
     async def _run_once(self, progress: RunProgress, stderr_tail: deque[str]) -> int:
-        # A session of its own: neither Ctrl-C at the node's terminal nor its end by a signal to the group reaches the job.
-        loop = asyncio.get_running_loop()
-        transport, protocol = await loop.subprocess_exec(
-            lambda: SubprocessStreamProtocol(_CHUNK_BYTES, loop), *self._command, start_new_session=True
-        )
-        process = self._process = Process(transport, protocol, loop)
-        _log.info("compaction_started", pid=process.pid, master=self._settings.compaction.master)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
+        child = self._child = await Child.start(self._command)
+        _log.info("compaction_started", pid=child.pid, master=self._settings.compaction.master)
         self._metrics.running.value = 1
         try:
-            process.stdin.write(json.dumps(to_flags(self._settings)).encode() + b"\n")
+            child.stdin.write(json.dumps(to_flags(self._settings)).encode() + b"\n")
             async with asyncio.TaskGroup() as group:
                 readers = [
-                    group.create_task(self._take_reports(process.stdout, progress)),
-                    group.create_task(_forward(process.stderr, stderr_tail)),
+                    group.create_task(self._take_reports(child.stdout, progress)),
+                    group.create_task(_forward(child.stderr, stderr_tail)),
                 ]
-                code = await _exit_code(process)
+                code = await child.exit_code()
                 _, unfinished = await asyncio.wait(readers, timeout=_PIPES_TIMEOUT_S)
                 if unfinished:
-                    _log.warning("compaction_children_killed", pid=process.pid)
-                    await _kill(process)
+                    _log.warning("compaction_children_killed", pid=child.pid)
+                    await child.kill(_KILL_TIMEOUT_S)
                     await asyncio.wait(readers, timeout=_KILL_TIMEOUT_S)
                 for reader in readers:
                     reader.cancel()
@@ -127,12 +114,12 @@ class Supervisor:
         finally:
             self._metrics.running.value = 0
             try:
-                await _kill(process)
+                await child.kill(_KILL_TIMEOUT_S)
             finally:
-                transport.close()  # what has left the child's group may keep its pipes open for ever
+                child.close()
 
     async def _take_reports(self, stream: asyncio.StreamReader, progress: RunProgress) -> None:
-        async for line in _lines(stream):
+        async for line in lines(stream):
             try:
                 report = from_json(json.loads(line))
             except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -144,35 +131,6 @@ class Supervisor:
 
 async def _forward(stream: asyncio.StreamReader, stderr_tail: deque[str]) -> None:
     forward = ChildLines(_log.bind(source="compaction"))
-    async for line in _lines(stream):
+    async for line in lines(stream):
         stderr_tail.append(line[:300])
         forward(line)
-
-
-async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
-    """Yield the lines of a stream to its end; what exceeds the longest line is left out."""
-    rest = b""
-    while chunk := await stream.read(_CHUNK_BYTES):
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line.decode(errors="replace")
-        rest = rest[:_LINE_BYTES_MAX]
-    if rest:
-        yield rest.decode(errors="replace")
-
-
-async def _kill(process: Process) -> None:
-    """End a child and what it started; one that has ended already may have left some."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    if process.stdin is not None:
-        process.stdin.close()
-    async with asyncio.timeout(_KILL_TIMEOUT_S):
-        await _exit_code(process)
-
-
-async def _exit_code(process: Process) -> int:
-    """Wait for the end of a child itself; `Process.wait` also waits for every other process that holds its pipes."""
-    while (code := process.returncode) is None:  # noqa: ASYNC110 # no event tells of the exit alone
-        await asyncio.sleep(_POLL_S)
-    return code

@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 from structlog.testing import capture_logs
 
 from holdfast.compaction.progress import RunProgress
+from holdfast.daemon.admin.host_metrics import WorkerMetrics
 from holdfast.daemon.brokers.silence import BrokerSilence, watch_broker
 from holdfast.daemon.membership.metrics import AssignmentMetrics
 from holdfast.daemon.node_exit import NodeExit
@@ -66,6 +67,7 @@ def full_registry() -> Registry:
     JobMetrics(registry).take(report, progress)
     ShareMetrics(registry).watch_partition("topic", 0, lambda: 0, lambda: 0, lambda: (0, 0))
     SnapshotMetrics(registry)
+    WorkerMetrics(registry)
     watch_broker(registry, 1, lambda: 0)
     ServerMetrics(registry, Connections(lambda request, respond: None, {}, LimitSettings(), lambda *_: None))
     return registry

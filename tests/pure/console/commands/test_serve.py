@@ -8,6 +8,7 @@ import os
 import pty
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,7 +21,8 @@ from structlog.testing import capture_logs
 from holdfast.console.outcomes import Exit
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.reloading import reload
-from tests.waiting import PATIENCE_S
+from tests.processes import is_alive
+from tests.waiting import PATIENCE_MS, PATIENCE_S, block_until
 
 
 def test_exit_codes_are_fixed_because_units_and_scripts_rest_on_them() -> None:
@@ -76,6 +78,55 @@ def test_a_wrong_property_of_the_kafka_client_is_a_wrong_setting_although_no_bro
     last = json.loads(ended.stderr.splitlines()[-1])
     assert (last["event"], last["exit_code"]) == ("node_stopped", Exit.WRONG_USAGE)
     assert 'No such configuration property: "foo.bar"' in last["reason"]
+
+
+# ---- workers ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_supervisor_at_one_address_is_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as first:
+        port = first.getsockname()[1]
+        settings = {
+            "kafka.bootstrap.servers": "a:1",
+            "listen": f"127.0.0.1:{port}",
+            "membership": "group",
+            "workers": 2,
+        }
+        ended = ended_by_itself(settings)
+    assert ended.returncode == Exit.REFUSED_TO_START, ended.stderr
+    [line] = map(json.loads, ended.stderr.splitlines())
+    assert line["event"] == "workers_start_failed"
+    assert line["why"].startswith(f"Cannot listen on 127.0.0.1:{port} (Address already in use)")
+
+
+def test_no_worker_outlives_a_supervisor_that_is_killed() -> None:
+    settings = {
+        "kafka.bootstrap.servers": "127.0.0.1:1",
+        "listen": "127.0.0.1:0",
+        "membership": "group",
+        "request_timeout_ms": PATIENCE_MS,
+        "config.read.timeout.ms": 100,
+    }
+    flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    command = [sys.executable, "-m", "holdfast", "serve", "--workers", "2", *flags]
+    pids: dict[int, int] = {}
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as supervisor:
+        try:
+            assert supervisor.stderr is not None
+            listening: set[int] = set()
+            while listening != {1, 2}:
+                line = json.loads(supervisor.stderr.readline())
+                if line["event"] == "worker_started":
+                    pids[line["node_id"]] = line["pid"]
+                if line["event"] == "node_listening":
+                    listening.add(line["node_id"])
+        finally:
+            supervisor.kill()
+    try:
+        block_until(lambda: not any(is_alive(pid) for pid in pids.values()), "the end of both workers")
+    finally:
+        for pid in filter(is_alive, pids.values()):
+            os.kill(pid, signal.SIGKILL)
 
 
 # ---- SIGHUP ----------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.daemon.admin.commands import LogCommands, NodeCommands, StartingCommands
+from holdfast.daemon.admin.host_metrics import HostMetrics
 from holdfast.daemon.config_topic.node_settings import NodeSettings
 from holdfast.daemon.membership.duties import Duties
 from holdfast.daemon.membership.lone_node import LoneNode
@@ -19,6 +20,7 @@ from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.daemon.starting import StartingShareCalls
 from holdfast.daemon.topics.topic_names import TopicNames
+from holdfast.daemon.worker_place import ALONE
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import Topic
@@ -68,6 +70,7 @@ class World(PartitionsWorld):
     def __init__(self, topic: MemoryTopic, node_id: int = 1, names: TopicNames | None = None) -> None:
         super().__init__(topic, node_id, when_superseded="wait")
         self.node_settings = NodeSettings(self.settings)
+        self.host_metrics = HostMetrics(self.settings, self.registry, ALONE)
         self.topic_ends = TopicEndSource(
             ConnectionOptions(bootstrap=(("a", 9092),)), timeout_ms=1_000, topics_per_request_max=100, waiting_max=10
         )

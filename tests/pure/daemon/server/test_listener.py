@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import socket
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -316,6 +317,33 @@ async def test_an_address_in_use_is_one_clear_error() -> None:
             CannotListen, match=r"Cannot listen on 127\.0\.0\.1:\d+ \(.*\); set another `listen` address"
         ):
             await second.start("127.0.0.1", served.server.port)
+
+
+def test_servers_that_share_a_socket_serve_it_as_long_as_one_of_them_listens() -> None:
+    async def ask_shared(port: int) -> tuple[int, bytes]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(write_frame(7))
+        answer = await read_answer(reader)
+        writer.transport.abort()
+        return answer
+
+    async def scenario() -> None:
+        shared = socket.create_server(("127.0.0.1", 0))
+        port = shared.getsockname()[1]
+        async with serve(shared=[shared.dup()]) as one:
+            async with serve(shared=[shared.dup()]) as two:
+                shared.close()
+                assert len({port, one.server.port, two.server.port}) == 3, "each has a port of its own as well"
+                assert [await ask_shared(port) for _ in range(5)] == [(7, SUCCESS)] * 5
+                assert one.server.connections.requests + two.server.connections.requests == 5
+                assert await ask(two, 3) == (3, SUCCESS)
+            assert await ask_shared(port) == (7, SUCCESS)
+        with pytest.raises(ConnectionRefusedError):
+            await ask_shared(port)
+
+    asyncio.run(scenario())
+    uvloop.run(scenario())
+    gc.collect()
 
 
 def test_it_runs_on_uvloop() -> None:

@@ -40,6 +40,20 @@ def test_a_line_is_one_json_object_with_its_fields() -> None:
     }
 
 
+def test_each_line_has_the_fields_of_its_process_unless_it_has_one_of_that_name() -> None:
+    stream = io.StringIO()
+    configure_logging(LoggingSettings(), stream, fields={"node_id": 2})
+    log = structlog.get_logger("holdfast.daemon.test")
+    log.info("node_ready")
+    log.info("node_starting", node_id=3)
+    logging.getLogger("aiokafka.conn").warning("closing")
+    assert [(line["event"], line["node_id"]) for line in lines_of(stream)] == [
+        ("node_ready", 2),
+        ("node_starting", 3),
+        ("closing", 2),
+    ]
+
+
 def test_a_line_of_a_library_has_the_same_form() -> None:
     stream = configured()
     logging.getLogger("aiokafka.conn").warning("closing %s", "b:1")

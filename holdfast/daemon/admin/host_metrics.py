@@ -1,0 +1,78 @@
+"""The metrics that a node shows: its own, and where it is a worker those of all workers of its host."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+import structlog
+
+from holdfast.daemon.server.other_nodes import NodeSilent, query_other_node
+from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.worker_place import WorkerPlace
+from holdfast.metrics.registry import Registry
+
+_log = structlog.get_logger(__name__)
+
+#: What a worker asks the others for: `metrics` of this one node.
+_OWN: Final = {"of": "node"}
+
+#: Returns the metrics of the worker at an address (`host:port`). It raises NodeSilent.
+QueryMetrics: TypeAlias = Callable[[str], Awaitable[Any]]
+
+
+class WorkerMetrics:
+    """What a worker knows of itself and the others as workers of one host."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.restarts = registry.counter(
+            "worker-restarts-total", "Times that this worker ended by itself and was started again."
+        )
+        self.silent = registry.gauge(
+            "workers-silent", "Workers whose metrics are missing, because they did not answer in time; 0 is healthy."
+        )
+
+
+class HostMetrics:
+    """The metrics of a node, each under its name with its labels; those of workers have the label `node` in addition."""
+
+    def __init__(
+        self, settings: Settings, registry: Registry, place: WorkerPlace, query: QueryMetrics | None = None
+    ) -> None:
+        """Show those of `registry`, and those of the other workers in `place`; `query` replaces the query by a connection."""
+        self._registry = registry
+        self._others = place.others
+        self._labels = {"node": settings.node_id} if place.others else {}
+        self._query = query or _make_query(settings.host.worker_answer_timeout_ms)
+        self._metrics = WorkerMetrics(registry) if place.others else None
+        if self._metrics is not None:
+            self._metrics.restarts.value = place.restarts
+
+    def read(self, arguments: Mapping[str, Any]) -> dict[str, float] | Awaitable[dict[str, float]]:
+        """Return all of them; with `of` = `node` those of this node alone."""
+        if self._metrics is None or arguments.get("of") == _OWN["of"]:
+            return self._registry.snapshot(**self._labels)
+        return self._read_all(self._metrics)
+
+    async def _read_all(self, metrics: WorkerMetrics) -> dict[str, float]:
+        answers = await asyncio.gather(*(self._of(*other) for other in self._others.items()))
+        found = [answer for answer in answers if answer is not None]
+        metrics.silent.value = len(answers) - len(found)
+        own = self._registry.snapshot(**self._labels)
+        return {name: value for answer in (own, *found) for name, value in answer.items()}
+
+    async def _of(self, node_id: int, address: str) -> dict[str, float] | None:
+        try:
+            answer = await self._query(address)
+        except NodeSilent as silence:
+            _log.debug("worker_unanswered", other=node_id, address=address, why=str(silence))
+            return None
+        return answer if isinstance(answer, dict) else None
+
+
+def _make_query(timeout_ms: int) -> QueryMetrics:
+    async def query(address: str) -> object:
+        return await query_other_node(address, "metrics", timeout_ms, **_OWN)
+
+    return query

@@ -1,0 +1,91 @@
+"""The metrics of a node, and of all workers of a host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.daemon.admin.host_metrics import HostMetrics
+from holdfast.daemon.server.other_nodes import NodeSilent
+from holdfast.daemon.settings.file_env_flags import load_settings
+from holdfast.daemon.worker_place import ALONE, WorkerPlace
+from holdfast.metrics.registry import Registry
+from tests.waiting import PATIENCE_MS
+from tests.world.serving import serve
+
+OTHERS = {2: "127.0.0.1:9494", 3: "127.0.0.1:9495"}
+
+
+class World:
+    """Node 1 of a host, and what the others answer: by address their metrics, None for silence."""
+
+    def __init__(self, place: WorkerPlace) -> None:
+        registry = Registry(lambda: 0)
+        registry.counter("writes", "…", topic="orders").value = 5
+        self.answers: dict[str, Any] = {}
+        self.asked: list[str] = []
+        settings = load_settings(flags={"kafka.bootstrap.servers": "a:1", "worker_answer_timeout_ms": 50}).settings
+        self.metrics = HostMetrics(settings, registry, place, self.query)
+
+    async def query(self, address: str) -> Any:
+        self.asked.append(address)
+        if address not in self.answers:
+            raise NodeSilent("frozen")
+        return self.answers[address]
+
+    async def read(self, **arguments: Any) -> dict[str, float]:
+        found = self.metrics.read(arguments)
+        return found if isinstance(found, dict) else await found
+
+
+async def test_a_node_that_is_no_worker_shows_its_own_without_a_label() -> None:
+    assert await World(ALONE).read() == {"writes{topic=orders}": 5}
+
+
+async def test_a_worker_shows_those_of_all_each_with_its_node() -> None:
+    world = World(WorkerPlace(others=OTHERS, restarts=2))
+    world.answers = {
+        "127.0.0.1:9494": {"writes{node=2,topic=orders}": 7},
+        "127.0.0.1:9495": {"writes{node=3,topic=orders}": 0},
+    }
+    assert await world.read() == {
+        "writes{node=1,topic=orders}": 5,
+        "writes{node=2,topic=orders}": 7,
+        "writes{node=3,topic=orders}": 0,
+        "worker-restarts-total{node=1}": 2,
+        "workers-silent{node=1}": 0,
+    }
+
+
+async def test_a_worker_that_does_not_answer_is_counted_and_the_others_are_shown() -> None:
+    world = World(WorkerPlace(others=OTHERS))
+    world.answers = {"127.0.0.1:9495": {"writes{node=3}": 4}}
+    found = await world.read()
+    assert (found["writes{node=1,topic=orders}"], found["writes{node=3}"], found["workers-silent{node=1}"]) == (5, 4, 1)
+    world.answers["127.0.0.1:9494"] = None  # it refuses the command, as an older version does
+    assert (await world.read())["workers-silent{node=1}"] == 1
+
+
+async def test_what_one_worker_asks_another_is_not_passed_on() -> None:
+    world = World(WorkerPlace(others=OTHERS))
+    assert set(await world.read(of="node")) == {
+        "writes{node=1,topic=orders}",
+        "worker-restarts-total{node=1}",
+        "workers-silent{node=1}",
+    }
+    assert world.asked == []
+
+
+async def test_a_query_over_a_connection_asks_for_the_one_node() -> None:
+    asked: list[dict[str, Any]] = []
+
+    def answer(arguments: dict[str, Any]) -> dict[str, float]:
+        asked.append(arguments)
+        return {"writes{node=2}": 1}
+
+    settings = load_settings(flags={"kafka.bootstrap.servers": "a:1", "worker_answer_timeout_ms": PATIENCE_MS}).settings
+    async with serve(commands={"metrics": answer}) as served:
+        place = WorkerPlace(others={2: served.address, 3: "127.0.0.1:1"})
+        found = HostMetrics(settings, Registry(lambda: 0), place).read({})
+        assert not isinstance(found, dict)
+        assert await found == {"writes{node=2}": 1, "worker-restarts-total{node=1}": 0, "workers-silent{node=1}": 1}
+    assert asked == [{"of": "node"}]
