@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.contenders import Contender, HoldfastNode, KafkaCoordinator
+from benchmarks.contenders import Contender, HoldfastNode, KafkaCoordinator, TwoWorkers
 from benchmarks.folded import FastHoldfast, PrunedHoldfast
 from benchmarks.history import History
 from benchmarks.load import run_loads
@@ -27,10 +27,10 @@ REQUESTS: Final = {"rf1": 1, "rf3": 3}
 LOADS: Final = {"load-1024": History(keys=1_024), "load": History()}
 SUITES: Final = (*REQUESTS, *LOADS)
 CONTENDERS: Final[dict[str, type[Contender]]] = {"kafka": KafkaCoordinator, "holdfast": HoldfastNode}
-#: Of the suite `load` alone.
-LOADERS: Final[dict[str, type[Contender]]] = {
-    "holdfast-pruned": PrunedHoldfast,
-    "holdfast-fast": FastHoldfast,
+#: Further ones of one suite alone.
+OF_SUITE: Final[dict[str, dict[str, type[Contender]]]] = {
+    "rf1": {"holdfast-2": TwoWorkers},
+    "load": {"holdfast-pruned": PrunedHoldfast, "holdfast-fast": FastHoldfast},
 }
 RESULTS: Final = Path(__file__).with_name("results")
 README: Final = Path(__file__).with_name("README.md")
@@ -42,10 +42,11 @@ _BEGIN, _END = "<!-- results: written by python -m benchmarks -->", "<!-- end of
 
 def main(arguments: Sequence[str]) -> int:
     """Run what the command line asks for; returns the exit code."""
+    every = list(CONTENDERS) + [name for known in OF_SUITE.values() for name in known]
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a short run that is printed only; its numbers say little")
     parser.add_argument("--only", choices=SUITES, action="append", help="these suites (default: all)")
-    parser.add_argument("--contender", choices={**CONTENDERS, **LOADERS}, action="append", help="these (default: all)")
+    parser.add_argument("--contender", choices=every, action="append", help="these (default: all)")
     parser.add_argument("--repeats", type=int, help="runs of each workload (default: 5, quick: 1)")
     parser.add_argument("--seconds", type=float, help="length of a run (default: 5, quick: 2)")
     parser.add_argument("--tables", action="store_true", help="measure nothing: write the tables from results/*.json")
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     effort = replace(effort, repeats=options.repeats or effort.repeats, seconds=options.seconds or effort.seconds)
     about = describe(shlex.join(["python", "-m", "benchmarks", *arguments]))
     for suite in options.only or SUITES:
-        known = CONTENDERS | (LOADERS if suite == "load" else {})
+        known = CONTENDERS | OF_SUITE.get(suite, {})
         contenders = [known[name]() for name in options.contender or known if name in known]
         if not contenders:
             continue

@@ -1,5 +1,6 @@
 """Who is measured. A contender is started over a running Kafka cluster, has an address, and is stopped."""
 
+import asyncio
 import json
 import re
 import shutil
@@ -16,6 +17,8 @@ from benchmarks.client import Address, BenchmarkError, wait_until
 from benchmarks.cluster import first_address, leaders_of, topic_id_of
 from benchmarks.share_state import Placement, anywhere
 from holdfast.broker import EmbeddedKafka
+from holdfast.broker.properties import is_free
+from holdfast.client import ClientError, ClientSettings, connect
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.codecs.codec import Codec
 from holdfast.records.keys import SharePartitionKey, log_partition
@@ -25,6 +28,8 @@ STATE_PARTITIONS: Final = 50
 
 _START_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 20.0
+_DIVIDED_TIMEOUT_S: Final = 120.0
+_CLIENT: Final = ClientSettings(connect_timeout_ms=5_000, request_timeout_ms=30_000)
 
 
 class PartitionLoad(NamedTuple):
@@ -165,8 +170,7 @@ class HoldfastNode:
         """
         self._kafka = kafka
         self._directory = Path(tempfile.mkdtemp(prefix="holdfast-benchmark-"))
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
+        self._port = self._choose_port()
         self._launch()
 
     def stop(self) -> None:
@@ -228,6 +232,11 @@ class HoldfastNode:
             reason=None,
         )
 
+    def _choose_port(self) -> int:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port: int = free.getsockname()[1]
+        return port
+
     def _launch(self) -> None:
         assert self._kafka is not None
         copies = len(self._kafka.nodes)
@@ -271,6 +280,49 @@ class HoldfastNode:
     def _log_entries(self) -> list[dict[str, Any]]:
         lines = (self._directory / "holdfast.log").read_text().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+class TwoWorkers(HoldfastNode):
+    """The daemon with two workers: a client asks for the coordinator of each share partition, and goes to its own port."""
+
+    name = "holdfast-2"
+    state_topic = "__holdfast_share_state_workers"
+    workers = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings |= {"workers": str(self.workers), "membership": "group"}
+
+    @property
+    def process_ids(self) -> list[int]:
+        """The supervisor and its workers."""
+        workers = {
+            entry["node_id"]: entry["pid"] for entry in self._log_entries() if entry["event"] == "worker_started"
+        }
+        return [*super().process_ids, *workers.values()]
+
+    def _choose_port(self) -> int:
+        """Return a free port whose next ones, those of the workers, are free as well."""
+        return wait_until("A row of free ports", self._find_port, pause_s=0)
+
+    def _find_port(self) -> int | None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port: int = free.getsockname()[1]
+        return port if all(is_free(port + 1 + number) for number in range(self.workers)) else None
+
+    def _launch(self) -> None:
+        super()._launch()
+        wait_until("The division of the log", lambda: asyncio.run(self._is_divided()), _DIVIDED_TIMEOUT_S)
+
+    async def _is_divided(self) -> bool | None:
+        """Return whether each worker serves its part; as they are, coordinators stay where they are found."""
+        try:
+            async with connect(f"127.0.0.1:{self._port}", _CLIENT) as client:
+                metrics = await client.admin("metrics")
+        except ClientError:
+            return None
+        served = [metrics.get(f"num-partitions{{node={1 + number},state=active}}", 0) for number in range(self.workers)]
+        return (sum(served) == STATE_PARTITIONS and min(served) >= STATE_PARTITIONS // self.workers) or None
 
 
 def _partition_load(partition: int, ended: str, took_ms: int, records: int) -> PartitionLoad:

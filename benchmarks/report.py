@@ -10,6 +10,8 @@ BASE: Final = "kafka"
 OURS: Final = "holdfast"
 #: The same daemon, with share partitions whose log partitions have many leaders.
 SPREAD: Final = "holdfast-spread"
+#: The same daemon as two workers.
+WORKERS: Final = "holdfast-2"
 
 _COLUMNS: Final = ("requests_per_s", "keys_per_s", "p50_ms", "p99_ms")
 
@@ -61,6 +63,8 @@ ROWS: Final = (
     Row("Write, one key, 64 connections, RF 1", "rf1", _MANY, "requests_per_s", "/s"),
     Row("the same: p99", "rf1", _MANY, "p99_ms", "ms"),
     Row("Write, 16 keys, 64 connections, RF 1", "rf1", _MANY_KEYS, "keys_per_s", "keys/s"),
+    Row("Write, one key, 64 connections, RF 1, two workers", "rf1", _MANY, "requests_per_s", "/s", WORKERS),
+    Row("Write, 16 keys, 64 connections, RF 1, two workers", "rf1", _MANY_KEYS, "keys_per_s", "keys/s", WORKERS),
     Row("Write, one key, 1 connection, RF 3: p50", "rf3", _ONE, "p50_ms", "ms"),
     Row("Write, one key, 64 connections, RF 3", "rf3", _MANY, "requests_per_s", "/s"),
     Row("the same: p99", "rf3", _MANY, "p99_ms", "ms"),

@@ -27,12 +27,14 @@ _KEPT_VARIABLES: Final = frozenset({"HOLDFAST_CACHE"})
 
 
 class NodeProcess:
-    """`holdfast serve` on a cluster of one broker; its lines go to a file."""
+    """`holdfast serve` on a cluster of one broker, with one worker or several; its lines go to a file."""
 
-    def __init__(self, address: str, bootstrap_servers: str, log_file: Path) -> None:
+    def __init__(self, address: str, bootstrap_servers: str, log_file: Path, workers: int = 1) -> None:
         self.address = address
         self.log_file = log_file
         flags = {"listen": address, "kafka.bootstrap.servers": bootstrap_servers, **_SETTINGS}
+        if workers > 1:
+            flags |= {"workers": workers, "membership": "group"}
         self._arguments = [part for name, value in flags.items() for part in ("--set", f"{name}={value}")]
         self._process: subprocess.Popen[bytes] | None = None
 

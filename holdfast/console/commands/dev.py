@@ -59,6 +59,13 @@ _POLL_S: Final = 0.1
     show_default=True,
     help=f"Where Kafka listens, on {HOST}.",
 )
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="Run so many nodes behind that address, each at a port of its own, the next ones after it.",
+)
 @kafka_home_option
 @start_timeout_option(120.0, "How long Kafka and the node may each take to start.")
 @json_option
@@ -67,6 +74,7 @@ def dev(
     data_dir: Path | None,
     listen: str,
     kafka_port: int,
+    workers: int,
     kafka_home: Path | None,
     start_timeout_s: float,
     as_json: bool,
@@ -77,11 +85,11 @@ def dev(
 
     Example: holdfast dev
     """
-    _check(topics, listen, kafka_port)
+    _check(topics, listen, kafka_port, workers)
     try:
         with one_interrupt(SIGINT, SIGTERM, SIGHUP), ExitStack() as running:
             try:
-                kafka, node = _start(running, data_dir, listen, kafka_port, kafka_home, start_timeout_s)
+                kafka, node = _start(running, data_dir, listen, kafka_port, workers, kafka_home, start_timeout_s)
                 made = [
                     make_topic(_clients(kafka), name, 1, CLUSTERS_DEFAULT, start_timeout_s).topic for name in topics
                 ]
@@ -94,7 +102,7 @@ def dev(
         raise Failure(str(error)) from None
 
 
-def _check(topics: Sequence[str], listen: str, kafka_port: int) -> None:
+def _check(topics: Sequence[str], listen: str, kafka_port: int, workers: int) -> None:
     """Check names and addresses before anything is started.
 
     Raises:
@@ -107,7 +115,9 @@ def _check(topics: Sequence[str], listen: str, kafka_port: int) -> None:
         address = parse_address(listen)
     except ValueError as error:
         raise Failure(str(error), Exit.WRONG_USAGE) from None
-    for port, option in ((kafka_port, "--kafka-port"), (address.port, "--listen")):
+    of_workers = range(address.port + 1, address.port + 1 + workers) if workers > 1 else ()
+    ports = ((kafka_port, "--kafka-port"), *((port, "--listen") for port in (address.port, *of_workers)))
+    for port, option in ports:
         if not is_free(port):
             raise Failure(f"Something listens on port {port} already; end it, or name another port by {option}.")
 
@@ -117,6 +127,7 @@ def _start(
     data_dir: Path | None,
     listen: str,
     kafka_port: int,
+    workers: int,
     kafka_home: Path | None,
     start_timeout_s: float,
 ) -> tuple[EmbeddedKafka, NodeProcess]:
@@ -142,7 +153,7 @@ def _start(
     say("Starting Kafka …")
     kafka.start()
     say("Starting the node …")
-    node = NodeProcess(listen, kafka.bootstrap_servers, directory / "node.log")
+    node = NodeProcess(listen, kafka.bootstrap_servers, directory / "node.log", workers)
     running.callback(node.stop, _STOP_TIMEOUT_S)
     node.start()
     return kafka, node

@@ -59,6 +59,13 @@ def test_dev_looks_at_its_addresses_before_it_starts_anything() -> None:
     )
 
 
+def test_dev_looks_at_the_ports_of_its_workers_too() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = run("dev", "--listen", f"127.0.0.1:{port - 2}", "--workers", "2")
+    assert (result.exit_code, "already; end it, or name another port by --listen." in result.stderr) == (1, True)
+
+
 @pytest.fixture
 def _default_signals() -> Iterator[None]:
     """Heed an interrupt, which whoever runs the tests in the background may have had ignored."""
