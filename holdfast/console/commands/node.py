@@ -11,6 +11,7 @@ import click
 
 from holdfast.api.admin import reason_problem
 from holdfast.console.confirmation import Manner, change_options, confirm, say_losses
+from holdfast.console.lazy_commands import LazyCommands
 from holdfast.console.options import INT32_MAX, PARTITION, address_option, admin, json_option
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import print_facts, print_json, print_rows, print_table, say
@@ -266,7 +267,7 @@ def accept(partition: int, reason: str, wait_ms: int, manner: Manner) -> None:
     _decide(manner, plan, "partitions-accept", look, partition=partition, reason=reason)
 
 
-@click.group()
+@click.group(commands=LazyCommands({"create": "topics:create_topic"}))
 def topics() -> None:
     """Make a topic; decide about topics whose state the node holds.
 
