@@ -230,6 +230,11 @@ def mutated(mutant: Mutant, kind: str = MEMORY) -> Iterator[tuple[Callable[..., 
             setattr(package, child, value)
 
 
+def plant(names: Sequence[str]) -> None:
+    """Let what is imported from now on have these mutants, which are of different modules."""
+    sys.meta_path[:0] = [_Finder(_ALL[name]) for name in names]
+
+
 def find(mutant: Mutant, kind: str, seeds: range) -> Caught | None:
     """Return what caught the mutant first in lives of one kind, or None."""
     with mutated(mutant, kind) as (run, violation):
@@ -265,7 +270,7 @@ _TEST = """
 import sys
 import pytest
 from tests.simulated import mutants
-sys.meta_path.insert(0, mutants._Finder(mutants._ALL[sys.argv[1]]))
+mutants.plant(sys.argv[1:2])
 for module in [name for name in sys.modules if name.split(".")[0] == "holdfast"]:
     del sys.modules[module]
 sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", sys.argv[2]]))
