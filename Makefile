@@ -130,8 +130,9 @@ interop: $(NEEDS) ## Apache Kafka's own Java classes against the daemon
 	$(PYTEST) tests/interop
 
 installed: $(WHEELS) ## what the pages tell to type, with the wheels, each in an environment of its own
-	@# In their order: the last ones lend PySpark to the environment that the first ones look at without it.
-	WHEELS="pure $(filter compiled,$(SHIPPED))" $(BIN)/python -m pytest -rP -p no:randomly $(SPREAD) tests/installed
+	@# In one process, so that an environment is made once, and in their order: the last ones lend PySpark to the
+	@# environment that the first ones look at without it.
+	WHEELS="pure $(filter compiled,$(SHIPPED))" $(BIN)/python -m pytest -rP -p no:randomly tests/installed
 
 busy: $(NEEDS) ## TESTS beside a busy loop on every processor, so many TIMES, and the tally
 	KILLS=$(KILLS) $(RUN) -m tests.busy --times $(TIMES) $(SPREAD) $(TESTS)
