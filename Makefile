@@ -152,7 +152,7 @@ endure: $(NEEDS)
 	HISTORY_LONG=1 $(RUN) -m pytest tests/real/job/test_job_failures.py
 	HAND_OVER_UPDATES="100000 2000000" $(RUN) -m pytest --capture=no tests/real/node/test_hand_over.py
 	CHAOS_S=600 CHAOS_BROKERS=3 CHAOS_CALLERS=32 $(RUN) -m pytest --capture=no -o faulthandler_timeout=3600 tests/real/membership/test_chaos.py
-	ROLLS=3 $(RUN) -m pytest --capture=no tests/real/membership/test_rolling_restart.py
+	ROLLS=1 ROLL_UPDATES="0 100000 2000000" $(RUN) -m pytest --capture=no -o faulthandler_timeout=3600 tests/real/membership/test_rolling_restart.py
 	$(MAKE) BUILD=$(BUILD) outages
 
 outages: $(NEEDS) ## brokers restarted, frozen and away under one node, and half an hour in which nothing happens

@@ -1,32 +1,60 @@
 """The command line tool: `holdfast serve` is the daemon, all else looks at one or administers it."""
 
-import inspect
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from holdfast.console.commands import node
-from holdfast.console.commands.broker import broker
-from holdfast.console.commands.compact import compact
-from holdfast.console.commands.config import config
-from holdfast.console.commands.dev import dev
-from holdfast.console.commands.dump import dump
-from holdfast.console.commands.find import find
-from holdfast.console.commands.group import group
-from holdfast.console.commands.groups import groups, list_states
-from holdfast.console.commands.history import diff, history
-from holdfast.console.commands.snapshots import snapshots
-from holdfast.console.commands.state import state
-from holdfast.console.commands.topics import create_topic
-from holdfast.console.options import split_assignment
+from holdfast.console.lazy_commands import LazyCommands, shape_help
 from holdfast.distribution import VERSION
-from holdfast.runtime.build import BUILD
+
+#: Where the commands are; see `LazyCommands`.
+_COMMANDS = {
+    "broker": "broker:broker",
+    "compact": "compact:compact",
+    "config": "config:config",
+    "dev": "dev:dev",
+    "diff": "history:diff",
+    "dump": "dump:dump",
+    "find": "find:find",
+    "group": "group:group",
+    "groups": "groups:groups",
+    "history": "history:history",
+    "members": "node:members",
+    "metrics": "node:metrics",
+    "partitions": "node:partitions",
+    "readers": "node:readers",
+    "settings": "node:settings",
+    "snapshots": "snapshots:snapshots",
+    "state": "state:state",
+    "status": "node:status",
+    "topics": "node:topics",
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.version_option(VERSION, message=f"holdfast %(version)s ({BUILD})")
+def _show_version(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+    """Print which version of which build is installed, and end."""
+    if is_wanted and not context.resilient_parsing:
+        # Which build it is tells a module of the hot path, which most commands do not need.
+        from holdfast.runtime.build import BUILD
+
+        click.echo(f"holdfast {VERSION} ({BUILD})")
+        context.exit()
+
+
+@click.group(
+    commands=LazyCommands(_COMMANDS),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 @click.option("--address", metavar="HOST:PORT", help="A node, for every command that queries one.")
 def main(address: str | None) -> None:
     """Keep the delivery state of Kafka share groups outside the broker.
@@ -56,51 +84,16 @@ def serve(config: Path | None, assignments: Sequence[str], take_over: bool, work
 
     Example: holdfast serve --set kafka.bootstrap.servers=127.0.0.1:9092 --workers 2
     """
+    # The daemon takes a second to import, which no other command should wait for.
+    from holdfast.console.commands.serve import serve_as_worker, serve_until_stopped
+    from holdfast.console.options import split_assignment
+
     flags = dict(split_assignment(text, "--set") for text in assignments)
     if take_over:
         flags["take_over"] = "true"
     if workers is not None:
         flags["workers"] = str(workers)
-    # The daemon takes a second to import, which no other command should wait for.
-    from holdfast.console.commands.serve import serve_as_worker, serve_until_stopped
-
     sys.exit(serve_as_worker() if worker else serve_until_stopped(config, flags))
 
 
-state.add_command(list_states)
-for command in (
-    groups,
-    state,
-    find,
-    group,
-    dump,
-    snapshots,
-    history,
-    diff,
-    node.status,
-    node.members,
-    node.partitions,
-    node.topics,
-    node.readers,
-    node.settings,
-    config,
-    node.metrics,
-    dev,
-    broker,
-    compact,
-):
-    main.add_command(command)
-node.topics.add_command(create_topic)
-
-
-def _shape_help(command: click.Command) -> None:
-    """Keep each example on a line of its own, to be copied out of the help, and the first sentence whole in lists of commands."""
-    text = inspect.cleandoc(command.help or "")
-    command.short_help = " ".join(text.partition("\n\n")[0].split())
-    command.help = text.replace("Example:", "\b\nExample:")
-    if isinstance(command, click.Group):
-        for inner in command.commands.values():
-            _shape_help(inner)
-
-
-_shape_help(main)
+shape_help(main)

@@ -12,13 +12,15 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from holdfast.runtime.build import BUILD
 
 settings.register_profile(
     "ci", derandomize=True, deadline=None, max_examples=100, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
+# The same examples where only the failure counts, not the smallest example of it.
+settings.register_profile("mutant", settings.get_profile("ci"), phases=(Phase.explicit, Phase.generate))
 settings.register_profile("nightly", deadline=None, max_examples=5000, database=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 

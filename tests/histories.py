@@ -12,11 +12,11 @@ Source: Herlihy and Wing, "Linearizability" (1990); Gibbons and Korach, "Testing
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final
 
 #: The end of a write of which nobody knows whether it took effect.
@@ -34,11 +34,12 @@ class Write:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """What a client found: the one value of a register, or all values of a set."""
+    """What a client found, and from when to when it looked, by the clock of the writes."""
 
     began_s: float
     ended_s: float
-    found: frozenset[int]
+    #: The value of a register; of a set, the number whose bits of the set's values are 1 (`bits`), for a long history has many such.
+    found: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def register_problem(initial: int, writes: Iterable[Write], reads: Iterable[Read
     written[initial] = Write(began_s=-math.inf, ended_s=-math.inf, value=initial)
     saw: dict[int, list[Read]] = {}
     for read in reads:
-        (value,) = read.found
+        value = read.found
         if value not in written:
             return f"a read from {read.began_s} found {value}, which nobody wrote"
         if read.ended_s < written[value].began_s:
@@ -107,25 +108,44 @@ def set_problem(writes: Iterable[Write], reads: Iterable[Read]) -> str | None:
     Each read is given the earliest moment that it can have had: what is missing in it was written later than that.
     """
     by_value = {write.value: write for write in writes}
-    ends = [(write.ended_s, write.value) for write in by_value.values()]
-    heapq.heapify(ends)
-    before: frozenset[int] = frozenset()
-    moment_s = -math.inf
-    for read in sorted(reads, key=lambda read: (len(read.found), read.began_s)):
-        if not before <= read.found:
-            return f"a read from {read.began_s} lacks {_some(before - read.found)}, which one that found less had"
-        if unknown := read.found - by_value.keys():
+    ends = deque(sorted((write.ended_s, write.value) for write in by_value.values()))
+    written, before, moment_s = bits(by_value), 0, -math.inf
+    for read in sorted(reads, key=lambda read: (read.found.bit_count(), read.began_s)):
+        if gone := before & ~read.found:
+            return f"a read from {read.began_s} lacks {_some(gone)}, which one that found less had"
+        if unknown := read.found & ~written:
             return f"a read from {read.began_s} found {_some(unknown)}, which nobody wrote"
-        moment_s = max([moment_s, read.began_s, *(by_value[value].began_s for value in read.found - before)])
+        moment_s = max([moment_s, read.began_s, *(by_value[value].began_s for value in values(read.found & ~before))])
         if moment_s > read.ended_s:
             return f"a read until {read.ended_s} found what was there from {moment_s} on"
-        while ends and ends[0][1] in read.found:
-            heapq.heappop(ends)
+        while ends and read.found >> ends[0][1] & 1:
+            ends.popleft()
         if ends and ends[0][0] < moment_s:
             return f"a read from {read.began_s} until {read.ended_s} lacks {ends[0][1]}, answered at {ends[0][0]}"
         before = read.found
     return None
 
 
-def _some(values: Iterable[int]) -> str:
-    return ", ".join(map(str, sorted(values)[:5]))
+def bits(some: Iterable[int]) -> int:
+    """Return the number whose bits of these values, none of them negative, are 1."""
+    found = 0
+    for value in some:
+        found |= 1 << value
+    return found
+
+
+def bits_between(first: int, last: int) -> int:
+    """Return the number whose bits from one value to another, both inclusive, are 1."""
+    return ((1 << last - first + 1) - 1) << first
+
+
+def values(found: int) -> Iterator[int]:
+    """Yield the values whose bits are 1, ascending."""
+    while found:
+        lowest = found & -found
+        yield lowest.bit_length() - 1
+        found ^= lowest
+
+
+def _some(found: int) -> str:
+    return ", ".join(map(str, islice(values(found), 5)))

@@ -229,7 +229,8 @@ class Node:
                 settings, this_node, log, partitions, known, config, registry, now_ms=now_ms, refused=refused
             )
             view = allotment.view
-            offsets = GroupOffsets(options, settings.log.request_timeout_ms, lambda: cluster.client.brokers)
+            brokers, throttle_time_ms = (lambda: cluster.client.brokers), self._runtime_metrics.throttle_time_ms
+            offsets = GroupOffsets(options, settings.log.request_timeout_ms, brokers, throttle_time_ms)
             stack.callback(offsets.close)
             maintenance = self._make_maintenance(access, topic, partitions, offsets, view)
             metadata.add_user(maintenance.deleted_state)

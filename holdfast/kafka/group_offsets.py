@@ -17,6 +17,7 @@ from holdfast.kafka.discovery.find_coordinator import Key, KeyType
 from holdfast.kafka.discovery.group_offset_calls import OFFSET_COMMIT, OFFSET_FETCH, Commit, Offsets, Wanted
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol.error_codes import GROUP_OFFSETS_RETRIABLE
+from holdfast.metrics.registry import Counter
 
 G = TypeVar("G", Wanted, Commit)
 
@@ -36,6 +37,7 @@ class GroupOffsets:
         options: ConnectionOptions,
         timeout_ms: int,
         known_brokers: Callable[[], Iterable[Address]] = tuple,
+        throttle_time_ms: Counter | None = None,
     ) -> None:
         """Describe the cluster; nothing is connected before the first request.
 
@@ -43,11 +45,12 @@ class GroupOffsets:
             options: how to connect.
             timeout_ms: bound of each request, with all its tries and waits.
             known_brokers: returns brokers beside the bootstrap ones.
+            throttle_time_ms: counts the pauses that brokers ask for.
         """
         self._timeout_ms = timeout_ms
         self._known_brokers = known_brokers
         self._turn = asyncio.Lock()
-        self._links = broker_links(options, timeout_ms)
+        self._links = broker_links(options, timeout_ms, throttle_time_ms=throttle_time_ms)
         self._coordinators = Coordinators(self._links)
         self._calls = ByCoordinator(self._links, self._coordinators)
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -48,7 +48,10 @@ DEFAULT_TIMES: Final[Mapping[str, object]] = {
 class NodeProcess:
     """One `holdfast serve`, on a port that it keeps over restarts."""
 
-    def __init__(self, bootstrap_servers: str, state_topic: str, directory: Path, **settings: object) -> None:
+    def __init__(
+        self, bootstrap_servers: str, state_topic: str, directory: Path, program: Sequence[str], **settings: object
+    ) -> None:
+        self._program = program
         self.address = f"{HOST}:{choose_ports(1)[0].broker}"
         self._log_file = directory / f"node-{self.address.rpartition(':')[2]}.log"
         self._settings = {
@@ -73,7 +76,7 @@ class NodeProcess:
     def launch(self) -> None:
         """Start the process."""
         flags = [part for name, value in self._settings.items() for part in ("--set", f"{name}={value}")]
-        command = [sys.executable, "-m", "holdfast", "serve", *flags]
+        command = [sys.executable, "-m", *self._program, "serve", *flags]
         with self._log_file.open("ab") as said:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
 
@@ -140,12 +143,21 @@ NodeFactory = Callable[..., NodeProcess]
 
 
 @contextmanager
-def node_processes(bootstrap_servers: str, state_topic: str, directory: Path) -> Iterator[NodeFactory]:
-    """Give a function that describes a node of this state topic; none of them outlives the context."""
+def node_processes(
+    bootstrap_servers: str, state_topic: str, directory: Path, program: Sequence[str] = ("holdfast",)
+) -> Iterator[NodeFactory]:
+    """Give a function that describes a node of this state topic; none of them outlives the context.
+
+    Args:
+        bootstrap_servers: of the broker.
+        state_topic: its name.
+        directory: for the nodes' logs.
+        program: the module that is run as the command line tool, and its first arguments.
+    """
     made: list[NodeProcess] = []
 
     def make(**settings: object) -> NodeProcess:
-        made.append(NodeProcess(bootstrap_servers, state_topic, directory, **settings))
+        made.append(NodeProcess(bootstrap_servers, state_topic, directory, program, **settings))
         return made[-1]
 
     try:

@@ -16,6 +16,7 @@ A patch is applied to the source in memory while it is imported; the tree is nev
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -26,13 +27,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from multiprocessing import Pool
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
-#: Lives that are tried, in this order: kind, first seed, and seed behind the last.
 MEMORY, CLUSTER, GROUP = "memory", "cluster", "group"
+#: By kind: the module and the function that lives one life.
+LIVES = {
+    MEMORY: ("tests.simulated.life", "run_life"),
+    CLUSTER: ("tests.simulated.cluster.life", "run_cluster_life"),
+    GROUP: ("tests.simulated.group.life", "run_group_life"),
+}
+#: Lives that are tried, in this order: kind, first seed, and seed behind the last.
 TRIES = ((MEMORY, 0, 150), (CLUSTER, 0, 100), (MEMORY, 150, 800))
 GROUP_TRIES = ((GROUP, 0, 150),)
 #: Modules that only lives on the cluster run.
@@ -50,9 +58,6 @@ LINES_MAX = 10
 
 #: What a patch raises that has no meaning; it proves nothing.
 CRASHES = ("NameError", "AttributeError", "TypeError", "ImportError")
-
-#: Imported anew for each mutant.
-_PACKAGES = ("holdfast", "tests.simulated")
 
 
 class Mutant(NamedTuple):
@@ -162,44 +167,80 @@ class _Finder(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_file_location(fullname, found.origin, loader=loader)
 
 
-def _is_ours(name: str) -> bool:
-    return any(name == package or name.startswith(package + ".") for package in _PACKAGES)
+@cache
+def _imports(name: str) -> frozenset[str]:
+    """Return what a loaded module may import, also within functions, and as `from package import name` may mean."""
+    origin = getattr(sys.modules[name], "__file__", None)
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(Path(origin).read_text())) if origin else ():
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            found.add(node.module)
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return frozenset(found)
+
+
+def _touched(module: str) -> dict[str, ModuleType]:
+    """Return the loaded modules that a patch of one reaches, by name: itself, and those that import it by whatever way."""
+    ours = {name for name in sys.modules if name.split(".")[0] in ("holdfast", "tests")}
+    found, more = {module}, {module}
+    while more:
+        more = {name for name in ours - found if not _imports(name).isdisjoint(more)}
+        found |= more
+    return {name: sys.modules[name] for name in found & ours}
+
+
+def _forget(modules: dict[str, ModuleType]) -> list[tuple[ModuleType, str, object]]:
+    """Let modules be imported anew, also by `from package import name`; returns what packages had under their names."""
+    had: list[tuple[ModuleType, str, object]] = []
+    for name, module in modules.items():
+        package, _, child = name.rpartition(".")
+        if package in sys.modules and hasattr(sys.modules[package], child):
+            had.append((sys.modules[package], child, getattr(sys.modules[package], child)))
+            if had[-1][2] is module:
+                delattr(sys.modules[package], child)
+    for name in modules:
+        del sys.modules[name]
+    return had
 
 
 @contextmanager
-def mutated(mutant: Mutant) -> Iterator[tuple[dict[str, Callable[..., Any]], type[BaseException]]]:
-    """Import core and simulation with the mutant; gives what runs a life, by kind, and its `Violation`, then puts the real ones back."""
+def mutated(mutant: Mutant, kind: str = MEMORY) -> Iterator[tuple[Callable[..., Any], type[BaseException]]]:
+    """Import with the mutant what lives of a kind need of it; gives what runs a life, and its `Violation`, then puts the real ones back.
+
+    Modules that do not import the mutated one by any way are the real ones.
+    """
     finder = _Finder(mutant)
-    real = {name: module for name, module in sys.modules.items() if _is_ours(name)}
-    for name in real:
-        del sys.modules[name]
+    module, function = LIVES[kind]
+    importlib.import_module(module)
+    real = _touched(mutant.module)
+    had = _forget(real)
     sys.meta_path.insert(0, finder)
     try:
-        life = importlib.import_module("tests.simulated.life")
-        cluster_life = importlib.import_module("tests.simulated.cluster.life")
-        group_life = importlib.import_module("tests.simulated.group.life")
-        invariants = importlib.import_module("tests.simulated.checks.invariants")
+        run = getattr(importlib.import_module(module), function)
         if not finder.is_used:
-            raise PatchFailed(f"{mutant.name}: {mutant.module} is not imported by the simulation")
-        run = {MEMORY: life.run_life, CLUSTER: cluster_life.run_cluster_life, GROUP: group_life.run_group_life}
-        yield run, invariants.Violation
+            raise PatchFailed(f"{mutant.name}: {mutant.module} is not imported by lives of the kind {kind!r}")
+        yield run, importlib.import_module("tests.simulated.checks.invariants").Violation
     finally:
         sys.meta_path.remove(finder)
-        for name in [name for name in sys.modules if _is_ours(name)]:
-            del sys.modules[name]
+        _forget(_touched(mutant.module))
         sys.modules.update(real)
-        for package in _PACKAGES:
-            parent, _, child = package.rpartition(".")
-            if parent and package in real:
-                setattr(sys.modules[parent], child, real[package])
+        for package, child, value in had:
+            setattr(package, child, value)
+
+
+def plant(names: Sequence[str]) -> None:
+    """Let what is imported from now on have these mutants, which are of different modules."""
+    sys.meta_path[:0] = [_Finder(_ALL[name]) for name in names]
 
 
 def find(mutant: Mutant, kind: str, seeds: range) -> Caught | None:
     """Return what caught the mutant first in lives of one kind, or None."""
-    with mutated(mutant) as (run, violation):
+    with mutated(mutant, kind) as (run, violation):
         for seed in seeds:
             try:
-                run[kind](seed)
+                run(seed)
             except violation as caught:
                 if any(f"{crash}(" in str(caught) for crash in CRASHES):
                     raise PatchFailed(f"{mutant.name} crashes where it should do something wrong: {caught}") from caught
@@ -221,14 +262,15 @@ def find_anywhere(mutant: Mutant) -> Caught | None:
 def run_test(name: str, test: str) -> bool:
     """Run a test in a process of its own with a mutant; returns whether it failed."""
     command = [sys.executable, "-c", _TEST, name, test]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 1
+    variables = os.environ | {"HYPOTHESIS_PROFILE": "mutant"}
+    return subprocess.run(command, env=variables, capture_output=True, check=False).returncode == 1
 
 
 _TEST = """
 import sys
 import pytest
 from tests.simulated import mutants
-sys.meta_path.insert(0, mutants._Finder(mutants._ALL[sys.argv[1]]))
+mutants.plant(sys.argv[1:2])
 for module in [name for name in sys.modules if name.split(".")[0] == "holdfast"]:
     del sys.modules[module]
 sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", sys.argv[2]]))
@@ -247,9 +289,9 @@ def _trace(mutant: Mutant) -> int:
         print(f"{mutant.name} is not caught")
         return 1
     lines: list[str] = []
-    with mutated(mutant) as (run, violation):
+    with mutated(mutant, caught.kind) as (run, violation):
         try:
-            run[caught.kind](caught.seed, lines.append)
+            run(caught.seed, lines.append)
         except violation as told:
             lines.append(str(told))
     print("\n".join(lines))

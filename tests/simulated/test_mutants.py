@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.records import replay
+from holdfast.runtime import coordinator
 from holdfast.runtime.partition import serving
 from tests.simulated.__main__ import KINDS
 from tests.simulated.checks.coverage import lived
@@ -66,8 +68,13 @@ def test_a_patch_lives_in_memory_only() -> None:
     mutant = MUTANTS["answer at append"]
     before = Path(serving.__file__).read_text()
     with mutated(mutant):
+        assert sys.modules["holdfast.runtime.coordinator"] is not coordinator  # which imports it by others
+        assert sys.modules["holdfast.records.replay"] is replay  # which does not
         assert sys.modules["holdfast.runtime.partition.serving"] is not serving
+        assert sys.modules["holdfast.runtime.partition"].serving is not serving
     assert sys.modules["holdfast.runtime.partition.serving"] is serving
+    assert sys.modules["holdfast.runtime.coordinator"] is coordinator
+    assert sys.modules["holdfast.runtime.partition"].serving is serving
     assert sys.modules["tests"].simulated is sys.modules["tests.simulated"]
     assert Path(serving.__file__).read_text() == before
 

@@ -12,7 +12,7 @@ from holdfast.console.show.output import counted, print_json, print_table, say
 from holdfast.console.show.tables import Column
 from holdfast.console.sources.kafka_reader import READ_TIMEOUT_S
 from holdfast.kafka.addresses import format_address
-from holdfast.kafka.discovery.group_calls import Deleted, Described
+from holdfast.kafka.discovery.group_calls import SHARE, Deleted, Described
 from holdfast.kafka.discovery.group_offset_calls import Offsets
 from holdfast.kafka.discovery.groups import Groups
 from holdfast.kafka.protocol.error_codes import ErrorCode, error_name
@@ -58,7 +58,7 @@ def list_groups(as_json: bool, bootstrap_server: str, properties: Sequence[str])
 def describe(
     group_ids: Sequence[str], has_offsets: bool, as_json: bool, bootstrap_server: str, properties: Sequence[str]
 ) -> None:
-    """Show state and members of groups of the classic protocol, with one request for each coordinator.
+    """Show state and members of classic, consumer and share groups, with one request for each coordinator and type.
 
     Its exit code is 6 where there is no such group, and 1 where a group could not be described otherwise; the others are shown.
 
@@ -66,17 +66,24 @@ def describe(
     """
 
     async def look(groups: Groups) -> tuple[dict[str, Described], dict[str, Offsets]]:
-        return await groups.describe(group_ids), await groups.offsets(group_ids) if has_offsets else {}
+        described = await groups.describe(group_ids)
+        committing = [each for each, found in described.items() if found.group_type != SHARE]
+        return described, await groups.offsets(committing) if has_offsets and committing else {}
 
     described, offsets = _ask(bootstrap_server, properties, look)
     rows = [_described_row(each, found, offsets.get(each)) for each, found in described.items()]
     if as_json:
         print_json(rows)
     else:
-        columns = ("group", "state", "protocol", Column("members", is_number=True), Column("error", is_detail=True))
-        cells = [(row["group"], row["state"], row["protocol"], len(row["members"]), row["error"]) for row in rows]
-        print_table(columns, cells)
+        columns = ("group", "type", "state", "protocol", Column("members", is_number=True))
+        cells = [(*(row[name] for name in columns[:4]), len(row["members"]), row["error"]) for row in rows]
+        print_table((*columns, Column("error", is_detail=True)), cells)
         _print_offsets(rows)
+    if has_offsets:
+        for each in (each for each, found in described.items() if found.group_type == SHARE):
+            say(
+                f"{each} is a share group and commits no offsets; `holdfast groups describe {each}` shows how far it is."
+            )
     _fail_for({each: (found.error_code, found.reason) for each, found in described.items()})
     _fail_for({each: (found.error_code(), found.problem()) for each, found in offsets.items()})
 
@@ -95,17 +102,26 @@ def delete(
     bootstrap_server: str,
     properties: Sequence[str],
 ) -> None:
-    """Delete groups without members, with one request for each coordinator; their committed offsets go with them.
+    """Delete groups without members, with one request for each coordinator; committed offsets and delivery state go with them.
 
     Its exit code is 6 where there is no such group, and 1 where a group could not be deleted otherwise; the others are deleted.
 
     Example: holdfast group delete orders-readers --dry-run
     """
-    committed = _ask(bootstrap_server, properties, lambda groups: groups.offsets(group_ids))
+
+    async def look(groups: Groups) -> tuple[dict[str, Described], dict[str, Offsets]]:
+        return await groups.describe(group_ids), await groups.offsets(group_ids)
+
+    described, committed = _ask(bootstrap_server, properties, look)
     losses = [
         f"the offsets of {counted(len(each.committed), 'partition')} that {group_id} committed"
         for group_id, each in committed.items()
         if each.committed
+    ]
+    losses += [
+        f"the delivery state of the share group {group_id}"
+        for group_id, each in described.items()
+        if each.group_type == SHARE
     ]
     if dry_run:
         say_losses(losses)
@@ -143,6 +159,7 @@ def _error(found: Described | Deleted) -> str | None:
 def _described_row(group_id: str, found: Described, offsets: Offsets | None) -> dict[str, Any]:
     row = {
         "group": group_id,
+        "type": found.group_type or None,
         "state": found.state or None,
         "protocol_type": found.protocol_type or None,
         "protocol": found.protocol or None,

@@ -93,7 +93,7 @@ def _with_source(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def groups() -> None:
-    """Show the share groups whose state a node or a state topic holds.
+    """Show the share groups whose state the nodes of a log or a state topic hold.
 
     Example: holdfast groups list
     """
@@ -159,7 +159,7 @@ def describe(group: str, only_topic: str | None, as_json: bool, source: Source) 
 @_only_topic_option
 @_with_source
 def list_states(group: str | None, only_topic: str | None, as_json: bool, source: Source) -> None:
-    """Show the share partitions that a node holds: offsets, lag, delivery counts, state epoch/leader epoch, log partition, owner.
+    """Show the share partitions that the nodes hold: offsets, lag, delivery counts, state epoch/leader epoch, log partition, owner.
 
     They come as they are read, in the order of their groups; with --json each is a line.
     A narrow terminal shows fewer columns; --json has more than any.

@@ -11,16 +11,20 @@ import click
 
 from holdfast.api.admin import reason_problem
 from holdfast.console.confirmation import Manner, change_options, confirm, say_losses
+from holdfast.console.lazy_commands import LazyCommands
 from holdfast.console.options import INT32_MAX, PARTITION, address_option, admin, json_option
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import print_facts, print_json, print_rows, print_table, say
 from holdfast.console.show.tables import Column, rounded
+from holdfast.console.sources.group_nodes import merge_partitions, other_nodes, query_all
 
 _PARTITION_COLUMNS: Final = {
     "partition": Column("partition", is_number=True),
     "state": Column("state"),
     "owner": Column("owner"),
+    "owner_address": Column("address", dropped_as=4),
     "owner_epoch": Column("owner epoch", is_number=True, dropped_as=2),
+    "generation": Column("generation", is_number=True, dropped_as=3),
     "written": Column("written", is_number=True),
     "committed": Column("committed", is_number=True),
     "log_start": Column("log start", is_number=True, dropped_as=1),
@@ -31,6 +35,9 @@ _MEMBER_COLUMNS: Final = {
     "address": Column("address"),
     "state": Column("state"),
     "is_leader": Column("leader"),
+    "is_ready": Column("ready"),
+    "version": Column("version", dropped_as=3),
+    "generation": Column("generation", is_number=True, dropped_as=2),
     "log_partitions": Column("log partitions", is_detail=True),
     "duties": Column("duties"),
     "member_id": Column("member id", dropped_as=1),
@@ -154,19 +161,33 @@ def metrics(part: str, as_json: bool, address: str) -> None:
 @json_option
 @address_option
 def members(as_json: bool, address: str) -> None:
-    """Show the nodes that divide the log, as the one that is asked knows them: which log partitions and duties each has.
+    """Show the nodes that divide the log: which log partitions and duties each has, under which ownership generation.
 
-    The state of that one is `stable`, or `rejoining` while the group divides again; a node that left and is waited for is `absent`.
+    The state of the one that is queried is `stable`, or `rejoining` while the group divides again; a node that left and is waited for
+    is `absent`. Each member is queried whether it is ready and which version it is; one that does not answer has neither.
 
     Example: holdfast members --json
     """
-    answer = admin(address, "members")
+    rows = [row | _condition(row, address) for row in admin(address, "members")]
     if as_json:
-        print_json(answer)
+        print_json(rows)
         return
     lists = ("log_partitions", "duties")
-    rows = [row | {name: ", ".join(map(str, row[name])) or None for name in lists} for row in answer]
-    print_rows(_MEMBER_COLUMNS, [row | {"is_leader": "yes" if row["is_leader"] else None} for row in rows])
+    shown = [row | {name: ", ".join(map(str, row[name])) or None for name in lists} for row in rows]
+    print_rows(_MEMBER_COLUMNS, [row | {"is_leader": "yes" if row["is_leader"] else None} for row in shown])
+
+
+def _condition(member: Facts, queried: str) -> Facts:
+    """Return whether a member is ready, and its version; None where it does not say."""
+    found: Facts = {"is_ready": None, "version": None}
+    if member["state"] == "absent":
+        return found
+    try:
+        status = admin(member["address"] if member["state"] == "member" else queried, "status")
+    except Failure as failure:
+        say(f"Node {member['node_id']} at {member['address']} does not say how it is. {failure}")
+        return found
+    return {name: status[name] for name in found}
 
 
 @click.group(invoke_without_command=True)
@@ -177,13 +198,19 @@ def members(as_json: bool, address: str) -> None:
 @address_option
 @click.pass_context
 def partitions(context: click.Context, why_not_pruned: bool, as_json: bool, address: str) -> None:
-    """Show the log partitions of a node: who owns each, in which state, and how far it is.
+    """Show the log partitions: who owns each, in which state, and how far it is.
+
+    A node that is a member of a group names the others, and what they have is shown as they have it. Where one of them does not answer, the
+    state is `elsewhere`, by the map of the group; `unassigned` is what no member has.
 
     Example: holdfast partitions --why-not-pruned
     """
     if context.invoked_subcommand is not None:
         return
-    answer = admin(address, "partitions")
+    answers, problems = query_all(address, "partitions")
+    answer = merge_partitions(answers)
+    for problem in problems:
+        say(problem)
     if why_not_pruned:
         _print_why_not_pruned(answer, as_json)
         return
@@ -240,7 +267,7 @@ def accept(partition: int, reason: str, wait_ms: int, manner: Manner) -> None:
     _decide(manner, plan, "partitions-accept", look, partition=partition, reason=reason)
 
 
-@click.group()
+@click.group(commands=LazyCommands({"create": "topics:create_topic"}))
 def topics() -> None:
     """Make a topic; decide about topics whose state the node holds.
 
@@ -260,6 +287,7 @@ def accept_deleted(reason: str, manner: Manner) -> None:
     """
     plan = "write tombstones for all share partitions of the topics that the cluster does not know any more"
     _decide(manner, plan, "topics-accept-deleted", None, reason=reason)
+    _say_alone(manner.address, "This is decided for the log partitions of this node alone")
 
 
 @click.group(invoke_without_command=True)
@@ -277,6 +305,7 @@ def readers(context: click.Context, as_json: bool, address: str) -> None:
     if as_json:
         print_json(answer)
         return
+    _say_alone(address, "These readers are shown for the log partitions of this node alone")
     # The end of the log is no aim of one that has never begun.
     print_rows(_READER_COLUMNS, [row | {"behind": None} if row["state"] == "not started" else row for row in answer])
     for row in answer:
@@ -296,6 +325,7 @@ def drop_reader(group: str, reason: str, manner: Manner) -> None:
     plan = f"prune the log past the offsets that {group} has committed, so that it may miss records when it comes back"
     look = partial(_look_at, manner.address, "readers", "group", group)
     _decide(manner, plan, "readers-drop", look, group=group, reason=reason)
+    _say_alone(manner.address, "This is decided for the log partitions of this node alone")
 
 
 def _value_text(value: object) -> str:
@@ -348,6 +378,12 @@ def _decide(
         say(f"Done: {done}." + (f" Now: {now}." if now else ""))
         after = found or after
     manner.report(before, after, lost)
+
+
+def _say_alone(address: str, what: str) -> None:
+    """Say which other members have log partitions, for what a command does at one node only."""
+    if others := other_nodes(admin(address, "members")):
+        say(f"{what}; repeat it for those of the others: {', '.join(f'--address {node.address}' for node in others)}.")
 
 
 def _look_until_loaded(address: str, partition: int, wait_ms: int, fields: Sequence[str]) -> Facts | None:

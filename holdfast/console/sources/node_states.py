@@ -1,41 +1,72 @@
 """What a node holds, queried page by page."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from heapq import merge
+from itertools import chain, groupby, islice
 from typing import Any, Final
 
 from holdfast.console.options import admin, find_topic_id, query_node
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.group_lag import GroupFilter, Place, Row, TopicEnd
-from holdfast.records.keys import format_topic_id
+from holdfast.console.sources.group_nodes import OtherNode, other_nodes
+from holdfast.records.keys import format_topic_id, parse_topic_id
 
 #: Partitions that one query names; a node takes some thousands, and so many fit into the arguments of a command.
 _PLACES_PER_QUERY: Final = 1_000
+#: Share partitions of a page that is made of those of several nodes.
+_ROWS_PER_PAGE: Final = 1_000
 
 
 class NodeSource:
-    """The share partitions of the node at an address."""
+    """The share partitions of the node at an address, and of the other members of its group."""
 
     def __init__(self, address: str) -> None:
         self._address = address
-        #: By log partition, why its share partitions were missing from a page.
-        self._not_listed: dict[int, str] = {}
+        #: Of each node that answered: why share partitions were missing from a page, by log partition.
+        self._not_listed: list[dict[int, str]] = []
+        #: Members that did not answer, a clause each.
+        self._silent: list[str] = []
 
     def pages(self, wanted: GroupFilter) -> Iterator[list[Row]]:
-        """Yield the share partitions that the node serves, as many at a time as it gives.
+        """Yield the share partitions that the nodes serve, as many at a time as one of them gives.
+
+        Those of all nodes come in one order, that of group, topic id and partition.
 
         Raises:
-            Failure: it does not answer, refuses, or knows no such topic.
+            Failure: the node at the address does not answer, refuses, or knows no such topic.
         """
         arguments: dict[str, Any] = {"group": wanted.group}
         if wanted.topic is not None:
             topic = wanted.topic
             topic_id = query_node(self._address, lambda client: find_topic_id(client, topic))
             arguments["topic_id"] = format_topic_id(topic_id)
+        others = other_nodes(admin(self._address, "members"))
+        if not others:
+            yield from self._pages_of(self._address, arguments)
+            return
+        first = chain.from_iterable(self._pages_of(self._address, arguments))
+        rows = merge(first, *(self._rows_of(node, arguments) for node in others), key=_place)
+        # One that moves from node to node meanwhile may come from both.
+        each_once = (next(same) for _, same in groupby(rows, key=_place))
+        while page := list(islice(each_once, _ROWS_PER_PAGE)):
+            yield page
+
+    def _rows_of(self, node: OtherNode, arguments: Mapping[str, Any]) -> Iterator[Row]:
+        try:
+            yield from chain.from_iterable(self._pages_of(node.address, arguments))
+        except Failure as failure:
+            self._silent.append(f"What {node} holds is missing: {str(failure).removesuffix('.')}")
+
+    def _pages_of(self, address: str, arguments: Mapping[str, Any]) -> Iterator[list[Row]]:
+        """Yield the pages of one node."""
+        not_listed: dict[int, str] = {}
         after: object = None
         while True:
-            page = admin(self._address, "share-partitions", **arguments, after=after)
+            page = admin(address, "share-partitions", **arguments, after=after)
+            if after is None:
+                self._not_listed.append(not_listed)
             for each in page["not_listed"]:
-                self._not_listed[each["log_partition"]] = each["why"] or each["state"]
+                not_listed[each["log_partition"]] = each["why"] or each["state"]
             yield page["share_partitions"]
             if (after := page["next"]) is None:
                 return
@@ -67,12 +98,19 @@ class NodeSource:
         return ends
 
     def gaps(self) -> Sequence[str]:
-        """Return which log partitions the node does not serve, so that their share partitions are missing."""
-        if not self._not_listed:
-            return []
-        numbers = ", ".join(map(str, sorted(self._not_listed)))
-        first = min(self._not_listed)
+        """Return which log partitions no node serves that answered, so that their share partitions are missing."""
+        missing = set.intersection(*map(set, self._not_listed)) if self._not_listed else set()
+        if not missing:
+            return self._silent
+        numbers = ", ".join(map(str, sorted(missing)))
+        first = min(missing)
+        subject = "the node does not serve it" if len(self._not_listed) == 1 else "no node serves it"
         return [
-            f"What lies in log partition {numbers} is missing, because the node does not serve it "
-            f"({first}: {self._not_listed[first]}); `holdfast partitions` shows why"
+            *self._silent,
+            f"What lies in log partition {numbers} is missing, because {subject} "
+            f"({first}: {self._not_listed[0][first]}); `holdfast partitions` shows why",
         ]
+
+
+def _place(row: Row) -> tuple[str, bytes, int]:
+    return row["group"], parse_topic_id(row["topic_id"]), row["partition"]

@@ -154,7 +154,7 @@ class LogCommands:
         """Return the commands by name."""
         return {
             "members": lambda _: self._allotment.describe_members(),
-            "partitions": lambda _: self._partitions.describe(),
+            "partitions": lambda _: self._describe_partitions(),
             "share-partitions": lambda arguments: self._listing().page(arguments),
             "readers": lambda _: self._maintenance.readers.describe(),
             **{name: partial(_carry_out, decide) for name, decide in self._decisions.items()},
@@ -162,7 +162,13 @@ class LogCommands:
         }
 
     def _listing(self) -> StateListing:
-        return StateListing(self._partitions, self._node.settings.limits)
+        return StateListing(self._partitions, self._node.settings.limits, self._allotment.describe_elsewhere())
+
+    def _describe_partitions(self) -> list[Facts]:
+        """Return every log partition in numeric order; those of other members as far as the map of the group has them."""
+        rows = {row["partition"]: row for row in self._partitions.describe()}
+        rows |= {row["partition"]: row for row in self._allotment.describe_elsewhere()}
+        return [row for _, row in sorted(rows.items())]
 
     def _take(self, arguments: Arguments) -> Plan:
         partition = self._partition(arguments)
@@ -186,9 +192,8 @@ class LogCommands:
     def _accept(self, arguments: Arguments) -> Plan:
         reason, partition = _reason(arguments), self._partition(arguments)
         if partition.index not in self._partitions.wanted:
-            raise AdminError(
-                f"Log partition {partition.index} is not this node's to serve; `holdfast members` shows whose it is."
-            )
+            whose = self._whose(partition.index) or "`holdfast members` shows whose it is"
+            raise AdminError(f"Log partition {partition.index} is not this node's to serve: {whose}.")
         if partition.state is State.ACTIVE or not (partition.is_alarmed or partition.state is State.FAILED):
             why = f" ({partition.failure})" if partition.failure else ""
             raise AdminError(
@@ -204,6 +209,12 @@ class LogCommands:
 
         loss = f"what the log of partition {partition.index} has lost stays lost"
         return Plan(carry_out, *self._taking(partition), (loss,) if partition.is_alarmed else ())
+
+    def _whose(self, index: object) -> str:
+        """Return which member has a log partition, as a clause; empty where none of the others does."""
+        rows = self._allotment.describe_elsewhere()
+        row = next((row for row in rows if row["partition"] == index and row["state"] == "elsewhere"), None)
+        return "" if row is None else f"node {row['owner']} has it; repeat this with --address {row['owner_address']}"
 
     def _taking(self, partition: Partition) -> tuple[Facts, Facts]:
         winner = partition.ownership.winner
@@ -267,6 +278,8 @@ class LogCommands:
         known = {partition.index: partition for partition in self._partitions}
         if not known:
             raise NodeStarting
+        if type(index) is int and index not in known and (whose := self._whose(index)):
+            raise AdminError(f"This node has no log partition {index}: {whose}.")
         if type(index) is not int or index not in known:
             raise AdminError(
                 f"This node has no log partition {index!r}; it has {min(known)} to {max(known)}.",

@@ -6,7 +6,7 @@ So one that is there all the time is listed once, and nothing is kept between tw
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from holdfast.daemon.partitions.partitions import Partitions
@@ -45,9 +45,15 @@ class _Wanted(NamedTuple):
 class StateListing:
     """The share partitions of the shards of a node, as the log has committed them."""
 
-    def __init__(self, partitions: Partitions, limits: LimitSettings) -> None:
-        """Bound a page by the number of its rows, and by an upper estimate of its bytes."""
+    def __init__(
+        self, partitions: Partitions, limits: LimitSettings, elsewhere: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        """Bound a page by the number of its rows, and by an upper estimate of its bytes.
+
+        `elsewhere` are the log partitions of other members, as `partitions.description` has them.
+        """
         self._partitions = partitions
+        self._elsewhere = elsewhere
         self._rows_max = limits.share_partitions_per_page_max
         self._bytes_max = limits.answer_size_bytes_max
 
@@ -84,12 +90,20 @@ class StateListing:
         return {
             "share_partitions": rows,
             "next": _to_cursor(places[taken - 1][0]) if taken < len(places) else None,
-            "not_listed": [
-                {"log_partition": each.index, "state": each.state.value, "why": each.failure or None}
-                for each in self._partitions
-                if each.index not in shards or not _serves(*shards[each.index])
-            ],
+            "not_listed": self._not_listed(shards),
         }
+
+    def _not_listed(self, shards: _Shards) -> list[dict[str, Any]]:
+        """Return the log partitions whose share partitions are on no page of this node, and why."""
+        missing = {
+            each.index: {"log_partition": each.index, "state": each.state.value, "why": each.failure or None}
+            for each in self._partitions
+            if each.index not in shards or not _serves(*shards[each.index])
+        }
+        for row in self._elsewhere:
+            why = f"node {row['owner']} has it" if row["owner"] is not None else "no node has it"
+            missing[row["partition"]] = {"log_partition": row["partition"], "state": row["state"], "why": why}
+        return [each for _, each in sorted(missing.items())]
 
     def _choose(self, shards: _Shards, wanted: _Wanted) -> Generator[None, None, list[_Place]]:
         """Return the first places behind the cursor in their order, one more than the page may have."""

@@ -38,5 +38,8 @@ class Allotment(Protocol):
     def refuse_take(self, index: int) -> str:
         """Return why an admin may not let this node take a log partition; empty if it may."""
 
+    def describe_elsewhere(self) -> list[dict[str, Any]]:
+        """Return the log partitions of which other members know more, for people: by the map of the group."""
+
     def describe_members(self) -> list[dict[str, Any]]:
         """Return the nodes that divide the work, for people."""

@@ -31,6 +31,7 @@ from holdfast.daemon.membership.map_view import MapView
 from holdfast.daemon.membership.reactions import REACTIONS, Situation, judge, needs_rejoin
 from holdfast.daemon.membership.rebalance_watch import RebalanceWatch
 from holdfast.daemon.membership.rejoins import Rejoins
+from holdfast.daemon.partitions.description import describe_elsewhere
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.protocol.primitives import MalformedBody
@@ -343,6 +344,7 @@ class NodeCoordinator:
                 "address": format_address(each.node.host, each.node.port),
                 "member_id": each.member_id,
                 "is_leader": each.member_id == found.leader_id,
+                "generation": known.generation,
                 "log_partitions": list(each.work.tasks),
                 "duties": list(each.work.duties),
                 "state": ours if each.member_id == self._place.member_id else "member",
@@ -355,6 +357,7 @@ class NodeCoordinator:
                 "address": None,
                 "member_id": None,
                 "is_leader": False,
+                "generation": known.generation,
                 "log_partitions": list(each.work.tasks),
                 "duties": list(each.work.duties),
                 "state": "absent",
@@ -362,6 +365,17 @@ class NodeCoordinator:
             for each in known.absent
         ]
         return sorted(rows, key=lambda row: (row["node_id"], row["member_id"] or ""))
+
+    def describe_elsewhere(self) -> list[dict[str, Any]]:
+        """Return the log partitions that this node neither is to have nor still serves, for people, as the last map has them."""
+        known, ours = self._view.map, {*self._holdings.tasks, *self._holdings.released}
+        if known is None:
+            return []
+        return [
+            describe_elsewhere(index, known.owner(index), self._node, known.generation)
+            for index in range(self._config.partition_count)
+            if index not in ours
+        ]
 
 
 def _read_members(leader_id: str, members: Sequence[JoinedMember]) -> Meeting:

@@ -173,6 +173,10 @@ class GroupMember:
             "stop the node that has it, and the group gives it to another one."
         )
 
+    def describe_elsewhere(self) -> list[dict[str, Any]]:
+        """Return the log partitions of which other members know more, for people: by the last map of the group."""
+        return self._coordinator.describe_elsewhere()
+
     def describe_members(self) -> list[dict[str, Any]]:
         """Return the members of the group for people, absent nodes included."""
         return self._coordinator.describe_members()

@@ -39,6 +39,10 @@ class LoneNode:
         """Return nothing: a static node takes what an admin wants it to."""
         return ""
 
+    def describe_elsewhere(self) -> list[dict[str, Any]]:
+        """Return nothing: there are no other members."""
+        return []
+
     def describe_members(self) -> list[dict[str, Any]]:
         """Return this node."""
         wanted = sorted(self._partitions.wanted)
@@ -48,6 +52,7 @@ class LoneNode:
                 "address": format_address(self._this_node.host, self._this_node.port),
                 "member_id": None,
                 "is_leader": False,
+                "generation": None,
                 "log_partitions": wanted,
                 "duties": list(self._duties.offered),
                 "state": "static",

@@ -2,15 +2,42 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from holdfast.daemon.brokers.silence import named
 from holdfast.daemon.partitions.own_view import find_winner
 from holdfast.daemon.pruning.pruner import Pruner
+from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.share.decisions import ShareShard
+from holdfast.kafka.addresses import format_address
 from holdfast.records.keys import format_key
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
+
+#: What is said of every log partition, in this order.
+_FIELDS: Final = (
+    "partition",
+    "state",
+    "owner",
+    "owner_address",
+    "owner_epoch",
+    "generation",
+    "written",
+    "committed",
+    "log_start",
+    "keys",
+    "parked",
+    "load_ms",
+    "records_loaded",
+    "void_records",
+    "log_bytes",
+    "dead_bytes",
+    "oldest_key",
+    "oldest_snapshot_offset",
+    "why_not_pruned",
+    "failure",
+    "is_alarmed",
+)
 
 
 def describe_partition(partition: Partition, pruner: Pruner | None, state: str) -> dict[str, Any]:
@@ -45,6 +72,24 @@ def describe_partition(partition: Partition, pruner: Pruner | None, state: str) 
         "why_not_pruned": None if pruner is None else pruner.why_not_pruned(),
         "failure": partition.failure,
         "is_alarmed": partition.is_alarmed,
+    }
+
+
+def describe_elsewhere(index: int, owner: Node | None, this_node: Node, generation: int) -> dict[str, Any]:
+    """Return a log partition that is not this node's, in the form of `describe_partition`, by the map of the group.
+
+    Its state is `elsewhere`; `unassigned` where no member has it, and `waiting` where this node is to have it and has not begun.
+    What only its owner knows is None.
+    """
+    state = "unassigned" if owner is None else "waiting" if owner == this_node else "elsewhere"
+    return {
+        **dict.fromkeys(_FIELDS),
+        "partition": index,
+        "state": state,
+        "owner": None if owner is None else str(owner.node_id),
+        "owner_address": None if owner is None else format_address(owner.host, owner.port),
+        "generation": generation,
+        "is_alarmed": False,
     }
 
 

@@ -6,13 +6,24 @@ from holdfast.kafka.addresses import Address
 from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
 from holdfast.kafka.discovery.calls import CallLimits, Sender
 from holdfast.kafka.discovery.links import Links
+from holdfast.metrics.registry import Counter
 
 
 def broker_links(
-    options: ConnectionOptions, timeout_ms: int, limits: CallLimits | None = None
+    options: ConnectionOptions,
+    timeout_ms: int,
+    limits: CallLimits | None = None,
+    throttle_time_ms: Counter | None = None,
 ) -> Links[BrokerConnection]:
-    """Return links to the brokers of a cluster; `timeout_ms` bounds connecting, and each answer."""
-    return Links(options.bootstrap, partial(_open, options, timeout_ms), Sender(limits))
+    """Return links to the brokers of a cluster.
+
+    Args:
+        options: how to connect.
+        timeout_ms: bounds connecting, and each answer.
+        limits: bounds of each call.
+        throttle_time_ms: counts the pauses that brokers ask for.
+    """
+    return Links(options.bootstrap, partial(_open, options, timeout_ms), Sender(limits, throttle_time_ms))
 
 
 async def _open(options: ConnectionOptions, timeout_ms: int, address: Address) -> BrokerConnection:

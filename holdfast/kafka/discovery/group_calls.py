@@ -1,11 +1,19 @@
-"""ListGroups, DescribeGroups and DeleteGroups as rows of the table of calls; the last two take many groups in every version.
+"""Calls about groups as rows of the table of calls; all but ListGroups take many groups in every version.
 
-Source: Apache Kafka's message schemas ListGroups v3 to v5, DescribeGroups v5 and v6, DeleteGroups v2 (spoken by brokers from 2.4 to 4.x).
+A group is described by the call of its type, and for each of the three types there is one.
+
+Source: Apache Kafka's message schemas ListGroups v3 to v5, DescribeGroups v5 and v6, DeleteGroups v2 (spoken by brokers from 2.4 to 4.x),
+ConsumerGroupDescribe v0 and v1 (KIP-848, from 3.7), ShareGroupDescribe v1 (KIP-932, from 4.1).
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
+from kio.schema.consumer_group_describe.v0.request import ConsumerGroupDescribeRequest as ConsumerRequest0
+from kio.schema.consumer_group_describe.v0.response import ConsumerGroupDescribeResponse as ConsumerResponse0
+from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest as ConsumerRequest1
+from kio.schema.consumer_group_describe.v1.response import ConsumerGroupDescribeResponse as ConsumerResponse1
 from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
 from kio.schema.delete_groups.v2.response import DeleteGroupsResponse
 from kio.schema.describe_groups.v5.request import DescribeGroupsRequest as DescribeRequest5
@@ -18,6 +26,8 @@ from kio.schema.list_groups.v4.request import ListGroupsRequest as ListRequest4
 from kio.schema.list_groups.v4.response import ListGroupsResponse as ListResponse4
 from kio.schema.list_groups.v5.request import ListGroupsRequest as ListRequest5
 from kio.schema.list_groups.v5.response import ListGroupsResponse as ListResponse5
+from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
+from kio.schema.share_group_describe.v1.response import ShareGroupDescribeResponse
 from kio.schema.types import GroupId
 
 from holdfast.kafka.discovery.calls import Answer, Call
@@ -27,12 +37,20 @@ from holdfast.kafka.protocol.error_codes import ErrorCode
 
 #: The one item of ListGroups: all groups that a broker coordinates.
 ALL: Final = "groups"
+#: Types of groups, by Kafka's names.
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
+SHARE: Final = "share"
 #: In the place of the error that a broker gives from DescribeGroups v6 on for a group that it does not know.
 _DEAD: Final = "Dead"
 _ERROR_TEXT_FROM: Final = 6
 
 _LIST_REQUESTS: Final[dict[int, Any]] = {3: ListRequest3, 4: ListRequest4, 5: ListRequest5}
 _LIST_RESPONSES: Final[dict[int, Any]] = {3: ListResponse3, 4: ListResponse4, 5: ListResponse5}
+_CONSUMER_REQUESTS: Final[dict[int, Any]] = {0: ConsumerRequest0, 1: ConsumerRequest1}
+_CONSUMER_RESPONSES: Final[dict[int, Any]] = {0: ConsumerResponse0, 1: ConsumerResponse1}
+_SHARE_REQUESTS: Final[dict[int, Any]] = {1: ShareGroupDescribeRequest}
+_SHARE_RESPONSES: Final[dict[int, Any]] = {1: ShareGroupDescribeResponse}
 
 
 class Listed(NamedTuple):
@@ -57,7 +75,7 @@ class Member(NamedTuple):
     """A member of a group."""
 
     member_id: str
-    #: None: a dynamic member.
+    #: None: a dynamic member, as all are of a share group.
     instance_id: str | None
     client_id: str
     host: str
@@ -67,8 +85,11 @@ class Described(NamedTuple):
     """What a coordinator says of a group, or why it does not."""
 
     state: str = ""
+    #: classic, consumer or share; empty with an error.
+    group_type: str = ""
+    #: Of a classic group: what its members are; of the others the same as the type.
     protocol_type: str = ""
-    #: What the members agreed on, an assignor as a rule.
+    #: What the members agreed on, or the coordinator chose; an assignor as a rule.
     protocol: str = ""
     members: tuple[Member, ...] = ()
     error_code: int = 0
@@ -113,9 +134,47 @@ def _decode_describe(version: int, _: Sequence[str], body: bytes) -> Answer[str,
             Member(each.member_id, each.group_instance_id, each.client_id, each.client_host) for each in group.members
         )
         reason = (group.error_message or "") if version >= _ERROR_TEXT_FROM else ""
-        described = Described(group.group_state, group.protocol_type, group.protocol_data, members, error_code, reason)
-        values[str(group.group_id)] = described
+        values[str(group.group_id)] = Described(
+            group.group_state,
+            "" if error_code else CLASSIC,
+            group.protocol_type,
+            group.protocol_data,
+            members,
+            error_code,
+            reason,
+        )
     return Answer(to_ms(response.throttle_time), values)
+
+
+def _encode_describe_typed(requests: dict[int, Any], version: int, groups: Sequence[str]) -> bytes:
+    group_ids = tuple(map(GroupId, groups))
+    return to_bytes(requests[version](group_ids=group_ids, include_authorized_operations=False))
+
+
+def _decode_describe_typed(
+    group_type: str, responses: dict[int, Any], version: int, _: Sequence[str], body: bytes
+) -> Answer[str, Described]:
+    response = from_bytes(responses[version], body)
+    values = {
+        str(group.group_id): Described(
+            group.group_state,
+            "" if int(group.error_code) else group_type,
+            group_type,
+            group.assignor_name,
+            tuple(
+                Member(each.member_id, getattr(each, "instance_id", None), each.client_id, each.client_host)
+                for each in group.members
+            ),
+            int(group.error_code),
+            group.error_message or "",
+        )
+        for group in response.groups
+    }
+    return Answer(to_ms(response.throttle_time), values)
+
+
+def _refuse_describe(error_code: int, reason: str) -> Described:
+    return Described(error_code=error_code, reason=reason)
 
 
 def _encode_delete(_: int, groups: Sequence[str]) -> bytes:
@@ -148,9 +207,36 @@ DESCRIBE_GROUPS: Final[Call[str, Described]] = Call(
     batched_from=0,
     encode=_encode_describe,
     decode=_decode_describe,
-    refuse=lambda error_code, reason: Described(error_code=error_code, reason=reason),
+    refuse=_refuse_describe,
     error_of=lambda described: described.error_code,
 )
+
+CONSUMER_GROUP_DESCRIBE: Final[Call[str, Described]] = Call(
+    api_key=api_keys.CONSUMER_GROUP_DESCRIBE,
+    name="ConsumerGroupDescribe",
+    versions=(0, 1),
+    flexible_from=0,
+    batched_from=0,
+    encode=partial(_encode_describe_typed, _CONSUMER_REQUESTS),
+    decode=partial(_decode_describe_typed, CONSUMER, _CONSUMER_RESPONSES),
+    refuse=_refuse_describe,
+    error_of=lambda described: described.error_code,
+)
+
+SHARE_GROUP_DESCRIBE: Final[Call[str, Described]] = Call(
+    api_key=api_keys.SHARE_GROUP_DESCRIBE,
+    name="ShareGroupDescribe",
+    versions=(1, 1),
+    flexible_from=0,
+    batched_from=0,
+    encode=partial(_encode_describe_typed, _SHARE_REQUESTS),
+    decode=partial(_decode_describe_typed, SHARE, _SHARE_RESPONSES),
+    refuse=_refuse_describe,
+    error_of=lambda described: described.error_code,
+)
+
+#: The calls that describe groups of types that DescribeGroups does not know.
+DESCRIBE_OTHERS: Final = (CONSUMER_GROUP_DESCRIBE, SHARE_GROUP_DESCRIBE)
 
 DELETE_GROUPS: Final[Call[str, Deleted]] = Call(
     api_key=api_keys.DELETE_GROUPS,

@@ -15,6 +15,7 @@ from holdfast.kafka.discovery.group_calls import (
     ALL,
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
+    DESCRIBE_OTHERS,
     LIST_GROUPS,
     Deleted,
     Described,
@@ -33,6 +34,8 @@ from holdfast.kafka.protocol.error_codes import (
 )
 
 _RETRIABLE = NOT_COORDINATED | COORDINATOR_LOST
+#: What a broker says of a group that is not of the type that a call is for, or where it knows no such type.
+_OF_ANOTHER_TYPE = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
 
 
 class AllGroups(NamedTuple):
@@ -71,8 +74,20 @@ class Groups:
         return AllGroups(tuple(group for _, group in sorted(groups.items())), failures)
 
     async def describe(self, groups: Sequence[str]) -> dict[str, Described]:
-        """Return what each group is, in the order of `groups`: one request for each coordinator."""
-        return await self._calls.call(DESCRIBE_GROUPS, _key_of, groups, _RETRIABLE, self._timeout_s)
+        """Return what each group is, in the order of `groups`: one request for each coordinator and type.
+
+        A group that is not known as one of a type is looked for as one of the next; all tries together are bounded by the time-out.
+        """
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + self._timeout_s
+        described = await self._calls.call(DESCRIBE_GROUPS, _key_of, groups, _RETRIABLE, self._timeout_s)
+        for call in DESCRIBE_OTHERS:
+            unknown = [group for group, each in described.items() if each.error_code == ErrorCode.GROUP_ID_NOT_FOUND]
+            if not unknown:
+                break
+            found = await self._calls.call(call, _key_of, unknown, _RETRIABLE, max(0.0, ends_s - loop.time()))
+            described |= {group: each for group, each in found.items() if each.error_code not in _OF_ANOTHER_TYPE}
+        return described
 
     async def offsets(self, groups: Sequence[str]) -> dict[str, Offsets]:
         """Return what each group committed, in the order of `groups`: one request for each coordinator that can take it."""

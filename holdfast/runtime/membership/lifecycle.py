@@ -149,7 +149,7 @@ class MemberLifecycle:
         """Send a heartbeat that is due, and notice that the session is over."""
         self._check_session(now_ms)
         if self._has_session() and now_ms >= self.session.due_ms and not self._heartbeat_in_flight():
-            self.session.on_sent(now_ms)
+            self._metrics.heartbeat_lateness.record(self.session.on_sent(now_ms))
             self._metrics.heartbeats.value += 1
             self._send(Heartbeat(self.generation))
         return self._take_effects()

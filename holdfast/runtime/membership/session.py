@@ -29,10 +29,12 @@ class Session:
         self.expires_ms = now_ms + self._timeout_ms
         self.due_ms = now_ms + self._interval_ms
 
-    def on_sent(self, now_ms: int) -> None:
-        """Take note of a heartbeat that leaves."""
+    def on_sent(self, now_ms: int) -> int:
+        """Take note of a heartbeat that leaves; returns how late it is, in ms."""
+        late_ms = now_ms - self.due_ms
         self._sent_ms = now_ms
         self.due_ms = now_ms + self._interval_ms
+        return late_ms
 
     def on_answered(self) -> None:
         """Take note of an answer to the last heartbeat that left."""

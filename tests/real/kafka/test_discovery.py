@@ -5,8 +5,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
 
 import pytest
+from kio.schema.consumer_group_heartbeat.v0.request import ConsumerGroupHeartbeatRequest
+from kio.schema.consumer_group_heartbeat.v0.response import ConsumerGroupHeartbeatResponse
+from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
+from kio.schema.share_group_heartbeat.v1.response import ShareGroupHeartbeatResponse
+from kio.schema.types import GroupId, TopicName
+from kio.static.primitive import i32, i32Timedelta
 
 from holdfast.kafka.addresses import Address, parse_address
 from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
@@ -16,12 +24,13 @@ from holdfast.kafka.discovery.coordinators import Coordinators
 from holdfast.kafka.discovery.find_coordinator import LOWEST_VERSION, Key, KeyType
 from holdfast.kafka.discovery.groups import Groups
 from holdfast.kafka.discovery.links import Links
+from holdfast.kafka.exchange import exchange
 from holdfast.kafka.group_offsets import GroupOffsets
 from holdfast.kafka.protocol.api_keys import FIND_COORDINATOR
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from tests.real.running_node import make_settings, running
 from tests.real.shared_kafka import NewTopicFactory
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_MS, PATIENCE_S
 
 pytestmark = pytest.mark.real
 
@@ -121,3 +130,63 @@ async def test_groups_are_listed_described_and_deleted_on_a_real_broker(kafka: s
     finally:
         groups.close()
         offsets.close()
+
+
+async def test_consumer_and_share_groups_are_described_as_what_they_are(kafka: str, topic: str) -> None:
+    (address,) = (options := ConnectionOptions(bootstrap=(parse_address(kafka),))).bootstrap
+    consumer, share, member = (str(uuid.uuid4()) for _ in range(3))
+    groups = Groups(broker_links(options, PATIENCE_MS), PATIENCE_MS)
+    connection = await BrokerConnection.open(address, options, PATIENCE_MS)
+    try:
+        for group_id, make, response_type in (
+            (consumer, join_consumers, ConsumerGroupHeartbeatResponse),
+            (share, join_sharers, ShareGroupHeartbeatResponse),
+        ):
+            # The first look-up of a group creates the topic of offsets, and then the broker loads it.
+            assert (await groups.describe([group_id]))[group_id].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+            for epoch in (0, -1):
+                request = make(group_id, member, epoch, topic)
+                answer: Any = None
+                while answer is None or answer.error_code:
+                    answer = await exchange(connection, request, response_type)
+                    assert int(answer.error_code) in (ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+                if epoch == 0:
+                    [described] = (await groups.describe([group_id])).values()
+                    kind = "consumer" if group_id == consumer else "share"
+                    assert (described.group_type, described.error_code) == (kind, 0)
+                    assert [each.member_id for each in described.members] == [member]
+        found = await groups.describe([consumer, share, member])
+        assert [(each.group_type, each.state) for each in found.values()] == [
+            ("consumer", "Empty"),
+            ("share", "Empty"),
+            ("", "Dead"),
+        ]
+        listed = {each.group: each.group_type for each in (await groups.list_all()).groups}
+        assert (listed[consumer], listed[share]) == ("consumer", "share")
+        deleted = await groups.delete([consumer, share])
+        assert [each.error_code for each in deleted.values()] == [0, 0]
+    finally:
+        connection.close()
+        groups.close()
+
+
+def join_consumers(group_id: str, member_id: str, epoch: int, topic: str) -> ConsumerGroupHeartbeatRequest:
+    """Return what joins a consumer group in epoch 0, and leaves it in epoch -1."""
+    return ConsumerGroupHeartbeatRequest(
+        group_id=GroupId(group_id),
+        member_id=member_id,
+        member_epoch=i32(epoch),
+        rebalance_timeout=i32Timedelta.parse(timedelta(milliseconds=PATIENCE_MS)),
+        subscribed_topic_names=(TopicName(topic),),
+        topic_partitions=(),
+    )
+
+
+def join_sharers(group_id: str, member_id: str, epoch: int, topic: str) -> ShareGroupHeartbeatRequest:
+    """Return what joins a share group in epoch 0, and leaves it in epoch -1."""
+    return ShareGroupHeartbeatRequest(
+        group_id=GroupId(group_id),
+        member_id=member_id,
+        member_epoch=i32(epoch),
+        subscribed_topic_names=(TopicName(topic),),
+    )

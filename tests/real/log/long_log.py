@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Final
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.codecs.codec import Codec, encode_record
 from holdfast.records.header import HEADER_NAME, encode_header
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.records.values import Snapshot, Update
+from tests.real.nodes import topic_id_of
 from tests.waiting import PATIENCE_S
 
 #: Offsets that one update acknowledges, and by which it moves the start offset.
 _STEP: Final = 10
+
+
+def write_long_log(
+    kafka: str, topic: str, keys: Iterable[SharePartitionKey], log_partitions: int, updates_per_key: int
+) -> None:
+    """Write every log partition of a state topic: a snapshot of each share partition, and its updates."""
+    admin = AdminClient({"bootstrap.servers": kafka})
+    cluster_id = admin.describe_cluster().result(PATIENCE_S).cluster_id
+    checkpoint = Checkpoint(1, bytes(16), "0", 1, cluster_id, topic_id_of(kafka, topic), log_partitions, None)
+    by_partition: dict[int, list[SharePartitionKey]] = {index: [] for index in range(log_partitions)}
+    for key in keys:
+        by_partition[log_partition(key, log_partitions)].append(key)
+    for index, its_keys in by_partition.items():
+        log = LogPartitionWriter(kafka, topic, index, checkpoint)
+        log.append_updates(its_keys, updates_per_key)
+        log.close()
 
 
 class LogPartitionWriter:

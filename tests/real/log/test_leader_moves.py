@@ -13,7 +13,9 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import KafkaException
@@ -23,11 +25,17 @@ from kio.schema.errors import ErrorCode
 
 from holdfast.broker import EmbeddedKafka
 from holdfast.client import Client, ShareStateError, connect
+from holdfast.kafka.addresses import format_address
+from holdfast.kafka.discovery.broker_links import broker_links
+from holdfast.kafka.discovery.coordinators import Coordinators
+from holdfast.kafka.discovery.find_coordinator import Key, KeyType
+from holdfast.kafka.security import connection_options
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from tests.real.container_kafka import needs_processes
+from tests.real.membership.member_program import Program, running, settings
 from tests.real.nodes import DEFAULT_TIMES, ONE_TRY, NodeProcess, node_processes, topic_id_of
 from tests.real.quick_java import QUICK_KAFKA
-from tests.waiting import PATIENCE_S, wait_until
+from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -227,11 +235,40 @@ async def test_a_broker_is_killed_and_comes_back(brokers: EmbeddedKafka, topic: 
 
 
 async def test_a_broker_is_restarted_in_good_order(brokers: EmbeddedKafka, topic: str, tmp_path: Path) -> None:
-    """It hands its log partitions over before it ends, so its connections tell of it first."""
+    """It hands its log partitions over before it ends, so its connections tell of it first; and the groups that it coordinates.
+
+    The members of one know no other broker to begin with. They stay, and nobody joins anew.
+    """
     async with scene(brokers, topic, tmp_path) as playing:
-        await asyncio.to_thread(brokers.restart, await playing.busiest())
+        group, victim, others = await coordinated_group(brokers.bootstrap_servers)
+        only = brokers.bootstrap_servers.split(",")[victim - 1]
+        async with running(Program(), only, settings(group)) as one, running(Program(), only, settings(group)) as two:
+            for each in (one, two):
+                await each.until_members(2)
+            generation = one.member.generation
+            await asyncio.to_thread(brokers.stop, victim)
+            async with running(Program(), others, settings(group)) as three:
+                for each in (one, two, three):
+                    await each.until_members(3)
+                assert one.member.generation == replace(generation, id=generation.id + 1)
+                assert "lost" not in one.program.happened + two.program.happened
+            await asyncio.to_thread(brokers.restart, victim)
         await playing.wait_in_sync()
         await playing.wait_answers()
+
+
+async def coordinated_group(bootstrap_servers: str) -> tuple[str, int, str]:
+    """Return the id of a new group, which broker coordinates it, and the address of another one."""
+    options = connection_options({"bootstrap.servers": bootstrap_servers})
+    links = broker_links(options, PATIENCE_MS)
+    group = f"group-{uuid4()}"
+    try:
+        [found] = await Coordinators(links).find_within([Key(KeyType.GROUP, group)], PATIENCE_S)
+    finally:
+        links.close()
+    assert not found.error_code
+    other = next(address for address in options.bootstrap if address != found.address)
+    return group, found.node_id, format_address(*other)
 
 
 async def test_a_broker_falls_silent_and_wakes_up(brokers: EmbeddedKafka, topic: str, tmp_path: Path) -> None:

@@ -13,13 +13,14 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Final
 
 from holdfast.client import Client, ClientError, ClientSettings, ShareStateError, connect
 from holdfast.client.errors import RequestTimedOut
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.keys import SharePartitionKey
-from tests.histories import NEVER, Read, Write, register_problem, set_problem
+from tests.histories import NEVER, Read, Write, bits, bits_between, register_problem, set_problem, values
 from tests.waiting import PATIENCE_S
 
 REGISTERS: Final = "registers"
@@ -32,33 +33,31 @@ WRITES: Final = 0.7
 
 
 class History:
-    """What was called and answered, by share partition."""
+    """What was called and answered, by share partition; it can be judged while calls are under way."""
 
     def __init__(self) -> None:
-        self.writes: dict[SharePartitionKey, list[Write]] = defaultdict(list)
+        #: By value, from the beginning of each call on.
+        self.writes: dict[SharePartitionKey, dict[int, Write]] = defaultdict(dict)
         self.reads: dict[SharePartitionKey, list[Read]] = defaultdict(list)
         #: Calls by outcome: `answered`, or the name of the error.
         self.outcomes: Counter[str] = Counter()
         #: Calls that a patient caller gave up: no node answered, and no connection ended.
         self.without_outcome: list[str] = []
-        self._last_values: Counter[SharePartitionKey] = Counter()
 
     async def write(self, client: Client, key: SharePartitionKey, *, is_patient: bool) -> bool:
         """Write a new value; returns whether that was answered with success."""
-        self._last_values[key] += 1
-        value = self._last_values[key]
-        began_s, ended_s = time.monotonic(), NEVER
+        value = 1 + len(self.writes[key])
+        began = self.writes[key][value] = Write(began_s=time.monotonic(), ended_s=NEVER, value=value)
         batch = StateBatch(value, value, ACKNOWLEDGED, 1)
         start_offset, batches = (value, []) if key.group_id == REGISTERS else (-1, [batch])
         try:
             await client.write(key.group_id, key.topic_id, key.partition, -1, -1, start_offset, batches)
-            ended_s = time.monotonic()
         except ClientError as error:
             self._note(error, f"write of {value} to {key}", is_patient=is_patient)
-        finally:
-            self.writes[key].append(Write(began_s=began_s, ended_s=ended_s, value=value))
-        self.outcomes["answered"] += ended_s != NEVER
-        return ended_s != NEVER
+            return False
+        self.writes[key][value] = replace(began, ended_s=time.monotonic())
+        self.outcomes["answered"] += 1
+        return True
 
     async def read(self, client: Client, key: SharePartitionKey, *, is_patient: bool) -> bool:
         """Read the state; returns whether that was answered with success."""
@@ -68,11 +67,9 @@ class History:
         except ClientError as error:
             self._note(error, f"read of {key}", is_patient=is_patient)
             return False
-        found = (
-            frozenset({state.start_offset})
-            if key.group_id == REGISTERS
-            else frozenset(o for first, last, _, _ in state.state_batches for o in range(first, last + 1))
-        )
+        found = state.start_offset
+        if key.group_id == SETS:
+            found = sum(bits_between(first, last) for first, last, _, _ in state.state_batches)
         self.reads[key].append(Read(began_s=began_s, ended_s=time.monotonic(), found=found))
         self.outcomes["answered"] += 1
         return True
@@ -81,7 +78,7 @@ class History:
         """Return for each share partition whose history is not linearizable why."""
         found = []
         for key in self.writes.keys() | self.reads.keys():
-            writes, reads = self.writes[key], self.reads[key]
+            writes, reads = self.writes[key].values(), self.reads[key]
             problem = register_problem(0, writes, reads) if key.group_id == REGISTERS else set_problem(writes, reads)
             if problem:
                 found.append(f"{key}: {problem}")
@@ -89,13 +86,12 @@ class History:
 
     def lost(self) -> list[str]:
         """Return the answered writes to sets that the last read of each did not find; each was read when all callers had ended."""
-        return [
-            f"{write.value} of {key}"
-            for key, reads in self.reads.items()
-            if key.group_id == SETS
-            for write in self.writes[key]
-            if write.ended_s != NEVER and write.value not in max(reads, key=lambda read: read.began_s).found
-        ]
+        lost = []
+        for key in [key for key in self.writes if key.group_id == SETS]:
+            answered = bits(write.value for write in self.writes[key].values() if write.ended_s != NEVER)
+            last = max(self.reads[key], key=lambda read: read.began_s)
+            lost += [f"{value} of {key}" for value in values(answered & ~last.found)]
+        return lost
 
     def _note(self, error: ClientError, call: str, *, is_patient: bool) -> None:
         name = error.name if isinstance(error, ShareStateError) else type(error).__name__

@@ -67,6 +67,17 @@ class Cluster:
         exit_code = await self.nodes[node_id].wait_exit()
         assert exit_code == 0, f"node {node_id} ended with {exit_code}: {self.nodes[node_id].last_words()}"
 
+    async def listening(self) -> None:
+        """Wait until every live node listens.
+
+        Raises:
+            AssertionError: one does not.
+        """
+        began_s = time.monotonic()
+        while not all(await asyncio.gather(*(self.nodes[node_id].status() for node_id in self.live))):
+            assert time.monotonic() < began_s + PATIENCE_S, f"not all of {self.live} listen"
+            await asyncio.sleep(poll_pause_s(began_s))
+
     async def served(self) -> dict[int, list[int]]:
         """Return by node which log partitions it serves as it says; live nodes only.
 

@@ -2,6 +2,7 @@
 
 CHAOS_S=1 plays one round of all that, in a minute or two; a higher number goes on until so many seconds are over.
 CHAOS_BROKERS says how many brokers there are (1), CHAOS_CALLERS how many callers (16), CHAOS_SEED which run is played again.
+CHAOS_BUGS="NAME; NAME" plants deliberate bugs of `tests/simulated/mutants.txt` in every node: then the run must find a violation.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from confluent_kafka.cimpl import NewTopic
 from holdfast.broker import EmbeddedKafka
 from holdfast.client import connect
 from holdfast.records.keys import SharePartitionKey
-from tests.real.membership.callers import PATIENT, REGISTERS, SETS, Callers, History
+from tests.real.membership.callers import REGISTERS, SETS, Callers, History
 from tests.real.membership.cluster import Cluster
+from tests.real.membership.pursuit import CONNECTIONS, PURSUER, Pursuit
 from tests.real.nodes import PATIENT_CLIENT, node_processes, topic_id_of
 from tests.real.quick_java import QUICK_KAFKA
 from tests.waiting import PATIENCE_S
@@ -35,10 +37,16 @@ CHAOS_S: Final = float(os.environ.get("CHAOS_S", "0"))
 BROKERS: Final = int(os.environ.get("CHAOS_BROKERS", "1"))
 CALLERS: Final = int(os.environ.get("CHAOS_CALLERS", "16"))
 SEED: Final = int(os.environ.get("CHAOS_SEED", random.randrange(1 << 32)))
+BUGS: Final = os.environ.get("CHAOS_BUGS", "")
 NODES: Final = 4
 #: Users' partitions; each is a register and a set.
 PARTITIONS: Final = 12
 PAUSE_S: Final = 0.02
+#: How often a sleeper is pursued before it wakes up.
+PRESSES: Final = 3
+#: So few that snapshots of a superseded owner are in the log as well.
+UPDATES_PER_SNAPSHOT: Final = 25
+PLANTED: Final = "tests.real.membership.planted"
 
 
 class Chaos:
@@ -48,12 +56,25 @@ class Chaos:
         self,
         kafka: EmbeddedKafka,
         cluster: Cluster,
+        group: str,
         history: History,
         keys: list[SharePartitionKey],
         chance: random.Random,
     ) -> None:
+        """Do nothing yet.
+
+        Args:
+            kafka: the brokers.
+            cluster: the nodes.
+            group: of the nodes.
+            history: of all calls.
+            keys: the share partitions that are called.
+            chance: what chooses.
+        """
         self._kafka = kafka
+        self._admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
         self._cluster = cluster
+        self._group = group
         self._history = history
         self._keys = keys
         self._chance = chance
@@ -62,10 +83,19 @@ class Chaos:
     def steps(self) -> list[Callable[[], Awaitable[None]]]:
         """Return one round, in any order."""
         steps: list[Callable[[], Awaitable[None]]] = [self.kill_and_restart, self.freeze_and_wake]
-        steps += [self.remove_and_add, self.add_and_remove]
+        steps += [self.remove_and_add, self.add_and_remove, self.stop_all_and_forget]
         steps += [self.restart_broker] * 2 * len(self._kafka.nodes)
         self._chance.shuffle(steps)
         return steps
+
+    async def play(self, until_s: float) -> list[str]:
+        """Let one round after another befall the nodes, until the time is over or a history is not linearizable; returns which are not."""
+        while time.monotonic() < until_s:
+            for step in self.steps():
+                await step()
+                if problems := self._history.problems():
+                    return problems
+        return []
 
     async def kill_and_restart(self) -> None:
         """Kill a node, and start it when others have its log partitions."""
@@ -78,20 +108,30 @@ class Chaos:
     async def freeze_and_wake(self) -> None:
         """Freeze a node until others have its log partitions, send it calls that it finds when it wakes up, and wake it."""
         victim = self._any_node()
-        async with connect(self._cluster.nodes[victim].address, PATIENT) as client:
-            # From here on this client knows whom to call, and calls the sleeper as well.
-            await asyncio.gather(*(self._history.read(client, key, is_patient=False) for key in self._keys))
+        address = self._cluster.nodes[victim].address
+        async with AsyncExitStack() as stack:
+            callers = [await stack.enter_async_context(connect(address, PURSUER)) for _ in range(CONNECTIONS)]
+            # From here on they know whom to call, and call the sleeper as well.
+            found = (await asyncio.gather(*(caller.find(self._keys) for caller in callers)))[0]
+            keys = [key for key, owner in zip(self._keys, found, strict=True) if str(owner) == address]
             began_s = time.monotonic()
             self._cluster.freeze(victim)
+            awake = [self._cluster.nodes[node_id].address for node_id in sorted(self._cluster.live)]
+            successors = await stack.enter_async_context(connect(awake, PURSUER))
+            pursuit = Pursuit(self._history, keys, callers, successors)
             await self._cluster.converged(f"node {victim} frozen", began_s)
-            calls = [self._history.read, self._history.write]
-            late = [asyncio.create_task(call(client, key, is_patient=True)) for key in self._keys for call in calls]
-            _, waiting = await asyncio.wait(late, timeout=1)
+            for _ in range(PRESSES):
+                await pursuit.press()
+            waiting = pursuit.waiting()
             began_s = time.monotonic()
             self._cluster.wake(victim)
-            answered = sum(await asyncio.wait_for(asyncio.gather(*late), PATIENCE_S))
-            print(f"{len(waiting)} calls waited for the sleeper, {answered} of {len(late)} were answered with success")
-            await self._cluster.converged(f"node {victim} woken", began_s)
+            waking = asyncio.create_task(self._cluster.converged(f"node {victim} woken", began_s))
+            await pursuit.press_on(waking)
+            await waking
+            answered, called = await pursuit.answered()
+            print(
+                f"{waiting} calls waited for the sleeper, {answered} of {called} that it was pursued with were successes"
+            )
 
     async def remove_and_add(self) -> None:
         """End a node in good order and start it again."""
@@ -103,6 +143,18 @@ class Chaos:
         """Let one more node join, and end it."""
         await self._launch(NODES + 1)
         await self._remove(NODES + 1)
+
+    async def stop_all_and_forget(self) -> None:
+        """End all nodes in good order, let the brokers forget their group, whose generations begin anew, and start all nodes."""
+        node_ids = sorted(self._cluster.live)
+        await asyncio.gather(*(self._cluster.remove(node_id) for node_id in node_ids))
+        forgotten = self._admin.delete_consumer_groups([self._group], request_timeout=PATIENCE_S)
+        await asyncio.to_thread(forgotten[self._group].result, PATIENCE_S)
+        for node_id in node_ids:
+            self._cluster.launch(node_id)
+        await self._cluster.listening()
+        began_s = time.monotonic()
+        await self._cluster.converged("all nodes stopped, their group forgotten, all started and listening", began_s)
 
     async def restart_broker(self) -> None:
         """Restart the next broker, in good order and as a crash in turn."""
@@ -135,21 +187,23 @@ class Chaos:
 async def test_nodes_lose_nothing_and_histories_are_linearizable_whatever_befalls_nodes_and_brokers(
     topic: str, tmp_path: Path
 ) -> None:
-    print(f"\nseed {SEED}, {BROKERS} brokers, {CALLERS} callers")
+    print(f"\nseed {SEED}, {BROKERS} brokers, {CALLERS} callers, planted bugs: {BUGS or 'none'}")
     chance = random.Random(SEED)
     history = History()
+    program = (PLANTED, BUGS) if BUGS else ("holdfast",)
     with EmbeddedKafka(brokers=BROKERS, jvm_options=QUICK_KAFKA, heap_mib=256) as kafka:
         servers, copies = kafka.bootstrap_servers, min(3, BROKERS)
         admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
         admin.create_topics([NewTopic("queue", PARTITIONS, copies)])["queue"].result(PATIENCE_S)
         topic_id = topic_id_of(servers, "queue")
         keys = [SharePartitionKey(group, topic_id, n) for group in (REGISTERS, SETS) for n in range(PARTITIONS)]
-        durable = {
+        settings = {
             "share.coordinator.state.topic.replication.factor": copies,
             "share.coordinator.state.topic.min.isr": min(2, copies),
+            "share.coordinator.snapshot.update.records.per.snapshot": UPDATES_PER_SNAPSHOT,
         }
         async with AsyncExitStack() as stack:
-            cluster = Cluster(stack.enter_context(node_processes(servers, topic, tmp_path)), **durable)
+            cluster = Cluster(stack.enter_context(node_processes(servers, topic, tmp_path, program)), **settings)
             began_s = time.monotonic()
             for node_id in range(1, NODES + 1):
                 cluster.launch(node_id)
@@ -161,16 +215,19 @@ async def test_nodes_lose_nothing_and_histories_are_linearizable_whatever_befall
             callers = Callers(addresses, keys, history, SEED, PAUSE_S)
             callers.start(CALLERS)
             began_s = time.monotonic()
-            chaos = Chaos(kafka, cluster, history, keys, chance)
-            while time.monotonic() < began_s + CHAOS_S:
-                for step in chaos.steps():
-                    await step()
+            problems = await Chaos(kafka, cluster, f"holdfast-{topic}", history, keys, chance).play(began_s + CHAOS_S)
+            took_s = time.monotonic() - began_s
             await callers.stop()
-            for key in keys:
-                assert await history.read(client, key, is_patient=True)
+            if not problems:
+                for key in keys:
+                    assert await history.read(client, key, is_patient=True)
+                problems = history.lost() + history.problems()
             for node_id in sorted(cluster.live):
                 await cluster.remove(node_id)
-        print(f"calls in {time.monotonic() - began_s:.0f} s by outcome: {dict(history.outcomes)}")
-        assert history.without_outcome == []
-        assert history.lost() == []
-        assert history.problems() == []
+    print(f"calls in {took_s:.0f} s by outcome: {dict(history.outcomes)}")
+    if BUGS:
+        print(f"{BUGS}: caught after {took_s:.0f} s: " + "\n".join(problems))
+        assert problems
+        return
+    assert history.without_outcome == []
+    assert problems == []

@@ -1,6 +1,6 @@
 """Three nodes are restarted one after the other under load: how long nobody answers for a log partition, eager beside cooperative.
 
-ROLLS=1 restarts each node so often; `pytest -s` shows the figures.
+ROLLS=1 restarts each node so often, ROLL_UPDATES="0 100000 2000000" with logs of so many updates; `pytest -s` shows the figures.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from typing import Final
 import pytest
 
 from holdfast.client import ClientError, ClientSettings, ShareStateError, connect
+from holdfast.daemon.topics.state_topic import FIXED_CONFIG
 from holdfast.records.keys import SharePartitionKey, log_partition
+from tests.real.log.long_log import write_long_log
 from tests.real.membership.callers import percentile
 from tests.real.membership.cluster import LOG_PARTITIONS, Cluster
 from tests.real.nodes import node_processes, topic_id_of
@@ -26,7 +28,10 @@ from tests.waiting import in_patience, wait_until
 pytestmark = pytest.mark.real
 
 ROLLS: Final = int(os.environ.get("ROLLS", "0"))
+UPDATES: Final = [int(number) for number in os.environ.get("ROLL_UPDATES", "0").split()]
 NODES: Final = (1, 2, 3)
+#: Share partitions that a long log has updates of, and no caller calls.
+LONG_LOG_KEYS: Final = 1_000
 GROUP: Final = "rolling"
 #: Enough that every log partition has one of them by Kafka's hash; a test would end at once otherwise.
 PARTITIONS: Final = 64
@@ -71,11 +76,16 @@ class Caller:
 
 
 @pytest.mark.skipif(not ROLLS, reason="a measurement: ROLLS says how often each node is restarted")
+@pytest.mark.parametrize("updates", UPDATES)
 @pytest.mark.parametrize("protocol", ["cooperative", "eager"])
 async def test_nodes_are_restarted_one_after_the_other_and_every_log_partition_is_answered_for_again(
-    kafka: str, topic: str, new_topic: NewTopicFactory, tmp_path: Path, protocol: str
+    kafka: str, new_topic: NewTopicFactory, tmp_path: Path, protocol: str, updates: int
 ) -> None:
     topic_id = topic_id_of(kafka, new_topic(PARTITIONS))
+    topic = new_topic(LOG_PARTITIONS, **{name.replace(".", "_"): value for name, value in FIXED_CONFIG.items()})
+    if updates:
+        long = [SharePartitionKey(f"group-{n}", topic_id, 0) for n in range(LONG_LOG_KEYS)]
+        write_long_log(kafka, topic, long, LOG_PARTITIONS, updates // LONG_LOG_KEYS)
     keys = {
         log_partition(key, LOG_PARTITIONS): key
         for key in (SharePartitionKey(GROUP, topic_id, n) for n in range(PARTITIONS))
@@ -115,7 +125,7 @@ async def test_nodes_are_restarted_one_after_the_other_and_every_log_partition_i
             await cluster.remove(node_id)
     shown = ", ".join(f"p{percent} {percentile(gaps_s, percent) * 1_000:.0f} ms" for percent in (50, 99))
     print(
-        f"{protocol}, {len(gaps_s)} longest gaps, one per log partition and step: {shown}, "
+        f"{protocol}, a log of {updates:,} updates, {len(gaps_s)} longest gaps, one per log partition and step: {shown}, "
         f"longest {max(gaps_s) * 1_000:.0f} ms; undisturbed {max(undisturbed_s) * 1_000:.0f} ms; {dict(outcomes)}"
     )
 

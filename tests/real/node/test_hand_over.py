@@ -10,19 +10,16 @@ import os
 import time
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from holdfast.client import ShareStateError, connect
 from holdfast.daemon.topics.state_topic import FIXED_CONFIG
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
-from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
-from tests.real.log.long_log import LogPartitionWriter
+from tests.real.log.long_log import write_long_log
 from tests.real.nodes import ONE_TRY, topic_id_of
 from tests.real.running_node import RunningNode, make_settings, running
 from tests.real.shared_kafka import NewTopicFactory
-from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.real
 
@@ -64,13 +61,9 @@ async def test_a_log_partition_changes_hands_under_a_writer(
 ) -> None:
     topic = new_topic(1, **{name.replace(".", "_"): value for name, value in FIXED_CONFIG.items()})
     topic_id = topic_id_of(kafka, new_topic(1))
-    admin = AdminClient({"bootstrap.servers": kafka})
-    cluster_id = admin.describe_cluster().result(PATIENCE_S).cluster_id
-    log = LogPartitionWriter(
-        kafka, topic, 0, Checkpoint(1, bytes(16), "0", 1, cluster_id, topic_id_of(kafka, topic), 1, None)
+    write_long_log(
+        kafka, topic, [SharePartitionKey(f"group-{n}", topic_id, 0) for n in range(KEYS)], 1, updates // KEYS
     )
-    log.append_updates([SharePartitionKey(f"group-{n}", topic_id, 0) for n in range(KEYS)], updates // KEYS)
-    log.close()
     key = SharePartitionKey("writer", topic_id, 0)
     flags: dict[str, object] = {"share.coordinator.state.topic.num.partitions": 1, "load_timeout_ms": 600_000}
     async with running(make_settings(kafka, topic, **flags)) as first:

@@ -9,6 +9,7 @@ from holdfast.api.results import SummaryResult
 from holdfast.client import Client, ShareStateError
 from holdfast.console.commands.state.apply import Named, missing
 from holdfast.console.commands.state.changes import delete, init, raise_leader_epoch, write
+from holdfast.console.lazy_commands import LazyCommands
 from holdfast.console.options import (
     EPOCH_OR_NONE,
     address_option,
@@ -26,7 +27,7 @@ T = TypeVar("T")
 _NO_STATE = SummaryResult(start_offset=-1)
 
 
-@click.group()
+@click.group(commands=LazyCommands({"list": "groups:list_states"}))
 def state() -> None:
     """Read and change the delivery state of a share partition.
 

@@ -5,24 +5,27 @@ So there are two connections, and heartbeats never wait behind those.
 """
 
 import asyncio
-from datetime import timedelta
 from typing import Final
 
-from kio.schema.find_coordinator.v3.request import FindCoordinatorRequest
-from kio.schema.find_coordinator.v3.response import FindCoordinatorResponse
-from kio.static.primitive import i8
-
-from holdfast.kafka.connection import Address, BrokerConnection, ConnectionOptions
+from holdfast.kafka.addresses import Address, format_address
+from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
+from holdfast.kafka.discovery.broker_links import broker_links
+from holdfast.kafka.discovery.calls import CallLimits
+from holdfast.kafka.discovery.coordinators import OTHER_SERVER_AFTER_MS, Coordinators
+from holdfast.kafka.discovery.find_coordinator import Key, KeyType
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
-from holdfast.kafka.exchange import exchange, exchange_with_any
+from holdfast.kafka.exchange import exchange, to_ms
 from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.kafka.throttle import Throttle
+from holdfast.metrics.registry import Counter
 from holdfast.runtime.membership.kafka_group.messages import from_message, to_message
 from holdfast.runtime.membership.requests import Answer, JoinGroup, Refused, Request, SyncGroup
 from holdfast.runtime.membership.settings import HEARTBEATS_PER_SESSION, MembershipSettings
 
-_GROUP_KEY: Final = i8(0)
 #: What the group coordinator keeps until others have come.
 _HELD: Final = (JoinGroup, SyncGroup)
+#: So many servers are queried for the coordinator while the first of them may still answer.
+_SERVERS_PER_LOOK_UP: Final = 4
 
 
 class _Channel:
@@ -32,8 +35,6 @@ class _Channel:
         self.answer_timeout_ms = answer_timeout_ms
         self.connection: BrokerConnection | None = None
         self.turn = asyncio.Lock()
-        #: Until then the broker reads nothing on this connection (KIP-219), by the loop's clock.
-        self.not_before_s = 0.0
 
     def close(self) -> None:
         """Close it; a later request opens another."""
@@ -45,8 +46,21 @@ class _Channel:
 class GroupLink:
     """Requests to the coordinator of one group; whatever goes wrong on the way is an answer, too."""
 
-    def __init__(self, options: ConnectionOptions, settings: MembershipSettings, protocol_type: str) -> None:
-        """Describe the way; nothing is connected before the first request."""
+    def __init__(
+        self,
+        options: ConnectionOptions,
+        settings: MembershipSettings,
+        protocol_type: str,
+        throttle_time_ms: Counter | None = None,
+    ) -> None:
+        """Describe the way; nothing is connected before the first request.
+
+        Args:
+            options: how to connect to the cluster.
+            settings: of the member.
+            protocol_type: of the group.
+            throttle_time_ms: counts the pauses that brokers ask for.
+        """
         self._options = options
         self._settings = settings
         self._protocol_type = protocol_type
@@ -54,8 +68,15 @@ class GroupLink:
         self._short_ms = min(settings.request_timeout_ms, settings.session_timeout_ms // HEARTBEATS_PER_SESSION)
         self._held = _Channel(settings.rebalance_timeout_ms + settings.request_timeout_ms)
         self._prompt = _Channel(self._short_ms)
-        self._address: Address | None = None
-        self._look_up = asyncio.Lock()
+        #: By channel: the broker throttles the one on which it said so (KIP-219).
+        self._throttle: Throttle[_Channel] = Throttle(
+            settings.session_timeout_ms, throttle_time_ms or Counter(), asyncio.get_running_loop().time
+        )
+        self._key = Key(KeyType.GROUP, settings.group_id)
+        limits = CallLimits(throttle_max_ms=settings.session_timeout_ms)
+        self._links = broker_links(options, self._short_ms, limits, throttle_time_ms)
+        patience_ms = min(OTHER_SERVER_AFTER_MS, self._short_ms // _SERVERS_PER_LOOK_UP)
+        self._coordinators = Coordinators(self._links, other_server_after_ms=patience_ms)
 
     async def exchange(self, request: Request) -> Answer:
         """Send a request and return its answer; an error of the look-up or of the connection is one."""
@@ -67,7 +88,7 @@ class GroupLink:
                 if isinstance(found, Refused):
                     return found
                 response = await exchange(found, message, response_type)
-                self._heed(channel, response.throttle_time)
+                self._throttle.on_answer(channel, to_ms(response.throttle_time))
                 return from_message(response)
         except VersionUnsupported as error:
             return Refused(ErrorCode.UNSUPPORTED_VERSION, str(error))
@@ -77,55 +98,43 @@ class GroupLink:
 
     def forget(self) -> None:
         """Look the coordinator up again before the next request; what is in flight elsewhere fails."""
-        self._address = None
-        self.close()
+        self._coordinators.forget([self._key])
+        self.disconnect()
 
-    def close(self) -> None:
+    def disconnect(self) -> None:
         """Close both connections; requests in flight fail, a later one connects again."""
         self._held.close()
         self._prompt.close()
 
+    def close(self) -> None:
+        """Close every connection, for good."""
+        self.disconnect()
+        self._links.close()
+
     async def _connect(self, channel: _Channel) -> BrokerConnection | Refused:
-        """Return the connection of a channel, open.
+        """Return the connection of a channel, open, or the error that brokers answered to the look-up.
+
+        Raises:
+            ConnectionFailed: it did not come about, or no broker answered.
+        """
+        await asyncio.sleep(self._throttle.wait_s(channel))
+        if channel.connection is not None and channel.connection.is_open:
+            return channel.connection
+        [found] = await self._coordinators.find_all([self._key])
+        if found.error_code:
+            return Refused(found.error_code, found.error_message or "")
+        channel.connection = await self._open(found.address, channel.answer_timeout_ms)
+        return channel.connection
+
+    async def _open(self, address: Address, answer_timeout_ms: int) -> BrokerConnection:
+        """Return a new connection.
 
         Raises:
             ConnectionFailed: it did not come about.
         """
-        loop = asyncio.get_running_loop()
-        await asyncio.sleep(max(0.0, channel.not_before_s - loop.time()))
-        if channel.connection is not None and channel.connection.is_open:
-            return channel.connection
-        async with self._look_up:
-            if self._address is None:
-                found = await self._find()
-                if isinstance(found, Refused):
-                    return found
-                self._address = found
-            address = self._address
         try:
             # The bound of answers is the connection's; to connect must not take that long.
             async with asyncio.timeout(self._short_ms / 1_000):
-                channel.connection = await BrokerConnection.open(address, self._options, channel.answer_timeout_ms)
+                return await BrokerConnection.open(address, self._options, answer_timeout_ms)
         except TimeoutError:
-            raise ConnectionFailed(f"{address[0]}:{address[1]} let nobody in for {self._short_ms} ms") from None
-        return channel.connection
-
-    async def _find(self) -> Address | Refused:
-        """Return where the coordinator is, or the error that brokers answer.
-
-        Raises:
-            ConnectionFailed: no broker answered.
-        """
-        request = FindCoordinatorRequest(key=self._settings.group_id, key_type=_GROUP_KEY)
-        found = await exchange_with_any(
-            self._options.bootstrap, self._options, self._short_ms, request, FindCoordinatorResponse
-        )
-        error_code = int(found.error_code.value)
-        if error_code != ErrorCode.NONE:
-            return Refused(error_code, found.error_message or "")
-        return found.host, int(found.port)
-
-    def _heed(self, channel: _Channel, throttle_time: timedelta) -> None:
-        wait_s = min(throttle_time.total_seconds(), self._settings.session_timeout_ms / 1_000)
-        if wait_s > 0:
-            channel.not_before_s = asyncio.get_running_loop().time() + wait_s
+            raise ConnectionFailed(f"{format_address(*address)} let nobody in for {self._short_ms} ms") from None

@@ -76,7 +76,7 @@ class Member:
         jitter = (random or Random()).random
         self._life = MemberLifecycle(settings, coordinator.metadata, jitter, metrics)
         metrics.heartbeat_age.source = self._heartbeat_age_s
-        self._link = GroupLink(options, settings, coordinator.protocol_type)
+        self._link = GroupLink(options, settings, coordinator.protocol_type, metrics.throttle_time_ms)
         #: Requests and callbacks; somebody must hold them.
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -164,7 +164,7 @@ class Member:
         while self._bug is None and self._life.is_busy:
             await self._wait_event(None)
         # A JoinGroup that was given up would be answered before any other.
-        self._link.close()
+        self._link.disconnect()
         self._raise_error()
 
     async def close(self, timeout_ms: int) -> None:

@@ -83,9 +83,9 @@ def test_groups_are_listed(cluster: FakeCluster) -> None:
 def test_groups_are_described_and_one_that_is_missing_is_exit_code_6(cluster: FakeCluster) -> None:
     described = run("group", "describe", "a1", "b1")
     assert [line.split() for line in described.stdout.splitlines()] == [
-        ["group", "state", "protocol", "members", "error"],
-        ["a1", "Stable", "range", "1", "-"],
-        ["b1", "Stable", "range", "1", "-"],
+        ["group", "type", "state", "protocol", "members", "error"],
+        ["a1", "classic", "Stable", "range", "1", "-"],
+        ["b1", "classic", "Stable", "range", "1", "-"],
     ]
     cluster.servers["b"].group_error = lambda _: ErrorCode.group_id_not_found
     missing = run("group", "describe", "a1", "b1")
@@ -93,6 +93,25 @@ def test_groups_are_described_and_one_that_is_missing_is_exit_code_6(cluster: Fa
     assert missing.stderr == "Error: b1: GROUP_ID_NOT_FOUND. `holdfast group list` shows all.\n"
     cluster.servers["a"].group_error = lambda _: ErrorCode.group_authorization_failed
     assert run("group", "describe", "a1", "b1").exit_code == Exit.FAILED
+
+
+def test_consumer_and_share_groups_are_described_as_what_they_are(cluster: FakeCluster) -> None:
+    for server in cluster.servers.values():
+        server.group_type = {"a1": "consumer", "b1": "share"}.__getitem__
+    described = run("group", "describe", "a1", "b1", "--offsets")
+    assert [line.split() for line in described.stdout.splitlines()[:3]] == [
+        ["group", "type", "state", "protocol", "members", "error"],
+        ["a1", "consumer", "Stable", "simple", "1", "-"],
+        ["b1", "share", "Stable", "simple", "1", "-"],
+    ]
+    assert described.stdout.split()[-4:] == ["a1", "topic", "0", "2"], "a share group commits none"
+    assert (
+        described.stderr
+        == "b1 is a share group and commits no offsets; `holdfast groups describe b1` shows how far it is.\n"
+    )
+    assert [row["type"] for row in rows("group", "describe", "a1", "b1")] == ["consumer", "share"]
+    dry = run("group", "delete", "b1", "--dry-run")
+    assert "the delivery state of the share group b1." in dry.stderr
 
 
 def test_offsets_are_described_on_request(cluster: FakeCluster) -> None:

@@ -11,8 +11,12 @@ from structlog.testing import capture_logs
 from holdfast.daemon.admin.commands import LogCommands, NodeCommands, StartingCommands
 from holdfast.daemon.admin.host_metrics import HostMetrics
 from holdfast.daemon.config_topic.node_settings import NodeSettings
+from holdfast.daemon.membership.duties import Duties
+from holdfast.daemon.membership.lone_node import LoneNode
+from holdfast.daemon.partitions.description import describe_elsewhere
 from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server.admin import AdminCommand, AdminError
+from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.daemon.starting import StartingShareCalls
 from holdfast.daemon.topics.topic_names import TopicNames
@@ -49,6 +53,17 @@ class Kafka:
         """Do nothing."""
 
 
+class _Member(LoneNode):
+    """A node that has been given everything, but for what others have."""
+
+    def __init__(self, elsewhere: list[dict[str, Any]], *given: Any) -> None:
+        super().__init__(*given)
+        self._elsewhere = elsewhere
+
+    def describe_elsewhere(self) -> list[dict[str, Any]]:
+        return self._elsewhere
+
+
 class World(PartitionsWorld):
     """A node's shards, and its admin commands."""
 
@@ -61,8 +76,14 @@ class World(PartitionsWorld):
         )
         names = names or TopicNames(Kafka(), MetadataSettings(), lambda: 0, timeout_ms=60_000)
         share_calls = StartingShareCalls(self.metrics, lambda: 0.0)
+        self.elsewhere: list[dict[str, Any]] = []
         self._of_node = NodeCommands(self, names, self.topic_ends, share_calls).table()
         self.table: Mapping[str, AdminCommand] = {**self._of_node, **StartingCommands().table()}
+
+    @property
+    def allotment(self) -> LoneNode:
+        """What gives the node its work; as the group's map has it, some of it belongs to others."""
+        return _Member(self.elsewhere, self.node, self.view, self.partitions, Duties({}))
 
     def begin(self, image: Any = None) -> Partitions:
         partitions = super().begin(image)
@@ -123,6 +144,40 @@ def test_a_node_that_starts_lists_nothing_and_refuses_what_needs_a_log_partition
     begun = World(MemoryTopic(3))
     begun.begin()
     assert world.table.keys() == begun.table.keys()
+
+
+async def test_a_member_lists_what_others_have_as_its_map_has_it_and_names_them() -> None:
+    world = await serving(2)
+    [ours, *_] = world.ask("partitions")
+    other = Node(2, "h", 9002)
+    world.elsewhere += [describe_elsewhere(index, other, world.node, 7) for index in (1, 2)]
+    rows = world.ask("partitions")
+    assert [(row["partition"], row["state"], row["owner"]) for row in rows] == [
+        (0, "active", "1"),
+        (1, "elsewhere", "2"),
+        (2, "elsewhere", "2"),
+    ]
+    assert all(list(row) == list(ours) for row in rows), "each row has the same fields"
+    *_, end = steps_of(world.ask("share-partitions"))
+    assert [(row["log_partition"], row["why"]) for row in end["not_listed"]] == [
+        (1, "node 2 has it"),
+        (2, "node 2 has it"),
+    ]
+    refusal = world.refusal("partitions-accept", partition=2, reason="so")
+    assert refusal == "This node has no log partition 2: node 2 has it; repeat this with --address h:9002."
+    del world.partitions.wanted[1]
+    refusal = world.refusal("partitions-accept", partition=1, reason="so")
+    assert refusal == ("Log partition 1 is not this node's to serve: node 2 has it; repeat this with --address h:9002.")
+
+
+def steps_of(listing: Any) -> list[Any]:
+    """Return what a command of many steps returns, after its steps."""
+    steps = []
+    while True:
+        try:
+            steps.append(next(listing))
+        except StopIteration as ended:
+            return [*steps, ended.value]
 
 
 # ---- take ------------------------------------------------------------------------------------------------------------

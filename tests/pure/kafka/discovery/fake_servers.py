@@ -29,6 +29,8 @@ API_NAMES = {
     16: "ListGroups",
     18: "ApiVersions",
     42: "DeleteGroups",
+    69: "ConsumerGroupDescribe",
+    77: "ShareGroupDescribe",
 }
 #: The same, as kio's modules are called.
 MODULES = {
@@ -39,6 +41,8 @@ MODULES = {
     16: "list_groups",
     18: "api_versions",
     42: "delete_groups",
+    69: "consumer_group_describe",
+    77: "share_group_describe",
 }
 NONE = ErrorCode.none
 
@@ -81,6 +85,8 @@ class Server:
     coordinator: Callable[[int, str], str | ErrorCode] = lambda _type, _key: "a"
     #: Gives the error of a group in calls about groups.
     group_error: Callable[[str], ErrorCode] = lambda _: NONE
+    #: Gives the type of a group, by Kafka's name; empty: there is no such group.
+    group_type: Callable[[str], str] = lambda _: "classic"
     #: Answers of an API, in the place of the usual one.
     answers: dict[str, Callable[[int, Any], Any]] = field(default_factory=dict)
 
@@ -145,11 +151,12 @@ class Server:
     def _answer_describe_groups(self, version: int, request: Any) -> Any:
         make, make_member = (schema(15, version, "response", f"DescribedGroup{name}") for name in ("", "Member"))
         member = make_member(member_id="m", client_id="c", client_host="/h", member_metadata=b"", member_assignment=b"")
+        dead = ErrorCode.group_id_not_found if version >= 6 else NONE
         groups = tuple(
             make(
-                error_code=self.group_error(group),
+                error_code=self.group_error(group) if self.group_type(group) == "classic" else dead,
                 group_id=group,
-                group_state="Stable" if group != "gone" else "Dead",
+                group_state="Stable" if self.group_type(group) == "classic" else "Dead",
                 protocol_type="consumer",
                 protocol_data="range",
                 members=(member,),
@@ -157,6 +164,35 @@ class Server:
             for group in request.groups
         )
         return schema(15, version, "response", "DescribeGroupsResponse")(throttle_time=self.throttle(), groups=groups)
+
+    def _answer_consumer_group_describe(self, version: int, request: Any) -> Any:
+        return self._describe_typed(69, "consumer", version, request)
+
+    def _answer_share_group_describe(self, version: int, request: Any) -> Any:
+        return self._describe_typed(77, "share", version, request)
+
+    def _describe_typed(self, api_key: int, group_type: str, version: int, request: Any) -> Any:
+        """Answer that each group of this type has one member; the others do not exist."""
+        make, make_member = (schema(api_key, version, "response", name) for name in ("DescribedGroup", "Member"))
+        work = schema(api_key, version, "response", "Assignment")(topic_partitions=())
+        target = {} if group_type == "share" else {"target_assignment": work}
+        member = make_member(member_id="m", member_epoch=3, client_id="c", client_host="/h", assignment=work, **target)
+        groups = tuple(
+            make(
+                error_code=self.group_error(group)
+                if self.group_type(group) == group_type
+                else ErrorCode.group_id_not_found,
+                group_id=group,
+                group_state="Stable",
+                group_epoch=3,
+                assignment_epoch=3,
+                assignor_name="simple",
+                members=(member,),
+            )
+            for group in request.group_ids
+        )
+        response = schema(api_key, version, "response", f"{API_NAMES[api_key]}Response")
+        return response(throttle_time=self.throttle(), groups=groups)
 
     def _answer_delete_groups(self, version: int, request: Any) -> Any:
         make = schema(42, version, "response", "DeletableGroupResult")
@@ -219,6 +255,7 @@ class FakeCluster:
 
     def __init__(self, hosts: str = "a", *, version: int = 6, says_versions: bool = True) -> None:
         served = {3: (0, 13), 9: (1, 8), 10: (0, version), 15: (0, 6), 16: (0, 5), 18: (0, 4), 42: (0, 2)}
+        served |= {69: (0, 1), 77: (1, 1)}
         self.asked: list[Asked] = []
         self.in_flight = self.in_flight_max = 0
         #: Closed: all answers wait.

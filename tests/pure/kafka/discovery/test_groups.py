@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from holdfast.kafka.discovery.group_calls import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS, Member
+from holdfast.kafka.discovery.group_calls import (
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    DESCRIBE_OTHERS,
+    LIST_GROUPS,
+    Member,
+)
 from holdfast.kafka.discovery.group_offset_calls import OFFSET_COMMIT, OFFSET_FETCH
 from holdfast.kafka.discovery.groups import Groups
 from holdfast.kafka.errors import ConnectionFailed
@@ -125,8 +131,46 @@ async def test_what_has_no_answer_in_time_is_an_error_of_its_group() -> None:
 async def test_a_group_that_does_not_exist_is_an_error_in_each_version(version: int) -> None:
     cluster = cluster_of_three()
     cluster.servers["a"].versions[15] = (0, version)
+    cluster.servers["a"].group_type = lambda group: "" if group == "gone" else "classic"
     described = await groups_of(cluster).describe(["gone", "a1"])
-    assert [each.error_code for each in described.values()] == [69, 0]
+    assert [(each.error_code, each.group_type) for each in described.values()] == [(69, ""), (0, "classic")]
+
+
+@pytest.mark.parametrize(("version", "consumer_version"), [(5, 0), (6, 1)])
+async def test_each_group_is_described_as_what_it_is(version: int, consumer_version: int) -> None:
+    cluster = cluster_of_three()
+    types = {"a1": "classic", "a2": "consumer", "b1": "share", "a3": ""}
+    for server in cluster.servers.values():
+        server.group_type = types.__getitem__
+        server.versions |= {15: (0, version), 69: (0, consumer_version)}
+    described = await groups_of(cluster).describe(list(types))
+    assert [(group, each.group_type, each.protocol, each.error_code) for group, each in described.items()] == [
+        ("a1", "classic", "range", 0),
+        ("a2", "consumer", "simple", 0),
+        ("b1", "share", "simple", 0),
+        ("a3", "", "range", 69),
+    ]
+    assert described["a2"].members == described["b1"].members == (Member("m", None, "c", "/h"),)
+    asked = [
+        (asked.api, asked.host, asked.request.group_ids)
+        for asked in cluster.asked
+        if asked.api.endswith("GroupDescribe")
+    ]
+    assert sorted(asked) == [
+        ("ConsumerGroupDescribe", "a", ("a2", "a3")),
+        ("ConsumerGroupDescribe", "b", ("b1",)),
+        ("ShareGroupDescribe", "a", ("a3",)),
+        ("ShareGroupDescribe", "b", ("b1",)),
+    ]
+
+
+async def test_a_broker_without_groups_of_a_type_says_what_it_knows_of_a_group() -> None:
+    cluster = cluster_of_three()
+    server = cluster.servers["a"]
+    server.group_type = lambda _: "consumer"
+    del server.versions[77], server.versions[69]
+    described = await groups_of(cluster).describe(["a1"])
+    assert described["a1"].error_code == ErrorCode.group_id_not_found
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
@@ -149,7 +193,7 @@ async def test_every_broker_lists_its_groups_and_one_that_fails_is_named(version
 
 
 def test_what_a_row_says_is_how_its_items_are_split() -> None:
-    rows: list[Any] = [OFFSET_FETCH, OFFSET_COMMIT, DESCRIBE_GROUPS, DELETE_GROUPS, LIST_GROUPS]
+    rows: list[Any] = [OFFSET_FETCH, OFFSET_COMMIT, DESCRIBE_GROUPS, *DESCRIBE_OTHERS, DELETE_GROUPS, LIST_GROUPS]
     sizes = {
         row.name: [[len(each) for each in row.split(version, range(5), 3)] for version in row.versions] for row in rows
     }
@@ -158,6 +202,8 @@ def test_what_a_row_says_is_how_its_items_are_split() -> None:
         "OffsetFetch": [ones, threes],
         "OffsetCommit": [ones, ones],
         "DescribeGroups": [threes, threes],
+        "ConsumerGroupDescribe": [threes, threes],
+        "ShareGroupDescribe": [threes, threes],
         "DeleteGroups": [threes, threes],
         "ListGroups": [ones, ones],
     }

@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode as KioErrorCode
-from kio.schema.find_coordinator.v3.response import FindCoordinatorResponse
 from kio.schema.heartbeat.v4.response import HeartbeatResponse
 from kio.schema.join_group.v9.response import JoinGroupResponse
-from kio.schema.types import BrokerId
 from kio.serial import entity_writer
-from kio.static.primitive import i32, i32Timedelta
+from kio.static.primitive import i32Timedelta
 
 from holdfast.kafka.connection import Address, BrokerConnection, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
 from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.metrics.registry import Counter
 from holdfast.runtime.membership import Generation, MembershipSettings
 from holdfast.runtime.membership.kafka_group.group_link import GroupLink
 from holdfast.runtime.membership.requests import Acknowledged, Heartbeat, JoinGroup, Refused
+from tests.pure.kafka.discovery import fake_servers
 from tests.waiting import in_patience, wait_until
 
-JOIN_GROUP, HEARTBEAT, FIND_COORDINATOR = 11, 12, 10
+JOIN_GROUP, HEARTBEAT = 11, 12
 SETTINGS = MembershipSettings(
     group_id="g", session_timeout_ms=60_000, rebalance_timeout_ms=70_000, request_timeout_ms=5_000
 )
@@ -33,41 +33,43 @@ BEAT = Heartbeat(Generation(1, "m", "p"))
 
 
 class Cluster:
-    """Brokers that answer as they are told."""
+    """A coordinator that answers as it is told, and two brokers that name it."""
 
     def __init__(self) -> None:
+        #: "a" is the one to begin with.
+        self.brokers = fake_servers.FakeCluster("ab")
+        for broker in self.brokers.servers.values():
+            broker.coordinator = lambda _type, _key: self.find_error or self.coordinator
         self.coordinator = "one"
-        self.find_error = KioErrorCode.none
+        self.find_error: KioErrorCode | None = None
         self.throttle_ms = 0
         self.failure: Exception | None = None
         self.is_silent = False
         self.gate = asyncio.Event()
         #: Host and bound of answers of each connection, but for those of look-ups.
         self.opened: list[tuple[str, int]] = []
-        #: Host, API key and time of each request.
+        #: Host, API key and time of each request, but for look-ups.
         self.requests: list[tuple[str, int, float]] = []
 
-    async def open(self, address: Address, options: ConnectionOptions, timeout_ms: int) -> Connection:
-        if address[0] != "bootstrap":
-            self.opened.append((address[0], timeout_ms))
-            if self.is_silent:
-                await asyncio.Event().wait()
+    async def open(
+        self, address: Address, options: ConnectionOptions, timeout_ms: int
+    ) -> Connection | fake_servers.Connection:
+        if address[0] in self.brokers.servers:
+            return await self.brokers.open_one(address)
+        self.opened.append((address[0], timeout_ms))
+        if self.is_silent:
+            await asyncio.Event().wait()
         return Connection(self, address[0])
+
+    def named_by(self) -> list[tuple[str, int]]:
+        """Return which broker was queried for the coordinator each time, and in which version."""
+        return [(asked.host, asked.version) for asked in self.brokers.requests()]
 
     def count(self, api_key: int) -> int:
         return sum(each[1] == api_key for each in self.requests)
 
     def answer(self, api_key: int) -> Any:
         throttle_time = i32Timedelta.parse(timedelta(milliseconds=self.throttle_ms))
-        if api_key == FIND_COORDINATOR:
-            return FindCoordinatorResponse(
-                throttle_time=throttle_time,
-                error_code=self.find_error,
-                error_message="words",
-                node_id=BrokerId(1),
-                host=self.coordinator,
-                port=i32(9092),
-            )
         if api_key == HEARTBEAT:
             return HeartbeatResponse(throttle_time=throttle_time, error_code=KioErrorCode.none)
         return JoinGroupResponse(
@@ -81,7 +83,7 @@ class Cluster:
 
 
 class Connection:
-    """A connection to one of them."""
+    """A connection to the coordinator."""
 
     def __init__(self, cluster: Cluster, host: str) -> None:
         self._cluster = cluster
@@ -105,7 +107,7 @@ class Connection:
                 each.cancel()
             if self._closed.is_set():
                 raise ConnectionFailed("closed")
-        if cluster.failure is not None and api_key != FIND_COORDINATOR:
+        if cluster.failure is not None:
             raise cluster.failure
         answer = cluster.answer(api_key)
         buffer = BytesIO()
@@ -120,8 +122,8 @@ async def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return cluster
 
 
-def make_link(settings: MembershipSettings = SETTINGS) -> GroupLink:
-    return GroupLink(ConnectionOptions(bootstrap=(("bootstrap", 1),)), settings, "test")
+def make_link(settings: MembershipSettings = SETTINGS, throttle_time_ms: Counter | None = None) -> GroupLink:
+    return GroupLink(ConnectionOptions(bootstrap=(("a", 9092),)), settings, "test", throttle_time_ms)
 
 
 async def test_heartbeats_do_not_wait_behind_a_join_that_the_broker_holds(cluster: Cluster) -> None:
@@ -134,7 +136,7 @@ async def test_heartbeats_do_not_wait_behind_a_join_that_the_broker_holds(cluste
     assert cluster.opened == [("one", 75_000), ("one", 5_000)]
     cluster.gate.set()
     assert await in_patience(joining) == Refused(ErrorCode.MEMBER_ID_REQUIRED, member_id="m")
-    assert cluster.count(FIND_COORDINATOR) == 1
+    assert cluster.named_by() == [("a", 6)]
 
 
 async def test_a_heartbeat_waits_no_longer_than_a_third_of_the_session(cluster: Cluster) -> None:
@@ -154,11 +156,45 @@ async def test_a_coordinator_that_is_forgotten_is_looked_up_again_and_what_it_he
     assert [host for host, _ in cluster.opened] == ["one", "two"]
 
 
+async def test_the_coordinator_is_found_when_every_broker_to_begin_with_is_gone(cluster: Cluster) -> None:
+    link = make_link()
+    await link.exchange(BEAT)
+    cluster.brokers.servers["a"].is_gone = True
+    cluster.coordinator = "two"
+    link.forget()
+    assert await in_patience(link.exchange(BEAT)) == Acknowledged()
+    assert [host for host, _ in cluster.opened] == ["one", "two"]
+    assert cluster.named_by() == [("a", 6), ("b", 6)]
+
+
+async def test_a_broker_that_is_frozen_holds_no_look_up(cluster: Cluster) -> None:
+    link = make_link(MembershipSettings(group_id="g", request_timeout_ms=40))
+    await link.exchange(BEAT)
+    cluster.brokers.servers["a"].is_silent = True
+    link.forget()
+    assert await in_patience(link.exchange(BEAT)) == Acknowledged()
+    assert ("b", 6) in cluster.named_by()
+
+
+async def test_the_coordinator_is_found_at_a_broker_that_speaks_the_first_version_only(cluster: Cluster) -> None:
+    for broker in cluster.brokers.servers.values():
+        broker.versions[10] = (0, 0)
+    assert await make_link().exchange(BEAT) == Acknowledged()
+    assert cluster.named_by() == [("a", 0)]
+
+
+async def test_two_requests_that_need_the_coordinator_share_one_look_up(cluster: Cluster) -> None:
+    cluster.gate.set()
+    link = make_link()
+    await in_patience(asyncio.gather(link.exchange(JOIN), link.exchange(BEAT)))
+    assert cluster.named_by() == [("a", 6)]
+
+
 async def test_an_error_of_the_look_up_is_the_answer(cluster: Cluster) -> None:
     link = make_link()
     cluster.find_error = KioErrorCode.group_authorization_failed
-    assert await link.exchange(JOIN) == Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "words")
-    cluster.find_error = KioErrorCode.none
+    assert await link.exchange(JOIN) == Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "no")
+    cluster.find_error = None
     assert await link.exchange(BEAT) == Acknowledged()
 
 
@@ -185,17 +221,31 @@ async def test_a_broker_that_is_too_old_is_a_final_answer(cluster: Cluster) -> N
 
 
 async def test_a_broker_that_throttles_is_left_alone_for_so_long(cluster: Cluster) -> None:
-    link = make_link()
+    throttle_time_ms = Counter()
+    link = make_link(throttle_time_ms=throttle_time_ms)
     cluster.throttle_ms = 20
+    cluster.brokers.servers["a"].throttles_ms = [1]
     for _ in range(2):
         await link.exchange(BEAT)
     first, second = (at_s for _, api_key, at_s in cluster.requests if api_key == HEARTBEAT)
     assert second - first >= 0.02
+    assert throttle_time_ms.value == 41, "those of the broker that named the coordinator, too"
 
 
-async def test_after_close_a_request_connects_again(cluster: Cluster) -> None:
+async def test_after_a_disconnect_a_request_connects_again(cluster: Cluster) -> None:
+    link = make_link()
+    await link.exchange(BEAT)
+    link.disconnect()
+    assert await link.exchange(BEAT) == Acknowledged()
+    assert len(cluster.opened) == 2
+
+
+async def test_after_close_no_connection_is_left(cluster: Cluster) -> None:
     link = make_link()
     await link.exchange(BEAT)
     link.close()
-    assert await link.exchange(BEAT) == Acknowledged()
-    assert len(cluster.opened) == 2
+    assert not any(connection.is_open for _, connection in cluster.brokers.opened)
+    link.forget()
+    refused = await link.exchange(BEAT)
+    assert isinstance(refused, Refused)
+    assert refused.error_code == ErrorCode.NETWORK_EXCEPTION

@@ -76,6 +76,9 @@ class Link:
 
     def forget(self) -> None: ...
 
+    def disconnect(self) -> None:
+        self.is_closed = True
+
     def close(self) -> None:
         self.is_closed = True
 

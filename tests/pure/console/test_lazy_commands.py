@@ -1,0 +1,58 @@
+"""Commands that are imported when they are looked up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import click
+
+from holdfast.cli import main
+from holdfast.console.lazy_commands import LazyCommands
+
+
+def all_commands(group: click.Group) -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        yield name, command
+        if isinstance(command, click.Group):
+            yield from all_commands(command)
+
+
+def test_each_command_is_found_under_its_own_name() -> None:
+    names = [name for name, _ in all_commands(main)]
+    assert names == [command.name for _, command in all_commands(main)]
+    assert len(main.commands) == len(list(main.commands))
+    assert {"serve", "state", "create", "list"} <= {*names}
+
+
+def test_the_help_of_each_is_shaped_and_not_twice() -> None:
+    for name, command in all_commands(main):
+        assert command.help is not None
+        assert command.help.count("\b\n") == command.help.count("Example:") == 1, name
+        assert command.short_help, name
+
+
+def test_what_is_added_wins_and_what_is_removed_is_gone() -> None:
+    commands = LazyCommands({"dump": "nowhere:dump", "find": "nowhere:find"})
+    own = click.Command("dump", help="Mine.\n\nExample: holdfast dump")
+    commands["dump"] = own
+    assert (commands["dump"], own.short_help, [*commands]) == (own, "Mine.", ["dump", "find"])
+    del commands["dump"]
+    assert [*commands] == ["find"]
+    assert commands.get("dump") is None
+
+
+def test_a_command_imports_what_it_needs_alone() -> None:
+    script = "import sys; from holdfast.cli import main; main.commands['status']; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert "holdfast.console.commands.node" in found
+    heavy = (
+        "holdfast.daemon",
+        "holdfast.broker",
+        "holdfast.compaction",
+        "holdfast.console.commands.dump",
+        "kio",
+        "pydantic",
+    )
+    assert [name for name in found if name.startswith(heavy)] == []
