@@ -36,6 +36,7 @@ INTERPRETED = {
     "holdfast/daemon/server/listener.py",
     "holdfast/daemon/server/metadata.py",
     "holdfast/daemon/server/metrics.py",
+    "holdfast/daemon/server/other_nodes.py",
     "holdfast/daemon/server/schemas.py",
     "holdfast/daemon/share/errors.py",
     "holdfast/daemon/share/metrics.py",

@@ -144,6 +144,15 @@ def test_where_every_worker_is_refused_from_its_first_start_on_all_ends_so() -> 
     assert (world.fleet.is_over, world.fleet.exit) == (True, NodeExit.REFUSED)
 
 
+def test_a_worker_that_has_died_in_another_way_since_is_no_sign_that_all_are_refused() -> None:
+    world = World()
+    world.ended(A, NodeExit.REFUSED)
+    world.after(100)
+    world.ended(A, -SIGKILL)
+    world.ended(B, NodeExit.REFUSED)
+    assert not world.fleet.is_stopping
+
+
 def test_an_outage_of_kafka_after_a_good_start_ends_nothing() -> None:
     world = World()
     world.now_ms = 401

@@ -14,10 +14,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
+from holdfast.children.child import Child
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.settings.host_models import HostSettings
+from holdfast.workers import supervisor
 from holdfast.workers.lines import WorkerLines
 from holdfast.workers.plan import Worker
 from holdfast.workers.sockets import listen
@@ -181,6 +184,26 @@ while True:
         os.kill(os.getpid(), signal.SIGTERM)
         assert await world.running is NodeExit.FAILED_TO_STOP
         await wait_until(lambda: not any(is_alive(line["pid"]) for line in world.lines_of("child")))
+
+
+async def test_a_stop_reaches_a_worker_that_is_just_being_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, slow = Child.start, asyncio.Event()
+
+    async def start_slowly(*arguments: Any) -> Child:
+        child = await start(*arguments)
+        await slow.wait()
+        return child
+
+    monkeypatch.setattr(supervisor.Child, "start", start_slowly)
+    with capture_logs() as lines:
+        async with supervised(tmp_path, UNTIL_STOPPED) as world:
+            await wait_until(lambda: "workers_starting" in {line["event"] for line in lines})
+            os.kill(os.getpid(), signal.SIGTERM)
+            await wait_until(lambda: "workers_stopping" in {line["event"] for line in lines})
+            slow.set()
+            assert await world.running is NodeExit.STOPPED
 
 
 async def test_a_program_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
