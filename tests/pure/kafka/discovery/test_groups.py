@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from holdfast.kafka.discovery.group_calls import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS, Member
+from holdfast.kafka.discovery.group_calls import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS, Described, Member
 from holdfast.kafka.discovery.group_offset_calls import OFFSET_COMMIT, OFFSET_FETCH
 from holdfast.kafka.discovery.groups import Groups
 from holdfast.kafka.errors import ConnectionFailed
@@ -161,3 +161,16 @@ def test_what_a_row_says_is_how_its_items_are_split() -> None:
         "DeleteGroups": [threes, threes],
         "ListGroups": [ones, ones],
     }
+
+
+def test_a_group_is_empty_if_it_is_known_to_have_no_members() -> None:
+    member = Member("m", None, "client", "host")
+    assert [
+        each.is_empty
+        for each in (
+            Described("Empty"),
+            Described(error_code=ErrorCode.group_id_not_found),
+            Described("Stable", members=(member,)),
+            Described(error_code=ErrorCode.not_coordinator),
+        )
+    ] == [True, True, False, False]
