@@ -58,7 +58,7 @@ The order is Kafka's: a dynamic default of the cluster wins over a broker's `ser
 So the config topic wins over file and environment, or a forgotten line in one image would have nodes differ.
 A flag wins over it, as a dynamic value of one broker wins over the cluster's: it is how one node is made an exception, on purpose.
 
-A node reads the topic to its end before it listens, for `config.read.timeout.ms` at most.
+A node that starts reads the topic to its end before it serves anything, for `config.read.timeout.ms` at most.
 Then it follows it, and a change has it read all sources again.
 It takes over {taken_over} at once, and everything else when it starts again.
 The event `settings_reloaded` says which is which.

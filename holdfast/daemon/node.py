@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, NamedTuple, TypeVar
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 
 from holdfast.daemon.admin.commands import LogCommands, NodeCommands
 from holdfast.daemon.admin.host_metrics import HostMetrics
@@ -28,7 +28,7 @@ from holdfast.daemon.maintenance.schedule import Schedule
 from holdfast.daemon.membership.allotment import Allotment, NodeClusterView
 from holdfast.daemon.membership.allotments import make_allotment
 from holdfast.daemon.membership.known_members import KnownMembers
-from holdfast.daemon.node_exit import NodeExit
+from holdfast.daemon.node_exit import NodeExit, explain
 from holdfast.daemon.partitions.owners import Owners
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.admin import Admin
@@ -44,12 +44,13 @@ from holdfast.daemon.share.service import ShareService
 from holdfast.daemon.share.topic_gate import TopicGate
 from holdfast.daemon.snapshots.store import Snapshots
 from holdfast.daemon.starting import StartingShareCalls, StartingView, starting_commands
-from holdfast.daemon.topics.cluster_queries import ClusterQueries, make_cluster_queries
+from holdfast.daemon.topics.cluster_queries import make_cluster_queries
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata, MetadataImage
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError, ensure_state_topic
 from holdfast.daemon.worker_place import ALONE, WorkerPlace
 from holdfast.distribution import VERSION
 from holdfast.kafka.addresses import format_address
+from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.group_offsets import GroupOffsets
 from holdfast.kafka.librdkafka import KafkaClients
@@ -131,10 +132,10 @@ class Node:
     async def _run(self) -> NodeExit:
         try:
             check_properties(self.settings.kafka.properties)
-            async with self.node_settings.followed(self._unless_stopped, self._do_step), self._started():
+            async with self._started():
                 outcome = await self._exit
         except (StateTopicError, ConnectionFailed, CannotListen, PropertyRefused, KafkaException) as refusal:
-            self._why_stopped = _explain(refusal)
+            self._why_stopped = explain(refusal)
             _log.error("node_start_failed", why=self._why_stopped)
             return NodeExit.WRONG_USAGE if isinstance(refusal, PropertyRefused) else NodeExit.REFUSED
         except _Stopped:
@@ -187,22 +188,27 @@ class Node:
 
     @asynccontextmanager
     async def _started(self) -> AsyncIterator[None]:
-        settings = self.settings
-        step_ms, drain_ms = settings.shutdown.shutdown_step_timeout_ms, settings.shutdown.drain_timeout_ms
         async with AsyncExitStack() as stack:
 
-            def at_exit(name: str, step: Callable[[], Awaitable[object]], timeout_ms: int = step_ms) -> None:
+            def at_exit(name: str, step: Callable[[], Awaitable[object]], timeout_ms: int = 0) -> None:
+                timeout_ms = timeout_ms or self.settings.shutdown.shutdown_step_timeout_ms
                 stack.push_async_callback(self._do_step, name, step, timeout_ms)
 
             admins: list[Admin] = []
             at_exit("admin commands", lambda: _close(admins))
 
             # It listens first and answers that it starts.
-            options = connection_options(settings.kafka.properties)
-            cluster = make_cluster_queries(settings, options, _now_ms)
-            server, this_node = await self._listen(cluster, admins, at_exit)
+            options = connection_options(self.settings.kafka.properties)
+            server, this_node = await self._listen(options, admins, at_exit)
+
+            # By which settings: those of all nodes, too.
+            await stack.enter_async_context(self.node_settings.followed(self._unless_stopped, self._do_step))
+            settings = self.settings
+            step_ms, drain_ms = settings.shutdown.shutdown_step_timeout_ms, settings.shutdown.drain_timeout_ms
+            server.connections.obey(settings.limits)
 
             # What it serves: the topic that is the log, in the cluster that the brokers say they are.
+            cluster = make_cluster_queries(settings, options, _now_ms)
             metadata = ClusterMetadata(
                 cluster.client,
                 settings.metadata,
@@ -272,17 +278,19 @@ class Node:
             _log.info("node_stopping")
 
     async def _listen(
-        self, cluster: ClusterQueries, admins: list[Admin], at_exit: _AtExit
+        self, options: ConnectionOptions, admins: list[Admin], at_exit: _AtExit
     ) -> tuple[Server, NodeAddress]:
         """Listen, with a handler that says that the node starts; returns also where clients reach it."""
         settings = self.settings
+        look_ups = make_cluster_queries(settings, options, _now_ms).look_ups
+        at_exit("topic names of the start", look_ups.names.close)
         host, advertised_port = settings.listener.advertised_address
 
         def find_this_node() -> NodeAddress:
             return NodeAddress(settings.node_id, host, advertised_port or server.port)
 
         share_calls = StartingShareCalls(self._metrics, _clock_ms)
-        admin = Admin(starting_commands(self, cluster.look_ups, share_calls), settings.log.request_timeout_ms)
+        admin = Admin(starting_commands(self, look_ups, share_calls), settings.log.request_timeout_ms)
         admins.append(admin)
         handler = ApiHandler(share_calls, StartingView(find_this_node), admin, settings.limits)
         report = ClientLines(settings.logging.client_lines_per_minute_max)
@@ -442,10 +450,3 @@ async def _cancelled(task: "asyncio.Task[Any]") -> None:
 async def _drained(server: Server, deadline_ms: int) -> bool:
     """Let requests in flight finish; returns whether all of them did."""
     return await server.drain(deadline_ms) == 0
-
-
-def _explain(refusal: Exception) -> str:
-    if isinstance(refusal, KafkaException):
-        error: KafkaError = refusal.args[0]
-        return f"the Kafka client refused its settings or its work: {error.str()}"
-    return str(refusal)

@@ -2,6 +2,8 @@
 
 from enum import IntEnum
 
+from confluent_kafka import KafkaError, KafkaException
+
 
 class NodeExit(IntEnum):
     """How a node ends; `console.outcomes.Exit` has the same codes for all commands."""
@@ -16,3 +18,11 @@ class NodeExit(IntEnum):
     REFUSED = 3
     #: Another node took over what this one owned, or serves it and was not to be replaced.
     SUPERSEDED = 4
+
+
+def explain(refusal: Exception) -> str:
+    """Return why a node could not start, for people."""
+    if isinstance(refusal, KafkaException):
+        error: KafkaError = refusal.args[0]
+        return f"the Kafka client refused its settings or its work: {error.str()}"
+    return str(refusal)

@@ -25,7 +25,7 @@ from tests.waiting import PATIENCE_S, wait_until
 
 
 def make_settings(kafka: str, topic: str, **flags: object) -> Settings:
-    """Return settings of a node of a state topic with two partitions, that replaces another and stays when it is replaced."""
+    """Return settings of a static node of a state topic with two partitions, that replaces another and stays when it is replaced."""
     return load_settings(
         flags=dict(PATIENT)
         | {
@@ -35,6 +35,7 @@ def make_settings(kafka: str, topic: str, **flags: object) -> Settings:
             "share.coordinator.state.topic.replication.factor": 1,
             "share.coordinator.state.topic.min.isr": 1,
             "share.coordinator.state.topic.num.partitions": 2,
+            "membership": "static",
             "when_superseded": "wait",
             "take_over": True,
             "retry_backoff_max_ms": 500,

@@ -39,8 +39,8 @@ CLUSTER = "memory"
 
 
 def make_settings(**flags: object) -> Settings:
-    """Return settings of a node; names of settings with underscores for dots."""
-    return load_settings(flags={"kafka.bootstrap.servers": "127.0.0.1:1"} | flags).settings
+    """Return settings of a node without a group, for there is no group coordinator."""
+    return load_settings(flags={"kafka.bootstrap.servers": "127.0.0.1:1", "membership": "static"} | flags).settings
 
 
 def state_topic(topic: MemoryTopic, message_bytes_max: int = 1_048_588) -> StateTopic:

@@ -56,7 +56,7 @@ class NodeProtocolConfig:
     rebalance_protocol: str
     rebalance_delay_ms: int
     config_timeout_ms: int
-    #: A static member, whose place and work wait for it within its session.
+    #: Whenever it stops, its place and its work wait for it within its session.
     keeps_place: bool
 
 
@@ -127,6 +127,8 @@ class NodeCoordinator:
         self._has_failed = False
         #: Highest ownership generation seen in assignments and logs.
         self._generation_seen = 0
+        #: Under which one another node took each log partition last, as far as this one has met it.
+        self._taken_under: dict[int, int] = {}
         #: Until when the config topic is to be read far enough for what waits; None: nothing waits.
         self._behind_until_ms: int | None = None
         #: When what waits for absent nodes is divided, by the leader; None: nothing waits.
@@ -221,9 +223,18 @@ class NodeCoordinator:
 
         A lone member keeps it to its end, and so does one whose place is kept.
         """
-        known = self._view.map
-        if known is not None and len(known.members) > 1 and not self._config.keeps_place:
+        if self._view.map is not None and not (self._is_alone or self._config.keeps_place):
             self._holdings.release_all(self._now_ms())
+
+    @property
+    def keeps_place(self) -> bool:
+        """Whether this node stays a member when it stops, and finds its work again: by its settings, or as a lone one that serves all."""
+        return self._config.keeps_place or (self._is_alone and self._holdings.serves_all)
+
+    @property
+    def _is_alone(self) -> bool:
+        known = self._view.map
+        return known is not None and len(known.members) == 1 and not self.needs_rejoin
 
     async def on_lost(self, reason: str) -> None:
         """Forget the map of the session that was lost; what is served is served on until another node takes it."""
@@ -243,7 +254,8 @@ class NodeCoordinator:
         gone, dropped = self._holdings.change(found.work, generation, now_ms, begins_at_once=begins_at_once)
         self._behind_until_ms = None if begins_at_once else now_ms + self._config.config_timeout_ms
         wait_ms = min((each.wait_ms for each in found.map.absent), default=None)
-        is_leader = found.leader_id == self._place.member_id
+        # A static member that led, and comes back under another member id, leads on (KIP-814).
+        is_leader = found.leader == self._node
         self._delay_ends_ms = now_ms + wait_ms if is_leader and wait_ms is not None else None
         _log.info(
             "assignment_adopted",
@@ -258,16 +270,23 @@ class NodeCoordinator:
             config_offset_wanted=found.config_offset,
             config_offset=self._config_source.offset,
         )
-        if self._generation_seen > generation:
-            self._request_rejoin(f"a log has ownership generation {self._generation_seen}, and the group {generation}")
+        for task in found.work.tasks:
+            self._rejoin_if_outranked(task)
 
     def superseded(self, task: int, generation: int) -> bool:
         """Take in that a log partition was taken under an ownership generation; returns whether this node was to keep it."""
         self._generation_seen = max(self._generation_seen, generation)
+        self._taken_under[task] = generation
         was_ours = self._holdings.superseded(task)
         if was_ours and not self._is_rebalancing:
-            self._request_rejoin(f"log partition {task} was taken under ownership generation {generation}")
+            self._rejoin_if_outranked(task)
         return was_ours
+
+    def _rejoin_if_outranked(self, task: int) -> None:
+        """Have the group divide under a higher generation, if the newest assignment gives us a log partition that it cannot take."""
+        generation, found = self._taken_under.get(task, 0), self._assignment
+        if found is not None and generation >= found.map.generation:
+            self._request_rejoin(f"log partition {task} was taken under ownership generation {generation}")
 
     def tick(self) -> None:
         """Do what is due: begin what had to wait, divide what waited for absent nodes, give up what nobody has taken."""
@@ -347,7 +366,7 @@ class NodeCoordinator:
                 "generation": known.generation,
                 "log_partitions": list(each.work.tasks),
                 "duties": list(each.work.duties),
-                "state": ours if each.member_id == self._place.member_id else "member",
+                "state": ours if each.node == self._node else "member",
             }
             for each in known.members
         ]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Collection
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -12,7 +14,7 @@ import structlog
 from holdfast.daemon.membership.config_offset import ConfigSource
 from holdfast.daemon.membership.coordinator import NodeCoordinator, NodeProtocolConfig
 from holdfast.daemon.membership.duties import Duties
-from holdfast.daemon.membership.holdings import Holdings
+from holdfast.daemon.membership.holdings import Holdings, Takers
 from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.membership.map_view import MapView
 from holdfast.daemon.membership.metrics import AssignmentMetrics
@@ -23,6 +25,8 @@ from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.settings.by_name import configure
 from holdfast.daemon.settings.models import Settings
+from holdfast.kafka.discovery.broker_links import broker_links
+from holdfast.kafka.discovery.groups import Groups
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.membership import MemberClosed, MembershipError, MembershipFailed, MembershipSettings
 from holdfast.runtime.membership.kafka_group import Member
@@ -30,6 +34,13 @@ from holdfast.runtime.partition.states import State
 
 _log = structlog.get_logger(__name__)
 
+#: Longest pause before a request to the group coordinator is sent again.
+_RETRY_BACKOFF_MAX_MS: Final = 1_000
+#: What Kafka takes as an instance id.
+_NOT_IN_NAMES: Final = re.compile("[^a-zA-Z0-9._-]")
+_INSTANCE_ID_CHARS_MAX: Final = 249
+#: Behind the general advice, for a node whose instance id is made of them.
+_TWIN: Final = " Nodes that were given none have it from `node_id` and `advertised_listener`."
 #: Whether a node stops because of a wrong setting, beside why it must not be a member.
 Refused = Callable[[str, bool], None]
 
@@ -69,9 +80,14 @@ class GroupMember:
         """
         members = settings.members
         self._settings = settings
+        self._group = group
+        self._connection = log.connection
         self._partitions = partitions
         self._duties = duties
         self._refused = refused
+        # An address that changes with each start names nobody who could come back.
+        has_lasting_address = settings.listener.advertised_address[1] != 0
+        instance_id = make_instance_id(this_node) if has_lasting_address else None
         random = Random()
         holdings = self._holdings = Holdings(self, members.handover_timeout_ms)
         metrics = AssignmentMetrics(registry)
@@ -114,19 +130,17 @@ class GroupMember:
                 MembershipSettings,
                 members,
                 group_id=group,
-                group_instance_id=members.group_instance_id or None,
+                group_instance_id=members.group_instance_id or instance_id,
                 retry_backoff_ms=members.rejoin_backoff_ms,
                 retry_backoff_max_ms=max(members.rejoin_backoff_ms, _RETRY_BACKOFF_MAX_MS),
                 request_timeout_ms=settings.log.request_timeout_ms,
-                static_member_leaves=False,
             ),
             random=random,
             registry=registry,
             note=_note,
         )
+        self._takers = Takers(holdings)
         self._running: asyncio.Task[None] | None = None
-        #: Set when something was taken over, and then replaced.
-        self._taken = asyncio.Event()
 
     # ---- the allotment ---------------------------------------------------------------------------------------------
 
@@ -139,22 +153,25 @@ class GroupMember:
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait([self._running])
+        keeps_place = self._coordinator.keeps_place
         try:
-            await self._member.close(self._settings.shutdown.shutdown_step_timeout_ms)
+            await self._member.close(self._settings.shutdown.shutdown_step_timeout_ms, keeps_place=keeps_place)
             await self._wait_for_takers()
         finally:
             await self._duties.stop()
 
     async def _wait_for_takers(self) -> None:
-        """Wait for a while until other members have taken what this one has released; they may stop, too."""
-        wait_ms = min(self._settings.members.handover_timeout_ms, self._settings.shutdown.drain_timeout_ms)
+        members, timeout_ms = self._settings.members, self._settings.log.request_timeout_ms
+        wait_ms = min(members.handover_timeout_ms, self._settings.shutdown.drain_timeout_ms)
+        groups = Groups(broker_links(self._connection, timeout_ms), timeout_ms)
         try:
-            async with asyncio.timeout(wait_ms / 1_000):
-                while self._holdings.released:
-                    self._taken.clear()
-                    await self._taken.wait()
-        except TimeoutError:
-            _log.warning("handover_expired", log_partitions=self._holdings.released)
+            await self._takers.wait(partial(self._has_members, groups), wait_ms, members.rejoin_backoff_ms)
+        finally:
+            groups.close()
+
+    async def _has_members(self, groups: Groups) -> bool:
+        """Return whether our group has members, as far as its coordinator says; it counts those that died for their session."""
+        return not (await groups.describe([self._group]))[self._group].is_empty
 
     def why_not_ready(self) -> str:
         """Return what keeps this node from working by an assignment; empty where it does, and before it is to join."""
@@ -163,7 +180,7 @@ class GroupMember:
     def taken_over(self, index: int, generation: int) -> bool:
         """Take in that a log partition was taken under an ownership generation; returns whether the group has planned it."""
         was_ours = self._coordinator.superseded(index, generation)
-        self._taken.set()
+        self._takers.taken()
         return not was_ours
 
     def refuse_take(self, index: int) -> str:
@@ -221,8 +238,11 @@ class GroupMember:
             try:
                 await self._member.poll(self._settings.load.tick_ms)
             except MembershipFailed as failure:
-                _log.error("membership_refused", why=str(failure))
-                self._refused(str(failure), True)
+                why = str(failure)
+                if failure.is_replaced:
+                    why += _TWIN
+                _log.error("membership_refused", why=why)
+                self._refused(why, True)
                 return
             except MemberClosed:
                 return
@@ -234,8 +254,12 @@ class GroupMember:
                 return
 
 
-#: Longest pause before a request to the group coordinator is sent again.
-_RETRY_BACKOFF_MAX_MS: Final = 1_000
+def make_instance_id(node: Node) -> str:
+    """Return the `group.instance.id` of a node that was given none: the same after a restart, and another one at another address.
+
+    So a node that was killed finds its place at its next start, and one that has its id by mistake takes nothing from it.
+    """
+    return _NOT_IN_NAMES.sub("-", f"node-{node.node_id}-{node.port}-{node.host}")[:_INSTANCE_ID_CHARS_MAX]
 
 
 def _note(level: str, event: str, fields: dict[str, object]) -> None:

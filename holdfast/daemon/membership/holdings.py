@@ -1,11 +1,16 @@
-"""What this node holds of what it was assigned, and how that becomes what it is assigned next."""
+"""What this node holds of what it was assigned, how that becomes what it is assigned next, and the wait for who takes it over."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
 from typing import Protocol
 
+import structlog
+
 from holdfast.daemon.membership.division.ownership_map import Work
+
+_log = structlog.get_logger(__name__)
 
 
 class Workplace(Protocol):
@@ -45,6 +50,11 @@ class Holdings:
         #: Until when each log partition is served that another member takes over, in ms.
         self._released: dict[int, int] = {}
         self._generation = 0
+
+    @property
+    def serves_all(self) -> bool:
+        """Whether every log partition that is assigned to this node is served here."""
+        return not self.waiting.tasks and all(map(self._workplace.serves, self.tasks))
 
     @property
     def released(self) -> list[int]:
@@ -115,3 +125,45 @@ class Holdings:
         if expired:
             self._workplace.end_tasks(expired)
         return expired
+
+
+class Takers:
+    """The other members, for which a node that stops waits: they take over what it has released, unless they all stop, too."""
+
+    def __init__(self, holdings: Holdings) -> None:
+        self._holdings = holdings
+        self._all_taken = asyncio.Event()
+
+    def taken(self) -> None:
+        """Take note that a log partition was taken over."""
+        if not self._holdings.released:
+            self._all_taken.set()
+
+    async def wait(self, has_members: Callable[[], Awaitable[bool]], timeout_ms: int, pause_ms: int) -> None:
+        """Wait until all that was released is taken over, or nobody is left who could, or the time is over.
+
+        Args:
+            has_members: returns whether the group has members.
+            timeout_ms: bound of all of it.
+            pause_ms: between two such queries.
+        """
+        if not self._holdings.released:
+            return
+        self._all_taken.clear()
+        tasks = {asyncio.ensure_future(self._all_taken.wait()), asyncio.ensure_future(_empty(has_members, pause_ms))}
+        done, waiting = await asyncio.wait(tasks, timeout=timeout_ms / 1_000, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        for task in done:
+            task.result()
+        if not done:
+            _log.warning("handover_expired", log_partitions=self._holdings.released)
+        elif self._holdings.released:
+            _log.info("handover_unwanted", log_partitions=self._holdings.released)
+
+
+async def _empty(has_members: Callable[[], Awaitable[bool]], pause_ms: int) -> bool:
+    while await has_members():  # noqa: ASYNC110 - whose event is elsewhere
+        await asyncio.sleep(pause_ms / 1_000)
+    return True

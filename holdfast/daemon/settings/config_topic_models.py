@@ -26,7 +26,7 @@ class ConfigTopicSettings(Component):
     )
     read_timeout_ms: int = time_ms(
         5_000,
-        "How long a node that starts waits for the end of the config topic, before it listens; then it goes on with the "
+        "How long a node that starts waits for the end of the config topic; then it goes on with the "
         "settings of its own, and says so.",
         minimum=100,
     )

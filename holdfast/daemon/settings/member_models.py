@@ -16,7 +16,7 @@ class MemberSettings(Component):
     """How nodes divide the log partitions: as members of a group of Kafka's, or not at all."""
 
     membership: Literal["static", "group"] = setting(
-        "static",
+        "group",
         "`group`: the nodes of one state topic divide its log partitions through Kafka's group coordinator, one node or many. "
         "`static`: this node serves all of them, without a group. Where the ones serve, the others do not start.",
     )
@@ -28,8 +28,9 @@ class MemberSettings(Component):
     )
     group_instance_id: str = setting(
         "",
-        "Makes this node a static member of its group: one that restarts within session.timeout.ms gets back what it had, and "
-        "nothing moves meanwhile. Its own for each node; empty: a dynamic member.",
+        "Has others wait for this node within session.timeout.ms whenever it stops: it gets back what it had, and nothing moves "
+        "meanwhile. Its own for each node. Empty: they wait where it was killed, or was alone; it is then known by `node_id` "
+        "and its address, unless that changes with each start (port 0).",
         kafka="group.instance.id",
         max_length=249,
     )

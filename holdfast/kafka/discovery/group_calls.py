@@ -95,6 +95,11 @@ class Described(NamedTuple):
     error_code: int = 0
     reason: str = ""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is known to have no members."""
+        return self.error_code == ErrorCode.GROUP_ID_NOT_FOUND or not (self.error_code or self.members)
+
 
 class Deleted(NamedTuple):
     """Whether a group is gone; 0: it is."""

@@ -37,6 +37,8 @@ class LeavePrepare(NamedTuple):
 
     generation_id: int
     member_id: str
+    #: No LeaveGroup follows: a static member may come back within its session.
+    keeps_place: bool
 
 
 class Lost(NamedTuple):

@@ -205,7 +205,7 @@ class MemberLifecycle:
             self._pace_rejoin(now_ms)
         return self._take_effects()
 
-    def leave(self, now_ms: int) -> list[Effect]:
+    def leave(self, *, keeps_place: bool) -> list[Effect]:
         """Leave: `LeavePrepare`, then LeaveGroup, unless a static member keeps its place; nothing for who is no member."""
         if self.state is not State.LEAVING:
             self._in_flight.pop(JoinGroup, None)
@@ -213,7 +213,8 @@ class MemberLifecycle:
             if self.generation.has_member_id:
                 self._to(State.LEAVING)
                 self._assigned, self._holds = None, False
-                self._run(LeavePrepare(self.generation.id, self.generation.member_id))
+                keeps_place = keeps_place and self._settings.group_instance_id is not None
+                self._run(LeavePrepare(self.generation.id, self.generation.member_id, keeps_place))
             else:
                 self._end_membership()
         return self._take_effects()
@@ -407,8 +408,7 @@ class MemberLifecycle:
             self._to(State.UNJOINED)
         self.generation = Generation.NONE
         self._rejoin.clear()
-        self._is_prepared = self._holds = False
-        self._assigned = None
+        self._assigned, self._is_prepared, self._holds = None, False, False
 
     # ---- small ones --------------------------------------------------------------------------------------------------
 
@@ -417,7 +417,7 @@ class MemberLifecycle:
 
     def _after_callback(self, callback: Callback, now_ms: int) -> None:
         if isinstance(callback, LeavePrepare):
-            if self.generation.has_member_id and self._settings.leaves:
+            if self.generation.has_member_id and not callback.keeps_place:
                 self._send(LeaveGroup(self.generation, "the member leaves"))
             else:
                 self._end_membership()

@@ -33,8 +33,6 @@ class MembershipSettings:
     retry_backoff_max_ms: int = 1_000
     #: `request.timeout.ms`: bound of each request that the broker answers at once, and of connecting; of the others beyond their waiting.
     request_timeout_ms: int = 5_000
-    #: Whether a static member, too, leaves the group when it closes; otherwise its place is kept for its session.
-    static_member_leaves: bool = False
 
     def __post_init__(self) -> None:
         """Check them against each other."""
@@ -60,8 +58,3 @@ class MembershipSettings:
                 f"retry.backoff.ms ({self.retry_backoff_ms}) must not be above retry.backoff.max.ms "
                 f"({self.retry_backoff_max_ms})"
             )
-
-    @property
-    def leaves(self) -> bool:
-        """Whether the member says LeaveGroup when it goes."""
-        return self.group_instance_id is None or self.static_member_leaves

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -12,22 +12,32 @@ import pytest
 
 from holdfast.client import AdminRefused, Client, ClientSettings, ShareStateError, connect
 from holdfast.daemon import node as node_module
+from holdfast.daemon.config_topic import topic as topic_module
 from holdfast.daemon.maintenance.log_checks import LogChecks
 from holdfast.daemon.node import Node
 from holdfast.daemon.node_exit import NodeExit
+from holdfast.daemon.settings import reloading
+from holdfast.daemon.settings.file_env_flags import Loaded, load_settings
 from holdfast.daemon.topics import cluster_queries
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.metadata import Topic, TopicAnswers
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.kafka_log import shell
+from tests.pure.daemon.config_topic.test_node_settings import Topic as ConfigTopic
 from tests.simulated.memory_log import MemoryTopic
-from tests.waiting import PATIENCE_S, wait_until
-from tests.world.node import CLUSTER, make_settings, state_topic
+from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
+from tests.world.node import CLUSTER, state_topic
 from tests.world.samples import TOPIC
 
 KEY = SharePartitionKey("group", TOPIC, 0)
 LOG_PARTITIONS = 2
+FLAGS = {
+    "kafka.bootstrap.servers": "127.0.0.1:1",
+    "membership": "static",
+    "listen": "127.0.0.1:0",
+    "snapshots.topic": "",
+}
 ONE_TRY = ClientSettings(attempts_max=1)
 
 
@@ -139,9 +149,13 @@ class no_admin:  # noqa: N801 - a context manager
 
 
 @asynccontextmanager
-async def listening(**flags: object) -> AsyncIterator[tuple[Node, Client]]:
-    """Give a node that listens, and a client of it; it ends cleanly."""
-    node = Node(make_settings(listen="127.0.0.1:0", **{"snapshots.topic": ""}, **flags))
+async def listening(config: ConfigTopic | None = None) -> AsyncIterator[tuple[Node, Client]]:
+    """Give a node that listens, and a client of it; it ends cleanly. With a config topic, it takes settings from there."""
+
+    def load(cluster: Mapping[str, str]) -> Loaded:
+        return load_settings(flags=FLAGS, cluster=cluster)
+
+    node = Node(load({}).settings, None if config is None else load)
     ended = asyncio.create_task(node.run())
     try:
         await wait_until(lambda: node.port or ended.done(), "the node listens")
@@ -201,6 +215,26 @@ async def test_it_names_its_partitions_before_they_load_and_serves_when_they_hav
         assert await client.find([KEY]) == [("127.0.0.1", node.port)]
         await client.initialize(KEY.group_id, TOPIC, 0, 1, 7)
         assert (await client.read(KEY.group_id, TOPIC, 0, -1)).start_offset == 7
+
+
+async def test_it_listens_before_it_has_read_what_holds_for_all_nodes_and_obeys_that_then(
+    stages: Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = ConfigTopic()
+    config.is_answering = False
+    for name, text in (("max.connections", "1"), ("connections_silent_ms", f"{PATIENCE_MS}")):
+        config.write(name, text, is_read=False)
+    monkeypatch.setattr(topic_module, "KafkaLog", config)
+    monkeypatch.setattr(reloading, "set_level", lambda level: None)
+    async with listening(config) as (node, client):
+        assert (await client.admin("status"))["why_not_ready"] == "the node starts"
+        assert node.settings.limits.connections_max > 1
+        await wait_until(lambda: config.readings, "the topic is read")
+        config.answer()
+        await wait_until(lambda: node.settings.limits.connections_max == 1, "it was read")
+        reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+        assert await reader.read() == b"", "the client has the one place"
+        writer.close()
 
 
 @pytest.mark.parametrize("stage", ["topic", "beginnings"])

@@ -24,6 +24,7 @@ OTHER_NAMES = {
     "silent_ms",
     "cleanup.policy",
     "compression.type",
+    "group.initial.rebalance.delay.ms",
     "isolation.level",
     "again_in_ms",
     "exit_code",

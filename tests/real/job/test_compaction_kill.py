@@ -197,7 +197,7 @@ async def test_every_account_of_the_state_agrees_whatever_was_killed(
         last_restores = int((await node.ask("metrics"))["restores-total"])
         node.signal(signal.SIGTERM)
         assert await node.wait_exit() == 0
-        whole_node = make_node(**PRUNING | of_the_job | {"snapshots.topic": ""})
+        whole_node = make_node(**PRUNING | of_the_job | {"snapshots.topic": "", "membership": "static"})
         await whole_node.start()
         assert await read_all(whole_node, topic_id) == fast
         assert [from_snapshots[partition] for partition in range(CONNECTIONS)] == fast

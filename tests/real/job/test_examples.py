@@ -99,11 +99,11 @@ async def test_the_example_reads_what_the_daemons_say(
     topic_id = topic_id_of(kafka, new_topic(PARTITIONS))
     updates = "share.coordinator.snapshot.update.records.per.snapshot"
     with node_processes(kafka, topic, tmp_path) as make_node:
-        first = make_node(node_id=1, **{updates: 3})
+        first = make_node(node_id=1, membership="static", **{updates: 3})
         await first.start()
         await write_something(first, topic_id, 1)
         first.kill()
-        second = make_node(node_id=2)
+        second = make_node(node_id=2, membership="static")
         await second.start()
         told = await write_something(second, topic_id, 2)
 

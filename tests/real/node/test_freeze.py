@@ -88,7 +88,7 @@ async def test_a_frozen_node_that_wakes_up_answers_no_write_that_its_successor_d
     topic_id = topic_id_of(kafka, new_topic(SHARE_PARTITIONS))
     async with AsyncExitStack() as stack:
         make_node = stack.enter_context(node_processes(kafka, topic, tmp_path))
-        sleeper = make_node(node_id=1, when_superseded=when_superseded)
+        sleeper = make_node(node_id=1, membership="static", when_superseded=when_superseded)
         await sleeper.start()
         await initialize(sleeper, topic_id)
         clients = [await stack.enter_async_context(connect(sleeper.address, ONE_TRY)) for _ in range(SHARE_PARTITIONS)]
@@ -97,7 +97,7 @@ async def test_a_frozen_node_that_wakes_up_answers_no_write_that_its_successor_d
         await wait_until(lambda: min(writer.answered for writer in writers) >= 5, "five answers for each writer")
         sleeper.signal(signal.SIGSTOP)
 
-        successor = make_node(node_id=2)
+        successor = make_node(node_id=2, membership="static")
         await successor.start()
         # What the sleeper had answered before it fell asleep has long been received.
         before = [writer.answered for writer in writers]
@@ -222,6 +222,10 @@ def own_kafka() -> Iterator[EmbeddedKafka]:
         yield kafka
 
 
+def count_stops(node: NodeProcess) -> int:
+    return sum(line["event"] == "node_stopping" for line in node.events())
+
+
 async def test_a_node_told_to_stop_answers_what_is_in_flight_and_stops_at_once_when_told_again(
     own_kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
@@ -246,7 +250,7 @@ async def test_a_node_told_to_stop_answers_what_is_in_flight_and_stops_at_once_w
             own_kafka.freeze()
             write = await outstanding_write(client)
             node.signal(signal.SIGTERM)
-            await wait_until(lambda: node.events()[-1]["event"] == "node_stopping", "the stop")
+            await wait_until(lambda: count_stops(node) == 1, "the stop")
             own_kafka.thaw()
             await asyncio.wait_for(write, PATIENCE_S)
         assert await node.wait_exit() == 0
@@ -257,7 +261,7 @@ async def test_a_node_told_to_stop_answers_what_is_in_flight_and_stops_at_once_w
             own_kafka.freeze()
             write = await outstanding_write(client)
             node.signal(signal.SIGTERM)
-            await wait_until(lambda: node.events()[-1]["event"] == "node_stopping", "the stop")
+            await wait_until(lambda: count_stops(node) == 2, "the stop")
             node.signal(signal.SIGTERM)
             assert await node.wait_exit() == -signal.SIGTERM
             with pytest.raises(ShareStateError, match="NETWORK_EXCEPTION"):

@@ -23,6 +23,7 @@ from holdfast.runtime.membership.effects import (
     Callback,
     Effect,
     ForgetCoordinator,
+    LeavePrepare,
     Note,
     Report,
     Run,
@@ -158,7 +159,7 @@ class GroupMember:
         """Begin to leave, and end when others have taken over, or in time."""
         self.is_leaving = True
         self._leave_until_ms = self.now_ms() + CLOSE_MS
-        self._carry_out(self.life.leave(self.now_ms()))
+        self._carry_out(self.life.leave(keeps_place=self.coordinator.keeps_place))
 
     def _go_on_leaving(self) -> None:
         is_over = self.now_ms() >= self._leave_until_ms
@@ -232,7 +233,8 @@ class GroupMember:
             self.planted = ""
             self.world.count(f"fault: {name} raises")
             raise Fault(name)
-        result: Mapping[str, bytes] | None = await getattr(self.coordinator, name)(*callback)
+        arguments = callback[:2] if isinstance(callback, LeavePrepare) else callback
+        result: Mapping[str, bytes] | None = await getattr(self.coordinator, name)(*arguments)
         return result
 
     # ---- the work (Workplace) ----------------------------------------------------------------------------------------

@@ -11,14 +11,14 @@ class Admission:
     """Counts of connections by address, and the places that are kept for other addresses and for loopback."""
 
     def __init__(self, limits: LimitSettings) -> None:
-        self._limits = limits
+        self.limits = limits
         self._total = 0
         #: Open connections of each address that has any.
         self._counts: dict[str, int] = {}
 
     def refusal(self, host: str) -> str | None:
         """Return why there is no room for a connection from `host`, or None."""
-        limits = self._limits
+        limits = self.limits
         if self._total >= limits.connections_max:
             return f"{limits.connections_max} connections are open (connections_max)"
         if self._counts.get(host, 0) >= limits.connections_per_address_max:
@@ -31,7 +31,7 @@ class Admission:
 
     def where_to_make_room(self, host: str) -> str | None:
         """Return the address that a connection must go from, so that one from `host` has room; None: any."""
-        if self._counts.get(host, 0) >= self._limits.connections_per_address_max:
+        if self._counts.get(host, 0) >= self.limits.connections_per_address_max:
             return host
         # The address with most of them gives one.
         return max(self._counts, key=self._counts.__getitem__, default=None)

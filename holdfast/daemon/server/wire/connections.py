@@ -97,6 +97,11 @@ class Connections:
         self.violations = 0
         self.requests = 0
 
+    def obey(self, limits: LimitSettings) -> None:
+        """Keep other limits from now on; a connection that is open keeps what it came with, as far as that is about it alone."""
+        self.limits = self.buffers.limits = self._admission.limits = limits
+        self.turns.set_slice(limits.request_slice_ms)
+
     def __len__(self) -> int:
         return len(self._open)
 

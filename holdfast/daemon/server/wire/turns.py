@@ -47,8 +47,7 @@ class Turns:
         self.clock = clock
         #: Longest time in seconds that one worker had at once, since `take_longest` was last called.
         self._longest_s = 0.0
-        self._slice_s = slice_ms / 1_000
-        self._turn_s = self._slice_s / _TURNS_PER_SLICE
+        self.set_slice(slice_ms)
         #: (time used, number, worker); the number keeps the order of arrival and workers from being compared.
         self._waiting: list[tuple[float, int, Worker]] = []
         self._number = 0
@@ -60,6 +59,11 @@ class Turns:
         self._ended_s = 0.0
         #: Until when the workers pause whose last turn was heavy.
         self._heavy_from_s = 0.0
+
+    def set_slice(self, slice_ms: float) -> None:
+        """Work for so long before the loop sees to the rest."""
+        self._slice_s = slice_ms / 1_000
+        self._turn_s = self._slice_s / _TURNS_PER_SLICE
 
     @property
     def waiting(self) -> int:

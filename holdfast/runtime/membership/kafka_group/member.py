@@ -152,23 +152,26 @@ class Member:
         """
         self._learn(self._life.request_rejoin(reason, self._now_ms()))
 
-    async def leave(self) -> None:
+    async def leave(self, *, keeps_place: bool = True) -> None:
         """Leave the group: `on_leave_prepare` runs, then LeaveGroup is sent; the next `ensure_active` joins again.
 
-        Bounded by the callback and `request.timeout.ms`. A static member keeps its place, unless the settings say otherwise.
+        Bounded by the callback and `request.timeout.ms`. With `keeps_place`, a static member sends no LeaveGroup: its place and its
+        assignment wait for it within its session.
 
         Raises:
             CallbackFailed: the callback raised; the member has left all the same.
         """
-        self._learn(self._life.leave(self._now_ms()))
+        self._learn(self._life.leave(keeps_place=keeps_place))
         while self._bug is None and self._life.is_busy:
             await self._wait_event(None)
         # A JoinGroup that was given up would be answered before any other.
         self._link.disconnect()
         self._raise_error()
 
-    async def close(self, timeout_ms: int) -> None:
+    async def close(self, timeout_ms: int, *, keeps_place: bool = True) -> None:
         """Leave and end; when the time is over, what has not ended is cancelled. Afterwards nothing is sent and no callback runs.
+
+        `keeps_place` is that of `leave`.
 
         Raises:
             CallbackFailed: `on_leave_prepare` raised; the member is closed all the same.
@@ -179,7 +182,7 @@ class Member:
         self._error = None
         try:
             async with asyncio.timeout(timeout_ms / 1_000):
-                await self.leave()
+                await self.leave(keeps_place=keeps_place)
         except TimeoutError:
             self._note("warning", "group_leave_timed_out", {"within_ms": timeout_ms})
         finally:

@@ -7,7 +7,6 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.membership.division.assignment import AssignmentError, decode_assignment
 from holdfast.daemon.membership.division.metadata import decode_metadata
-from holdfast.runtime.membership import JoinedMember
 from tests.pure.daemon.membership.world import CONFIG_MS, HANDOVER_MS, STALE_MS, Clock, Config, Group, Member
 
 
@@ -133,8 +132,33 @@ async def test_a_member_whose_place_is_kept_lets_nothing_go(clock: Clock, group:
     a, b = Member(1, clock, keeps_place=True), Member(2, clock)
     await group.rebalance(a, b)
     a.done()
+    assert a.coordinator.keeps_place
     await a.coordinator.on_leave_prepare(1, a.id)
     assert (a.done(), a.holdings.released) == ([], [])
+
+
+async def test_a_lone_member_keeps_its_place_while_nobody_waits_for_it(clock: Clock, group: Group) -> None:
+    a, b = Member(1, clock), Member(2, clock)
+    assert not a.coordinator.keeps_place, "it has none"
+    await group.rebalance(a)
+    assert a.coordinator.keeps_place
+    a.serving -= {3}
+    assert not a.coordinator.keeps_place, "who had log partition 3 may wait for it to be taken"
+    a.serving |= {3}
+    await a.coordinator.on_join_prepare(1, a.id)
+    assert not a.coordinator.keeps_place, "somebody joins"
+    await group.rebalance(a, b)
+    assert not a.coordinator.keeps_place
+    await group.rebalance(a)
+    assert a.coordinator.keeps_place
+
+
+async def test_a_lone_member_lets_go_what_somebody_who_joins_is_to_take(clock: Clock, group: Group) -> None:
+    a = Member(1, clock)
+    await group.rebalance(a)
+    await a.coordinator.on_join_prepare(1, a.id)
+    await a.coordinator.on_leave_prepare(1, a.id)
+    assert a.holdings.released == [0, 1, 2, 3]
 
 
 async def test_a_log_with_a_higher_generation_heals_with_one_more_rebalance(clock: Clock, group: Group) -> None:
@@ -155,20 +179,27 @@ async def test_a_log_with_a_higher_generation_heals_with_one_more_rebalance(cloc
 async def test_a_higher_generation_met_in_a_rebalance_is_looked_at_when_it_ends(clock: Clock, group: Group) -> None:
     a, b = Member(1, clock), Member(2, clock)
     await group.rebalance(a, b)
-    held = dict(a.coordinator.metadata())
+    assert mapped(a) == {1: (1, 3), 2: (0, 2)}
     await a.coordinator.on_join_prepare(1, a.id)
-    joined = [JoinedMember(a.id, None, held["cooperative-1"])]
-    assigned = await a.coordinator.perform_assignment(a.id, "cooperative-1", joined)
-    # The one that this very rebalance gave to another member: no reason to join again.
+    protocol, joined = group.choose((a, b))
+    assigned = await a.coordinator.perform_assignment(a.id, protocol, joined)
+    # One that this very rebalance leaves to another member: no reason to join again.
     a.taken(2, 2)
-    await a.coordinator.on_join_complete(2, a.id, "cooperative-1", assigned[a.id])
+    await a.coordinator.on_join_complete(2, a.id, protocol, assigned[a.id])
     assert not a.coordinator.needs_rejoin
-    await a.coordinator.on_join_prepare(2, a.id)
-    a.taken(1, 9)
-    assert a.coordinator.take_rejoin() == "", "it is joining"
-    await a.coordinator.on_join_complete(3, a.id, "cooperative-1", assigned[a.id])
-    clock.now_ms += 60_000
-    assert a.coordinator.take_rejoin() == "a log has ownership generation 9, and the group 2"
+    for met, wanted in (
+        (1, ""),
+        # An earlier life of the group gave out the same number, and its owner cannot be outranked by it.
+        (2, "log partition 1 was taken under ownership generation 2"),
+        (9, "log partition 1 was taken under ownership generation 9"),
+    ):
+        await a.coordinator.on_join_prepare(2, a.id)
+        a.taken(1, met)
+        clock.now_ms += 60_000
+        assert a.coordinator.take_rejoin() == "", "it is joining"
+        await a.coordinator.on_join_complete(3, a.id, protocol, assigned[a.id])
+        clock.now_ms += 60_000
+        assert a.coordinator.take_rejoin() == wanted
 
 
 async def test_the_leader_catches_up_and_divides_for_the_highest_offset(clock: Clock, group: Group) -> None:
@@ -326,6 +357,20 @@ async def test_what_an_absent_node_had_waits_and_the_leader_ends_the_wait(clock:
     assert c.coordinator.take_rejoin() == ""
     await group.rebalance(a, c)
     assert sorted(task for tasks in mapped(c).values() for task in tasks) == [0, 1, 2, 3]
+
+
+async def test_a_leader_that_comes_back_into_its_place_leads_on(clock: Clock, group: Group) -> None:
+    a, b, c = (Member(number, clock, rebalance_delay_ms=30_000) for number in (1, 2, 3))
+    await group.rebalance(a, b, c)
+    kept = await group.rebalance(a, c)
+    again = Member(1, clock, rebalance_delay_ms=30_000)
+    await again.coordinator.on_join_prepare(-1, "")
+    await again.coordinator.on_join_complete(2, "m-9", "cooperative-1", kept[a.id])
+    assert [row["state"] for row in again.coordinator.describe_members()] == ["stable", "absent", "member"]
+    clock.now_ms += 30_000
+    again.coordinator.tick()
+    clock.now_ms += 100
+    assert again.coordinator.take_rejoin() == "what absent nodes had has waited for rebalance_delay_ms"
 
 
 async def test_a_map_is_stale_from_the_first_moment_of_a_rebalance(clock: Clock, group: Group) -> None:

@@ -27,6 +27,6 @@ def test_what_does_not_go_together_is_one_error_that_names_both(
 
 
 def test_the_group_is_called_by_the_state_topic_unless_it_has_a_name() -> None:
-    assert MemberSettings(membership="group").group_of("state") == "holdfast-state"
-    assert MemberSettings(membership="group", group_id="shop").group_of("state") == "shop"
-    assert MemberSettings(group_id="shop").group_of("state") is None
+    assert MemberSettings().group_of("state") == "holdfast-state"
+    assert MemberSettings(group_id="shop").group_of("state") == "shop"
+    assert MemberSettings(membership="static", group_id="shop").group_of("state") is None

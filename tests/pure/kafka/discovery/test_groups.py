@@ -14,6 +14,7 @@ from holdfast.kafka.discovery.group_calls import (
     DESCRIBE_GROUPS,
     DESCRIBE_OTHERS,
     LIST_GROUPS,
+    Described,
     Member,
 )
 from holdfast.kafka.discovery.group_offset_calls import OFFSET_COMMIT, OFFSET_FETCH
@@ -207,3 +208,16 @@ def test_what_a_row_says_is_how_its_items_are_split() -> None:
         "DeleteGroups": [threes, threes],
         "ListGroups": [ones, ones],
     }
+
+
+def test_a_group_is_empty_if_it_is_known_to_have_no_members() -> None:
+    member = Member("m", None, "client", "host")
+    assert [
+        each.is_empty
+        for each in (
+            Described("Empty"),
+            Described(error_code=ErrorCode.group_id_not_found),
+            Described("Stable", members=(member,)),
+            Described(error_code=ErrorCode.not_coordinator),
+        )
+    ] == [True, True, False, False]

@@ -146,21 +146,7 @@ def test_settings_that_do_not_go_together_are_both_named(values: dict[str, int |
 
 
 def test_settings_at_their_bounds_are_taken() -> None:
-    settings = MembershipSettings(
-        group_id="g", session_timeout_ms=3_001, heartbeat_interval_ms=1_000, rebalance_timeout_ms=3_001
-    )
-    assert settings.leaves
-
-
-@pytest.mark.parametrize(
-    ("instance_id", "static_member_leaves", "leaves"),
-    [(None, False, True), (None, True, True), ("i", False, False), ("i", True, True)],
-)
-def test_who_says_that_it_leaves(instance_id: str | None, static_member_leaves: bool, leaves: bool) -> None:
-    settings = MembershipSettings(
-        group_id="g", group_instance_id=instance_id, static_member_leaves=static_member_leaves
-    )
-    assert settings.leaves is leaves
+    MembershipSettings(group_id="g", session_timeout_ms=3_001, heartbeat_interval_ms=1_000, rebalance_timeout_ms=3_001)
 
 
 # ---- what a program hands in -----------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ The member is the real one; requests stay in flight until they are answered, cal
     answer sync TEXT · answer heartbeat · answer leave     the oldest request of that kind
     answer KIND ERROR [MEMBER]
     return [MEMBER=TEXT…] · raise TEXT                     how the callback ends that runs
-    rejoin REASON · leave · metadata NAME=TEXT…
+    rejoin REASON · leave [place] · metadata NAME=TEXT…    with `place`, a static member gives that up, too
     given joined · given COMMAND                           told nothing of
-    freeze MS · count · static [leaves]                    the last as the first command
+    freeze MS · count · static                             the last as the first command
 """
 
 from __future__ import annotations
@@ -20,7 +20,16 @@ from dataclasses import replace
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.membership import JoinedMember, MembershipSettings
-from holdfast.runtime.membership.effects import METHODS, Callback, Effect, ForgetCoordinator, Report, Run, Send
+from holdfast.runtime.membership.effects import (
+    METHODS,
+    Callback,
+    Effect,
+    ForgetCoordinator,
+    LeavePrepare,
+    Report,
+    Run,
+    Send,
+)
 from holdfast.runtime.membership.lifecycle import MemberLifecycle
 from holdfast.runtime.membership.metrics import MembershipMetrics
 from holdfast.runtime.membership.requests import (
@@ -119,18 +128,16 @@ class World:
     def _rejoin(self, reason: str) -> None:
         self.take(self.member.request_rejoin(reason, self.now_ms))
 
-    def _leave(self) -> None:
+    def _leave(self, place: str = "") -> None:
         self.has_left = True
-        self.take(self.member.leave(self.now_ms))
+        self.take(self.member.leave(keeps_place=place != "place"))
 
     def _metadata(self, *protocols: str) -> None:
         self.protocols = [(name, text.encode()) for name, _, text in (each.partition("=") for each in protocols)]
 
-    def _static(self, leaves: str = "") -> None:
+    def _static(self) -> None:
         """Begin as a static member."""
-        self.member = self._make_member(
-            replace(SETTINGS, group_instance_id="i1", static_member_leaves=leaves == "leaves")
-        )
+        self.member = self._make_member(replace(SETTINGS, group_instance_id="i1"))
 
     def _return(self, *assignments: str) -> None:
         self.callback = None
@@ -171,7 +178,8 @@ class World:
                 case Run(callback):
                     assert self.callback is None, "a callback runs already"
                     self.callback = callback
-                    self.told.append(f"run {METHODS[type(callback)]}({', '.join(map(text_of_value, callback))})")
+                    arguments = callback[:2] if isinstance(callback, LeavePrepare) else callback
+                    self.told.append(f"run {METHODS[type(callback)]}({', '.join(map(text_of_value, arguments))})")
                 case ForgetCoordinator():
                     self.told.append("forget the coordinator")
                 case Report(error):
