@@ -5,13 +5,12 @@ from typing import Final, NamedTuple
 
 import click
 from confluent_kafka import KafkaError, KafkaException
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from holdfast.console.options import dry_run_option, json_option, kafka_options, kafka_properties
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import counted, print_json, say
 from holdfast.console.sources.kafka_reader import READ_TIMEOUT_S
-from holdfast.daemon.topics.state_topic import StateTopic, TopicMissing, describe_topic
+from holdfast.daemon.topics.state_topic import StateTopic, TopicMissing, describe_topic, until_known
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.librdkafka_types import NewTopic
@@ -111,13 +110,8 @@ def make_topic(clients: KafkaClients, name: str, partitions: int, replication_fa
             wanted = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor)
             made = admin.create_topics([wanted], operation_timeout=timeout_s, request_timeout=timeout_s)[name]
             is_new = _is_new(name, made.exception())
-            attempts = Retrying(
-                stop=stop_after_delay(timeout_s),
-                wait=wait_random_exponential(multiplier=0.05, max=1),
-                retry=retry_if_exception_type((TopicMissing, ConnectionFailed)),
-                reraise=True,
-            )
-            topic, _ = attempts(describe_topic, admin, name, round(timeout_s * 1_000))
+            timeout_ms = round(timeout_s * 1_000)
+            topic, _ = until_known(timeout_ms, describe_topic, admin, name, timeout_ms)
     except (ConnectionFailed, TopicMissing) as error:
         raise Failure(f"The topic {name} was made, and is not to be seen: {error}") from None
     except KafkaException as error:

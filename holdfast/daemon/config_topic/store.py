@@ -10,10 +10,9 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from holdfast.daemon.config_topic.values import PARTITION
-from holdfast.daemon.topics.state_topic import TopicMissing, command_to_alter, describe_topic
+from holdfast.daemon.topics.state_topic import TopicMissing, command_to_alter, describe_topic, until_known
 from holdfast.kafka.librdkafka import KafkaClients, create_topic
 from holdfast.kafka.librdkafka_types import NewTopic
 
@@ -39,14 +38,8 @@ def ensure_config_topic(clients: KafkaClients, name: str, state_topic: str, time
             return
         except TopicMissing:
             _make(admin, name, _copies_of(admin, state_topic, timeout_ms), timeout_ms)
-        attempts = Retrying(
-            stop=stop_after_delay(timeout_ms / 1_000),
-            wait=wait_random_exponential(multiplier=0.05, max=1),
-            retry=retry_if_exception_type(TopicMissing),
-            reraise=True,
-        )
         try:
-            attempts(_check, admin, name, timeout_ms)
+            until_known(timeout_ms, _check, admin, name, timeout_ms)
         except TopicMissing:
             raise ConfigTopicError(
                 f"The config topic {name} was made, but no broker knows it yet; try again."

@@ -272,6 +272,11 @@ class NodeCoordinator:
         )
         for task in found.work.tasks:
             self._rejoin_if_outranked(task)
+        # A static member that came back gets the assignment that there is, whose map is from before it left.
+        place, ours = found.map.place_of(self._node.node_id), self._node
+        if place not in (None, ours):
+            former, address = format_address(*place[1:]), format_address(*ours[1:])
+            self._request_rejoin(f"the map has this node at {former}, and it is at {address}")
 
     def superseded(self, task: int, generation: int) -> bool:
         """Take in that a log partition was taken under an ownership generation; returns whether this node was to keep it."""

@@ -9,11 +9,17 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from confluent_kafka.admin import AdminClient
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from holdfast.daemon.settings.log_models import LogSettings
 from holdfast.daemon.settings.snapshot_models import SnapshotSettings
-from holdfast.daemon.topics.state_topic import Finding, StateTopic, TopicMissing, command_to_alter, describe_topic
+from holdfast.daemon.topics.state_topic import (
+    Finding,
+    StateTopic,
+    TopicMissing,
+    command_to_alter,
+    describe_topic,
+    until_known,
+)
 from holdfast.kafka.librdkafka import create_topic
 from holdfast.kafka.librdkafka_types import NewTopic
 
@@ -38,14 +44,10 @@ def ensure_snapshot_topic(
         return check_snapshot_topic(admin, state, snapshots, log, bootstrap_servers)
     except TopicMissing:
         _make(admin, state, snapshots, log)
-    attempts = Retrying(
-        stop=stop_after_delay(log.state_topic_create_timeout_ms / 1_000),
-        wait=wait_random_exponential(multiplier=0.05, max=1),
-        retry=retry_if_exception_type(TopicMissing),
-        reraise=True,
-    )
     try:
-        return attempts(check_snapshot_topic, admin, state, snapshots, log, bootstrap_servers)
+        return until_known(
+            log.state_topic_create_timeout_ms, check_snapshot_topic, admin, state, snapshots, log, bootstrap_servers
+        )
     except TopicMissing:
         raise SnapshotTopicError(
             f"The snapshot topic {snapshots.topic} was made, but no broker knows it yet; try again."

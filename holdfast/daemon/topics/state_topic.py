@@ -4,19 +4,24 @@ A setting that would lose state is refused, with the command that mends it; one 
 All functions but `ensure_state_topic` block while Kafka answers; run them in a thread.
 """
 
+from __future__ import annotations
+
 from asyncio import to_thread
-from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple, ParamSpec, TypedDict, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import AsyncRetrying, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from holdfast.daemon.settings.log_models import LogSettings
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.librdkafka import create_topic, find_topic
 from holdfast.kafka.librdkafka_types import ConfigResource, NewTopic, ResourceType
 from holdfast.kafka.metadata import MetadataClient
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 #: What a state topic is made with, beside the settings of an admin.
 FIXED_CONFIG: Final = {
@@ -62,6 +67,15 @@ class Finding(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.problem}; mend it with: {self.command}" if self.command else f"{self.problem}."
+
+
+class _Retry(TypedDict):
+    """How long, and after what, a look at a topic is tried again."""
+
+    stop: stop_after_delay
+    wait: wait_random_exponential
+    retry: retry_if_exception_type
+    reraise: bool
 
 
 class StateTopicError(Exception):
@@ -227,16 +241,28 @@ async def ensure_state_topic(
         return await to_thread(check_state_topic, admin, settings, bootstrap_servers)
     except TopicMissing:
         await to_thread(make_state_topic, admin, settings)
-    attempts = AsyncRetrying(
-        stop=stop_after_delay(settings.state_topic_create_timeout_ms / 1_000),
+
+    async def look() -> tuple[StateTopic, tuple[Finding, ...]]:
+        topic, findings = await to_thread(check_state_topic, admin, settings, bootstrap_servers)
+        if not await metadata.is_known_everywhere(topic.topic_id, topic.partition_count):
+            raise NotKnownYet(f"The state topic {topic.name} was made, but not every broker knows it yet.")
+        return topic, findings
+
+    return await AsyncRetrying(**_until_known(settings.state_topic_create_timeout_ms))(look)
+
+
+def until_known(timeout_ms: int, look: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """Return what a look at a topic gives that was just created, tried again while brokers do not know it or do not answer.
+
+    Raises: what the last look raised, when the time is over; anything but TopicMissing and ConnectionFailed at once.
+    """
+    return Retrying(**_until_known(timeout_ms))(look, *arguments, **named)
+
+
+def _until_known(timeout_ms: int) -> _Retry:
+    return _Retry(
+        stop=stop_after_delay(timeout_ms / 1_000),
         wait=wait_random_exponential(multiplier=0.05, max=1),
         retry=retry_if_exception_type((TopicMissing, NotKnownYet, ConnectionFailed)),
         reraise=True,
     )
-    async for attempt in attempts:
-        with attempt:
-            topic, findings = await to_thread(check_state_topic, admin, settings, bootstrap_servers)
-            if not await metadata.is_known_everywhere(topic.topic_id, topic.partition_count):
-                raise NotKnownYet(f"The state topic {topic.name} was made, but not every broker knows it yet.")
-            return topic, findings
-    raise AssertionError("the last attempt returns or raises")

@@ -124,6 +124,29 @@ async def client_walk(client: Client, topic_id: bytes, a: RunningNode, b: Runnin
     assert await read_all(client, topic_id) == {30}
 
 
+async def test_a_static_member_that_comes_back_at_another_address_is_named_there(kafka: str, topic: str) -> None:
+    def make(node_id: int) -> Settings:
+        times = {"session.timeout.ms": PATIENCE_MS // 5, "rebalance.timeout.ms": PATIENCE_MS // 5}
+        static = {"group.instance.id": f"node-{node_id}"}
+        return make_settings(kafka, topic, node_id=node_id, **MEMBER | times | static)
+
+    async with running(make(1)) as stays:
+        async with running(make(2)) as moves:
+            await wait_until(lambda: len(tasks(stays)) == len(tasks(moves)) == LOG_PARTITIONS // 2, "each has half")
+            former = moves.address
+        async with running(make(2)) as moved:
+            assert moved.address != former
+
+            async def known_as() -> list[str]:
+                rows = await stays.client.admin("members")
+                return [row["address"] for row in rows if row["node_id"] == 2]
+
+            deadline_s = time.monotonic() + PATIENCE_S
+            while await known_as() != [moved.address]:
+                assert time.monotonic() < deadline_s
+                await asyncio.sleep(0.05)
+
+
 async def test_generations_never_go_back_from_static_to_a_group_that_is_forgotten_and_to_static_again(
     kafka: str, topic: str
 ) -> None:

@@ -64,3 +64,7 @@ class OwnershipMap:
         """The nodes of all members, those without work, too; sorted, each node id once."""
         by_id = {member.node.node_id: member.node for member in self.members}
         return tuple(node for _, node in sorted(by_id.items()))
+
+    def place_of(self, node_id: int) -> Node | None:
+        """Return where the members are to reach a node; None where it is no member."""
+        return next((node for node in self.nodes if node.node_id == node_id), None)

@@ -40,8 +40,8 @@ class Config:
 class Member:
     """A node in a group, and all that it did (`Workplace`)."""
 
-    def __init__(self, node_id: int, clock: Clock, config: Config | None = None, **given: Any) -> None:
-        self.node = Node(node_id, "h", 9000 + node_id)
+    def __init__(self, node_id: int, clock: Clock, config: Config | None = None, host: str = "h", **given: Any) -> None:
+        self.node = Node(node_id, host, 9000 + node_id)
         self.id = f"m-{node_id}"
         self.config = config or Config()
         self.did: list[str] = []
