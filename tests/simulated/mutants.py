@@ -31,14 +31,25 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
-#: Lives that are tried, in this order: kind, first seed, and seed behind the last.
 MEMORY, CLUSTER, GROUP = "memory", "cluster", "group"
+#: By kind: the module and the function that lives one life.
+LIVES = {
+    MEMORY: ("tests.simulated.life", "run_life"),
+    CLUSTER: ("tests.simulated.cluster.life", "run_cluster_life"),
+    GROUP: ("tests.simulated.group.life", "run_group_life"),
+}
+#: Lives that are tried, in this order: kind, first seed, and seed behind the last.
 TRIES = ((MEMORY, 0, 150), (CLUSTER, 0, 100), (MEMORY, 150, 800))
 GROUP_TRIES = ((GROUP, 0, 150),)
 #: Modules that only lives on the cluster run.
 KAFKA_LOG = ("holdfast.runtime.kafka_log", "holdfast.kafka")
 #: Modules that only lives of a group run.
-MEMBERSHIP = ("holdfast.runtime.membership", "holdfast.daemon.membership")
+MEMBERSHIP = (
+    "holdfast.runtime.membership",
+    "holdfast.daemon.membership",
+    "holdfast.daemon.config_topic",
+    "holdfast.daemon.partitions",
+)
 #: Where a recorded catcher begins that is a test and no life.
 TESTS = "tests/"
 PATCHES = Path(__file__).with_name("mutants.txt")
@@ -167,21 +178,19 @@ def _is_ours(name: str) -> bool:
 
 
 @contextmanager
-def mutated(mutant: Mutant) -> Iterator[tuple[dict[str, Callable[..., Any]], type[BaseException]]]:
-    """Import core and simulation with the mutant; gives what runs a life, by kind, and its `Violation`, then puts the real ones back."""
+def mutated(mutant: Mutant, kind: str = MEMORY) -> Iterator[tuple[Callable[..., Any], type[BaseException]]]:
+    """Import core and simulation with the mutant; gives what runs a life of a kind, and its `Violation`, then puts the real ones back."""
     finder = _Finder(mutant)
     real = {name: module for name, module in sys.modules.items() if _is_ours(name)}
     for name in real:
         del sys.modules[name]
     sys.meta_path.insert(0, finder)
     try:
-        life = importlib.import_module("tests.simulated.life")
-        cluster_life = importlib.import_module("tests.simulated.cluster.life")
-        group_life = importlib.import_module("tests.simulated.group.life")
+        module, function = LIVES[kind]
+        run = getattr(importlib.import_module(module), function)
         invariants = importlib.import_module("tests.simulated.checks.invariants")
         if not finder.is_used:
             raise PatchFailed(f"{mutant.name}: {mutant.module} is not imported by the simulation")
-        run = {MEMORY: life.run_life, CLUSTER: cluster_life.run_cluster_life, GROUP: group_life.run_group_life}
         yield run, invariants.Violation
     finally:
         sys.meta_path.remove(finder)
@@ -196,10 +205,10 @@ def mutated(mutant: Mutant) -> Iterator[tuple[dict[str, Callable[..., Any]], typ
 
 def find(mutant: Mutant, kind: str, seeds: range) -> Caught | None:
     """Return what caught the mutant first in lives of one kind, or None."""
-    with mutated(mutant) as (run, violation):
+    with mutated(mutant, kind) as (run, violation):
         for seed in seeds:
             try:
-                run[kind](seed)
+                run(seed)
             except violation as caught:
                 if any(f"{crash}(" in str(caught) for crash in CRASHES):
                     raise PatchFailed(f"{mutant.name} crashes where it should do something wrong: {caught}") from caught
@@ -247,9 +256,9 @@ def _trace(mutant: Mutant) -> int:
         print(f"{mutant.name} is not caught")
         return 1
     lines: list[str] = []
-    with mutated(mutant) as (run, violation):
+    with mutated(mutant, caught.kind) as (run, violation):
         try:
-            run[caught.kind](caught.seed, lines.append)
+            run(caught.seed, lines.append)
         except violation as told:
             lines.append(str(told))
     print("\n".join(lines))
