@@ -93,14 +93,18 @@ class MemoryTopic:
 
     def moves(self) -> list[Move]:
         """Return all that may happen next without a fault: first what moves the log, then what nodes are told."""
-        found = [
+        found = self.commits()
+        for log in self.logs:
+            log.add_moves(found)
+        return found
+
+    def commits(self) -> list[Move]:
+        """List the moves of high watermarks to the ends of their partitions."""
+        return [
             Move("commit", None, index, partial(self.commit, index))
             for index, partition in enumerate(self.partitions)
             if partition.high_watermark < len(partition.records)
         ]
-        for log in self.logs:
-            log.add_moves(found)
-        return found
 
     def run_until_quiet(self, moves_max: int = 100_000) -> int:
         """Make every move in turn until none is left; returns how many there were.

@@ -46,7 +46,12 @@ GROUP_TRIES = ((GROUP, 0, 150),)
 #: Modules that only lives on the cluster run.
 KAFKA_LOG = ("holdfast.runtime.kafka_log", "holdfast.kafka")
 #: Modules that only lives of a group run.
-MEMBERSHIP = ("holdfast.runtime.membership", "holdfast.daemon.membership")
+MEMBERSHIP = (
+    "holdfast.runtime.membership",
+    "holdfast.daemon.membership",
+    "holdfast.daemon.config_topic",
+    "holdfast.daemon.partitions",
+)
 #: Where a recorded catcher begins that is a test and no life.
 TESTS = "tests/"
 PATCHES = Path(__file__).with_name("mutants.txt")

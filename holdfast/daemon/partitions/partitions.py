@@ -190,6 +190,7 @@ class Partitions:
         for index in indexes:
             self.wanted.pop(index, None)
             self._queue.remove(index)
+        for index in indexes:  # each makes room for a load, which is to be none of those that go, too
             self.runtime.unload(index, None)
         self._report_loaded()
 

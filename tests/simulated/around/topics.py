@@ -31,7 +31,6 @@ PARTITION_COUNT = 64
 CLUSTER_ID = "memory"
 GRACE_MS = 2_000
 MAX_SHARE = 0.6
-REFRESH_INTERVAL_MS = 400
 
 
 class Image:
@@ -132,7 +131,7 @@ class NodeTopics:
             self._wanted.pop(0)()
         if now_ms < self._next_ms:
             return
-        self._next_ms = now_ms + REFRESH_INTERVAL_MS
+        self._next_ms = now_ms + self._node.world.topics_interval_ms
         refresh = self._node.world.topics.refresh(now_ms, is_full=self._node.world.random.random() < 0.9)
         self._learn(refresh)
         topics = dict.fromkeys(refresh.existing_ids, PARTITION_COUNT)

@@ -179,6 +179,14 @@ GROUP_EXPECTED = (
     "note: work_revoked",
     "note: config_behind",
     "note: handover_expired",
+    "fault: clock stood still",
+    "owner queried",
+    "nodes of another membership found",
+    "refused beside nodes of another membership",
+    "static node superseded",
+    "note: config_topic_read",
+    "note: config_topic_unread",
+    "note: config_records_passed_over",
 )
 
 #: Below so many lives chance may leave something out, by kind.

@@ -98,6 +98,17 @@ class Invariant(Enum):
     HANDED_OVER_IN_TIME = "what was assigned to another node is given up when that one takes it, or in time"
     EAGER_GIVES_UP_FIRST = "under the eager protocol a member holds nothing when it joins"
     MAP_IS_OF_THE_SESSION = "nothing is answered from the map of a lost session, nor for long from a stale one"
+    NEWEST_CLAIM_WINS = "of two members that held a log partition, the one that held it last keeps it"
+    WORK_IS_BEGUN = (
+        "what is assigned is begun as soon as the config topic was read far enough, or the member joins again"
+    )
+    NAMES_WHAT_IT_SERVES = "while it is to join again, a node names itself for what it serves alone"
+    SESSIONS_END = "a member that the coordinator has not answered for the time of a session is none"
+    MEMBERSHIPS_DO_NOT_MIX = "a node that finds nodes of another membership at work ends"
+    LOADS_ARE_BOUNDED = "no more log partitions load at a time than the setting allows"
+    CONFIG_IS_WHOLE = "a node goes by the config topic as it stands at an offset that was read, and by nothing between"
+    CONFIG_IS_READ_AGAIN = "a config topic that could not be read is read again after a pause"
+    CONFIG_IS_TAKEN = "a node takes what holds in the config topic when it has read it"
     GROUP_CONVERGES = "when faults have stopped, all members are stable, and each serves what one map gives it"
     GROUP_RESTS = "when the group has converged, it stays as it is"
 

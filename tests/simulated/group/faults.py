@@ -94,12 +94,18 @@ def _cut_from_broker(life: GroupLife, node: Node) -> bool:
     return _cut(life, node.name, life.random.choice(BROKERS))
 
 
+def _cut_from_node(life: GroupLife, node: Node) -> bool:
+    other = life.random.choice(life.world.processes)
+    return other.name != node.name and _cut(life, node.name, other.name)
+
+
 def _cut_from_log(life: GroupLife, node: Node) -> bool:
     return _cut(life, node.name, "log")
 
 
 def _isolate(life: GroupLife, node: Node) -> bool:
-    return sum(_cut(life, node.name, party) for party in (*BROKERS, "log")) > 0
+    others = [each.name for each in life.world.processes if each.name != node.name]
+    return sum(_cut(life, node.name, party) for party in (*BROKERS, *others, "log")) > 0
 
 
 def _heal(life: GroupLife, node: Node) -> bool:
@@ -124,6 +130,12 @@ def _move_group(life: GroupLife, node: Node) -> bool:
     return True
 
 
+def _move_group_unknown(life: GroupLife, node: Node) -> bool:
+    """Let another broker coordinate, and the former one go on as if it still did."""
+    life.world.brokers.move(is_known=False)
+    return True
+
+
 def _lose_group(life: GroupLife, node: Node) -> bool:
     life.world.brokers.lose()
     return True
@@ -143,15 +155,34 @@ def _freeze_broker(life: GroupLife, node: Node) -> bool:
 
 
 def _write_config(life: GroupLife, node: Node) -> bool:
-    life.world.config_end += 1
+    life.world.config.write()
+    return True
+
+
+def _compact_config(life: GroupLife, node: Node) -> bool:
+    return life.world.config.compact()
+
+
+def _make_config_again(life: GroupLife, node: Node) -> bool:
+    return life.world.config.make_again()
+
+
+def _fail_config(life: GroupLife, node: Node) -> bool:
+    if not node.is_running:
+        return False
+    life.world.member_of(node).config.fail("the broker is gone")
     return True
 
 
 def _stall_config(life: GroupLife, node: Node) -> bool:
-    """Let a node read no more of the config topic, in which something is written; or let it read again."""
+    """Let a node read no more of the config topic, in which something is written; for a while, or until it may again."""
     config = life.world.member_of(node).config
     config.is_stalled = not config.is_stalled
-    life.world.config_end += config.is_stalled
+    if config.is_stalled:
+        life.world.config.write()
+        stall_ms = life.random.choice((0, 300, 600, 2_000))
+        if stall_ms:
+            life.world.network.after(stall_ms, config.go_on)
     return config.is_stalled
 
 
@@ -179,6 +210,39 @@ def _request_rejoin_while_joining(life: GroupLife, node: Node) -> bool:
 def _another_takes(life: GroupLife, node: Node) -> bool:
     """Let a node write a checkpoint of a generation far above the group's, as a static node does that an admin starts."""
     return life.take_from_outside()
+
+
+def _static_instead(life: GroupLife, node: Node) -> bool:
+    """Start a static node where no member lives any more."""
+    if _has_static(life):
+        return False
+    (_stop_all if life.random.random() < 0.5 else _kill_all)(life, node)
+    life.pass_time(life.random.choice((0, 5_000)))
+    if any(life.world.member_of(each).is_alive for each in life.world.nodes):
+        return False
+    life.world.start_static()
+    return True
+
+
+def _static_beside(life: GroupLife, node: Node) -> bool:
+    """Start a static node beside members, as nobody should."""
+    if _has_static(life):
+        return False
+    life.world.start_static()
+    return True
+
+
+def end_static(life: GroupLife, node: Node) -> bool:
+    """Stop the static node, or let it crash."""
+    static = life.world.static
+    if static is None or not static.is_alive or static.log.is_frozen:
+        return False
+    (static.close if life.random.random() < 0.5 else static.crash)()
+    return True
+
+
+def _has_static(life: GroupLife) -> bool:
+    return life.world.static is not None and life.world.static.is_alive
 
 
 def _report_failed(life: GroupLife, node: Node) -> bool:
@@ -209,16 +273,21 @@ FAULTS: dict[str, Callable[[GroupLife, Node], bool]] = {
     "another node": _start_another,
     "cut off from the coordinator": _cut_from_coordinator,
     "cut off from a broker": _cut_from_broker,
+    "cut off from a node": _cut_from_node,
     "cut off from the log": _cut_from_log,
     "isolated": _isolate,
     "healed": _heal,
     "clock jumps": _clock_jumps,
     "messages dawdle": _dawdle,
     "group moves": _move_group,
+    "group moves, and the former coordinator does not know": _move_group_unknown,
     "group lost": _lose_group,
     "group forgotten": _forget_group,
     "broker frozen": _freeze_broker,
     "config written": _write_config,
+    "config compacted": _compact_config,
+    "config made again": _make_config_again,
+    "config unreadable": _fail_config,
     "config stalled": _stall_config,
     "prepare planted": _plant("on_join_prepare"),
     "perform planted": _plant("perform_assignment"),
@@ -226,6 +295,9 @@ FAULTS: dict[str, Callable[[GroupLife, Node], bool]] = {
     "rejoin requested": _request_rejoin,
     "rejoin requested while joining": _request_rejoin_while_joining,
     "taken from outside": _another_takes,
+    "static node instead of the group": _static_instead,
+    "static node beside the group": _static_beside,
+    "static node ends": end_static,
     "append reported as failed": _report_failed,
     "append lost": _lose_append,
 }

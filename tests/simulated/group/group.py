@@ -74,6 +74,8 @@ class Group:
         self._deadline_ms = 0
         self._is_first = False
         self.rebalances = 0
+        #: Another broker coordinates, and the one that has this copy does not know; nothing that it writes is kept.
+        self.is_former = False
         #: Looks at what a leader hands in.
         self.handed_in: Callable[[Group, Mapping[str, bytes]], None] = lambda group, given: None
         self.written = self._copy()
@@ -158,6 +160,9 @@ class Group:
         if before is None:
             self._add(self._make_id(), request, enclosed, respond)
             return
+        if self.is_former:
+            respond(Refused(ErrorCode.NOT_COORDINATOR))
+            return
         for waiting in (before.join, before.sync):
             if waiting is not None:
                 waiting(Refused(ErrorCode.FENCED_INSTANCE_ID))
@@ -219,6 +224,13 @@ class Group:
 
     def _take_assignments(self, request: SyncGroup) -> None:
         given = dict(request.assignments)
+        if self.is_former:
+            for place in self.places.values():
+                respond, place.sync = place.sync, None
+                if respond is not None:
+                    respond(Refused(ErrorCode.NOT_COORDINATOR))
+            self._prepare()
+            return
         self.handed_in(self, given)
         self.state = STABLE
         for place in self.places.values():

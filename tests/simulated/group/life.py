@@ -17,25 +17,25 @@ from holdfast.records.header import encode_header
 from holdfast.records.keys import SharePartitionKey, log_partition
 from tests.simulated.around.topics import TOPIC_ID
 from tests.simulated.checks.invariants import Invariant, violate
-from tests.simulated.group.faults import FAULTS, leave_for_good
+from tests.simulated.group.faults import FAULTS, end_static, leave_for_good
 from tests.simulated.group.group import STABLE
-from tests.simulated.group.world import GroupWorld
+from tests.simulated.group.world import TIME_SLICES_MS, GroupWorld
 from tests.simulated.memory_log import Move
 from tests.simulated.parts.node import Node
 from tests.simulated.parts.requests import GROUP, Clients
 
 PAUSES_MS = (20, 100, 100, 300, 300, 1_000, 4_000)
-#: Time goes by in slices, at the end of each of which every process does what is due.
-SLICE_MS = 100
 #: In which sessions end that ended in the eyes of one side only.
 SETTLING_MS = 4_000
 #: In which the group converges once faults have stopped: sessions, a rebalance, joins again for what was met in a log.
 CONVERGENCE_MS = 60_000
 #: For which it must stay as it is.
-REST_MS = 12_000
+REST_MS = 8_000
 #: Members that join, or whose metadata changes, cause one each; a failed load or a generation met in a log some more.
 CALM_REBALANCES_MAX = 40
 MOVES_MAX = 5_000
+#: Of the moves that are possible, one of so many is next.
+MOVES_SEEN_MAX = 8
 
 
 class GroupLife:
@@ -49,6 +49,8 @@ class GroupLife:
         share = random.choice((0.1, 0.25, 0.5))
         faults = [kind for kind in FAULTS if random.random() < share]
         self.faults = [] if random.random() < 0.05 else faults
+        #: Since when a process stands still.
+        self._frozen_ms: dict[Node, int] = {}
         for number in range(random.choice((3, 3, 4, 5))):
             world.start("abcde"[number])
 
@@ -105,14 +107,20 @@ class GroupLife:
     def freeze(self, node: Node) -> None:
         """Let a process stand still."""
         node.log.is_frozen = True
+        self._frozen_ms[node] = self.world.now_ms
 
     def thaw(self, node: Node) -> None:
-        """Let it go on: with what came meanwhile, or with what is due."""
+        """Let it go on: with what came meanwhile, or with what is due; maybe its clock stood still, too."""
         node.log.is_frozen = False
         member = self.world.member_of(node)
+        member.node.thawed_ms = self.world.now_ms
+        stood_ms = self.world.now_ms - self._frozen_ms.pop(node)
+        if self.random.random() < 0.3:
+            self.world.count("fault: clock stood still")
+            member.ahead_ms -= stood_ms
         if self.random.random() < 0.5:
             member.beat()
-        waiting, member.inbox = member.inbox, type(member.inbox)()
+        waiting, member.node.inbox = member.node.inbox, type(member.node.inbox)()
         for call in waiting:
             member.run(call)
         while node.requests and member.is_alive:
@@ -141,7 +149,7 @@ class GroupLife:
         return True
 
     def _request(self) -> None:
-        nodes = [node for node in self.world.nodes if self.world.member_of(node).is_alive]
+        nodes = [node for node in self.world.processes if node.is_alive]
         serving = [node for node in nodes if any(node.serves(index) for index in node.runtime.partitions)]
         nodes = serving if serving and self.random.random() < 0.9 else nodes
         if nodes:
@@ -152,22 +160,31 @@ class GroupLife:
 
     # ---- time --------------------------------------------------------------------------------------------------------
 
+    def pass_time(self, time_ms: int) -> None:
+        """Let time pass in a fault."""
+        self._pass(time_ms, is_hasty=True)
+
     def _pass(self, time_ms: int, *, is_hasty: bool) -> None:
         """Let time pass; unless everything is hasty, the log moves only a little in each slice."""
         world = self.world
         end_ms = world.now_ms + time_ms
         while world.now_ms < end_ms:
-            until_ms = min(end_ms, world.now_ms + SLICE_MS)
+            until_ms = min(end_ms, world.now_ms + world.time_slice_ms)
             world.pass_time(until_ms)
             self._move(MOVES_MAX if is_hasty else self.random.randrange(4))
             world.groups.step()
-            for node in [*world.nodes]:
-                if node.is_running:
-                    world.member_of(node).beat()
-                if node.is_running:
-                    node.tick()
-                world.settle(None if node.is_dead else node)
+            for node in world.processes:
+                if node.is_running and not node.is_idle:
+                    if node.member is not None:
+                        node.member.beat()
+                    if node.is_running:
+                        node.tick()
+                if node.has_unloaded or node.stumbles:
+                    node.check()
             self._tell_lines()
+        for node in world.processes:
+            if not node.is_dead:
+                node.check()
 
     def _move(self, count: int) -> None:
         """Let the log and what waits in the processes go on, up to a number of moves."""
@@ -175,7 +192,7 @@ class GroupLife:
             moves = self._moves()
             if not moves:
                 return
-            kind, node, make = self.random.choice(moves[:8])
+            kind, node, make = self.random.choice(moves)
             self.world.count(kind)
             try:
                 make()
@@ -184,16 +201,21 @@ class GroupLife:
             self.world.settle(None if node is None or node.is_dead else node)
 
     def _moves(self) -> list[tuple[str, Node | None, Callable[[], None]]]:
+        """Return the first of all moves that may come next."""
         world = self.world
-        by_log = {node.log: node for node in world.nodes}
-        found: list[tuple[str, Node | None, Callable[[], None]]] = []
-        for move in world.topic.moves():
-            node = by_log.get(move.log) if move.log is not None else None
-            if node is None or world.network.reaches(node.name, "log") or move.kind == "tell":
-                found.append((move.kind, node, move.make))
-        return found + [
-            ("go on", node, partial(_go_on, node)) for node in world.nodes if node.is_running and node.tasks
+        found: list[tuple[str, Node | None, Callable[[], None]]] = [
+            (move.kind, None, move.make) for move in world.topic.commits()
         ]
+        by_log = {node.log: node for node in world.processes}
+        for log in world.topic.logs:
+            if len(found) >= MOVES_SEEN_MAX:
+                return found[:MOVES_SEEN_MAX]
+            node, moves = by_log.get(log), list[Move]()
+            log.add_moves(moves)
+            reaches = bool(moves) and (node is None or world.network.reaches(node.name, "log"))
+            found += [(move.kind, node, move.make) for move in moves if reaches or move.kind == "tell"]
+        found += [("go on", node, partial(_go_on, node)) for node in world.processes if node.is_running and node.tasks]
+        return found[:MOVES_SEEN_MAX]
 
     def _tell_lines(self) -> None:
         for line in self.lines:
@@ -213,7 +235,9 @@ class GroupLife:
         world.network.cuts.clear()
         world.network.dawdling = 0.0
         world.brokers.frozen.clear()
-        if self.steps % 5 == 0:  # the calm of a group whose member has just gone
+        world.brokers.end_former()
+        end_static(self, world.nodes[0])
+        if self.steps % (2 if world.rebalance_delay_ms else 5) == 0:  # the calm of a group whose member has just gone
             self._say(f"{world.nodes[-1].name} is gone for good")
             leave_for_good(self, world.nodes[-1])
         for node in [*world.nodes]:
@@ -238,7 +262,7 @@ class GroupLife:
         while why := self._why_not_converged():
             if world.now_ms >= until_ms:
                 violate(Invariant.GROUP_CONVERGES, f"after {CONVERGENCE_MS} ms: {why}")
-            self._pass(SLICE_MS, is_hasty=True)
+            self._pass(world.time_slice_ms, is_hasty=True)
             for node in world.nodes:
                 if not world.member_of(node).is_alive and world.is_calm:
                     self.restart(node)
@@ -249,6 +273,7 @@ class GroupLife:
         """See that nothing goes on when all is well."""
         world = self.world
         rebalances, claims = world.brokers.rebalances, world.claims
+        world.time_slice_ms = max(TIME_SLICES_MS)
         self._pass(REST_MS, is_hasty=True)
         if world.brokers.rebalances != rebalances or world.claims != claims:
             text = f"{world.brokers.rebalances - rebalances} rebalances, {world.claims - claims} checkpoints"
@@ -265,7 +290,7 @@ class GroupLife:
             member = world.member_of(node)
             if not member.is_alive or not member.life.is_active or member.coordinator.needs_rejoin:
                 return f"{node.name} is {member.life.state.value}, {member.life.generation}"
-            if why := member.coordinator.why_not_ready():
+            if why := member.coordinator.why_not_ready() or member.config.why_behind():
                 return f"{node.name}: {why}"
         maps = {world.member_of(node).view.map for node in world.nodes}
         if len(maps) != 1:
@@ -278,13 +303,19 @@ class GroupLife:
         for index in range(len(world.topic.partitions)):
             serving = [node.name for node in world.nodes if node.serves(index)]
             owner = divided.owner(index)
-            if owner is None or serving != [chr(owner.node_id)]:
+            named = {world.member_of(node).view.owner(index) for node in world.nodes}
+            if owner is None or serving != [chr(owner.node_id)] or named != {owner}:
                 states = {
                     node.name: (held.state.value, held.failure)
                     for node in world.nodes
                     if (held := node.partition(index)) is not None
                 }
-                return f"log partition {index} of {owner} is served by {serving}: {states}"
+                return f"log partition {index} of {owner} is served by {serving}, and {named} are named: {states}"
+        for node in world.nodes:
+            done = world.member_of(node).watch.duties
+            given = next(each.work.duties for each in divided.members if each.node.node_id == ord(node.name))
+            if done != given:
+                return f"{node.name} does {done}, and is to do {given}"
         for node in world.nodes:
             if node.is_running and any(each.retry_at_ms is not None for each in node.runtime.partitions.values()):
                 return f"{node.name} is about to load again"
@@ -312,9 +343,10 @@ class GroupLife:
 
     def _close(self) -> None:
         self._say("close")
-        for node in self.world.nodes:
-            node.close()
-            self.world.settle(node)
+        for node in self.world.processes:
+            if node.is_alive:
+                node.close()
+                self.world.settle(node)
         for _ in range(MOVES_MAX):
             moves: list[Move] = self.world.topic.moves()
             if not moves:
@@ -329,7 +361,7 @@ def _go_on(node: Node) -> None:
 
 def _generation_met(world: GroupWorld, index: int) -> int:
     """Return the highest ownership generation that a node has met in a log partition."""
-    held = [node.partition(index) for node in world.nodes]
+    held = [node.partition(index) for node in world.processes]
     return max((each.ownership.generation_max for each in held if each is not None), default=0)
 
 

@@ -82,7 +82,7 @@ class Link:
 
         def look_up() -> None:
             if asked not in brokers.frozen:
-                network.send(asked, self._name, partial(self._found, channel, number, brokers.coordinator))
+                network.send(asked, self._name, partial(self._found, channel, number, brokers.named_by(asked)))
 
         network.send(self._name, asked, look_up)
 

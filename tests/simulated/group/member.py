@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.daemon.membership.coordinator import NodeCoordinator, NodeProtocolConfig
 from holdfast.daemon.membership.holdings import Holdings
-from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.membership.map_view import MapView
 from holdfast.daemon.membership.metrics import AssignmentMetrics
 from holdfast.daemon.membership.rebalance_watch import RebalanceWatch
@@ -33,13 +31,14 @@ from holdfast.runtime.membership.lifecycle import MemberLifecycle
 from holdfast.runtime.membership.metrics import MembershipMetrics
 from holdfast.runtime.membership.requests import Answer, JoinGroup, Request
 from tests.simulated.checks.invariants import Invariant, violate
-from tests.simulated.group.config import ConfigReader, Pause
+from tests.simulated.group.config import ConfigReader
 from tests.simulated.group.link import Link
+from tests.simulated.group.network import Pause
 from tests.simulated.group.watch import MemberWatch
 from tests.simulated.parts.machine import Fault
-from tests.simulated.parts.node import Node
 
 if TYPE_CHECKING:
+    from tests.simulated.group.node import GroupNode
     from tests.simulated.group.world import GroupWorld
 
 HANDOVER_MS = 4_000
@@ -52,13 +51,15 @@ CLOSE_MS = 2_000
 class GroupMember:
     """The membership of one process."""
 
-    def __init__(self, world: GroupWorld, node: Node, settings: MembershipSettings, rebalance_protocol: str) -> None:
+    def __init__(
+        self, world: GroupWorld, node: GroupNode, settings: MembershipSettings, rebalance_protocol: str
+    ) -> None:
         self.world = world
         self.node = node
-        #: What its clock is ahead of the world's, in ms.
-        self.ahead_ms = 0
+        #: What its clock is ahead of the world's, in ms: that of a process that is started again may be behind the one before.
+        self.ahead_ms = world.random.choice((0, 0, 7_000, 3_600_000))
         self.place = Place(ord(node.name), f"host-{node.name}", 9_092)
-        self.config = ConfigReader(world, node.name, self.now_ms)
+        self.config = ConfigReader(world, node, self.now_ms)
         self.watch = MemberWatch(self)
         self.holdings = Holdings(self, HANDOVER_MS)
         partition_count = len(world.topic.partitions)
@@ -87,16 +88,15 @@ class GroupMember:
             self.config,
             Rejoins(100, 2_000, world.random.random),
             RebalanceWatch(1_000),
-            KnownMembers(),
+            node.known,
             AssignmentMetrics(Registry(self.now_ms)).rebalance_alarms,
             now_ms=self.now_ms,
             refused=lambda why: violate(Invariant.NOBODY_IS_REFUSED, f"{node.name}: {why}"),
         )
         metrics = MembershipMetrics(Registry(self.now_ms))
         self.life = MemberLifecycle(settings, self.coordinator.metadata, world.random.random, metrics)
+        self.run = node.run
         self.link = Link(world, node.name, settings, self.run, self._answered)
-        #: What happened to the process while it stood still.
-        self.inbox: deque[Callable[[], None]] = deque()
         #: The next callback of this name raises.
         self.planted = ""
         #: Somebody wishes for a rejoin while the next JoinGroup is in flight.
@@ -105,6 +105,7 @@ class GroupMember:
         self.stale_map_max_ms = STALE_MAP_MAX_MS
         self.is_leaving = False
         self._leave_until_ms = 0
+        node.member = self
 
     def now_ms(self) -> int:
         """Return the time of this process."""
@@ -113,18 +114,24 @@ class GroupMember:
     @property
     def is_alive(self) -> bool:
         """Whether the process has not ended."""
-        return not (self.node.is_dead or self.node.is_closed)
-
-    def run(self, call: Callable[[], None]) -> None:
-        """Let something happen in the process: now, or when it goes on; never, if it has ended."""
-        if not self.is_alive:
-            return
-        if self.node.log.is_frozen:
-            self.inbox.append(call)
-        else:
-            call()
+        return self.node.is_alive
 
     # ---- by the clock ------------------------------------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is due before the next heartbeat, unless something happens."""
+        life, coordinator, divided = self.life, self.coordinator, self.view.map
+        next_tick_ms = life.next_tick_ms
+        return (
+            life.is_active
+            and (next_tick_ms is None or self.now_ms() < next_tick_ms)
+            and not (self.is_leaving or coordinator.needs_rejoin or coordinator.why_not_ready())
+            and not self.holdings.released
+            and divided is not None
+            and not divided.absent
+            and self.config.is_at_end
+        )
 
     def beat(self) -> None:
         """Do what `GroupMember._run` of the daemon does in each of its rounds, and what is due."""
@@ -242,18 +249,17 @@ class GroupMember:
     def begin_tasks(self, tasks: Collection[int], generation: int) -> None:
         """See `Workplace.begin_tasks`."""
         self.watch.begins(tasks, generation)
-        for task in tasks:
-            self.node.runtime.load(task, generation)
+        self.node.partitions.load(tasks, generation)
 
     def release_tasks(self, tasks: Collection[int]) -> None:
         """See `Workplace.release_tasks`."""
         self.watch.releases(tasks)
+        self.node.partitions.release(tasks)
 
     def end_tasks(self, tasks: Collection[int]) -> None:
         """See `Workplace.end_tasks`."""
         self.watch.ends(tasks)
-        for task in tasks:
-            self.node.runtime.unload(task, None)
+        self.node.partitions.unload(tasks)
 
     def serves(self, task: int) -> bool:
         """See `Workplace.serves`."""
@@ -263,6 +269,8 @@ class GroupMember:
         """See `Workplace.set_duties`."""
         self.watch.duties = tuple(duties)
 
-    def superseded(self, task: int, generation: int) -> None:
-        """Take in that another node has taken a log partition."""
-        self.watch.superseded(task, generation, was_ours=self.coordinator.superseded(task, generation))
+    def superseded(self, task: int, generation: int) -> bool:
+        """Take in that another node has taken a log partition; returns whether this one was to keep it."""
+        was_ours = self.coordinator.superseded(task, generation)
+        self.watch.superseded(task, generation, was_ours=was_ours)
+        return was_ours

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from heapq import heappop, heappush
 from random import Random
 
 #: Of most messages, and of those that dawdle.
 LATENCIES_MS = (1, 1, 2, 3, 5, 10, 20)
 DAWDLING_MS = (200, 500, 1_000, 3_000)
+
+
+class Pause:
+    """Something that a coroutine waits for, in ms; whoever steps it looks at that."""
+
+    def __init__(self, ms: int) -> None:
+        self.ms = ms
+
+    def __await__(self) -> Generator[Pause, None, None]:
+        yield self
 
 
 class Network:

@@ -11,7 +11,7 @@ from holdfast.daemon.membership.division.metadata import EAGER
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.runtime.membership.effects import Callback, Complete, Effect, Lost, Note, Perform, Prepare
 from holdfast.runtime.membership.errors import MembershipFailed
-from holdfast.runtime.membership.requests import Answer, Heartbeat, Joined, JoinGroup, Request
+from holdfast.runtime.membership.requests import Answer, Heartbeat, Joined, JoinGroup, Refused, Request, Synced
 from holdfast.runtime.membership.states import State as MemberState
 from holdfast.runtime.partition.states import State
 from tests.simulated.checks.invariants import Invariant, violate
@@ -21,8 +21,14 @@ if TYPE_CHECKING:
 
 #: More JoinGroups than this of one member within a second are a loop.
 JOINS_PER_S_MAX = 12
-#: How late something may be because time passes in slices.
-SLACK_MS = 250
+#: How late something may be, beside the slices in which time passes.
+SLACK_MS = 150
+#: Of the settings of members.
+SESSION_MS, RETRY_MAX_MS = 3_000, 1_000
+#: In which one that is to join again does so: the longest pauses of the node and of the core, and some slices.
+REJOIN_MAX_MS = 5_000
+#: In which what is assigned is begun, as long as nothing else happens: the time for the config topic, and some slices.
+BEGIN_MAX_MS = 2_500
 #: In which an assignment that was not taken over is delivered again, by a process that runs.
 REDELIVERY_MS = 3_000
 
@@ -56,6 +62,19 @@ class MemberWatch:
         #: Since when it runs, is stable, and has not taken its assignment over.
         self._undelivered_ms: int | None = None
         self._before: object = None
+        #: For so long it has run, by the time of the world.
+        self._ran_ms = 0
+        self._checked_ms = member.world.now_ms
+        #: By that time: since when it works on by an assignment while it is to join again, and while it has not begun all of it.
+        self._unheard_ms: int | None = None
+        self._unbegun_ms: int | None = None
+        #: By its own clock: when the request left that was the last to be answered, when the last heartbeat left, and until
+        #: when the next one has, because that one came to nothing.
+        self._heard_ms = self._heartbeat_ms = 0
+        self._heartbeat_due_ms: int | None = None
+
+    def _slack_ms(self) -> int:
+        return SLACK_MS + self._member.world.time_slice_ms
 
     def _fail(self, invariant: Invariant, text: str) -> None:
         violate(invariant, f"{self._member.node.name} {text}")
@@ -67,6 +86,8 @@ class MemberWatch:
         member, now_ms = self._member, self._member.world.now_ms
         if isinstance(request, Heartbeat) and not request.generation.is_joined:
             self._fail(Invariant.HEARTBEATS_GO_ON, "sends a heartbeat of no generation")
+        if isinstance(request, Heartbeat):
+            self._heartbeat_ms, self._heartbeat_due_ms = member.now_ms(), None
         if not isinstance(request, JoinGroup):
             return
         if not self._is_prepared:
@@ -92,6 +113,17 @@ class MemberWatch:
         if isinstance(answer, Joined) and is_current:
             self._joined, self._has_performed = answer, False
         self._before = None if is_current else self._look()
+        if is_current:
+            self._hear(request, answer)
+
+    def _hear(self, request: Request, answer: Answer) -> None:
+        now_ms = self._member.now_ms()
+        if isinstance(answer, Refused) and answer.error_code != ErrorCode.REBALANCE_IN_PROGRESS:
+            self._heartbeat_due_ms = now_ms + RETRY_MAX_MS if isinstance(request, Heartbeat) else None
+        elif isinstance(request, Heartbeat):
+            self._heard_ms = max(self._heard_ms, self._heartbeat_ms)
+        elif isinstance(answer, Joined | Synced):
+            self._heard_ms = now_ms
 
     def after_answer(self, effects: list[Effect]) -> None:
         """See that an answer of an earlier generation has changed nothing."""
@@ -160,7 +192,9 @@ class MemberWatch:
     def failed(self, failure: MembershipFailed) -> None:
         """See that the group had a reason to refuse."""
         # A first JoinGroup of a static member that is given up and comes late takes the place of the one sent after it.
-        is_replaced = failure.error_code == ErrorCode.FENCED_INSTANCE_ID and self._member.link.has_given_up_join
+        # So does one of a process before, in the eyes of a broker that coordinated then and does not know that it is over.
+        has_reason = self._member.link.has_given_up_join or self._member.world.brokers.formers > 0
+        is_replaced = failure.error_code == ErrorCode.FENCED_INSTANCE_ID and has_reason
         if not is_replaced:
             self._fail(Invariant.NOBODY_IS_REFUSED, f"is refused: {failure}")
 
@@ -180,6 +214,11 @@ class MemberWatch:
         if new and self._member.config.offset < found.config_offset:
             text = f"begins {sorted(new)} at config offset {self._member.config.offset}, not {found.config_offset}"
             self._fail(Invariant.BEHIND_WAITS, text)
+
+    def loads(self, task: int) -> None:
+        """See that what is loaded was begun, and not given up since."""
+        if task not in self._begun:
+            self._fail(Invariant.WORK_IS_ASSIGNED, f"loads {task}, and holds {sorted(self._begun)}")
 
     def releases(self, tasks: Collection[int]) -> None:
         """See that nothing is handed over that is not held."""
@@ -212,9 +251,41 @@ class MemberWatch:
             self._fail(Invariant.HEARTBEATS_GO_ON, f"has a heartbeat or the end of a session due since {next_tick_ms}")
         if life.is_active and self._has_wish:
             self._fail(Invariant.WISHES_STAY, "wished to join again, and works on as if it had not")
+        self._ran_ms += min(member.world.now_ms - self._checked_ms, member.world.time_slice_ms)
+        self._checked_ms = member.world.now_ms
+        self._check_session(now_ms)
+        self._check_wish()
         self._check_delivery(now_ms)
         self._check_work(now_ms)
         self._check_map(now_ms)
+
+    def _check_session(self, now_ms: int) -> None:
+        life = self._member.life
+        if life.state is not MemberState.STABLE:
+            self._heartbeat_due_ms = None
+            return
+        if now_ms - self._heard_ms > SESSION_MS + self._slack_ms():
+            self._fail(Invariant.SESSIONS_END, f"is in {life.generation}, and was answered at {self._heard_ms} ms last")
+        if self._heartbeat_due_ms is not None and now_ms > self._heartbeat_due_ms + self._slack_ms():
+            self._fail(Invariant.HEARTBEATS_GO_ON, f"was to try again by {self._heartbeat_due_ms}, and has not")
+
+    def _check_wish(self) -> None:
+        """See that who is to join again does so, and that who is not works by all of its assignment."""
+        member, found = self._member, self._assigned
+        needs_rejoin = member.coordinator.needs_rejoin or self._has_failed
+        if not (member.life.is_active and needs_rejoin):
+            self._unheard_ms = None
+        elif self._unheard_ms is None:
+            self._unheard_ms = self._ran_ms
+        elif self._ran_ms - self._unheard_ms > REJOIN_MAX_MS:
+            self._fail(Invariant.WISHES_STAY, f"is to join again, and has not for {REJOIN_MAX_MS} ms")
+        is_at_work = found is not None and member.life.is_active and not needs_rejoin
+        if found is None or not is_at_work or self._begun.issuperset(found.work.tasks):
+            self._unbegun_ms = None
+        elif self._unbegun_ms is None:
+            self._unbegun_ms = self._ran_ms
+        elif self._ran_ms - self._unbegun_ms > BEGIN_MAX_MS:
+            self._fail(Invariant.WORK_IS_BEGUN, f"has begun {sorted(self._begun)} of {found.work}")
 
     def _check_delivery(self, now_ms: int) -> None:
         life = self._member.life
@@ -229,10 +300,15 @@ class MemberWatch:
     def _check_work(self, now_ms: int) -> None:
         assigned = () if self._assigned is None else self._assigned.work.tasks
         for index, partition in self._member.node.runtime.partitions.items():
-            if partition.state not in (State.ACTIVE, State.LOADING) or index in assigned:
+            if partition.state not in (State.ACTIVE, State.LOADING):
+                continue
+            if index in self._begun and index in assigned and partition.generation != self._begun_generation:
+                text = f"has {index} under {partition.generation}, not {self._begun_generation}"
+                self._fail(Invariant.WORK_IS_ASSIGNED, text)
+            if index in assigned:
                 continue
             since_ms = self._dropped_ms.get(index)
-            if since_ms is None or now_ms - since_ms > self._member.handover_ms + SLACK_MS:
+            if since_ms is None or now_ms - since_ms > self._member.handover_ms + self._slack_ms():
                 self._fail(
                     Invariant.HANDED_OVER_IN_TIME,
                     f"is {partition.state.value} for {index}, not its own since {since_ms}",
@@ -244,8 +320,12 @@ class MemberWatch:
             self._stale_since_ms = None
         elif self._stale_since_ms is None:
             self._stale_since_ms = now_ms
+        if member.coordinator.needs_rejoin:
+            for index in range(len(member.world.topic.partitions)):
+                if member.view.owner(index) == member.place and not member.node.serves(index):
+                    self._fail(Invariant.NAMES_WHAT_IT_SERVES, f"names itself for {index}, which it does not serve")
         since_ms = self._stale_since_ms
-        is_too_old = since_ms is not None and now_ms - since_ms > member.stale_map_max_ms + SLACK_MS
+        is_too_old = since_ms is not None and now_ms - since_ms > member.stale_map_max_ms + self._slack_ms()
         if not self._is_lost and not is_too_old:
             return
         for index in range(len(member.world.topic.partitions)):

@@ -22,6 +22,7 @@ from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.log_protocol import LogRecord, ReadError
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
+from holdfast.runtime.partition.ownership import Owners
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.state_machine import Operation, StateMachine
 from tests.configs import partition_config
@@ -86,8 +87,10 @@ class Node:
             None  #: the operation that decided last, whose records are appended next
         )
         self.log = world.open_log(name)
+        node_id, address = world.identity_of(name)
         config = partition_config(
-            node_id=name,
+            node_id=node_id,
+            advertised_address=address,
             log=world.topic.identity,
             parked_writes_max=world.parked_writes_max,
             load_timeout_ms=20_000,
@@ -109,6 +112,7 @@ class Node:
             RuntimeMetrics(Registry(world.clock_ms)),
             slice_ms=world.slice_ms,
             restore_points=self.follower and WatchedRestorePoints(self.follower, world.count),
+            owners=self.make_owners(),
             write_timeout_ms=5_000,
         )
         self.log.start(self)
@@ -134,6 +138,10 @@ class Node:
         )
         log.start(follower)
         return follower
+
+    def make_owners(self) -> Owners | None:
+        """Return what queries earlier owners; None: none is queried."""
+        return None
 
     @property
     def is_running(self) -> bool:

@@ -39,6 +39,7 @@ class World:
     """One topic and the processes around it; all chance comes from one `Random`."""
 
     snapshots_share = 0.5  #: of lives that have a snapshot topic
+    topics_interval_ms = 400  #: between two refreshes of what is known of the topics of users
 
     def __init__(self, random: Random, trace: Callable[[str], None] | None = None) -> None:
         self.random = random
@@ -99,6 +100,10 @@ class World:
         log = self.topic.open_log(queue_records_max=self.queue_records_max)
         log.has_batches = self.has_batches
         return log
+
+    def identity_of(self, name: str) -> tuple[str, str]:
+        """Return node id and address by which checkpoints name a node; empty: no address."""
+        return name, ""
 
     def make_node(self, name: str) -> Node:
         """Return the next process of a node."""

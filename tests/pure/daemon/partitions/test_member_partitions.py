@@ -73,6 +73,16 @@ async def test_what_waits_for_its_turn_and_is_given_up_is_not_loaded() -> None:
     assert world.is_ready[-1] is True
 
 
+async def test_of_what_is_given_up_together_nothing_is_loaded_in_the_room_that_the_first_leaves() -> None:
+    world = PartitionsWorld(MemoryTopic(3), membership="group", loads_max=1)
+    world.begin()
+    await world.partitions.start()
+    world.partitions.load((0, 1, 2), 1)
+    world.partitions.unload((0, 1, 2))
+    assert [each.index for each in world.partitions] == [0]
+    assert world.partitions.held_count() == 0
+
+
 async def test_what_another_member_was_to_take_is_handed_over_in_one_line() -> None:
     topic = MemoryTopic(2)
     world, other = await begin_member(topic), await begin_member(topic, node_id=2)
