@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import structlog
 from confluent_kafka import KafkaException
 
+from holdfast.clock import exact_now_ms, now_ms
 from holdfast.daemon.admin.commands import LogCommands, NodeCommands
 from holdfast.daemon.admin.host_metrics import HostMetrics
 from holdfast.daemon.brokers.watch import BrokerWatch
@@ -85,7 +86,7 @@ class Node:
 
     def __init__(self, settings: Settings, load: Load | None = None, place: WorkerPlace = ALONE) -> None:
         self.node_settings = NodeSettings(settings, load)
-        self.registry = Registry(_now_ms)
+        self.registry = Registry(now_ms)
         self.host_metrics, self._sockets = HostMetrics(settings, self.registry, place), place.sockets
         #: The port it listens on, once it does.
         self.port = 0
@@ -208,7 +209,7 @@ class Node:
             server.connections.obey(settings.limits)
 
             # What it serves: the topic that is the log, in the cluster that the brokers say they are.
-            cluster = make_cluster_queries(settings, options, _now_ms)
+            cluster = make_cluster_queries(settings, options, now_ms)
             metadata = ClusterMetadata(
                 cluster.client,
                 settings.metadata,
@@ -230,7 +231,7 @@ class Node:
             log = LogPlace(topic, image.cluster_id, options, address)
             partitions = self._make_partitions(log, image, at_exit)
             config, known = self.node_settings, self._known_members
-            now_ms, refused, registry = _now_ms, self._refused, self.registry
+            refused, registry = self._refused, self.registry
             allotment = make_allotment(
                 settings, this_node, log, partitions, known, config, registry, now_ms=now_ms, refused=refused
             )
@@ -240,8 +241,8 @@ class Node:
             stack.callback(offsets.close)
             maintenance = self._make_maintenance(access, topic, partitions, offsets, view)
             metadata.add_user(maintenance.deleted_state)
-            service = ShareService(partitions, self._metrics, _clock_ms, settings.share.cached_keys_max)
-            gate = TopicGate(service, metadata, settings.share.write_timeout_ms, _now_ms)
+            service = ShareService(partitions, self._metrics, exact_now_ms, settings.share.cached_keys_max)
+            gate = TopicGate(service, metadata, settings.share.write_timeout_ms, now_ms)
             commands = {
                 **NodeCommands(self, *cluster.look_ups, gate).table(),
                 **LogCommands(self, partitions, maintenance, allotment).table(),
@@ -282,14 +283,14 @@ class Node:
     ) -> tuple[Server, NodeAddress]:
         """Listen, with a handler that says that the node starts; returns also where clients reach it."""
         settings = self.settings
-        look_ups = make_cluster_queries(settings, options, _now_ms).look_ups
+        look_ups = make_cluster_queries(settings, options, now_ms).look_ups
         at_exit("topic names of the start", look_ups.names.close)
         host, advertised_port = settings.listener.advertised_address
 
         def find_this_node() -> NodeAddress:
             return NodeAddress(settings.node_id, host, advertised_port or server.port)
 
-        share_calls = StartingShareCalls(self._metrics, _clock_ms)
+        share_calls = StartingShareCalls(self._metrics, exact_now_ms)
         admin = Admin(starting_commands(self, look_ups, share_calls), settings.log.request_timeout_ms)
         admins.append(admin)
         handler = ApiHandler(share_calls, StartingView(find_this_node), admin, settings.limits)
@@ -333,7 +334,7 @@ class Node:
         partitions = Partitions(
             settings,
             log,
-            log_readers(settings, _now_ms, ReaderReport(self._metrics)),
+            log_readers(settings, now_ms, ReaderReport(self._metrics)),
             self,
             self._metrics,
             self._runtime_metrics,
@@ -423,14 +424,6 @@ class Node:
         if not self._exit.done():
             _log.error("take_over_refused", why=why)
         self.stop(NodeExit.WRONG_USAGE if is_setting_wrong else NodeExit.SUPERSEDED, why)
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
-
-
-def _clock_ms() -> float:
-    return time.monotonic_ns() / 1_000_000
 
 
 class _Stopped(Exception):

@@ -6,7 +6,6 @@ import asyncio
 import signal
 import socket
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Final
 import structlog
 
 from holdfast.children.child import Child, lines
+from holdfast.clock import now_ms
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.settings.file_env_flags import with_flags
 from holdfast.daemon.settings.host_models import HostSettings
@@ -80,7 +80,7 @@ class Supervisor:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
             _log.info("workers_stopping")
-            fleet.request_stop(_now_ms())
+            fleet.request_stop(now_ms())
             self._changed.set()
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -88,14 +88,14 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         address = self._sockets[0].getsockname()
         _log.info("workers_starting", version=VERSION, host=address[0], port=address[1], nodes=list(self._workers))
-        fleet.begin(_now_ms())
+        fleet.begin(now_ms())
         while not fleet.is_over:
             self._changed.clear()
             due_ms = fleet.due_ms()
             with suppress(TimeoutError):
-                wait_s = None if due_ms is None else max(0, due_ms - _now_ms()) / 1_000
+                wait_s = None if due_ms is None else max(0, due_ms - now_ms()) / 1_000
                 await asyncio.wait_for(self._changed.wait(), wait_s)
-            fleet.tick(_now_ms())
+            fleet.tick(now_ms())
             if fleet.is_stopping:
                 for each in self._sockets:  # the last worker to close them refuses clients then
                     each.close()
@@ -137,7 +137,7 @@ class Supervisor:
         finally:
             self._children.pop(worker.node_id, None)
             self._early_signals.pop(worker.node_id, None)
-            self._fleet.ended(worker.node_id, code, _now_ms())
+            self._fleet.ended(worker.node_id, code, now_ms())
             self._changed.set()
 
     async def _run_once(self, worker: Worker, restarts: int) -> int:
@@ -174,7 +174,3 @@ class Supervisor:
     async def _forward_all(self, node_id: int, stream: asyncio.StreamReader) -> None:
         async for line in lines(stream):
             self._forward(node_id, line)
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

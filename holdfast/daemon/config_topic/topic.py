@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 
 import structlog
 
+from holdfast.clock import now_ms
 from holdfast.daemon.components import config_log_config
 from holdfast.daemon.config_topic.follower import ConfigFollower
 from holdfast.daemon.config_topic.values import ClusterValue
@@ -19,10 +19,6 @@ from holdfast.runtime.kafka_log.log import KafkaLog
 from holdfast.runtime.metrics import RuntimeMetrics
 
 _log = structlog.get_logger(__name__)
-
-
-def _clock_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
 
 
 class ConfigTopic:
@@ -41,7 +37,7 @@ class ConfigTopic:
         self._settings = settings.config_topic
         log_config = config_log_config(settings, connection_options(settings.kafka.properties))
         # Only the log of the state topic has metrics.
-        self._log = KafkaLog(log_config, _clock_ms, RuntimeMetrics(Registry(_clock_ms)))
+        self._log = KafkaLog(log_config, now_ms, RuntimeMetrics(Registry(now_ms)))
         self._follower = ConfigFollower(self._log, self, self._settings.values_bytes_max)
         self.values_changed = values_changed
         self._loop = asyncio.get_running_loop()

@@ -1,13 +1,13 @@
 """The snapshot topic as a node uses it: a log of its own, followed for the partitions that load or serve here."""
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import structlog
 from confluent_kafka import KafkaException, Producer
 
+from holdfast.clock import now_ms
 from holdfast.daemon.brokers.silence import IsLeftOut
 from holdfast.daemon.settings.logging import LibraryLines
 from holdfast.daemon.settings.models import Settings
@@ -25,10 +25,6 @@ from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
 
 _log = structlog.get_logger(__name__)
-
-
-def _clock_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
 
 
 class RuntimeHolder(Protocol):
@@ -54,7 +50,7 @@ class Snapshots:
         snapshots = settings.snapshots
         self._holder = partitions
         # Only the log of the state topic has metrics.
-        self._log = KafkaLog(log_config, _clock_ms, RuntimeMetrics(Registry(_clock_ms)))
+        self._log = KafkaLog(log_config, now_ms, RuntimeMetrics(Registry(now_ms)))
         metrics = SnapshotMetrics(registry)
         verifier = SnapshotVerifier(self, metrics, snapshots.removals_per_second_max, settings.load.slice_ms)
         self._topic = snapshots.topic
@@ -86,7 +82,7 @@ class Snapshots:
 
     def tick(self) -> None:
         """Let the follower do what is due, and the producer report."""
-        self.follower.tick(_clock_ms())
+        self.follower.tick(now_ms())
         if self._producer is not None:
             self._producer.poll(0)
 
@@ -104,7 +100,7 @@ class Snapshots:
 
     def now_ms(self) -> int:
         """See `SnapshotHost.now_ms`."""
-        return _clock_ms()
+        return now_ms()
 
     def continue_soon(self, task: Callable[[], None]) -> None:
         """See `SnapshotHost.continue_soon`."""

@@ -20,7 +20,6 @@ from structlog.testing import capture_logs
 from holdfast.children.child import Child
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.settings.host_models import HostSettings
-from holdfast.workers import supervisor
 from holdfast.workers.lines import WorkerLines
 from holdfast.workers.plan import Worker
 from holdfast.workers.sockets import listen
@@ -196,7 +195,7 @@ async def test_a_stop_reaches_a_worker_that_is_just_being_started(
         await slow.wait()
         return child
 
-    monkeypatch.setattr(supervisor.Child, "start", start_slowly)
+    monkeypatch.setattr(Child, "start", start_slowly)
     with capture_logs() as lines:
         async with supervised(tmp_path, UNTIL_STOPPED) as world:
             await wait_until(lambda: "workers_starting" in {line["event"] for line in lines})

@@ -138,6 +138,9 @@ async def test_an_admin_accepts_only_what_is_this_members_and_takes_nothing_from
         def refuse_take(self, index: int) -> str:
             return "The group divides."
 
+        def describe_elsewhere(self) -> list[dict[str, object]]:
+            return []
+
     commands = LogCommands(None, world.partitions, None, Group()).table()  # type: ignore[arg-type]
     with pytest.raises(AdminError, match=r"^The group divides\.$"):
         commands["partitions-take"]({"partition": 1})
