@@ -139,12 +139,14 @@ async def test_an_admin_accepts_only_what_is_this_members_and_takes_nothing_from
             return "The group divides."
 
         def describe_elsewhere(self) -> list[dict[str, object]]:
-            return []
+            return [{"partition": 1, "state": "elsewhere", "owner": 2, "owner_address": "b:9492"}]
 
     commands = LogCommands(None, world.partitions, None, Group()).table()  # type: ignore[arg-type]
     with pytest.raises(AdminError, match=r"^The group divides\.$"):
         commands["partitions-take"]({"partition": 1})
-    with pytest.raises(AdminError, match="Log partition 1 is not this node's to serve; `holdfast members` shows whose"):
+    with pytest.raises(
+        AdminError, match="Log partition 1 is not this node's to serve: node 2 has it; .* --address b:9492"
+    ):
         commands["partitions-accept"]({"partition": 1, "reason": "restored"})
 
 
