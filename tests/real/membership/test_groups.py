@@ -175,11 +175,15 @@ async def test_a_static_member_comes_back_within_its_session_without_a_rebalance
 
 async def test_a_static_member_is_gone_after_its_session(kafka: str, group: str) -> None:
     async with running(Program(), kafka, settings(group)) as one:
-        async with running(Program(), kafka, settings(group, SHORT_MS, instance_id="a")):
+        async with running(Program(), kafka, settings(group, SHORT_MS, instance_id="a")) as first:
             await one.until_members(2)
+            assert first.member.member_id in one.program.members
         await one.until_members(1)
+        generation = one.member.generation
         async with running(Program(), kafka, settings(group, SHORT_MS, instance_id="a")):
             await one.until_members(2)
+            assert first.member.member_id not in one.program.members
+        assert one.member.generation.id > generation.id, "it is a new one, for which the group rebalances"
 
 
 async def test_of_two_with_one_instance_id_the_first_is_out_for_good(kafka: str, group: str) -> None:

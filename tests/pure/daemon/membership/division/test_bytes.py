@@ -106,8 +106,21 @@ def test_an_error_that_a_newer_leader_may_give_is_unreadable_here() -> None:
         decode_assignment(b"\x00\x63" + encode_assignment(ASSIGNMENT)[2:])
 
 
-@given(st.binary(max_size=60))
-def test_any_bytes_are_a_value_or_malformed(data: bytes) -> None:
-    for decode in (decode_metadata, decode_assignment):
-        with suppress(MalformedBody):
-            decode(data)
+def changed(data: bytes) -> st.SearchStrategy[bytes]:
+    """Return these bytes with one of them replaced."""
+    places, values = st.integers(0, len(data) - 1), st.integers(0, 255)
+    return st.builds(lambda place, value: data[:place] + bytes([value]) + data[place + 1 :], places, values)
+
+
+@given(st.binary(max_size=60) | changed(encode_metadata(METADATA)))
+def test_any_bytes_are_malformed_or_metadata_that_is_written_the_same(data: bytes) -> None:
+    with suppress(MalformedBody):
+        said = decode_metadata(data)
+        assert decode_metadata(encode_metadata(said)) == said
+
+
+@given(st.binary(max_size=60) | changed(encode_assignment(ASSIGNMENT)))
+def test_any_bytes_are_malformed_or_an_assignment_that_is_written_the_same(data: bytes) -> None:
+    with suppress(MalformedBody):
+        found = decode_assignment(data)
+        assert decode_assignment(encode_assignment(found)) == found
