@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.real.job.quick_spark import use_quick_home
 from tests.real.shared_kafka import kafka, new_topic, topic
 from tests.waiting import PATIENCE_S
 
@@ -33,6 +34,10 @@ LONGEST_FIRST: Final = (
 )
 #: Files whose tests print figures, which are shown in the end.
 TOLD: Final = ("test_kill", "test_freeze", "test_compaction_kill", "test_broker_restarts")
+
+
+def pytest_configure() -> None:
+    use_quick_home()
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,6 +1,7 @@
 """The fold of `records.snapshot_store.folding` as Spark runs it: once per log partition and batch, over state in RocksDB.
 
-This runs in Spark's Python workers, so it imports little: PySpark, pandas and `records`.
+This runs in Spark's Python workers, so it imports little: PySpark and `records`, and pandas only where there are rows. Each start
+of a query lets a new Python read what state there is, for which Spark waits ten seconds, and pandas would be half of it.
 """
 
 from __future__ import annotations
@@ -8,9 +9,8 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import pandas as pd
 from pyspark.sql.streaming.stateful_processor import (
     MapState,
     StatefulProcessor,
@@ -28,6 +28,9 @@ from holdfast.records.fencing import Position
 from holdfast.records.header import decode_header
 from holdfast.records.keys import format_topic_id
 from holdfast.records.snapshot_store.folding import NEW, Folded, FoldStopped, Mark, RawRecord, fold
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: What the processor takes in; `header` is the value of `hf`.
 INPUT_COLUMNS: Final = ("log_partition", "offset", "timestamp_ms", "key", "value", "header")
@@ -117,6 +120,8 @@ class FoldingProcessor(StatefulProcessor):
         timerValues: TimerValues,  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
         """Fold one batch of a log partition's records, which arrive in any order, and yield the rows of `OUTPUT`."""
+        import pandas as pd
+
         log_partition = int(key[0])
         frame = pd.concat(list(rows), ignore_index=True)
         if not frame["offset"].is_monotonic_increasing:
@@ -225,6 +230,8 @@ class _Output:
         self._add(REPORT, None, json.dumps(report).encode())
 
     def frame(self) -> pd.DataFrame:
+        import pandas as pd
+
         return pd.DataFrame.from_records(self._rows, columns=OUTPUT.names)
 
     def _add(self, kind: str, key: bytes | None, value: bytes) -> None:

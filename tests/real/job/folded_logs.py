@@ -16,7 +16,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
-from holdfast.broker import FAST_START
 from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.group import topics_of
 from holdfast.compaction.job import run
@@ -27,17 +26,9 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
 from holdfast.records.values import Snapshot
 from tests.pure.records.logs import MOVES, LogWriter
+from tests.real.job.quick_spark import QUICK
 from tests.waiting import PATIENCE_MS, PATIENCE_S
 
-#: What makes a JVM start sooner and run slower.
-QUICK_JAVA = " ".join(FAST_START)
-#: What makes Spark spare itself work that pays only for much data.
-QUICK = {
-    "spark.driver.extraJavaOptions": QUICK_JAVA,
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.streaming.minBatchesToRetain": "2",
-}
 #: No log has it by itself.
 BROKEN = SharePartitionKey("broken", bytes(16), 0)
 

@@ -16,11 +16,11 @@ from typing import Final
 
 import pyspark
 
-from tests.real.job.folded_logs import QUICK_JAVA
+from tests.real.job.quick_spark import QUICK_JAVA
 from tests.waiting import PATIENCE_S, SPARK_PATIENCE_S
 
 HOST: Final = "127.0.0.1"
-SPARK_HOME: Final = Path(pyspark.__file__).parent
+SPARK_HOME: Final = Path(os.environ.get("SPARK_HOME", Path(pyspark.__file__).parent))
 
 
 def environment(**more: str) -> dict[str, str]:

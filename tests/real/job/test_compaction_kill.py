@@ -27,8 +27,8 @@ from holdfast.records.checkpoint import CHECKPOINT_KEY
 from holdfast.records.codecs.codec import decode_record
 from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
 from holdfast.records.values import Update
-from tests.real.job.folded_logs import QUICK
 from tests.real.job.job_process import JobProcess, job_process
+from tests.real.job.quick_spark import QUICK
 from tests.real.node.journal_writer import GROUP, Journal, batch_of
 from tests.real.node.test_kill import CONNECTIONS, find_lost, writer_process
 from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of

@@ -25,7 +25,7 @@ from holdfast.records.snapshot_store.folding import NEW, RawRecord, fold
 from tests.pure.console.history_writer import Stamped, gap_row, rows_of, write_batch
 from tests.pure.docs.pages import code_behind
 from tests.pure.records.logs import DictStore, write_log
-from tests.real.job.folded_logs import QUICK
+from tests.real.job.quick_spark import QUICK
 from tests.real.nodes import NodeProcess, node_processes, topic_id_of
 from tests.real.running_node import read_log
 from tests.real.shared_kafka import NewTopicFactory
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.real
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 PARTITIONS = 6
-SPARK_HOME = str(Path(pyspark.__file__).parent)
+SPARK_HOME = os.environ.get("SPARK_HOME", str(Path(pyspark.__file__).parent))
 LOG_PARTITIONS = 4
 
 

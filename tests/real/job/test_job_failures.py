@@ -26,8 +26,9 @@ from holdfast.compaction.spark.files import Directory
 from holdfast.compaction.topics import Topics
 from holdfast.records.keys import format_topic_id
 from tests.pure.records.snapshot_store.test_folding import load
-from tests.real.job.folded_logs import QUICK, FoldedLogs
+from tests.real.job.folded_logs import FoldedLogs
 from tests.real.job.job_process import JobProcess, job_process
+from tests.real.job.quick_spark import QUICK
 from tests.real.job.test_compaction import assert_as_loaded, assert_history_holds_each_change_once
 from tests.real.job.test_supervised_job import processes_of
 from tests.real.shared_kafka import NewTopicFactory

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.client import connect
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
-from tests.real.job.folded_logs import QUICK
+from tests.real.job.quick_spark import QUICK
 from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import SPARK_PATIENCE_S, wait_until
