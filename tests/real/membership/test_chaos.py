@@ -23,13 +23,17 @@ from confluent_kafka.cimpl import NewTopic
 
 from holdfast.broker import EmbeddedKafka
 from holdfast.client import connect
+from holdfast.kafka.discovery.broker_links import broker_links
+from holdfast.kafka.discovery.groups import Groups
+from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.kafka.security import connection_options
 from holdfast.records.keys import SharePartitionKey
 from tests.real.membership.callers import REGISTERS, SETS, Callers, History
 from tests.real.membership.cluster import Cluster
 from tests.real.membership.pursuit import CONNECTIONS, PURSUER, Pursuit
 from tests.real.nodes import PATIENT_CLIENT, node_processes, topic_id_of
 from tests.real.quick_java import QUICK_KAFKA
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_MS, PATIENCE_S
 
 pytestmark = pytest.mark.real
 
@@ -72,7 +76,6 @@ class Chaos:
             chance: what chooses.
         """
         self._kafka = kafka
-        self._admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
         self._cluster = cluster
         self._group = group
         self._history = history
@@ -89,13 +92,16 @@ class Chaos:
         return steps
 
     async def play(self, until_s: float) -> list[str]:
-        """Let one round after another befall the nodes, until the time is over or a history is not linearizable; returns which are not."""
-        while time.monotonic() < until_s:
+        """Let a whole round befall the nodes, then more steps until the time is over; returns which histories are not linearizable."""
+        is_first = True
+        while True:
             for step in self.steps():
+                if not is_first and time.monotonic() >= until_s:
+                    return []
                 await step()
                 if problems := self._history.problems():
                     return problems
-        return []
+            is_first = False
 
     async def kill_and_restart(self) -> None:
         """Kill a node, and start it when others have its log partitions."""
@@ -148,8 +154,11 @@ class Chaos:
         """End all nodes in good order, let the brokers forget their group, whose generations begin anew, and start all nodes."""
         node_ids = sorted(self._cluster.live)
         await asyncio.gather(*(self._cluster.remove(node_id) for node_id in node_ids))
-        forgotten = self._admin.delete_consumer_groups([self._group], request_timeout=PATIENCE_S)
-        await asyncio.to_thread(forgotten[self._group].result, PATIENCE_S)
+        brokers = connection_options({"bootstrap.servers": self._kafka.bootstrap_servers})
+        groups = Groups(broker_links(brokers, PATIENCE_MS), PATIENCE_MS)
+        forgotten = (await groups.delete([self._group]))[self._group]
+        groups.close()
+        assert forgotten.error_code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND), forgotten
         for node_id in node_ids:
             self._cluster.launch(node_id)
         await self._cluster.listening()

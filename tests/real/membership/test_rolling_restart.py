@@ -23,7 +23,7 @@ from tests.real.membership.callers import percentile
 from tests.real.membership.cluster import LOG_PARTITIONS, Cluster
 from tests.real.nodes import node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
-from tests.waiting import in_patience, wait_until
+from tests.waiting import PATIENCE_MS, in_patience, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -94,7 +94,10 @@ async def test_nodes_are_restarted_one_after_the_other_and_every_log_partition_i
     outcomes: Counter[str] = Counter()
     gaps_s: list[float] = []
     async with AsyncExitStack() as stack:
-        cluster = Cluster(stack.enter_context(node_processes(kafka, topic, tmp_path)), rebalance_protocol=protocol)
+        # No busy machine keeps the others from loading all before a node that stops is gone.
+        patient = {"drain_timeout_ms": PATIENCE_MS, "handover_timeout_ms": PATIENCE_MS}
+        make_node = stack.enter_context(node_processes(kafka, topic, tmp_path))
+        cluster = Cluster(make_node, rebalance_protocol=protocol, **patient)
         began_s = time.monotonic()
         for node_id in NODES:
             cluster.launch(node_id)
