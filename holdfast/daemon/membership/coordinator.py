@@ -24,7 +24,7 @@ from holdfast.daemon.membership.division.metadata import (
     decode_metadata,
     encode_metadata,
 )
-from holdfast.daemon.membership.division.ownership_map import Work
+from holdfast.daemon.membership.division.ownership_map import OwnershipMap, Work
 from holdfast.daemon.membership.holdings import Holdings
 from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.membership.map_view import MapView
@@ -251,6 +251,7 @@ class NodeCoordinator:
         self._assignment, self._assigned_ms = found, now_ms
         self._known_members.add(found.map.nodes)
         self._view.adopt(found.map)
+        self._rejoin_if_moved(found.map)
         gone, dropped = self._holdings.change(found.work, generation, now_ms, begins_at_once=begins_at_once)
         self._behind_until_ms = None if begins_at_once else now_ms + self._config.config_timeout_ms
         wait_ms = min((each.wait_ms for each in found.map.absent), default=None)
@@ -272,11 +273,6 @@ class NodeCoordinator:
         )
         for task in found.work.tasks:
             self._rejoin_if_outranked(task)
-        # A static member that came back gets the assignment that there is, whose map is from before it left.
-        place, ours = found.map.place_of(self._node.node_id), self._node
-        if place not in (None, ours):
-            former, address = format_address(*place[1:]), format_address(*ours[1:])
-            self._request_rejoin(f"the map has this node at {former}, and it is at {address}")
 
     def superseded(self, task: int, generation: int) -> bool:
         """Take in that a log partition was taken under an ownership generation; returns whether this node was to keep it."""
@@ -312,6 +308,13 @@ class NodeCoordinator:
         if self._delay_ends_ms is not None and now_ms >= self._delay_ends_ms:
             self._delay_ends_ms = None
             self._request_rejoin("what absent nodes had has waited for rebalance_delay_ms")
+
+    def _rejoin_if_moved(self, divided: OwnershipMap) -> None:
+        """Have the map made anew, if it names another address: a static member that comes back gets the one from before it left."""
+        place, ours = divided.place_of(self._node.node_id), self._node
+        if place not in (None, ours):
+            former, address = format_address(*place[1:]), format_address(*ours[1:])
+            self._request_rejoin(f"the map has this node at {former}, and it is at {address}")
 
     def take_rejoin(self) -> str:
         """Return why it is time to join again, once; empty if it is not."""
