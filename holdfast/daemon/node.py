@@ -231,9 +231,9 @@ class Node:
             log = LogPlace(topic, image.cluster_id, options, address)
             partitions = self._make_partitions(log, image, at_exit)
             config, known = self.node_settings, self._known_members
-            refused, registry = self._refused, self.registry
+            refused, registry, left_out = self._refused, self.registry, self._is_left_out
             allotment = make_allotment(
-                settings, this_node, log, partitions, known, config, registry, now_ms=now_ms, refused=refused
+                settings, this_node, log, partitions, known, config, registry, refused=refused, is_left_out=left_out
             )
             view = allotment.view
             brokers, throttle_time_ms = (lambda: cluster.client.brokers), self._runtime_metrics.throttle_time_ms

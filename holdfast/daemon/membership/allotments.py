@@ -1,7 +1,7 @@
 """Which allotment a node has, by its setting `membership`."""
 
-from collections.abc import Callable
-
+from holdfast.clock import now_ms
+from holdfast.daemon.brokers.silence import IsLeftOut
 from holdfast.daemon.membership.allotment import Allotment
 from holdfast.daemon.membership.config_offset import ConfigSource
 from holdfast.daemon.membership.duties import Duties
@@ -26,8 +26,8 @@ def make_allotment(
     config: ConfigSource,
     registry: Registry,
     *,
-    now_ms: Callable[[], int],
     refused: Refused,
+    is_left_out: IsLeftOut,
 ) -> Allotment:
     """Return what gives a node its work; see `GroupMember` for what it is given."""
     # One node runs the job. A node that stops because another took over ends its own.
@@ -47,4 +47,5 @@ def make_allotment(
         registry,
         now_ms=now_ms,
         refused=refused,
+        is_left_out=is_left_out,
     )

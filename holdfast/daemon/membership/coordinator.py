@@ -238,7 +238,7 @@ class NodeCoordinator:
 
     async def on_lost(self, reason: str) -> None:
         """Forget the map of the session that was lost; what is served is served on until another node takes it."""
-        _log.warning("membership_lost", why=reason, log_partitions=len(self._holdings.tasks))
+        _log.info("membership_lost", why=reason, log_partitions=len(self._holdings.tasks))
         self._place = GroupPlace(protocol=self._place.protocol)
         self._is_rebalancing = True
         self._view.drop()

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import structlog
 
+from holdfast.daemon.brokers.silence import IsLeftOut
 from holdfast.daemon.membership.config_offset import ConfigSource
 from holdfast.daemon.membership.coordinator import NodeCoordinator, NodeProtocolConfig
 from holdfast.daemon.membership.duties import Duties
@@ -62,6 +63,7 @@ class GroupMember:
         *,
         now_ms: Callable[[], int],
         refused: Refused,
+        is_left_out: IsLeftOut,
     ) -> None:
         """Belong to no group yet.
 
@@ -77,6 +79,7 @@ class GroupMember:
             registry: where to count.
             now_ms: the clock.
             refused: called with why this node must not be a member, and whether a setting is wrong.
+            is_left_out: see `IsLeftOut`; what a member warns of is left out.
         """
         members = settings.members
         self._settings = settings
@@ -85,6 +88,7 @@ class GroupMember:
         self._partitions = partitions
         self._duties = duties
         self._refused = refused
+        self._is_left_out = is_left_out
         # An address that changes with each start names nobody who could come back.
         has_lasting_address = settings.listener.advertised_address[1] != 0
         instance_id = make_instance_id(this_node) if has_lasting_address else None
@@ -137,7 +141,7 @@ class GroupMember:
             ),
             random=random,
             registry=registry,
-            note=_note,
+            note=self._note,
         )
         self._takers = Takers(holdings)
         self._running: asyncio.Task[None] | None = None
@@ -253,6 +257,10 @@ class GroupMember:
                 self._refused(f"the membership ended: {bug!r}", False)
                 return
 
+    def _note(self, level: str, event: str, fields: dict[str, object]) -> None:
+        is_left_out = level == "warning" and self._is_left_out(None)
+        getattr(_log, "debug" if is_left_out else level)(event, **fields)
+
 
 def make_instance_id(node: Node) -> str:
     """Return the `group.instance.id` of a node that was given none: the same after a restart, and another one at another address.
@@ -260,7 +268,3 @@ def make_instance_id(node: Node) -> str:
     So a node that was killed finds its place at its next start, and one that has its id by mistake takes nothing from it.
     """
     return _NOT_IN_NAMES.sub("-", f"node-{node.node_id}-{node.port}-{node.host}")[:_INSTANCE_ID_CHARS_MAX]
-
-
-def _note(level: str, event: str, fields: dict[str, object]) -> None:
-    getattr(_log, level)(event, **fields)

@@ -145,7 +145,7 @@ async def test_an_admin_accepts_only_what_is_this_members_and_takes_nothing_from
     with pytest.raises(AdminError, match=r"^The group divides\.$"):
         commands["partitions-take"]({"partition": 1})
     with pytest.raises(
-        AdminError, match="Log partition 1 is not this node's to serve: node 2 has it; .* --address b:9492"
+        AdminError, match=r"Log partition 1 is not this node's to serve: node 2 has it; .* --address b:9492"
     ):
         commands["partitions-accept"]({"partition": 1, "reason": "restored"})
 
