@@ -172,16 +172,11 @@ class LogCommands:
 
     def _take(self, arguments: Arguments) -> Plan:
         partition = self._partition(arguments)
-        if partition.state in (State.LOADING, State.ACTIVE):
-            raise AdminError(f"This node has log partition {partition.index} already: it is {partition.state.value}.")
-        if not partition.tenancy.is_static:
-            raise AdminError(
-                f"Log partition {partition.index} is handed out by the group of nodes, which would take it back."
-            )
-
-        refusal = self._allotment.refuse_take(partition.index)
+        refusal = self._allotment.refuse_take()
         if refusal:
             raise AdminError(refusal)
+        if partition.state in (State.LOADING, State.ACTIVE):
+            raise AdminError(f"This node has log partition {partition.index} already: it is {partition.state.value}.")
 
         def carry_out() -> str:
             self._partitions.runtime.take(partition.index)

@@ -35,8 +35,8 @@ class Allotment(Protocol):
     def taken_over(self, index: int, generation: int) -> bool:
         """Take in that a log partition was taken under an ownership generation; returns whether that was planned."""
 
-    def refuse_take(self, index: int) -> str:
-        """Return why an admin may not let this node take a log partition; empty if it may."""
+    def refuse_take(self) -> str:
+        """Return why an admin may not let this node take log partitions; empty if it may."""
 
     def describe_elsewhere(self) -> list[dict[str, Any]]:
         """Return the log partitions of which other members know more, for people: by the map of the group."""

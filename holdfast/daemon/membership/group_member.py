@@ -187,8 +187,8 @@ class GroupMember:
         self._takers.taken()
         return not was_ours
 
-    def refuse_take(self, index: int) -> str:
-        """Return why no admin lets a member take a log partition."""
+    def refuse_take(self) -> str:
+        """Return why no admin lets a member take log partitions."""
         return (
             "The group of nodes divides the log partitions, and a node that takes one by itself would shut the others out of it; "
             "stop the node that has it, and the group gives it to another one."

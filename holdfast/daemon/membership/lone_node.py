@@ -35,7 +35,7 @@ class LoneNode:
         """Return False: nobody has planned that."""
         return False
 
-    def refuse_take(self, index: int) -> str:
+    def refuse_take(self) -> str:
         """Return nothing: a static node takes what an admin wants it to."""
         return ""
 

@@ -208,13 +208,14 @@ class MemberLifecycle:
     def leave(self, *, keeps_place: bool) -> list[Effect]:
         """Leave: `LeavePrepare`, then LeaveGroup, unless a static member keeps its place; nothing for who is no member."""
         if self.state is not State.LEAVING:
-            self._in_flight.pop(JoinGroup, None)
+            is_static = self._settings.group_instance_id is not None
+            is_joining = self._in_flight.pop(JoinGroup, None) is not None
             self._in_flight.pop(SyncGroup, None)
-            if self.generation.has_member_id:
+            # The group knows a static member by its instance id as soon as it joins.
+            if self.generation.has_member_id or (is_static and is_joining):
                 self._to(State.LEAVING)
                 self._assigned, self._holds = None, False
-                keeps_place = keeps_place and self._settings.group_instance_id is not None
-                self._run(LeavePrepare(self.generation.id, self.generation.member_id, keeps_place))
+                self._run(LeavePrepare(self.generation.id, self.generation.member_id, keeps_place and is_static))
             else:
                 self._end_membership()
         return self._take_effects()
@@ -237,8 +238,7 @@ class MemberLifecycle:
         self._note("info", "group_join_started", reason=self._rejoin.reason or "the member is new")
         self._to(State.JOINING)
         self._began_ms = now_ms
-        self._refused_with = None
-        self._assigned = None
+        self._refused_with = self._assigned = None
         self._go_on_joining(now_ms)
 
     def _go_on_joining(self, now_ms: int) -> None:
@@ -417,7 +417,7 @@ class MemberLifecycle:
 
     def _after_callback(self, callback: Callback, now_ms: int) -> None:
         if isinstance(callback, LeavePrepare):
-            if self.generation.has_member_id and not callback.keeps_place:
+            if not callback.keeps_place and self.generation.member_id == callback.member_id:
                 self._send(LeaveGroup(self.generation, "the member leaves"))
             else:
                 self._end_membership()

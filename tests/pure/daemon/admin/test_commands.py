@@ -209,13 +209,6 @@ async def test_what_a_node_has_it_need_not_take() -> None:
     assert world.refusal("partitions-take", partition=0) == refusal
 
 
-async def test_what_a_group_hands_out_is_not_taken_past_it() -> None:
-    world = await serving()
-    world.partitions.runtime.unload(0, 7)
-    refusal = "Log partition 0 is handed out by the group of nodes, which would take it back."
-    assert world.refusal("partitions-take", partition=0) == refusal
-
-
 @pytest.mark.parametrize("partition", [3, -1, None, "0", 0.0, True])
 async def test_a_partition_that_is_not_held_is_named_with_those_that_are(partition: object) -> None:
     world = await serving(3)

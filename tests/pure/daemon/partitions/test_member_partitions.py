@@ -135,7 +135,7 @@ async def test_an_admin_accepts_only_what_is_this_members_and_takes_nothing_from
     world.settle()
 
     class Group:
-        def refuse_take(self, index: int) -> str:
+        def refuse_take(self) -> str:
             return "The group divides."
 
         def describe_elsewhere(self) -> list[dict[str, object]]:

@@ -38,6 +38,10 @@ CAUGHT_BY = {
     "heartbeats while the coordinator holds a request": ("rebalance", "heartbeats go on while callbacks run"),
     "a final error is tried again": ("join", "a final error is said once"),
     "a static member gives up its place": ("leave", "a static member keeps its place"),
+    "a static member that stops while it joins for the first time stays behind": (
+        "leave",
+        "a static member whose first JoinGroup is in flight",
+    ),
     "two callbacks at a time": ("leave", "while a callback runs: it ends first"),
     "stable before the program has taken over": ("join", "the first member leads"),
     "an assignment of some members is handed in": ("assignment", "an assignment that is not one for each member"),
