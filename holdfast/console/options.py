@@ -12,12 +12,11 @@ from holdfast.client import (
     AdminRefused,
     Client,
     ClientError,
-    ClientSettings,
     Disconnected,
     RequestTimedOut,
     ShareStateError,
-    connect,
 )
+from holdfast.console.node_session import node_session
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import STATE_NAMES, say
 from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
@@ -36,7 +35,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 ADDRESS_DEFAULT: Final = "127.0.0.1:9492"
 STATE_TOPIC_DEFAULT: Final = "__holdfast_share_state"
 SNAPSHOT_TOPIC_DEFAULT: Final = "holdfast-share-snapshots"
-_SETTINGS: Final = ClientSettings(connect_timeout_ms=5_000, request_timeout_ms=60_000, attempts_max=3)
+_CONNECT_TIMEOUT_MS: Final = 5_000
 
 #: The largest numbers of Kafka's fields.
 INT16_MAX: Final = (1 << 15) - 1
@@ -201,18 +200,14 @@ def _batch_problem(batch: StateBatch) -> str:
 
 
 def query_node(address: str, query: Callable[[Client], Awaitable[T]]) -> T:
-    """Connect to a node, query it, and return the answer.
+    """Query a node, all queries of a command the same one, and return the answer.
 
     Raises:
         Failure: whatever went wrong, in one sentence with the next step.
     """
-
-    async def connected() -> T:
-        async with connect(address, _SETTINGS) as client:
-            return await query(client)
-
     try:
-        return asyncio.run(connected())
+        with node_session() as session:
+            return session.query(address, query)
     except ValueError as error:
         raise Failure(str(error), Exit.WRONG_USAGE) from None
     except (Disconnected, RequestTimedOut) as error:
@@ -232,7 +227,7 @@ def ask_brokers(properties: Mapping[str, str], question: Callable[[Links[BrokerC
     """
 
     async def connected(options: ConnectionOptions) -> T:
-        links = broker_links(options, _SETTINGS.connect_timeout_ms)
+        links = broker_links(options, _CONNECT_TIMEOUT_MS)
         try:
             return await question(links)
         finally:

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import main
 from holdfast.daemon.server.admin import AdminCommand, AdminError
+from holdfast.daemon.server.wire.connections import Connections
 from holdfast.records.keys import format_topic_id
 from tests.waiting import PATIENCE_S
 from tests.world.serving import FakeService, Served, serve
@@ -24,6 +25,7 @@ class Node:
 
     address: str
     service: FakeService
+    connections: Connections
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict[str, Any]]] = []
@@ -110,7 +112,7 @@ def running_node() -> Iterator[Node]:
     closed = {"state": "closed", "failure": "node 2 serves it", "is_alarmed": False}
     left = [PARTITION | closed | {"partition": number} for number in (2, 3)]
     with served_in_thread(serve(commands=node.commands([PARTITION, alarmed, *left]))) as served:
-        node.address, node.service = served.address, served.service
+        node.address, node.service, node.connections = served.address, served.service, served.server.connections
         yield node
 
 
