@@ -133,9 +133,9 @@ class CoordinatorRuntime:
             self._drain()
 
     def take(self, index: int) -> None:
-        """Take a log partition over from its owner, as a static node."""
+        """Take a log partition over from its owner; one that a group hands out can only be had from the group."""
         partition = self.partitions.get(index)
-        if partition is not None and not self.is_closed:
+        if partition is not None and partition.tenancy.is_static and not self.is_closed:
             self._handle(partition, "take", partition.take)
 
     def accept(self, index: int, reason: str) -> None:
