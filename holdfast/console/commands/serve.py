@@ -116,8 +116,9 @@ def _serve_node(
         loop = asyncio.get_running_loop()
 
         def stop() -> None:
-            # The second signal finds the default action restored and ends the process at once.
-            for number in (signal.SIGTERM, signal.SIGINT):
+            # The second signal finds the default action restored and ends the process at once. A worker's supervisor does that;
+            # who signals a group of processes reaches a worker twice.
+            for number in (signal.SIGTERM, signal.SIGINT) if follow is None else ():
                 loop.remove_signal_handler(number)
             node.stop()
 

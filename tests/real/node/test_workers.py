@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -136,6 +137,11 @@ async def kill_one(host: Host, topic_id: bytes) -> None:
 async def stop(host: Host) -> None:
     pids = [host.supervisor.pid(), *host.pids().values()]
     host.supervisor.signal(signal.SIGTERM)
+    # Who stops a group of processes signals the workers, too; they go on to stop in good order.
+    await wait_until(lambda: len(host.lines_of("node_stopping")) == 2, "workers that stop")
+    for pid in pids[1:]:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
     assert await host.supervisor.wait_exit() == 0, host.supervisor.last_words()
     assert not any(is_alive(pid) for pid in pids)
     lines = host.supervisor.events()
