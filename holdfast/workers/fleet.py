@@ -102,7 +102,7 @@ class Fleet:
                 self._has_failed = True
                 _log.error("worker_stop_failed", node_id=node_id, exit_code=exit_code)
             return
-        if now_ms - worker.began_ms > self._settings.worker_restart_backoff_max_ms:
+        if self._has_run_long(worker, now_ms):
             self._has_lasted = True
             worker.pauses.reset()
         if exit_code in _FINAL:
@@ -150,10 +150,17 @@ class Fleet:
     def _running(self) -> list[int]:
         return [node_id for node_id, worker in self._workers.items() if worker.is_running]
 
+    def _has_any_lasted(self, now_ms: int) -> bool:
+        running = (worker for worker in self._workers.values() if worker.is_running)
+        return self._has_lasted or any(self._has_run_long(worker, now_ms) for worker in running)
+
+    def _has_run_long(self, worker: _Worker, now_ms: int) -> bool:
+        return now_ms - worker.began_ms > self._settings.worker_restart_backoff_max_ms
+
     def _end_what_is_hopeless(self, now_ms: int) -> None:
         """Stop where no worker is left, or where each was refused by Kafka or the machine from its first start on."""
         given_up = [worker.given_up for worker in self._workers.values() if worker.given_up is not None]
         if len(given_up) == len(self._workers):
             self.request_stop(now_ms, given_up[0])
-        elif not self._has_lasted and len(self._refused) + len(given_up) == len(self._workers):
+        elif not self._has_any_lasted(now_ms) and len(self._refused) + len(given_up) == len(self._workers):
             self.request_stop(now_ms, NodeExit.REFUSED)

@@ -144,6 +144,15 @@ def test_where_every_worker_is_refused_from_its_first_start_on_all_ends_so() -> 
     assert (world.fleet.is_over, world.fleet.exit) == (True, NodeExit.REFUSED)
 
 
+def test_a_worker_that_serves_after_a_refusal_is_not_ended_because_another_one_is_refused() -> None:
+    world = World()
+    world.ended(A, NodeExit.REFUSED)
+    world.after(100)
+    world.now_ms += 10_000
+    world.ended(B, NodeExit.REFUSED)
+    assert not world.fleet.is_stopping
+
+
 def test_a_worker_that_has_died_in_another_way_since_is_no_sign_that_all_are_refused() -> None:
     world = World()
     world.ended(A, NodeExit.REFUSED)
