@@ -17,6 +17,7 @@ _log = structlog.get_logger(__name__)
 
 #: What a worker asks the others for: `metrics` of this one node.
 _OWN: Final = {"of": "node"}
+_SILENT: Final = "workers-silent"
 
 #: Returns the metrics of the worker at an address (`host:port`). It raises NodeSilent.
 QueryMetrics: TypeAlias = Callable[[str], Awaitable[Any]]
@@ -30,7 +31,7 @@ class WorkerMetrics:
             "worker-restarts-total", "Times that this worker ended by itself and was started again."
         )
         self.silent = registry.gauge(
-            "workers-silent", "Workers whose metrics are missing, because they did not answer in time; 0 is healthy."
+            _SILENT, "Workers whose metrics are missing, because they did not answer in time; 0 is healthy."
         )
 
 
@@ -51,8 +52,12 @@ class HostMetrics:
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, float] | Awaitable[dict[str, float]]:
         """Return all of them; with `of` = `node` those of this node alone."""
-        if self._metrics is None or arguments.get("of") == _OWN["of"]:
+        if self._metrics is None:
             return self._registry.snapshot(**self._labels)
+        if arguments.get("of") == _OWN["of"]:
+            # How many were silent when this worker was asked for all of them is no news to another one that is asked now.
+            own = self._registry.snapshot(**self._labels)
+            return {name: value for name, value in own.items() if not name.startswith(_SILENT)}
         return self._read_all(self._metrics)
 
     async def _read_all(self, metrics: WorkerMetrics) -> dict[str, float]:
