@@ -12,13 +12,18 @@ _NODE_ONLY: Final = {
     "node_id": "each node has one of its own",
     "listen": "each node has an address of its own",
     "advertised_listener": "each node has an address of its own",
+    "group.instance.id": "each node has one of its own",
     "workers": "each host has a number of its own",
     "log_format": "the lines of each node go to whatever runs it",
     "take_over": "it would have all nodes replace each other",
     "compaction.run": "one node alone runs the job",
     "state_topic": _FINDS_TOPIC,
 }
-_NODE_ONLY_BEGINNINGS: Final = {"kafka.": _FINDS_TOPIC, "config.": _FINDS_TOPIC}
+_NODE_ONLY_BEGINNINGS: Final = {
+    "kafka.": _FINDS_TOPIC,
+    "config.": _FINDS_TOPIC,
+    "worker_": "what looks after the workers of a host reads no config topic",
+}
 
 
 def why_not_cluster_wide(name: str) -> str:
