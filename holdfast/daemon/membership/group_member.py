@@ -6,7 +6,9 @@ import asyncio
 import re
 from collections.abc import Callable, Collection
 from functools import partial
+from ipaddress import ip_address
 from random import Random
+from socket import gethostname
 from typing import Any, Final
 
 import structlog
@@ -91,7 +93,7 @@ class GroupMember:
         self._is_left_out = is_left_out
         # An address that changes with each start names nobody who could come back.
         has_lasting_address = settings.listener.advertised_address[1] != 0
-        instance_id = make_instance_id(this_node) if has_lasting_address else None
+        instance_id = make_instance_id(this_node, gethostname()) if has_lasting_address else None
         random = Random()
         holdings = self._holdings = Holdings(self, members.handover_timeout_ms)
         metrics = AssignmentMetrics(registry)
@@ -262,9 +264,18 @@ class GroupMember:
         getattr(_log, "debug" if is_left_out else level)(event, **fields)
 
 
-def make_instance_id(node: Node) -> str:
+def make_instance_id(node: Node, host_name: str) -> str:
     """Return the `group.instance.id` of a node that was given none: the same after a restart, and another one at another address.
 
-    So a node that was killed finds its place at its next start, and one that has its id by mistake takes nothing from it.
+    So a node that was killed finds its place at its next start, and one that has its id by mistake at another address takes nothing
+    from it. An address that each host has, as 127.0.0.1, says nothing without the host's name.
     """
-    return _NOT_IN_NAMES.sub("-", f"node-{node.node_id}-{node.port}-{node.host}")[:_INSTANCE_ID_CHARS_MAX]
+    where = f"{node.host}-{host_name}" if _is_of_every_host(node.host) else node.host
+    return _NOT_IN_NAMES.sub("-", f"node-{node.node_id}-{node.port}-{where}")[:_INSTANCE_ID_CHARS_MAX]
+
+
+def _is_of_every_host(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

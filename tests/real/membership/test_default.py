@@ -15,7 +15,7 @@ from holdfast.runtime.partition.states import State
 from tests.real.membership.test_nodes import forget
 from tests.real.nodes import NodeFactory, NodeProcess, node_processes
 from tests.real.running_node import RunningNode, make_settings
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_MS, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -35,7 +35,8 @@ async def members(node: NodeProcess) -> dict[int, list[int]]:
 
 
 async def test_a_lone_node_finds_its_place_again_however_it_ended(make_node: NodeFactory) -> None:
-    node = make_node()
+    # Its place waits for so long, and how fast this machine starts a process must not decide.
+    node = make_node(**{"session.timeout.ms": PATIENCE_MS, "rebalance.timeout.ms": PATIENCE_MS})
     await node.start()
     assert await members(node) == {1: [0, 1, 2, 3]}
     node.kill()
