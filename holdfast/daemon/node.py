@@ -207,6 +207,7 @@ class Node:
             settings = self.settings
             step_ms, drain_ms = settings.shutdown.shutdown_step_timeout_ms, settings.shutdown.drain_timeout_ms
             server.connections.obey(settings.limits)
+            server.connections.report = ClientLines(settings.logging.client_lines_per_minute_max)
 
             # What it serves: the topic that is the log, in the cluster that the brokers say they are.
             cluster = make_cluster_queries(settings, options, now_ms)
