@@ -372,7 +372,8 @@ def _decide(
         say("Nothing was changed (--dry-run).")
     else:
         confirm(lost, is_forced=manner.is_forced)
-        done = admin(manner.address, command, **arguments)
+        # Behind one address there may be several nodes; the one that has shown it is to do it.
+        done = admin(manner.address, command, **arguments, run_id=answer["run_id"])
         found = None if look is None else look(list(after))
         now = "" if found is None else ", ".join(f"{name.replace('_', ' ')} {_text(found[name])}" for name in found)
         say(f"Done: {done}." + (f" Now: {now}." if now else ""))

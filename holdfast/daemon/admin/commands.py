@@ -53,6 +53,7 @@ class NodeView(Protocol):
 
     host_metrics: HostMetrics
     node_settings: NodeSettings
+    run_id: str
 
     @property
     def settings(self) -> Settings:
@@ -157,7 +158,7 @@ class LogCommands:
             "partitions": lambda _: self._describe_partitions(),
             "share-partitions": lambda arguments: self._listing().page(arguments),
             "readers": lambda _: self._maintenance.readers.describe(),
-            **{name: partial(_carry_out, decide) for name, decide in self._decisions.items()},
+            **{name: partial(self._carry_out, decide) for name, decide in self._decisions.items()},
             "decision-preview": self._preview_decision,
         }
 
@@ -266,7 +267,16 @@ class LogCommands:
         if decide is None:
             raise AdminError(f"decision-preview needs a `decision`, one of {', '.join(self._decisions)}.")
         plan = decide(arguments)
-        return {"before": plan.before, "after": plan.after, "data_lost": list(plan.data_lost)}
+        run_id = self._node.run_id
+        return {"before": plan.before, "after": plan.after, "data_lost": list(plan.data_lost), "run_id": run_id}
+
+    def _carry_out(self, decide: Callable[[Arguments], Plan], arguments: Arguments) -> str:
+        previewed_by = arguments.get("run_id", self._node.run_id)
+        if previewed_by != self._node.run_id:
+            raise AdminError(
+                "Another node showed what this would do, or this one before a restart; repeat the command."
+            )
+        return decide(arguments).carry_out()
 
     def _partition(self, arguments: Arguments) -> Partition:
         index = arguments.get("partition")
@@ -302,10 +312,6 @@ class StartingCommands:
 
     def _refuse(self, arguments: Arguments) -> NoReturn:
         raise NodeStarting
-
-
-def _carry_out(decide: Callable[[Arguments], Plan], arguments: Arguments) -> str:
-    return decide(arguments).carry_out()
 
 
 def _reason(arguments: Arguments) -> str:

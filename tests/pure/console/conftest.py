@@ -64,7 +64,12 @@ class Node:
             "share-partitions": lambda _: {},  # a test puts its own there
             "state-preview": lambda _: {},
             "topic-ends": lambda _: {},
-            "decision-preview": lambda _: {"before": self.before, "after": self.after, "data_lost": self.data_lost},
+            "decision-preview": lambda _: {
+                "before": self.before,
+                "after": self.after,
+                "data_lost": self.data_lost,
+                "run_id": "r",
+            },
         }
 
         def noting(name: str) -> AdminCommand:

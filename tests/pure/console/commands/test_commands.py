@@ -250,6 +250,7 @@ def test_a_decision_is_shown_then_sent_and_with_dry_run_only_shown(
     if command == "readers-drop":
         node.before, node.after = {"state": "silent"}, {"state": "dropped"}
     preview = ("decision-preview", {"decision": command, **decided})
+    decision = (command, {**decided, "run_id": "r"})
     dry = run(*arguments, "--dry-run", "--json")
     assert [each for each in node.asked if each[0] != "members"] == [preview]
     node.asked.clear()
@@ -259,7 +260,7 @@ def test_a_decision_is_shown_then_sent_and_with_dry_run_only_shown(
     told = {"before": node.before, "after": node.after, "changed": False, "dry_run": True, "data_lost": []}
     assert json.loads(dry.stdout) == told
     done = run(*arguments)
-    assert node.asked[:2] == [preview, asked]
+    assert node.asked[:2] == [preview, decision]
     assert done.stderr.splitlines()[-1].startswith("Done: ")
     assert done.exit_code == Exit.DONE
     node.data_lost = ["what it holds"]
@@ -268,7 +269,7 @@ def test_a_decision_is_shown_then_sent_and_with_dry_run_only_shown(
     assert "Data goes: what it holds.\n" in refused.stderr
     node.asked.clear()
     assert run(*arguments, "--force").exit_code == Exit.DONE
-    assert asked in node.asked
+    assert decision in node.asked
 
 
 def test_after_a_decision_what_is_there_is_reported(node: Node, run: Run) -> None:

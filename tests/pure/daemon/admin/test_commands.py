@@ -70,6 +70,7 @@ class World(PartitionsWorld):
     def __init__(self, topic: MemoryTopic, node_id: int = 1, names: TopicNames | None = None) -> None:
         super().__init__(topic, node_id, when_superseded="wait")
         self.node_settings = NodeSettings(self.settings)
+        self.run_id = f"run-{node_id}"
         self.host_metrics = HostMetrics(self.settings, self.registry, ALONE)
         self.topic_ends = TopicEndSource(
             ConnectionOptions(bootstrap=(("a", 9092),)), timeout_ms=1_000, topics_per_request_max=100, waiting_max=10
@@ -193,9 +194,11 @@ async def test_a_static_node_takes_back_what_another_took_over() -> None:
     before = {"state": "closed", "owner": "2", "owner_epoch": 2, "failure": world.partition(0).failure}
     after = {"state": "active", "owner": "1", "owner_epoch": 3, "failure": None}
     told = world.ask("decision-preview", decision="partitions-take", partition=0)
-    assert told == {"before": before, "after": after, "data_lost": []}
+    assert told == {"before": before, "after": after, "data_lost": [], "run_id": "run-1"}
     assert world.partition(0).state is State.CLOSED
-    assert world.ask("partitions-take", partition=0) == "log partition 0 is being taken"
+    assert world.refusal("partitions-take", partition=0, run_id="run-2").startswith("Another node showed")
+    assert world.partition(0).state is State.CLOSED
+    assert world.ask("partitions-take", partition=0, run_id="run-1") == "log partition 0 is being taken"
     other.settle()
     [row] = world.ask("partitions")
     assert {name: row[name] for name in after} == after
