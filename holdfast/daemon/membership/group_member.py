@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Collection
 from functools import partial
-from ipaddress import ip_address
 from random import Random
-from socket import gethostname
 from typing import Any, Final
 
 import structlog
@@ -39,11 +36,6 @@ _log = structlog.get_logger(__name__)
 
 #: Longest pause before a request to the group coordinator is sent again.
 _RETRY_BACKOFF_MAX_MS: Final = 1_000
-#: What Kafka takes as an instance id.
-_NOT_IN_NAMES: Final = re.compile("[^a-zA-Z0-9._-]")
-_INSTANCE_ID_CHARS_MAX: Final = 249
-#: Behind the general advice, for a node whose instance id is made of them.
-_TWIN: Final = " Nodes that were given none have it from `node_id` and `advertised_listener`."
 #: Whether a node stops because of a wrong setting, beside why it must not be a member.
 Refused = Callable[[str, bool], None]
 
@@ -91,9 +83,6 @@ class GroupMember:
         self._duties = duties
         self._refused = refused
         self._is_left_out = is_left_out
-        # An address that changes with each start names nobody who could come back.
-        has_lasting_address = settings.listener.advertised_address[1] != 0
-        instance_id = make_instance_id(this_node, gethostname()) if has_lasting_address else None
         random = Random()
         holdings = self._holdings = Holdings(self, members.handover_timeout_ms)
         metrics = AssignmentMetrics(registry)
@@ -136,7 +125,7 @@ class GroupMember:
                 MembershipSettings,
                 members,
                 group_id=group,
-                group_instance_id=members.group_instance_id or instance_id,
+                group_instance_id=members.group_instance_id or None,
                 retry_backoff_ms=members.rejoin_backoff_ms,
                 retry_backoff_max_ms=max(members.rejoin_backoff_ms, _RETRY_BACKOFF_MAX_MS),
                 request_timeout_ms=settings.log.request_timeout_ms,
@@ -245,8 +234,6 @@ class GroupMember:
                 await self._member.poll(self._settings.load.tick_ms)
             except MembershipFailed as failure:
                 why = str(failure)
-                if failure.is_replaced:
-                    why += _TWIN
                 _log.error("membership_refused", why=why)
                 self._refused(why, True)
                 return
@@ -262,20 +249,3 @@ class GroupMember:
     def _note(self, level: str, event: str, fields: dict[str, object]) -> None:
         is_left_out = level == "warning" and self._is_left_out(None)
         getattr(_log, "debug" if is_left_out else level)(event, **fields)
-
-
-def make_instance_id(node: Node, host_name: str) -> str:
-    """Return the `group.instance.id` of a node that was given none: the same after a restart, and another one at another address.
-
-    So a node that was killed finds its place at its next start, and one that has its id by mistake at another address takes nothing
-    from it. An address that each host has, as 127.0.0.1, says nothing without the host's name.
-    """
-    where = f"{node.host}-{host_name}" if _is_of_every_host(node.host) else node.host
-    return _NOT_IN_NAMES.sub("-", f"node-{node.node_id}-{node.port}-{where}")[:_INSTANCE_ID_CHARS_MAX]
-
-
-def _is_of_every_host(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")

@@ -28,9 +28,8 @@ class MemberSettings(Component):
     )
     group_instance_id: str = setting(
         "",
-        "Has others wait for this node within session.timeout.ms whenever it stops: it gets back what it had, and nothing moves "
-        "meanwhile. Its own for each node. Empty: they wait where it was killed, or was alone; it is then known by `node_id` "
-        "and its address, unless that changes with each start (port 0).",
+        "Makes this node a static member of its group: one that stops or is killed and starts again within session.timeout.ms "
+        "gets back what it had at once, and nothing moves meanwhile. Its own for each node; empty: a dynamic member.",
         kafka="group.instance.id",
         max_length=249,
     )

@@ -87,8 +87,6 @@ class MembershipFailed(MembershipError):
         super().__init__(f"Group {group_id}: {error_name(error_code)}{said}; {ADVICE[error_code]}.")
         self.group_id = group_id
         self.error_code = error_code
-        #: Another member has come with the same instance id.
-        self.is_replaced = error_code == ErrorCode.FENCED_INSTANCE_ID
 
 
 class CallbackFailed(MembershipError):

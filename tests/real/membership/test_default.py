@@ -34,9 +34,10 @@ async def members(node: NodeProcess) -> dict[int, list[int]]:
     return {row["node_id"]: row["log_partitions"] for row in await node.ask("members")}
 
 
-async def test_a_lone_node_finds_its_place_again_however_it_ended(make_node: NodeFactory) -> None:
+async def test_a_static_member_finds_its_place_again_however_it_ended(make_node: NodeFactory) -> None:
     # Its place waits for so long, and how fast this machine starts a process must not decide.
-    node = make_node(**{"session.timeout.ms": PATIENCE_MS, "rebalance.timeout.ms": PATIENCE_MS})
+    times = {"session.timeout.ms": PATIENCE_MS, "rebalance.timeout.ms": PATIENCE_MS}
+    node = make_node(**times, **{"group.instance.id": "first"})
     await node.start()
     assert await members(node) == {1: [0, 1, 2, 3]}
     node.kill()
@@ -49,12 +50,12 @@ async def test_a_lone_node_finds_its_place_again_however_it_ended(make_node: Nod
     assert (count(node, "assignment_started"), count(node, "assignment_adopted")) == (1, 3)
 
     # Another process that gives itself out for this node: one of the two ends, and says why.
-    twin = make_node(advertised_listener=node.address)
+    twin = make_node(advertised_listener=node.address, **times, **{"group.instance.id": "first"})
     twin.launch()
     assert await node.wait_exit() == 2
     (why,) = (line["why"] for line in node.events() if line["event"] == "membership_refused")
     assert "FENCED_INSTANCE_ID" in why
-    assert "`node_id` and `advertised_listener`" in why
+    assert "group.instance.id" in why
 
 
 async def test_a_second_node_joins_and_where_all_stop_at_once_none_waits_for_another(kafka: str, topic: str) -> None:

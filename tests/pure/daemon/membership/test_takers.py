@@ -3,9 +3,7 @@
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.daemon.membership.group_member import make_instance_id
 from holdfast.daemon.membership.holdings import Takers
-from holdfast.daemon.server.cluster_view import Node
 from tests.pure.daemon.membership.world import Clock, Group, Member
 from tests.waiting import PATIENCE_MS
 
@@ -74,15 +72,3 @@ async def test_who_has_released_nothing_queries_nobody() -> None:
         raise AssertionError("nobody is waited for")
 
     await Takers(Member(1, Clock()).holdings).wait(has_members, PATIENCE_MS, 0)
-
-
-def test_a_node_is_known_by_its_number_and_address_in_letters_that_kafka_takes() -> None:
-    assert make_instance_id(Node(7, "kafka-7.example_a", 9492), "rack1") == "node-7-9492-kafka-7.example_a"
-    assert make_instance_id(Node(7, "2001:db8::1", 9492), "rack1") == "node-7-9492-2001-db8--1"
-    assert len(make_instance_id(Node(2**31 - 1, "h" * 255, 65_535), "rack1")) == 249
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "node.localhost"])
-def test_an_address_that_each_host_has_is_told_apart_by_the_hosts_name(host: str) -> None:
-    ids = {make_instance_id(Node(1, host, 9492), name) for name in ("rack1", "rack2")}
-    assert len(ids) == 2
