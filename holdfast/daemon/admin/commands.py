@@ -271,8 +271,7 @@ class LogCommands:
         return {"before": plan.before, "after": plan.after, "data_lost": list(plan.data_lost), "run_id": run_id}
 
     def _carry_out(self, decide: Callable[[Arguments], Plan], arguments: Arguments) -> str:
-        previewed_by = arguments.get("run_id", self._node.run_id)
-        if previewed_by != self._node.run_id:
+        if "run_id" in arguments and arguments["run_id"] != self._node.run_id:
             raise AdminError(
                 "Another node showed what this would do, or this one before a restart; repeat the command."
             )
