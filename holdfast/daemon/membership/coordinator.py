@@ -227,11 +227,6 @@ class NodeCoordinator:
             self._holdings.release_all(self._now_ms())
 
     @property
-    def keeps_place(self) -> bool:
-        """Whether this node stays a member when it stops, and finds its work again: by its settings, or as a lone one that serves all."""
-        return self._config.keeps_place or (self._is_alone and self._holdings.serves_all)
-
-    @property
     def _is_alone(self) -> bool:
         known = self._view.map
         return known is not None and len(known.members) == 1 and not self.needs_rejoin

@@ -148,9 +148,8 @@ class GroupMember:
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait([self._running])
-        keeps_place = self._coordinator.keeps_place
         try:
-            await self._member.close(self._settings.shutdown.shutdown_step_timeout_ms, keeps_place=keeps_place)
+            await self._member.close(self._settings.shutdown.shutdown_step_timeout_ms)
             await self._wait_for_takers()
         finally:
             await self._duties.stop()

@@ -52,11 +52,6 @@ class Holdings:
         self._generation = 0
 
     @property
-    def serves_all(self) -> bool:
-        """Whether every log partition that is assigned to this node is served here."""
-        return not self.waiting.tasks and all(map(self._workplace.serves, self.tasks))
-
-    @property
     def released(self) -> list[int]:
         """Log partitions that another member takes over, in order."""
         return sorted(self._released)

@@ -166,7 +166,7 @@ class GroupMember:
         """Begin to leave, and end when others have taken over, or in time."""
         self.is_leaving = True
         self._leave_until_ms = self.now_ms() + CLOSE_MS
-        self._carry_out(self.life.leave(keeps_place=self.coordinator.keeps_place))
+        self._carry_out(self.life.leave(keeps_place=True))
 
     def _go_on_leaving(self) -> None:
         is_over = self.now_ms() >= self._leave_until_ms

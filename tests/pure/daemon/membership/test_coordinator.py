@@ -132,25 +132,8 @@ async def test_a_member_whose_place_is_kept_lets_nothing_go(clock: Clock, group:
     a, b = Member(1, clock, keeps_place=True), Member(2, clock)
     await group.rebalance(a, b)
     a.done()
-    assert a.coordinator.keeps_place
     await a.coordinator.on_leave_prepare(1, a.id)
     assert (a.done(), a.holdings.released) == ([], [])
-
-
-async def test_a_lone_member_keeps_its_place_while_nobody_waits_for_it(clock: Clock, group: Group) -> None:
-    a, b = Member(1, clock), Member(2, clock)
-    assert not a.coordinator.keeps_place, "it has none"
-    await group.rebalance(a)
-    assert a.coordinator.keeps_place
-    a.serving -= {3}
-    assert not a.coordinator.keeps_place, "who had log partition 3 may wait for it to be taken"
-    a.serving |= {3}
-    await a.coordinator.on_join_prepare(1, a.id)
-    assert not a.coordinator.keeps_place, "somebody joins"
-    await group.rebalance(a, b)
-    assert not a.coordinator.keeps_place
-    await group.rebalance(a)
-    assert a.coordinator.keeps_place
 
 
 async def test_a_lone_member_lets_go_what_somebody_who_joins_is_to_take(clock: Clock, group: Group) -> None:
