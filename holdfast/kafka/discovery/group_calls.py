@@ -216,28 +216,29 @@ DESCRIBE_GROUPS: Final[Call[str, Described]] = Call(
     error_of=lambda described: described.error_code,
 )
 
-CONSUMER_GROUP_DESCRIBE: Final[Call[str, Described]] = Call(
-    api_key=api_keys.CONSUMER_GROUP_DESCRIBE,
-    name="ConsumerGroupDescribe",
-    versions=(0, 1),
-    flexible_from=0,
-    batched_from=0,
-    encode=partial(_encode_describe_typed, _CONSUMER_REQUESTS),
-    decode=partial(_decode_describe_typed, CONSUMER, _CONSUMER_RESPONSES),
-    refuse=_refuse_describe,
-    error_of=lambda described: described.error_code,
-)
 
-SHARE_GROUP_DESCRIBE: Final[Call[str, Described]] = Call(
-    api_key=api_keys.SHARE_GROUP_DESCRIBE,
-    name="ShareGroupDescribe",
-    versions=(1, 1),
-    flexible_from=0,
-    batched_from=0,
-    encode=partial(_encode_describe_typed, _SHARE_REQUESTS),
-    decode=partial(_decode_describe_typed, SHARE, _SHARE_RESPONSES),
-    refuse=_refuse_describe,
-    error_of=lambda described: described.error_code,
+def _describe_typed(
+    api_key: int, name: str, group_type: str, requests: dict[int, Any], responses: dict[int, Any]
+) -> Call[str, Described]:
+    """Return the call that describes groups of one type, in the versions that there are requests for."""
+    return Call(
+        api_key=api_key,
+        name=name,
+        versions=(min(requests), max(requests)),
+        flexible_from=0,
+        batched_from=0,
+        encode=partial(_encode_describe_typed, requests),
+        decode=partial(_decode_describe_typed, group_type, responses),
+        refuse=_refuse_describe,
+        error_of=lambda described: described.error_code,
+    )
+
+
+CONSUMER_GROUP_DESCRIBE: Final = _describe_typed(
+    api_keys.CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", CONSUMER, _CONSUMER_REQUESTS, _CONSUMER_RESPONSES
+)
+SHARE_GROUP_DESCRIBE: Final = _describe_typed(
+    api_keys.SHARE_GROUP_DESCRIBE, "ShareGroupDescribe", SHARE, _SHARE_REQUESTS, _SHARE_RESPONSES
 )
 
 #: The calls that describe groups of types that DescribeGroups does not know.
