@@ -116,10 +116,11 @@ def _serve_node(
         loop = asyncio.get_running_loop()
 
         def stop() -> None:
-            # The second signal finds the default action restored and ends the process at once. A worker's supervisor does that;
-            # who signals a group of processes reaches a worker twice.
-            for number in (signal.SIGTERM, signal.SIGINT) if follow is None else ():
-                loop.remove_signal_handler(number)
+            if follow is None:
+                # The second signal finds the default action restored and ends the process at once.
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    loop.remove_signal_handler(number)
+            # A worker is ended by its supervisor; who signals a group of processes reaches it twice.
             node.stop()
 
         def reload_soon() -> None:

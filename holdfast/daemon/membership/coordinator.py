@@ -127,7 +127,7 @@ class NodeCoordinator:
         self._has_failed = False
         #: Highest ownership generation seen in assignments and logs.
         self._generation_seen = 0
-        #: Under which one another node took each log partition last, as far as this one has met it.
+        #: Under which one another node took each log partition last, as far as this one has seen it.
         self._taken_under: dict[int, int] = {}
         #: Until when the config topic is to be read far enough for what waits; None: nothing waits.
         self._behind_until_ms: int | None = None
@@ -305,7 +305,7 @@ class NodeCoordinator:
             self._request_rejoin("what absent nodes had has waited for rebalance_delay_ms")
 
     def _rejoin_if_moved(self, divided: OwnershipMap) -> None:
-        """Have the map made anew, if it names another address: a static member that comes back gets the one from before it left."""
+        """Have the map made again, if it names another address: a static member that comes back gets the one from before it left."""
         place, ours = divided.place_of(self._node.node_id), self._node
         if place not in (None, ours):
             former, address = format_address(*place[1:]), format_address(*ours[1:])
