@@ -15,6 +15,7 @@ from holdfast.runtime.membership.requests import Answer, Heartbeat, Joined, Join
 from holdfast.runtime.membership.states import State as MemberState
 from holdfast.runtime.partition.states import State
 from tests.simulated.checks.invariants import Invariant, violate
+from tests.simulated.parts.machine import Fault
 
 if TYPE_CHECKING:
     from tests.simulated.group.member import GroupMember
@@ -161,6 +162,10 @@ class MemberWatch:
         """Take note of the end of the callback that runs."""
         if isinstance(self.running, Prepare) and error is None:
             self._is_prepared = True
+        # A planted fault comes before the member sees anything.
+        if isinstance(self.running, Complete) and not isinstance(error, Fault):
+            found = decode_assignment(self.running.assignment)
+            self.generation_seen = max(self.generation_seen, found.map.generation)
         self._is_lost |= isinstance(self.running, Lost)
         if isinstance(self.running, Complete) and error is None and not self._has_failed:
             self._stale_since_ms = None
@@ -170,7 +175,6 @@ class MemberWatch:
         if callback.generation_id != self._member.life.generation.id:
             self._fail(Invariant.CALLBACKS_IN_ORDER, f"is given {callback} in {self._member.life.generation}")
         found = decode_assignment(callback.assignment)
-        self.generation_seen = max(self.generation_seen, found.map.generation)
         self._protocol = callback.protocol
         self._has_failed = found.error is not AssignmentError.NONE
         if self._has_failed:
