@@ -196,8 +196,9 @@ class MemberWatch:
     def failed(self, failure: MembershipFailed) -> None:
         """See that the group had a reason to refuse."""
         # A first JoinGroup of a static member that is given up and comes late takes the place of the one sent after it.
-        # So does one of a process before, in the eyes of a broker that coordinated then and does not know that it is over.
-        has_reason = self._member.link.has_given_up_join or self._member.world.brokers.formers > 0
+        # So does one of a process before that comes late, or that a broker knows which coordinated then and does not know that it is over.
+        member, world = self._member, self._member.world
+        has_reason = member.link.has_given_up_join or member.node.name in world.late_joins or world.brokers.formers > 0
         is_replaced = failure.error_code == ErrorCode.FENCED_INSTANCE_ID and has_reason
         if not is_replaced:
             self._fail(Invariant.NOBODY_IS_REFUSED, f"is refused: {failure}")
