@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
-from holdfast.daemon.membership.config_offset import ConfigSource
 from holdfast.daemon.membership.division.assignment import Assignment, decode_assignment, encode_assignment
 from holdfast.daemon.membership.division.leader import LastDivision, Meeting, assign_all, refuse_all
 from holdfast.daemon.membership.division.metadata import (
@@ -42,6 +41,17 @@ _log = structlog.get_logger(__name__)
 
 #: Why the group rebalances, where this member has not caused it.
 _BY_OTHERS: Final = "another member, or the broker"
+
+
+class ConfigSource(Protocol):
+    """The config topic, as one node reads it; it is followed all the time."""
+
+    @property
+    def offset(self) -> int:
+        """Up to which it was read, inclusive; -1: nothing. The leader divides for the highest that a member has."""
+
+    async def refresh(self, offset: int, timeout_ms: int) -> int:
+        """Read to its end, and at least to this offset, for as long as it may take; returns up to which it was read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -11,9 +12,9 @@ from typing import Any, Final
 import structlog
 
 from holdfast.daemon.brokers.silence import IsLeftOut
-from holdfast.daemon.membership.config_offset import ConfigSource
-from holdfast.daemon.membership.coordinator import NodeCoordinator, NodeProtocolConfig
+from holdfast.daemon.membership.coordinator import ConfigSource, NodeCoordinator, NodeProtocolConfig
 from holdfast.daemon.membership.duties import Duties
+from holdfast.daemon.membership.former_member import FormerMember
 from holdfast.daemon.membership.holdings import Holdings, Takers
 from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.membership.map_view import MapView
@@ -79,6 +80,7 @@ class GroupMember:
         self._settings = settings
         self._group = group
         self._connection = log.connection
+        self._this_node = this_node
         self._partitions = partitions
         self._duties = duties
         self._refused = refused
@@ -155,13 +157,16 @@ class GroupMember:
             await self._duties.stop()
 
     async def _wait_for_takers(self) -> None:
-        members, timeout_ms = self._settings.members, self._settings.log.request_timeout_ms
+        members = self._settings.members
         wait_ms = min(members.handover_timeout_ms, self._settings.shutdown.drain_timeout_ms)
-        groups = Groups(broker_links(self._connection, timeout_ms), timeout_ms)
-        try:
+        with self._group_calls() as groups:
             await self._takers.wait(partial(self._has_members, groups), wait_ms, members.rejoin_backoff_ms)
-        finally:
-            groups.close()
+
+    @contextmanager
+    def _group_calls(self) -> Iterator[Groups]:
+        timeout_ms = self._settings.log.request_timeout_ms
+        with closing(Groups(broker_links(self._connection, timeout_ms), timeout_ms)) as groups:
+            yield groups
 
     async def _has_members(self, groups: Groups) -> bool:
         """Return whether our group has members, as far as its coordinator says; it counts those that died for their session."""
@@ -222,6 +227,20 @@ class GroupMember:
         return found is not None and found.is_alarmed
 
     async def _run(self) -> None:
+        """Be a member in the place of the one that this node was before it was killed."""
+        members = self._settings.members
+        times = {"session_timeout_ms": members.session_timeout_ms, "pause_ms": members.rejoin_backoff_ms}
+        with self._group_calls() as groups:
+            former = FormerMember(groups, self._group, self._this_node, **times)
+            member_ids = await former.find()
+            dismissal = asyncio.create_task(former.dismiss(member_ids), name="holdfast-former-member")
+            try:
+                await self._keep()
+            finally:
+                dismissal.cancel()
+                await asyncio.wait([dismissal])
+
+    async def _keep(self) -> None:
         """Keep the member in its group, until it is refused for good."""
         while True:
             self._coordinator.tick()
