@@ -157,7 +157,7 @@ def _error(found: Described | Deleted) -> str | None:
 
 
 def _described_row(group_id: str, found: Described, offsets: Offsets | None) -> dict[str, Any]:
-    row = {
+    row: dict[str, Any] = {
         "group": group_id,
         "type": found.group_type or None,
         "state": found.state or None,
