@@ -86,7 +86,7 @@ class Node:
 
     def __init__(self, settings: Settings, load: Load | None = None, place: WorkerPlace = ALONE) -> None:
         self.node_settings = NodeSettings(settings, load)
-        self.registry = Registry(now_ms)
+        self.registry = Registry()
         self.host_metrics, self._sockets = HostMetrics(settings, self.registry, place), place.sockets
         #: The port it listens on, once it does.
         self.port = 0
@@ -266,7 +266,7 @@ class Node:
             server.hand_over(ApiHandler(gate, view, admin, settings.limits))
             watch.start()
             at_exit("broker watch", watch.stop)
-            maintenance.start(settings, self.registry)
+            maintenance.start(settings)
             at_exit("maintenance", maintenance.stop)
 
             # It takes the log partitions.
