@@ -124,7 +124,7 @@ class World:
             make_clock_ms(),
             os.urandom,
             lambda: 0.5,
-            RuntimeMetrics(Registry(make_clock_ms())),
+            RuntimeMetrics(Registry()),
             write_timeout_ms=5_000,
             slice_ms=5,
         )
@@ -134,9 +134,7 @@ class World:
         self.log.load(self.runtime)
         while self._tasks:
             self._tasks.popleft()()
-        service = ShareService(
-            self.runtime, ShareMetrics(Registry(make_clock_ms())), lambda: time.monotonic_ns() / 1_000_000
-        )
+        service = ShareService(self.runtime, ShareMetrics(Registry()), lambda: time.monotonic_ns() / 1_000_000)
         service.start_up(LOG_PARTITIONS)
         gate = TopicGate(service, self, 5_000, make_clock_ms())
         self.handle = ApiHandler(gate, self, Admin({}, 1_000))

@@ -7,10 +7,10 @@ While the node starts, a handler answers that it starts (`daemon.starting`); whe
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import structlog
 from confluent_kafka import KafkaException
@@ -45,6 +45,7 @@ from holdfast.daemon.share.service import ShareService
 from holdfast.daemon.share.topic_gate import TopicGate
 from holdfast.daemon.snapshots.store import Snapshots
 from holdfast.daemon.starting import StartingShareCalls, StartingView, starting_commands
+from holdfast.daemon.steps import NodeSteps, Stopped, cancelled
 from holdfast.daemon.topics.cluster_queries import make_cluster_queries
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata, MetadataImage
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError, ensure_state_topic
@@ -65,8 +66,6 @@ from holdfast.runtime.metrics import RuntimeMetrics
 
 _log = structlog.get_logger(__name__)
 
-T = TypeVar("T")
-
 #: Adds a step of the shutdown: its name, what it does, and optionally how long it may take.
 _AtExit = Callable[..., None]
 
@@ -86,7 +85,7 @@ class Node:
 
     def __init__(self, settings: Settings, load: Load | None = None, place: WorkerPlace = ALONE) -> None:
         self.node_settings = NodeSettings(settings, load)
-        self.registry = Registry(now_ms)
+        self.registry = Registry()
         self.host_metrics, self._sockets = HostMetrics(settings, self.registry, place), place.sockets
         #: The port it listens on, once it does.
         self.port = 0
@@ -104,7 +103,7 @@ class Node:
         self._server_metrics: ServerMetrics | None = None
         #: Beside how it ended.
         self._why_stopped = ""
-        self._has_failed_step = False
+        self._steps = NodeSteps(self._exit)
         #: Every log partition serves, as far as this node knows.
         self._is_loaded = False
         self._began_s = time.monotonic()
@@ -139,9 +138,9 @@ class Node:
             self._why_stopped = explain(refusal)
             _log.error("node_start_failed", why=self._why_stopped)
             return NodeExit.WRONG_USAGE if isinstance(refusal, PropertyRefused) else NodeExit.REFUSED
-        except _Stopped:
+        except Stopped:
             outcome = self._exit.result()
-        if outcome is NodeExit.STOPPED and self._has_failed_step:
+        if outcome is NodeExit.STOPPED and self._steps.has_failed:
             self._why_stopped = "a stop was requested, and a step of the shutdown failed or did not end in time"
             return NodeExit.FAILED_TO_STOP
         return outcome
@@ -193,7 +192,7 @@ class Node:
 
             def at_exit(name: str, step: Callable[[], Awaitable[object]], timeout_ms: int = 0) -> None:
                 timeout_ms = timeout_ms or self.settings.shutdown.shutdown_step_timeout_ms
-                stack.push_async_callback(self._do_step, name, step, timeout_ms)
+                stack.push_async_callback(self._steps.do, name, step, timeout_ms)
 
             admins: list[Admin] = []
             at_exit("admin commands", lambda: _close(admins))
@@ -203,7 +202,7 @@ class Node:
             server, this_node = await self._listen(options, admins, at_exit)
 
             # By which settings: those of all nodes, too.
-            await stack.enter_async_context(self.node_settings.followed(self._unless_stopped, self._do_step))
+            await stack.enter_async_context(self.node_settings.followed(self._steps.unless_stopped, self._steps.do))
             settings = self.settings
             step_ms, drain_ms = settings.shutdown.shutdown_step_timeout_ms, settings.shutdown.drain_timeout_ms
             server.connections.obey(settings.limits)
@@ -220,12 +219,12 @@ class Node:
             )
             at_exit("topic names", cluster.look_ups.names.close)
             refreshing = asyncio.create_task(metadata.run(), name="holdfast-metadata")
-            at_exit("metadata", lambda: _cancelled(refreshing))
-            image = await self._unless_stopped(metadata.wait_for_first_image(settings.log.request_timeout_ms))
+            at_exit("metadata", lambda: cancelled(refreshing))
+            image = await self._steps.unless_stopped(metadata.wait_for_first_image(settings.log.request_timeout_ms))
             lines = LibraryLines(settings.logging.library_lines_per_minute_max, is_left_out=self._is_left_out)
             access = ClusterAccess(KafkaClients(settings.kafka.properties, lines), settings, self._metrics)
-            topic = await self._unless_stopped(self._find_topic(access, cluster.client))
-            await self._unless_stopped(check_snapshots(access, topic))
+            topic = await self._steps.unless_stopped(self._find_topic(access, cluster.client))
+            await self._steps.unless_stopped(check_snapshots(access, topic))
 
             # All its parts.
             address = format_address(this_node.host, this_node.port)
@@ -260,17 +259,17 @@ class Node:
             )
 
             # They work, and it answers for them.
-            await self._unless_stopped(partitions.start())
+            await self._steps.unless_stopped(partitions.start())
             self.parts = NodeParts(view, allotment, partitions, watch, metadata)
             admins.append(admin)
             server.hand_over(ApiHandler(gate, view, admin, settings.limits))
             watch.start()
             at_exit("broker watch", watch.stop)
-            maintenance.start(settings, self.registry)
+            maintenance.start(settings)
             at_exit("maintenance", maintenance.stop)
 
             # It takes the log partitions.
-            await self._unless_stopped(maintenance.log_checks.look_at_beginnings())
+            await self._steps.unless_stopped(maintenance.log_checks.look_at_beginnings())
             service.start_up(topic.partition_count)
             at_exit("requests in flight", lambda: _drained(server, drain_ms), drain_ms + step_ms)
             stack.callback(service.shut_down)
@@ -370,33 +369,6 @@ class Node:
         schedule = Schedule(settings.load.retry_backoff_max_ms, self._is_left_out)
         return Maintenance(deleted_state, checks, partitions.readers, reader_offsets, schedule)
 
-    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for a step of the start, or leave it when the node is to stop.
-
-        Raises:
-            _Stopped: the node is to stop.
-        """
-        task = asyncio.ensure_future(work)
-        waited: list[asyncio.Future[Any]] = [task, self._exit]
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        if self._exit.done():
-            await _cancelled(task)
-            raise _Stopped
-        return task.result()
-
-    async def _do_step(self, name: str, step: Callable[[], Awaitable[object]], timeout_ms: int) -> None:
-        """Do one step of the shutdown; whatever becomes of it, the later ones are tried."""
-        try:
-            async with asyncio.timeout(timeout_ms / 1_000):
-                outcome = await step()
-        except Exception as error:
-            self._has_failed_step = True
-            _log.error("shutdown_step_failed", step=name, error=repr(error))
-            return
-        if outcome is False:
-            self._has_failed_step = True
-            _log.error("shutdown_step_expired", step=name)
-
     # ---- what its parts report -------------------------------------------------------------------------------------
 
     def _is_left_out(self, partition: int | None) -> bool:
@@ -427,18 +399,9 @@ class Node:
         self.stop(NodeExit.WRONG_USAGE if is_setting_wrong else NodeExit.SUPERSEDED, why)
 
 
-class _Stopped(Exception):
-    """The node is to stop before it has started."""
-
-
 async def _close(admins: list[Admin]) -> None:
     for admin in admins:
         await admin.close()
-
-
-async def _cancelled(task: "asyncio.Task[Any]") -> None:
-    task.cancel()
-    await asyncio.wait([task])
 
 
 async def _drained(server: Server, deadline_ms: int) -> bool:

@@ -6,10 +6,6 @@ from holdfast.daemon.maintenance.reader_offsets import ReaderOffsets
 from holdfast.daemon.maintenance.schedule import Schedule
 from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.settings.models import Settings
-from holdfast.metrics.registry import Registry
-
-#: How often the metrics' windows may turn.
-_ROLL_INTERVAL_MS = 1_000
 
 
 class Maintenance:
@@ -30,17 +26,12 @@ class Maintenance:
         self.reader_offsets = reader_offsets
         self._schedule = schedule
 
-    def start(self, settings: Settings, registry: Registry) -> None:
+    def start(self, settings: Settings) -> None:
         """Begin to work."""
-
-        async def roll() -> None:
-            registry.roll()
-
         every, checks = self._schedule.every, self.log_checks
         every(settings.log.state_topic_check_interval_ms, checks.check_topic)
         # As after any alarm: log partitions of another log are read as a whole.
         every(settings.load.alarm_backoff_ms, checks.look_again)
-        every(_ROLL_INTERVAL_MS, roll)
         if self.readers.groups:
             every(settings.pruning.pruning_check_interval_ms, self.reader_offsets.look_up)
 

@@ -89,11 +89,11 @@ class GroupMember:
             Rejoins(100, 2_000, world.random.random),
             RebalanceWatch(1_000),
             node.known,
-            AssignmentMetrics(Registry(self.now_ms)).rebalance_alarms,
+            AssignmentMetrics(Registry()).rebalance_alarms,
             now_ms=self.now_ms,
             refused=lambda why: violate(Invariant.NOBODY_IS_REFUSED, f"{node.name}: {why}"),
         )
-        metrics = MembershipMetrics(Registry(self.now_ms))
+        metrics = MembershipMetrics(Registry())
         self.life = MemberLifecycle(settings, self.coordinator.metadata, world.random.random, metrics)
         self.run = node.run
         self.link = Link(world, node.name, settings, self.run, self._answered)
