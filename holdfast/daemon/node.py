@@ -21,6 +21,7 @@ from holdfast.daemon.admin.host_metrics import HostMetrics
 from holdfast.daemon.brokers.watch import BrokerWatch
 from holdfast.daemon.components import log_readers, snapshot_bounds, snapshot_log_config
 from holdfast.daemon.config_topic.node_settings import Load, NodeSettings
+from holdfast.daemon.group_metrics.group_metrics import GroupMetrics, make_group_metrics
 from holdfast.daemon.maintenance.deleted_state import DeletedState
 from holdfast.daemon.maintenance.log_checks import ClusterAccess, LogChecks, check_snapshots
 from holdfast.daemon.maintenance.maintenance import Maintenance
@@ -239,7 +240,8 @@ class Node:
             brokers, throttle_time_ms = (lambda: cluster.client.brokers), self._runtime_metrics.throttle_time_ms
             offsets = GroupOffsets(options, settings.log.request_timeout_ms, brokers, throttle_time_ms)
             stack.callback(offsets.close)
-            maintenance = self._make_maintenance(access, topic, partitions, offsets, view)
+            groups = make_group_metrics(settings, partitions, cluster, registry)
+            maintenance = self._make_maintenance(access, topic, partitions, offsets, groups, view)
             metadata.add_user(maintenance.deleted_state)
             service = ShareService(partitions, self._metrics, exact_now_ms, settings.share.cached_keys_max)
             gate = TopicGate(service, metadata, settings.share.write_timeout_ms, now_ms)
@@ -352,6 +354,7 @@ class Node:
         topic: StateTopic,
         partitions: Partitions,
         offsets: GroupOffsets,
+        groups: GroupMetrics,
         view: NodeClusterView,
     ) -> Maintenance:
         settings, numbers = self.settings, range(topic.partition_count)
@@ -367,7 +370,7 @@ class Node:
             settings.deleted_topics, view.cluster_id, partitions, self._metrics.deleted_topics_alarm
         )
         schedule = Schedule(settings.load.retry_backoff_max_ms, self._is_left_out)
-        return Maintenance(deleted_state, checks, partitions.readers, reader_offsets, schedule)
+        return Maintenance(deleted_state, checks, partitions.readers, reader_offsets, groups, schedule)
 
     # ---- what its parts report -------------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """The periodic work of one node."""
 
+from holdfast.daemon.group_metrics.group_metrics import GroupMetrics
 from holdfast.daemon.maintenance.deleted_state import DeletedState
 from holdfast.daemon.maintenance.log_checks import LogChecks
 from holdfast.daemon.maintenance.reader_offsets import ReaderOffsets
@@ -17,6 +18,7 @@ class Maintenance:
         log_checks: LogChecks,
         readers: LogReaders,
         reader_offsets: ReaderOffsets,
+        group_metrics: GroupMetrics,
         schedule: Schedule,
     ) -> None:
         """Take the parts; nothing is done before `start`."""
@@ -24,6 +26,7 @@ class Maintenance:
         self.log_checks = log_checks
         self.readers = readers
         self.reader_offsets = reader_offsets
+        self._group_metrics = group_metrics
         self._schedule = schedule
 
     def start(self, settings: Settings) -> None:
@@ -32,6 +35,8 @@ class Maintenance:
         every(settings.log.state_topic_check_interval_ms, checks.check_topic)
         # As after any alarm: log partitions of another log are read as a whole.
         every(settings.load.alarm_backoff_ms, checks.look_again)
+        if self._group_metrics.is_wanted:
+            every(self._group_metrics.interval_ms, self._group_metrics.refresh)
         if self.readers.groups:
             every(settings.pruning.pruning_check_interval_ms, self.reader_offsets.look_up)
 

@@ -23,6 +23,7 @@ from holdfast.daemon.settings.declarations import (
     setting,
     time_ms,
 )
+from holdfast.daemon.settings.group_metric_models import GroupMetricSettings
 from holdfast.daemon.settings.host_models import HostSettings
 from holdfast.daemon.settings.listener_models import LimitSettings, ListenerSettings
 from holdfast.daemon.settings.log_models import LogSettings
@@ -326,6 +327,7 @@ class Settings(Component):
     spark: SparkSettings = SparkSettings()
     deleted_topics: DeletedTopicSettings = DeletedTopicSettings()
     metadata: MetadataSettings = MetadataSettings()
+    group_metrics: GroupMetricSettings = GroupMetricSettings()
     shutdown: ShutdownSettings = ShutdownSettings()
     logging: LoggingSettings = LoggingSettings()
 

@@ -3,6 +3,8 @@
 from holdfast.compaction.progress import RunProgress
 from holdfast.daemon.admin.host_metrics import WorkerMetrics
 from holdfast.daemon.brokers.silence import watch_broker
+from holdfast.daemon.group_metrics.numbers import GroupNumbers, Pair
+from holdfast.daemon.group_metrics.series import GroupSeries
 from holdfast.daemon.membership.metrics import AssignmentMetrics
 from holdfast.daemon.server.metrics import ServerMetrics
 from holdfast.daemon.server.wire.connections import Connections
@@ -28,6 +30,7 @@ def full_registry() -> Registry:
     ShareMetrics(registry).watch_partition("topic", 0, lambda: 0, lambda: 0, lambda: (0, 0))
     SnapshotMetrics(registry)
     WorkerMetrics(registry)
+    GroupSeries(registry, lambda: 0).show({Pair("group", bytes(16)): GroupNumbers("topic")})
     watch_broker(registry, 1, lambda: 0)
     ServerMetrics(registry, Connections(lambda request, respond: None, {}, LimitSettings(), lambda *_: None))
     return registry
