@@ -314,6 +314,7 @@ class Node:
         for finding in findings:
             _log.warning("state_topic_weakened", finding=str(finding))
         self._metrics.state_topic_warnings.value = len(findings)
+        self._metrics.state_topic_partitions.value = topic.partition_count
         return topic
 
     def _make_partitions(self, log: LogPlace, image: MetadataImage, at_exit: _AtExit) -> Partitions:

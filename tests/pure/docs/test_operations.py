@@ -53,15 +53,6 @@ def test_the_metrics_are_those_of_the_registry() -> None:
     assert {tuple(row) for row in table(PAGE, "metrics")} == rows
 
 
-def test_what_says_that_an_admin_should_look_is_worth_an_alert() -> None:
-    named = {metric.partition(" {")[0].strip("`") for metric, _ in table(PAGE, "alerts")}
-    names = {family.name for family in full_registry().families()}
-    assert named <= names
-    assert {
-        name for name in names if re.search("_(alarm|warnings|problems|stopped)$|_log_readers_total$", name)
-    } <= named
-
-
 def test_what_is_said_about_silent_brokers_is_described() -> None:
     silence, now_s = BrokerSilence(2_000, 1.0, 0.5, Registry(), lambda: 0.0), 0.0
     whole = {0: 1, 1: 2}
