@@ -7,6 +7,7 @@ TIMES ?= 4
 NODES ?= 1
 TESTS ?= tests/real
 WORKERS ?= 2
+SECONDS ?= 60
 # Tests on a real broker wait often, for what others do: a third one has the processors then.
 REAL_WORKERS ?= 3
 # A machine that cannot reach the default registry names another with the usual variables of pip.
@@ -29,7 +30,7 @@ FILES := --numprocesses $(REAL_WORKERS) --dist loadfile --no-loadscope-reorder
 KILLING := tests/real/node/test_kill.py tests/real/node/test_freeze.py tests/real/job/test_compaction_kill.py
 OUTAGES := tests/real/log/test_broker_restarts.py
 # The rooms that setup.py compiles, which a test compares; the other tests say the same of either build.
-OF_WHAT_IS_COMPILED := $(addprefix tests/pure/,kafka/protocol api records runtime daemon/server daemon/share) tests/vectors tests/simulated
+OF_WHAT_IS_COMPILED := $(addprefix tests/pure/,kafka/protocol api records runtime daemon/server daemon/share) tests/fuzz tests/vectors tests/simulated
 # A stamp of each set of wheels: what has not changed is not built again.
 WHEELS := dist/.$(SHIPPED)
 KAFKA_CLASSES := build/kafka-classes.jsa
@@ -40,7 +41,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt lint type contracts vectors pure sim model real interop installed shipped waiting beside busy soak endure outages hotpath bench measure compiled wheel docs zip clean FORCE
+.PHONY: help demo test check fmt lint type contracts vectors pure fuzz sim model real interop installed shipped waiting beside busy soak endure outages hotpath bench measure compiled wheel docs zip clean FORCE
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -99,7 +100,7 @@ vectors: $(NEEDS) ## answers recorded from Apache Kafka's own classes
 	$(RUN) -m tests.vectors tests/vectors/data
 
 pure: $(NEEDS) ## tests that need nothing
-	$(PYTEST) tests/pure tests/vectors
+	$(PYTEST) tests/pure tests/fuzz tests/vectors
 
 model: $(READY) ## the model of the log protocol, small scopes and all mutants
 	$(PYTEST) tests/model
@@ -134,6 +135,10 @@ installed: $(WHEELS) ## what the pages tell to type, with the wheels, each in an
 	@# environment that the first ones look at without it.
 	WHEELS="pure $(filter compiled,$(SHIPPED))" $(BIN)/python -m pytest -rP -p no:randomly tests/installed
 
+fuzz: $(READY) ## decoders of bytes from outside, led by the code that inputs reach (SECONDS=60 for each)
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check 'atheris>=2.3,<4'
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
+
 busy: $(NEEDS) ## TESTS beside a busy loop on every processor, so many TIMES, and the tally
 	KILLS=$(KILLS) $(RUN) -m tests.busy --times $(TIMES) $(SPREAD) $(TESTS)
 
@@ -142,6 +147,7 @@ soak: $(READY) ## the long forms: many lives, every scope of the model, twenty k
 	$(BIN)/python -m tests.model.checker
 	$(BIN)/python -m tests.model.checker --rules manifests
 	$(BIN)/python -m tests.model.checker --mutants
+	$(MAKE) fuzz
 	$(MAKE) BUILD=$(SHIPPED) endure
 
 endure: $(NEEDS)
