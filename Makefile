@@ -104,7 +104,7 @@ pure: $(NEEDS) ## tests that need nothing
 
 # What `make test` runs on the pure build where another one ships: all that is not compiled, and what patches or stands in for sources.
 interpreted: $(READY)
-	$(PYTEST) tests/pure tests/fuzz tests/vectors $(addprefix --ignore=,$(OF_WHAT_IS_COMPILED))
+	$(PYTEST) tests/pure tests/vectors $(addprefix --ignore=,$(OF_WHAT_IS_COMPILED))
 
 patched: $(READY)
 	$(PYTEST) -m pure_build $(shell grep -rlw pure_build --include='*.py' $(OF_WHAT_IS_COMPILED) tests/simulated)

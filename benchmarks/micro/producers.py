@@ -24,7 +24,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.client import BenchmarkError
 from benchmarks.cluster import leaders_of, running_kafka
-from holdfast.daemon.settings.log_models import LogSettings
+from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.leaders import Brokers
 from holdfast.metrics.registry import Registry

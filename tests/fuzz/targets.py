@@ -21,7 +21,7 @@ from holdfast.daemon.server.admin import Admin, AdminError
 from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.wire.connection import Connection
 from holdfast.daemon.server.wire.requests import Request, Violation
-from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.errors import UnreadableAnswer
 from holdfast.kafka.exchange import from_bytes
 from holdfast.kafka.protocol import requests

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from holdfast.daemon.group_metrics.numbers import GroupNumbers, Pair, Standing, ends_of
 from holdfast.daemon.group_metrics.series import GroupSeries
 from holdfast.daemon.partitions.partitions import Partitions
-from holdfast.daemon.settings.group_metric_models import GroupMetricSettings
+from holdfast.daemon.settings.components.group_metrics import GroupMetricSettings
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.cluster_queries import ClusterQueries
 from holdfast.kafka.topics.topic_ends import Ends, TooManyQueries, TopicEnds

@@ -19,8 +19,8 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.brokers.silence import BrokerSilence
 from holdfast.daemon.node_exit import NodeExit
+from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.daemon.settings.file_env_flags import load_settings
-from holdfast.daemon.settings.log_models import LogSettings
 from holdfast.daemon.settings.models import Settings, ShutdownSettings
 from holdfast.daemon.snapshots.restore import Refusal
 from holdfast.daemon.topics.log_identity import FirstRecords, LogProblem, find_problem

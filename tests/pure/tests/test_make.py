@@ -35,7 +35,7 @@ def test_what_the_pure_build_leaves_out_the_compiled_one_or_the_patches_run() ->
     assert commands["interpreted"] == (
         "$(PYTEST) tests/pure tests/vectors $(addprefix --ignore=,$(OF_WHAT_IS_COMPILED))"
     )
-    assert commands["hotpath"] == "$(PYTEST) $(OF_WHAT_IS_COMPILED) tests/vectors"
+    assert commands["hotpath"] == "$(PYTEST) $(OF_WHAT_IS_COMPILED) tests/fuzz tests/vectors"
     assert commands["patched"].startswith("$(PYTEST) -m pure_build ")
     assert commands["patched"].endswith(" $(OF_WHAT_IS_COMPILED) tests/simulated)")
     where_compiled = r"\$\(if \$\(filter compiled,\$\(SHIPPED\)\),"
