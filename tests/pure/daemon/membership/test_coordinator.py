@@ -152,7 +152,8 @@ async def test_everybody_learns_who_had_what_moves_from_a_leader_that_knows_it(c
     await group.rebalance(a, b)
     b.serving.clear()  # it loads
     known = (b.view.map, c.view.map)
-    assert known[0] is not None and known[0].former == (FormerOwner(a.node, (2, 3)),)
+    assert known[0] is not None
+    assert known[0].former == (FormerOwner(a.node, (2, 3)),)
     b.former.answered(a.node, {2: 1, 3: 1}, clock.now_ms)
     await group.rebalance(b, c)  # a has left, and serves on
     assert c.view.map is not None
