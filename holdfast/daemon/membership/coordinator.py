@@ -235,6 +235,7 @@ class NodeCoordinator:
         """
         if self._view.map is not None and not (self._is_alone or self._config.keeps_place):
             self._holdings.release_all(self._now_ms())
+            self._view.set_stale(True)  # it has no part in what the group agrees on from now on
 
     @property
     def _is_alone(self) -> bool:
@@ -343,8 +344,11 @@ class NodeCoordinator:
             _log.error("rebalances_exceeded", reasons=reasons)
 
     def _last_division(self) -> LastDivision | None:
-        known = self._view.map
-        return None if known is None else LastDivision(known, self._now_ms() - self._assigned_ms)
+        view = self._view
+        if view.map is None:
+            return None
+        serving = {task: view.may_serve(task) for task in range(self._config.partition_count)}
+        return LastDivision(view.map, self._now_ms() - self._assigned_ms, serving)
 
     # ---- what others look at ---------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from random import Random
@@ -15,6 +15,9 @@ from holdfast.daemon.brokers.silence import IsLeftOut
 from holdfast.daemon.membership.coordinator import ConfigSource, NodeCoordinator, NodeProtocolConfig
 from holdfast.daemon.membership.duties import Duties
 from holdfast.daemon.membership.former_member import FormerMember
+from holdfast.daemon.membership.handover.former_owners import FormerOwners
+from holdfast.daemon.membership.handover.node_queries import NodeQueries
+from holdfast.daemon.membership.handover.polls import Polls
 from holdfast.daemon.membership.holdings import Holdings, Takers
 from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.membership.map_view import MapView
@@ -91,11 +94,29 @@ class GroupMember:
         metrics.tasks.source = lambda: len(holdings.tasks)
         metrics.duties.source = lambda: len(holdings.duties)
         metrics.released.source = lambda: len(holdings.released)
+        former = FormerOwners(
+            this_node,
+            self.serves,
+            handover_timeout_ms=members.handover_timeout_ms,
+            word_age_max_ms=members.handover_poll_interval_ms + 2 * members.handover_poll_timeout_ms,
+            now_ms=now_ms,
+            changed=partitions.note_served_elsewhere,
+        )
+        self._polls = Polls(
+            former,
+            NodeQueries(log.topic.name, members.handover_poll_timeout_ms),
+            self._run_poll,
+            lambda pause_ms: asyncio.sleep(pause_ms / 1_000),
+            now_ms,
+            interval_ms=members.handover_poll_interval_ms,
+        )
+        self._polling: set[asyncio.Task[None]] = set()
         self.view = MapView(
             this_node,
             log.cluster_id,
             log.topic,
             self.serves,
+            former,
             is_alarmed=self._is_alarmed,
             owner_epoch=lambda index: find_owner_epoch(partitions.find(index)),
             stale_map_max_ms=members.stale_map_max_ms,
@@ -154,6 +175,7 @@ class GroupMember:
             await self._member.close(self._settings.shutdown.shutdown_step_timeout_ms)
             await self._wait_for_takers()
         finally:
+            await self._stop_polls()
             await self._duties.stop()
 
     async def _wait_for_takers(self) -> None:
@@ -243,6 +265,7 @@ class GroupMember:
     async def _keep(self) -> None:
         """Keep the member in its group, until it is refused for good."""
         while True:
+            self._polls.begin()
             self._coordinator.tick()
             reason = self._coordinator.take_rejoin()
             if reason:
@@ -263,6 +286,16 @@ class GroupMember:
                 _log.error("membership_failed", error=repr(bug), exc_info=bug)
                 self._refused(f"the membership ended: {bug!r}", False)
                 return
+
+    def _run_poll(self, poll: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(poll, name="holdfast-former-owners")
+        self._polling.add(task)
+        task.add_done_callback(self._polling.discard)
+
+    async def _stop_polls(self) -> None:
+        for task in self._polling:
+            task.cancel()
+        await asyncio.gather(*self._polling, return_exceptions=True)
 
     def _note(self, level: str, event: str, fields: dict[str, object]) -> None:
         is_left_out = level == "warning" and self._is_left_out(None)

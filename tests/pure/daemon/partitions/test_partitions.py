@@ -13,7 +13,7 @@ from holdfast.records.codecs.codec import Codec, encode_record
 from holdfast.records.header import encode_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot
-from holdfast.runtime.errors import NotAvailable, TimedOut
+from holdfast.runtime.errors import LoadInProgress, NotAvailable, NotCoordinator, TimedOut
 from holdfast.runtime.log_protocol import ReadError
 from holdfast.runtime.partition.states import State
 from tests.simulated.memory_log import MemoryTopic
@@ -55,6 +55,25 @@ async def test_partitions_that_wait_for_their_turn_to_load_are_described_as_wait
     assert [row["state"] for row in world.partitions.describe()] == ["loading", "waiting", "waiting"]
     world.settle()
     assert [row["state"] for row in world.partitions.describe()] == ["active"] * 3
+
+
+async def test_callers_of_what_another_node_serves_meanwhile_are_sent_on_and_do_not_wait_for_the_load() -> None:
+    world = PartitionsWorld(MemoryTopic(2))
+    await world.begin().start()
+    world.partitions.load_all()
+
+    def outcomes() -> list[object]:
+        calls = [Call(lambda shard, _: shard.decide_summary(KEY)) for _ in range(2)]
+        world.partitions.write_many(list(enumerate(calls)))
+        return [type(outcome) for call in calls for outcome in call.outcomes]
+
+    world.partitions.note_served_elsewhere({1})
+    assert outcomes() == [LoadInProgress, NotCoordinator]
+    world.partitions.note_served_elsewhere({0})
+    assert outcomes() == [NotCoordinator, LoadInProgress]
+    world.settle()
+    assert all(each.state is State.ACTIVE for each in world.partitions)  # then it is ours, whatever is said of others
+    assert not {LoadInProgress, NotCoordinator} & set(outcomes())
 
 
 async def test_loads_and_unloads_are_reported_in_one_line_and_each_of_them_at_level_debug() -> None:
