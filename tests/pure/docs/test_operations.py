@@ -27,7 +27,7 @@ from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.listener_models import LimitSettings
 from holdfast.daemon.settings.log_models import LogSettings
-from holdfast.daemon.settings.models import Settings, ShutdownSettings
+from holdfast.daemon.settings.models import LoadSettings, Settings, ShutdownSettings
 from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
@@ -249,6 +249,14 @@ def test_the_unit_waits_for_all_steps_of_a_stop() -> None:
     # Five steps, the shards' of three times the length, and the drain before one of them.
     longest_ms = shutdown.drain_timeout_ms + 8 * shutdown.shutdown_step_timeout_ms
     assert longest_ms < int(unit()["TimeoutStopSec"].removesuffix("s")) * 1_000
+
+
+def test_the_unit_lets_the_node_speak_for_itself() -> None:
+    asked = {"Type": "notify", "NotifyAccess": "main", "ExecReload": "/bin/kill -HUP $MAINPID"}
+    assert asked.items() <= unit().items()
+    watchdog_ms = int(unit()["WatchdogSec"].removesuffix("s")) * 1_000
+    assert watchdog_ms > 2 * LoadSettings().tick_ms
+    assert "AF_UNIX" in unit()["RestrictAddressFamilies"].split()
 
 
 @pytest.mark.skipif(which("systemd-analyze") is None, reason="there is no systemd here to ask")
