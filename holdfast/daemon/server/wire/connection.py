@@ -17,6 +17,7 @@ from typing import Final
 from holdfast.daemon.server.wire.answer_queue import AnswerQueue
 from holdfast.daemon.server.wire.frame_reader import FrameReader
 from holdfast.daemon.server.wire.requests import (
+    ANONYMOUS,
     SMALL_FRAME_BYTES,
     Api,
     Body,
@@ -69,6 +70,8 @@ class Connection:
         self._node_work_bytes_max = limits.requests_in_flight_bytes_max
         self._work_bytes_share = limits.requests_in_flight_bytes_max // limits.connections_max
         self._client_address = client_address
+        #: Who the client has proved to be, as `User:name`; of the requests that come from now on.
+        self.principal = ANONYMOUS
         #: What requests in flight take on all connections, and on this one.
         self._node_memory = RequestMemory() if node_memory is None else node_memory
         self._memory = RequestMemory(self._node_memory, limits.answer_size_bytes_max)
@@ -239,5 +242,14 @@ class Connection:
         memory.work_bytes += work_bytes
         self._node_memory.work_bytes += work_bytes
         return Request(
-            api_key, version, correlation_id, client_id, frame, offset, self._client_address, memory, work_bytes
+            api_key,
+            version,
+            correlation_id,
+            client_id,
+            frame,
+            offset,
+            self._client_address,
+            memory,
+            work_bytes,
+            self.principal,
         )

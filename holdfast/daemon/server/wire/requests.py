@@ -12,6 +12,9 @@ SMALL_FRAME_BYTES: Final = 4_096
 #: partition, for which some objects are made.
 WORK_PER_BYTE: Final = 80
 
+#: Who a client is that has not said it, or was not asked to. Source: Kafka's `KafkaPrincipal.ANONYMOUS`.
+ANONYMOUS: Final = "User:ANONYMOUS"
+
 #: The body of an answer, whole or in pieces.
 Body = bytes | Iterator[bytes]
 #: Takes the body of an answer, once.
@@ -84,6 +87,7 @@ class Request:
         "failure",
         "frame",
         "is_wanted",
+        "principal",
         "reply",
         "size_bytes",
         "wake",
@@ -100,6 +104,7 @@ class Request:
         client_address: str,
         memory: RequestMemory,
         work_bytes: int,
+        principal: str = ANONYMOUS,
     ) -> None:
         self.api_key = api_key
         self.api_version = api_version
@@ -110,6 +115,8 @@ class Request:
         self.body_offset = body_offset
         #: Of the client, for people.
         self.client_address = client_address
+        #: Who the client had proved to be when the request came, as `User:name`.
+        self.principal = principal
         #: Has the steps of this request go on after one that said that they must wait; None while there are none.
         self.wake: Callable[[], None] | None = None
         #: False once the client is gone.
