@@ -16,11 +16,15 @@ import structlog
 from confluent_kafka import KafkaException
 
 from holdfast.clock import exact_now_ms, now_ms
+from holdfast.daemon.access.acl_file import AclFileError
+from holdfast.daemon.access.authorizer import Authorizer
+from holdfast.daemon.access.following import make_authorizer
 from holdfast.daemon.admin.commands import LogCommands, NodeCommands
 from holdfast.daemon.admin.host_metrics import HostMetrics
 from holdfast.daemon.brokers.watch import BrokerWatch
 from holdfast.daemon.components import log_readers, snapshot_bounds, snapshot_log_config
 from holdfast.daemon.config_topic.node_settings import Load, NodeSettings
+from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.maintenance.deleted_state import DeletedState
 from holdfast.daemon.maintenance.log_checks import ClusterAccess, LogChecks, check_snapshots
 from holdfast.daemon.maintenance.maintenance import Maintenance
@@ -43,6 +47,7 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.share.service import ShareService
 from holdfast.daemon.share.topic_gate import TopicGate
+from holdfast.daemon.shutdown import cancelled, close_admins, drained
 from holdfast.daemon.snapshots.store import Snapshots
 from holdfast.daemon.starting import StartingShareCalls, StartingView, starting_commands
 from holdfast.daemon.topics.cluster_queries import make_cluster_queries
@@ -66,6 +71,9 @@ from holdfast.runtime.metrics import RuntimeMetrics
 _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+
+#: Found only when they are used.
+_WRONG_SETTINGS = (PropertyRefused, AclFileError)
 
 #: Adds a step of the shutdown: its name, what it does, and optionally how long it may take.
 _AtExit = Callable[..., None]
@@ -98,6 +106,8 @@ class Node:
         #: Of which this node is a member; None: it is a static node.
         self._group = settings.members.group_of(settings.log.state_topic)
         self._known_members = KnownMembers()
+        #: What settings name, and a running node reads again.
+        self.files = FileWatch()
         #: None while the node starts.
         self.parts: NodeParts | None = None
         #: None until it listens.
@@ -135,10 +145,10 @@ class Node:
             check_properties(self.settings.kafka.properties)
             async with self._started():
                 outcome = await self._exit
-        except (StateTopicError, ConnectionFailed, CannotListen, PropertyRefused, KafkaException) as refusal:
+        except (*_WRONG_SETTINGS, StateTopicError, ConnectionFailed, CannotListen, KafkaException) as refusal:
             self._why_stopped = explain(refusal)
             _log.error("node_start_failed", why=self._why_stopped)
-            return NodeExit.WRONG_USAGE if isinstance(refusal, PropertyRefused) else NodeExit.REFUSED
+            return NodeExit.WRONG_USAGE if isinstance(refusal, _WRONG_SETTINGS) else NodeExit.REFUSED
         except _Stopped:
             outcome = self._exit.result()
         if outcome is NodeExit.STOPPED and self._has_failed_step:
@@ -196,13 +206,14 @@ class Node:
                 stack.push_async_callback(self._do_step, name, step, timeout_ms)
 
             admins: list[Admin] = []
-            at_exit("admin commands", lambda: _close(admins))
+            at_exit("admin commands", lambda: close_admins(admins))
 
             # It listens first and answers that it starts.
             options = connection_options(self.settings.kafka.properties)
-            server, this_node = await self._listen(options, admins, at_exit)
+            server, this_node, authorizer = await self._listen(options, admins, at_exit)
 
             # By which settings: those of all nodes, too.
+            stack.enter_context(self.files.watched(self.settings.files.reload_interval_ms))
             await stack.enter_async_context(self.node_settings.followed(self._unless_stopped, self._do_step))
             settings = self.settings
             step_ms, drain_ms = settings.shutdown.shutdown_step_timeout_ms, settings.shutdown.drain_timeout_ms
@@ -220,7 +231,7 @@ class Node:
             )
             at_exit("topic names", cluster.look_ups.names.close)
             refreshing = asyncio.create_task(metadata.run(), name="holdfast-metadata")
-            at_exit("metadata", lambda: _cancelled(refreshing))
+            at_exit("metadata", lambda: cancelled(refreshing))
             image = await self._unless_stopped(metadata.wait_for_first_image(settings.log.request_timeout_ms))
             lines = LibraryLines(settings.logging.library_lines_per_minute_max, is_left_out=self._is_left_out)
             access = ClusterAccess(KafkaClients(settings.kafka.properties, lines), settings, self._metrics)
@@ -263,7 +274,7 @@ class Node:
             await self._unless_stopped(partitions.start())
             self.parts = NodeParts(view, allotment, partitions, watch, metadata)
             admins.append(admin)
-            server.hand_over(ApiHandler(gate, view, admin, settings.limits))
+            server.hand_over(ApiHandler(gate, view, admin, authorizer, settings.limits))
             watch.start()
             at_exit("broker watch", watch.stop)
             maintenance.start(settings, self.registry)
@@ -272,7 +283,7 @@ class Node:
             # It takes the log partitions.
             await self._unless_stopped(maintenance.log_checks.look_at_beginnings())
             service.start_up(topic.partition_count)
-            at_exit("requests in flight", lambda: _drained(server, drain_ms), drain_ms + step_ms)
+            at_exit("requests in flight", lambda: drained(server, drain_ms), drain_ms + step_ms)
             stack.callback(service.shut_down)
             allotment.start()
             at_exit("membership", allotment.stop, 2 * step_ms + drain_ms + settings.compaction.stop_timeout_ms)
@@ -281,8 +292,8 @@ class Node:
 
     async def _listen(
         self, options: ConnectionOptions, admins: list[Admin], at_exit: _AtExit
-    ) -> tuple[Server, NodeAddress]:
-        """Listen, with a handler that says that the node starts; returns also where clients reach it."""
+    ) -> tuple[Server, NodeAddress, Authorizer]:
+        """Listen, with a handler that says that the node starts; returns also where clients reach it, and who may do what."""
         settings = self.settings
         look_ups = make_cluster_queries(settings, options, now_ms).look_ups
         at_exit("topic names of the start", look_ups.names.close)
@@ -294,7 +305,8 @@ class Node:
         share_calls = StartingShareCalls(self._metrics, exact_now_ms)
         admin = Admin(starting_commands(self, look_ups, share_calls), settings.log.request_timeout_ms)
         admins.append(admin)
-        handler = ApiHandler(share_calls, StartingView(find_this_node), admin, settings.limits)
+        authorizer = make_authorizer(settings, self.registry, self.files)
+        handler = ApiHandler(share_calls, StartingView(find_this_node), admin, authorizer, settings.limits)
         report = ClientLines(settings.logging.client_lines_per_minute_max)
         server = Server(Connections(handler, APIS, settings.limits, report), self._sockets)
         await server.start(*settings.listener.listen_address)
@@ -304,7 +316,7 @@ class Node:
         at_exit("server metrics", server_metrics.stop)
         self.port = server.port
         _log.info("node_listening", host=settings.listener.listen_address[0], port=server.port)
-        return server, find_this_node()
+        return server, find_this_node(), authorizer
 
     async def _find_topic(self, access: ClusterAccess, client: MetadataClient) -> StateTopic:
         # The client of librdkafka ends with this function, and with it what it would say in an outage.
@@ -380,7 +392,7 @@ class Node:
         waited: list[asyncio.Future[Any]] = [task, self._exit]
         await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         if self._exit.done():
-            await _cancelled(task)
+            await cancelled(task)
             raise _Stopped
         return task.result()
 
@@ -429,18 +441,3 @@ class Node:
 
 class _Stopped(Exception):
     """The node is to stop before it has started."""
-
-
-async def _close(admins: list[Admin]) -> None:
-    for admin in admins:
-        await admin.close()
-
-
-async def _cancelled(task: "asyncio.Task[Any]") -> None:
-    task.cancel()
-    await asyncio.wait([task])
-
-
-async def _drained(server: Server, deadline_ms: int) -> bool:
-    """Let requests in flight finish; returns whether all of them did."""
-    return await server.drain(deadline_ms) == 0

@@ -17,7 +17,7 @@ import structlog
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.settings.file_env_flags import ConfigError, Loaded, load_settings
-from holdfast.daemon.settings.logging import configure_logging, form_for_people
+from holdfast.daemon.settings.logging import configure_logging, form_for_people, open_audit_file
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.worker_place import ALONE, WorkerPlace
 
@@ -43,6 +43,8 @@ def serve_until_stopped(config: Path | None, flags: Mapping[str, object]) -> Nod
     configure_logging(settings.logging, may_be_coloured=_may_be_coloured())
     for warning in loaded.warnings:
         _log.warning("setting_doubted", what=warning)
+    if settings.host.workers == 1:
+        _open_audit_file(settings)
     return _supervise(settings, config, flags) if settings.host.workers > 1 else _serve_node(settings, load)
 
 
@@ -58,6 +60,7 @@ def serve_as_worker() -> NodeExit:
     load, loaded = _load_all(order.config, order.flags)
     settings = loaded.settings
     configure_logging(settings.logging, fields={"node_id": settings.node_id})
+    _open_audit_file(settings)
     place = WorkerPlace(take_sockets(order.descriptors), order.others, order.restarts)
 
     def follow(reload: Callable[[], object]) -> None:
@@ -75,6 +78,17 @@ def _load_all(config: Path | None, flags: Mapping[str, object]) -> tuple[_Load, 
         return load, load({})
     except ConfigError as error:
         raise Failure(str(error), Exit.WRONG_USAGE) from None
+
+
+def _open_audit_file(settings: Settings) -> None:
+    path = settings.logging.audit_file
+    if path:
+        try:
+            open_audit_file(path)
+        except OSError as error:
+            raise Failure(
+                f"audit_file is {path}, which cannot be written ({error.strerror}).", Exit.WRONG_USAGE
+            ) from None
 
 
 def _may_be_coloured() -> bool:
@@ -123,13 +137,17 @@ def _serve_node(
             # A worker is ended by its supervisor; who signals a group of processes reaches it twice.
             node.stop()
 
+        def reload() -> None:
+            node.node_settings.reload()
+            node.files.reload()
+
         def reload_soon() -> None:
             with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(node.node_settings.reload)
+                loop.call_soon_threadsafe(reload)
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
-        loop.add_signal_handler(signal.SIGHUP, node.node_settings.reload)
+        loop.add_signal_handler(signal.SIGHUP, reload)
         if follow is not None:
             follow(reload_soon)
         return await node.run()

@@ -24,7 +24,12 @@ from holdfast.daemon.settings.declarations import (
     time_ms,
 )
 from holdfast.daemon.settings.host_models import HostSettings
-from holdfast.daemon.settings.listener_models import LimitSettings, ListenerSettings
+from holdfast.daemon.settings.listener_models import (
+    AccessSettings,
+    FileSettings,
+    LimitSettings,
+    ListenerSettings,
+)
 from holdfast.daemon.settings.log_models import LogSettings
 from holdfast.daemon.settings.member_models import MemberSettings
 from holdfast.daemon.settings.snapshot_models import CompactionSettings, SnapshotSettings, SparkSettings
@@ -290,6 +295,11 @@ class LoggingSettings(Component):
         "Lines per minute of one kind that the library librdkafka may write; what was left out is counted in the next one.",
         most=100_000,
     )
+    audit_file: str = setting(
+        "",
+        "File for the lines of the logger `audit`, as JSON: who changed what, and who was denied. Whoever moves it away gets a new "
+        "one. Empty: they are among all others.",
+    )
 
 
 class KafkaSettings(Properties):
@@ -313,6 +323,8 @@ class Settings(Component):
     node_id: int = setting(1, "Number of this node, its own among all nodes of one state topic.", ge=0, le=2**31 - 1)
     host: HostSettings = HostSettings()
     listener: ListenerSettings = ListenerSettings()
+    access: AccessSettings = AccessSettings()
+    files: FileSettings = FileSettings()
     limits: LimitSettings = LimitSettings()
     kafka: KafkaSettings
     config_topic: ConfigTopicSettings = ConfigTopicSettings()

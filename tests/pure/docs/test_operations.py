@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 from structlog.testing import capture_logs
 
 from holdfast.compaction.progress import RunProgress
+from holdfast.daemon.access.metrics import AccessMetrics
 from holdfast.daemon.admin.host_metrics import WorkerMetrics
 from holdfast.daemon.brokers.silence import BrokerSilence, watch_broker
 from holdfast.daemon.membership.metrics import AssignmentMetrics
@@ -69,6 +70,7 @@ def full_registry() -> Registry:
     SnapshotMetrics(registry)
     WorkerMetrics(registry)
     watch_broker(registry, 1, lambda: 0)
+    AccessMetrics(registry)
     ServerMetrics(registry, Connections(lambda request, respond: None, {}, LimitSettings(), lambda *_: None))
     return registry
 
@@ -293,6 +295,7 @@ def test_each_node_of_the_compose_file_has_settings_that_load(name: str) -> None
     node = nodes_of_the_compose_file()[name]
     settings = settings_of_a_container(node)
     assert settings.listener.listen_address == ("0.0.0.0", 9492)
+    assert settings.access.super_users == ("User:ANONYMOUS",)
     assert settings.members.membership == "group"
     assert f"127.0.0.1:{settings.listener.advertised_address[1]}:9492" in node["ports"]
     host, _, port = settings.kafka.properties["bootstrap.servers"].partition(":")
