@@ -10,10 +10,10 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
-from holdfast.daemon.access.acl import ANY, CLUSTER_NAME, Operation, ResourceType
+from holdfast.daemon.access.acl import ANY, CLUSTER_NAME, ResourceType
 from holdfast.daemon.access.audit import Audit, Client
-from holdfast.daemon.access.needs import LOOK_UP, SHARE_CALLS, need_of
-from holdfast.daemon.access.rules import Decision, Rules
+from holdfast.daemon.access.needs import GROUP_CALLS, need_of
+from holdfast.daemon.access.rules import Rules
 from holdfast.kafka.addresses import find_host
 
 #: Decisions about longer group ids are not remembered, so that what is remembered has a bound in bytes.
@@ -29,30 +29,32 @@ class Authorizer:
         """Decide by `rules`; where `is_open`, everything is allowed."""
         self._audit = audit
         self._permissions_cached_max = permissions_cached_max
-        #: (principal, host, operation, group id) of what is allowed.
-        self._allowed: set[tuple[str, str, str, str]] = set()
+        #: (API key, principal, group id, host) of what is allowed.
+        self._allowed: set[tuple[int, str, str, str]] = set()
         self.is_open = is_open
-        self.rules = rules
+        self.obey(rules)
 
     def obey(self, rules: Rules) -> None:
         """Decide by other rules from now on."""
         self.rules = rules
+        self._has_hosts = rules.has_hosts
         self._allowed.clear()
 
     def may_call(self, client: Client, api_key: int, group_id: str) -> bool:
-        """Return whether a client may make a share-state call for a group."""
-        return self.is_open or self._may(client, SHARE_CALLS[api_key], group_id, "share state")
-
-    def may_look_up(self, client: Client, group_id: str) -> bool:
-        """Return whether a client may know who coordinates a group."""
-        return self.is_open or self._may(client, LOOK_UP, group_id, "FindCoordinator")
+        """Return whether a client may make a call about a group: a share-state call, or FindCoordinator."""
+        if self.is_open:
+            return True
+        place = (api_key, client.principal, group_id, find_host(client.client_address) if self._has_hosts else ANY)
+        return place in self._allowed or self._decide(client, place)
 
     def refuse_command(self, client: Client, command: str, arguments: Mapping[str, Any]) -> str:
         """Return why a client may not run an admin command, for people; empty if it may."""
         operation, resource = need = need_of(command)
         is_group = resource is ResourceType.GROUP
         name = str(arguments.get("group", "")) if is_group else CLUSTER_NAME
-        if not self.is_open and not self._decide(client, operation, resource, name).is_allowed:
+        host = find_host(client.client_address)
+        decision = self.rules.decide(client.principal, host, operation, resource, name)
+        if not self.is_open and not decision.is_allowed:
             self._audit.denied(client, command, operation, resource, name)
             what = ("--group", name) if is_group else ("--cluster",)
             options = ("--allow-principal", client.principal, "--operation", operation.value, *what)
@@ -64,22 +66,15 @@ class Authorizer:
             self._audit.commanded(client, command, arguments)
         return ""
 
-    def _may(self, client: Client, operation: Operation, group_id: str, call: str) -> bool:
-        # The value: an enumeration's hash is slow.
-        place = (client.principal, self._host_of(client), operation.value, group_id)
-        if place in self._allowed:
-            return True
-        if not self._decide(client, operation, ResourceType.GROUP, group_id).is_allowed:
-            self._audit.denied(client, call, operation, ResourceType.GROUP, group_id)
+    def _decide(self, client: Client, place: tuple[int, str, str, str]) -> bool:
+        """Decide about a call that is not remembered, and remember it if it is allowed."""
+        api_key, principal, group_id, host = place
+        name, operation = GROUP_CALLS[api_key]
+        if not self.rules.decide(principal, host, operation, ResourceType.GROUP, group_id).is_allowed:
+            self._audit.denied(client, name, operation, ResourceType.GROUP, group_id)
             return False
         if len(group_id) <= _CACHED_GROUP_ID_MAX:
             if len(self._allowed) >= self._permissions_cached_max:
                 self._allowed.clear()
             self._allowed.add(place)
         return True
-
-    def _decide(self, client: Client, operation: Operation, resource: ResourceType, name: str) -> Decision:
-        return self.rules.decide(client.principal, self._host_of(client), operation, resource, name)
-
-    def _host_of(self, client: Client) -> str:
-        return find_host(client.client_address) if self.rules.has_hosts else ANY

@@ -13,18 +13,25 @@ from typing import Final, NamedTuple
 
 from holdfast.api import share_state
 from holdfast.daemon.access.acl import Operation, ResourceType
+from holdfast.kafka.protocol import api_keys
 
-#: API key to what it needs for its group; a Read is no mere look, it may raise the leader epoch.
-SHARE_CALLS: Final[Mapping[int, Operation]] = {
-    share_state.INITIALIZE: Operation.WRITE,
-    share_state.READ: Operation.READ,
-    share_state.WRITE: Operation.WRITE,
-    share_state.DELETE: Operation.DELETE,
-    share_state.SUMMARY: Operation.DESCRIBE,
+
+class GroupCall(NamedTuple):
+    """A call about groups, and what it needs for each."""
+
+    name: str
+    operation: Operation
+
+
+#: API key to what it needs; a Read is no mere look, it may raise the leader epoch.
+GROUP_CALLS: Final[Mapping[int, GroupCall]] = {
+    api_keys.FIND_COORDINATOR: GroupCall("FindCoordinator", Operation.DESCRIBE),
+    share_state.INITIALIZE: GroupCall("InitializeShareGroupState", Operation.WRITE),
+    share_state.READ: GroupCall("ReadShareGroupState", Operation.READ),
+    share_state.WRITE: GroupCall("WriteShareGroupState", Operation.WRITE),
+    share_state.DELETE: GroupCall("DeleteShareGroupState", Operation.DELETE),
+    share_state.SUMMARY: GroupCall("ReadShareGroupStateSummary", Operation.DESCRIBE),
 }
-
-#: What FindCoordinator needs for each group that it names.
-LOOK_UP: Final = Operation.DESCRIBE
 
 
 class Need(NamedTuple):

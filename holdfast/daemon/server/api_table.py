@@ -105,7 +105,7 @@ class ApiHandler:
     def answer_find_coordinator(self, request: Request, respond: Respond) -> Steps | None:
         """Answer FindCoordinator."""
         version, frame, offset = request.api_version, request.frame, request.body_offset
-        may_look_up = partial(self._authorizer.may_look_up, request)
+        may_look_up = partial(self._authorizer.may_call, request, request.api_key)
         find = find_coordinator.Finder(version, self._cluster, self._service.partition_for, may_look_up)
         pieces = find.answer(frame, offset, self._bounds.share_partitions)
         if len(frame) <= SMALL_FRAME_BYTES:

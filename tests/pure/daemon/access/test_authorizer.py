@@ -19,6 +19,7 @@ from holdfast.daemon.access.rules import Decision, Rules
 from holdfast.daemon.admin.commands import LogCommands, NodeCommands, StartingCommands
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.settings.file_env_flags import load_settings
+from holdfast.kafka.protocol import api_keys
 from holdfast.metrics.registry import Counter, Registry
 from tests.world.access import closed, cluster_acl, group_acl
 
@@ -41,7 +42,6 @@ def test_what_is_allowed_is_decided_once_until_the_rules_change() -> None:
     authorizer = Authorizer(rules, Audit(Counter(), 10), permissions_cached_max=2)
     for _ in range(3):
         assert authorizer.may_call(Client(), share_state.WRITE, "g")
-        assert authorizer.may_call(Client(), share_state.INITIALIZE, "g")  # the same operation
     assert rules.decisions == 1
     assert authorizer.may_call(Client("User:b"), share_state.WRITE, "g")
     assert authorizer.may_call(Client(), share_state.READ, "g")  # the bound is reached
@@ -57,7 +57,7 @@ def test_what_is_allowed_is_decided_once_until_the_rules_change() -> None:
 def test_what_is_remembered_is_no_right_of_others() -> None:
     authorizer = closed(group_acl(Operation.READ, "g", principal="User:a", host="10.0.0.1"))
     assert authorizer.may_call(Client(), share_state.READ, "g")
-    assert authorizer.may_look_up(Client(), "g")
+    assert authorizer.may_call(Client(), api_keys.FIND_COORDINATOR, "g")
     assert not authorizer.may_call(Client(), share_state.WRITE, "g")
     assert not authorizer.may_call(Client(), share_state.READ, "h")
     assert not authorizer.may_call(Client("User:b"), share_state.READ, "g")
@@ -79,7 +79,7 @@ def test_every_denial_is_counted_and_each_principal_has_so_many_lines_a_minute()
     with capture_logs() as lines:
         for number in range(4):
             authorizer.may_call(Client(), share_state.WRITE, f"g{number}")
-        authorizer.may_look_up(Client("User:b"), "x" * 1_000)
+        authorizer.may_call(Client("User:b"), api_keys.FIND_COORDINATOR, "x" * 1_000)
         authorizer.refuse_command(Client("User:b"), "status", {})
         now_s[0] = 61.0
         authorizer.may_call(Client(), share_state.DELETE, "last")
@@ -87,11 +87,11 @@ def test_every_denial_is_counted_and_each_principal_has_so_many_lines_a_minute()
     assert all((line["event"], line["log_level"]) == ("access_denied", "warning") for line in lines)
     names = ("principal", "client", "call", "operation", "resource", "name", "left_out")
     assert [tuple(line.get(name) for name in names) for line in lines] == [
-        ("User:a", "10.0.0.1:5", "share state", "WRITE", "GROUP", "g0", None),
-        ("User:a", "10.0.0.1:5", "share state", "WRITE", "GROUP", "g1", None),
+        ("User:a", "10.0.0.1:5", "WriteShareGroupState", "WRITE", "GROUP", "g0", None),
+        ("User:a", "10.0.0.1:5", "WriteShareGroupState", "WRITE", "GROUP", "g1", None),
         ("User:b", "10.0.0.1:5", "FindCoordinator", "DESCRIBE", "GROUP", "x" * 300, None),
         ("User:b", "10.0.0.1:5", "status", "DESCRIBE", "CLUSTER", "kafka-cluster", None),
-        ("User:a", "10.0.0.1:5", "share state", "DELETE", "GROUP", "last", 2),
+        ("User:a", "10.0.0.1:5", "DeleteShareGroupState", "DELETE", "GROUP", "last", 2),
     ]
 
 

@@ -21,7 +21,7 @@ from holdfast.api.results import (
 )
 from holdfast.daemon.access.acl import Acl, Operation, PatternType, Permission, ResourceType
 from holdfast.daemon.access.authorizer import Authorizer
-from holdfast.daemon.access.needs import ADMIN_COMMANDS, SHARE_CALLS
+from holdfast.daemon.access.needs import ADMIN_COMMANDS, GROUP_CALLS
 from holdfast.daemon.server.admin import Admin, AdminCommand
 from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, Body, Request, RequestMemory
@@ -72,7 +72,7 @@ ALLOWED = [(ErrorCode.NONE, False)] * 3
 
 @pytest.mark.parametrize(("api_key", "version"), CALLS)
 def test_a_share_state_call_needs_its_operation_on_the_group(api_key: int, version: int) -> None:
-    needed = SHARE_CALLS[api_key]
+    needed = GROUP_CALLS[api_key].operation
     for operation in (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.DESCRIBE):
         world = ApiWorld(authorizer=closed(group_acl(operation, "mine")))
         is_enough = operation is needed or needed is Operation.DESCRIBE
@@ -189,7 +189,10 @@ def test_api_versions_is_free(version: int) -> None:
 
 def test_no_call_is_left_out_here() -> None:
     free = {api_keys.METADATA, api_keys.API_VERSIONS}
-    assert APIS.keys() == free | {api_keys.FIND_COORDINATOR, ADMIN} | SHARE_CALLS.keys()
+    assert APIS.keys() == free | {ADMIN} | GROUP_CALLS.keys()
+    assert {api_key: call.name for api_key, call in GROUP_CALLS.items()} == {
+        api_key: APIS[api_key].name for api_key in GROUP_CALLS
+    }
 
 
 def command(authorizer: Authorizer, name: str, **arguments: object) -> tuple[int, str, list[str]]:
