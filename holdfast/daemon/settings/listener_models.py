@@ -155,6 +155,19 @@ class LimitSettings(Component):
         ge=1024,
         le=1024 * 1024 * MIB,
     )
+    requests_in_flight_per_principal_max: int = count(
+        2_000,
+        "Requests of one principal, on all its connections, that may wait for an answer; then no more of them are begun. "
+        "Without login an address counts as a principal.",
+        most=1_000_000,
+    )
+    requests_in_flight_bytes_per_principal_max: int = setting(
+        128 * MIB,
+        "Memory that the requests of one principal may take while they are carried out, as estimated from their size; "
+        "then large ones of it wait. Below requests_in_flight_bytes_max it leaves some to the others.",
+        ge=1024,
+        le=1024 * 1024 * MIB,
+    )
     share_partitions_per_request_max: int = count(
         20_000, "Share partitions that one request may name; a request with more is refused.", most=1_000_000
     )
