@@ -29,7 +29,7 @@ from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.wire.connection import Connection
 from holdfast.daemon.server.wire.requests import Request
-from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.daemon.settings.models import KafkaSettings, Settings
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.metrics import ShareMetrics
@@ -128,7 +128,7 @@ class World:
             make_clock_ms(),
             os.urandom,
             lambda: 0.5,
-            RuntimeMetrics(Registry(make_clock_ms())),
+            RuntimeMetrics(Registry()),
             write_timeout_ms=5_000,
             slice_ms=5,
         )
@@ -138,9 +138,7 @@ class World:
         self.log.load(self.runtime)
         while self._tasks:
             self._tasks.popleft()()
-        service = ShareService(
-            self.runtime, ShareMetrics(Registry(make_clock_ms())), lambda: time.monotonic_ns() / 1_000_000
-        )
+        service = ShareService(self.runtime, ShareMetrics(Registry()), lambda: time.monotonic_ns() / 1_000_000)
         service.start_up(LOG_PARTITIONS)
         gate = TopicGate(service, self, 5_000, make_clock_ms())
         anything = Acl("User:*", Permission.ALLOW, Operation.ALL, ResourceType.GROUP, "*")

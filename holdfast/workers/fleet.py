@@ -16,7 +16,7 @@ import structlog
 
 from holdfast.children.pauses import Pauses
 from holdfast.daemon.node_exit import NodeExit
-from holdfast.daemon.settings.host_models import HostSettings
+from holdfast.daemon.settings.components.host import HostSettings
 
 _log = structlog.get_logger(__name__)
 

@@ -16,8 +16,8 @@ import structlog
 from holdfast.children.child import Child, lines
 from holdfast.clock import now_ms
 from holdfast.daemon.node_exit import NodeExit
+from holdfast.daemon.settings.components.host import HostSettings
 from holdfast.daemon.settings.file_env_flags import with_flags
-from holdfast.daemon.settings.host_models import HostSettings
 from holdfast.distribution import VERSION
 from holdfast.workers.fleet import Fleet
 from holdfast.workers.lines import WorkerLines

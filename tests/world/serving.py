@@ -28,7 +28,7 @@ from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.listener import Server
 from holdfast.daemon.server.wire.connections import Connections, Handler
 from holdfast.daemon.server.wire.protocol import ClientProtocol
-from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition

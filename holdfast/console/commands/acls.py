@@ -16,7 +16,7 @@ from holdfast.console.show.tables import Column
 from holdfast.daemon.access.acl import ANY, ANYBODY, CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from holdfast.daemon.access.acl_file import AclFileError, Line, line_of, read_lines, write_lines
 from holdfast.daemon.access.rules import Rules
-from holdfast.daemon.settings.listener_models import principal_problem
+from holdfast.daemon.settings.components.listener import principal_problem
 
 _COLUMNS: Final = {name: Column(name) for name in Acl._fields}
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-from holdfast.daemon.settings.listener_models import principal_problem
+from holdfast.daemon.settings.components.listener import principal_problem
 
 #: What stands for all principals, for all hosts, and as a literal name for all groups.
 ANYBODY: Final = "User:*"

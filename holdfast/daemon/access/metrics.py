@@ -8,5 +8,5 @@ class AccessMetrics:
 
     def __init__(self, registry: Registry) -> None:
         self.denials = registry.counter(
-            "access-denials-total", "Requests that were denied since the start; of a look-up each key; 0 is healthy."
+            "access_denials", "Requests that were denied since the start; of a look-up each key; 0 is healthy."
         )

@@ -28,7 +28,7 @@ class LoopClock:
         if self._ticked_s:
             late_ms = (now_s - self._ticked_s) * 1_000 - self._tick_ms
             self._metrics.event_queue_time.record(max(0.0, late_ms))
-        self._metrics.thread_idle_ratio.value = int((thread_time() - self._worked_before_s) * 1_000)
+        self._metrics.loop_busy_ms.value = int((thread_time() - self._worked_before_s) * 1_000)
         self._ticked_s = now_s
 
     def is_timing_due(self) -> bool:

@@ -185,6 +185,11 @@ class Partitions:
             self.wanted.pop(index, None)
         self._report_loaded()
 
+    def note_served_elsewhere(self, indexes: Collection[int]) -> None:
+        """Take in which log partitions another node serves until they are loaded here; callers are sent on, and do not wait."""
+        for partition in self.runtime.partitions.values():
+            partition.tenancy.is_served_elsewhere = partition.index in indexes
+
     def unload(self, indexes: Collection[int]) -> None:
         """Give log partitions up now; what is parked is answered NOT_COORDINATOR."""
         for index in indexes:

@@ -26,7 +26,7 @@ from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.cluster_view import ClusterView
 from holdfast.daemon.server.share_calls import ShareCalls
 from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, WORK_PER_BYTE, Api, Request, Respond, Steps
-from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import api_keys
 
 #: A state batch has twenty bytes in a frame, and as an object ten times as many.

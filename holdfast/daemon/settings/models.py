@@ -12,7 +12,18 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from holdfast.daemon.settings.config_topic_models import ConfigTopicSettings, config_topic_of
+from holdfast.daemon.settings.components.config_topic import ConfigTopicSettings, config_topic_of
+from holdfast.daemon.settings.components.group_metrics import GroupMetricSettings
+from holdfast.daemon.settings.components.host import HostSettings
+from holdfast.daemon.settings.components.listener import (
+    AccessSettings,
+    FileSettings,
+    LimitSettings,
+    ListenerSettings,
+)
+from holdfast.daemon.settings.components.log import LogSettings
+from holdfast.daemon.settings.components.members import MemberSettings
+from holdfast.daemon.settings.components.snapshots import CompactionSettings, SnapshotSettings, SparkSettings
 from holdfast.daemon.settings.declarations import (
     MIB,
     MINUTE_MS,
@@ -23,16 +34,6 @@ from holdfast.daemon.settings.declarations import (
     setting,
     time_ms,
 )
-from holdfast.daemon.settings.host_models import HostSettings
-from holdfast.daemon.settings.listener_models import (
-    AccessSettings,
-    FileSettings,
-    LimitSettings,
-    ListenerSettings,
-)
-from holdfast.daemon.settings.log_models import LogSettings
-from holdfast.daemon.settings.member_models import MemberSettings
-from holdfast.daemon.settings.snapshot_models import CompactionSettings, SnapshotSettings, SparkSettings
 
 #: Two answers of a broker that holds fetches lie two waits apart, and that must fit twice into what counts as silence.
 _FETCHES_PER_SILENCE = 4
@@ -338,6 +339,7 @@ class Settings(Component):
     spark: SparkSettings = SparkSettings()
     deleted_topics: DeletedTopicSettings = DeletedTopicSettings()
     metadata: MetadataSettings = MetadataSettings()
+    group_metrics: GroupMetricSettings = GroupMetricSettings()
     shutdown: ShutdownSettings = ShutdownSettings()
     logging: LoggingSettings = LoggingSettings()
 

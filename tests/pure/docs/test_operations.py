@@ -17,21 +17,11 @@ import yaml  # type: ignore[import-untyped] # it ships no types
 from packaging.requirements import Requirement
 from structlog.testing import capture_logs
 
-from holdfast.compaction.progress import RunProgress
-from holdfast.daemon.access.metrics import AccessMetrics
-from holdfast.daemon.admin.host_metrics import WorkerMetrics
-from holdfast.daemon.brokers.silence import BrokerSilence, watch_broker
-from holdfast.daemon.membership.metrics import AssignmentMetrics
+from holdfast.daemon.brokers.silence import BrokerSilence
 from holdfast.daemon.node_exit import NodeExit
-from holdfast.daemon.server.metrics import ServerMetrics
-from holdfast.daemon.server.wire.connections import Connections
+from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.daemon.settings.file_env_flags import load_settings
-from holdfast.daemon.settings.listener_models import LimitSettings
-from holdfast.daemon.settings.log_models import LogSettings
 from holdfast.daemon.settings.models import Settings, ShutdownSettings
-from holdfast.daemon.share.metrics import ShareMetrics
-from holdfast.daemon.snapshots.job_metrics import JobMetrics
-from holdfast.daemon.snapshots.metrics import SnapshotMetrics
 from holdfast.daemon.snapshots.restore import Refusal
 from holdfast.daemon.topics.log_identity import FirstRecords, LogProblem, find_problem
 from holdfast.daemon.topics.snapshot_topic import find_snapshot_problems
@@ -43,12 +33,10 @@ from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_check
 from holdfast.records.header import encode_header
 from holdfast.runtime.kafka_log.fetcher import _damage_error, _read_error
 from holdfast.runtime.log_protocol import LogRecord
-from holdfast.runtime.membership.metrics import MembershipMetrics
-from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.log_check import LogCheck
 from holdfast.runtime.partition.ownership import OWNER_EPOCH_MAX
 from holdfast.runtime.settings import LogIdentity
-from tests.pure.compaction.reports import batch
+from tests.pure.docs.metrics import full_registry
 from tests.pure.docs.pages import ROOT, as_pattern, table
 
 PAGE = (ROOT / "docs" / "operations.md").read_text()
@@ -57,44 +45,16 @@ PAGE = (ROOT / "docs" / "operations.md").read_text()
 # ---- the page --------------------------------------------------------------------------------------------------------
 
 
-def full_registry() -> Registry:
-    """Return a registry with all that a node counts."""
-    registry = Registry(lambda: 0)
-    RuntimeMetrics(registry)
-    AssignmentMetrics(registry)
-    MembershipMetrics(registry)
-    progress, report = RunProgress(), batch()
-    progress.take(report)
-    JobMetrics(registry).take(report, progress)
-    ShareMetrics(registry).watch_partition("topic", 0, lambda: 0, lambda: 0, lambda: (0, 0))
-    SnapshotMetrics(registry)
-    WorkerMetrics(registry)
-    watch_broker(registry, 1, lambda: 0)
-    AccessMetrics(registry)
-    ServerMetrics(registry, Connections(lambda request, respond: None, {}, LimitSettings(), lambda *_: None))
-    return registry
-
-
 def test_the_metrics_are_those_of_the_registry() -> None:
-    registry = full_registry()
     rows = set()
-    for (name, labels), instrument in registry._series.items():
-        of = f" {{{', '.join(label for label, _ in labels)}}}" if labels else ""
-        rows.add((f"`{name}`{of}", type(instrument).__name__.lower(), registry._descriptions[name]))
+    for name, sort, description, _, series in full_registry().families():
+        (names,) = {tuple(label for label, _ in labels) for labels in series}
+        rows.add((f"`{name}`" + f" {{{', '.join(names)}}}" * bool(names), sort.__name__.lower(), description))
     assert {tuple(row) for row in table(PAGE, "metrics")} == rows
 
 
-def test_what_says_that_an_admin_should_look_is_worth_an_alert() -> None:
-    named = {metric.partition(" {")[0].strip("`") for metric, _ in table(PAGE, "alerts")}
-    names = {name for name, _ in full_registry()._series}
-    assert named <= names
-    assert {
-        name for name in names if re.search("-(alarm|warnings|problems|stopped)$|-log-readers-total$", name)
-    } <= named
-
-
 def test_what_is_said_about_silent_brokers_is_described() -> None:
-    silence, now_s = BrokerSilence(2_000, 1.0, 0.5, Registry(lambda: 0), lambda: 0.0), 0.0
+    silence, now_s = BrokerSilence(2_000, 1.0, 0.5, Registry(), lambda: 0.0), 0.0
     whole = {0: 1, 1: 2}
     with capture_logs() as lines:
         # (leaders, brokers that answer, for how many seconds), each followed by the time in which all is well

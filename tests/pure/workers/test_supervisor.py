@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 
 from holdfast.children.child import Child
 from holdfast.daemon.node_exit import NodeExit
-from holdfast.daemon.settings.host_models import HostSettings
+from holdfast.daemon.settings.components.host import HostSettings
 from holdfast.workers.lines import WorkerLines
 from holdfast.workers.plan import Worker
 from holdfast.workers.sockets import listen

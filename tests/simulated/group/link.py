@@ -113,7 +113,12 @@ class Link:
         def respond(answer: Answer) -> None:
             network.send(broker, self._name, lambda: self._end(channel, number, answer))
 
-        network.send(self._name, broker, lambda: brokers.handle(broker, enclosed, respond))
+        def arrive() -> None:
+            if isinstance(request, JoinGroup) and self._world.members[self._name].link is not self:
+                self._world.late_joins.add(self._name)
+            brokers.handle(broker, enclosed, respond)
+
+        network.send(self._name, broker, arrive)
         network.after(channel.timeout_ms, lambda: self._end(channel, number, _LOST))
 
     def _end(self, channel: _Channel, number: int, answer: Answer) -> None:

@@ -15,6 +15,8 @@ from holdfast.runtime.membership.requests import Answer, Heartbeat, Joined, Join
 from holdfast.runtime.membership.states import State as MemberState
 from holdfast.runtime.partition.states import State
 from tests.simulated.checks.invariants import Invariant, violate
+from tests.simulated.group.naming import NamingWatch
+from tests.simulated.parts.machine import Fault
 
 if TYPE_CHECKING:
     from tests.simulated.group.member import GroupMember
@@ -38,6 +40,7 @@ class MemberWatch:
 
     def __init__(self, member: GroupMember) -> None:
         self._member = member
+        self.naming = NamingWatch(member)
         self.running: Callback | None = None
         self.duties: tuple[str, ...] = ()
         #: The highest ownership generation that it was given, or met in a log.
@@ -161,6 +164,10 @@ class MemberWatch:
         """Take note of the end of the callback that runs."""
         if isinstance(self.running, Prepare) and error is None:
             self._is_prepared = True
+        # A planted fault comes before the member sees anything.
+        if isinstance(self.running, Complete) and not isinstance(error, Fault):
+            found = decode_assignment(self.running.assignment)
+            self.generation_seen = max(self.generation_seen, found.map.generation)
         self._is_lost |= isinstance(self.running, Lost)
         if isinstance(self.running, Complete) and error is None and not self._has_failed:
             self._stale_since_ms = None
@@ -170,7 +177,6 @@ class MemberWatch:
         if callback.generation_id != self._member.life.generation.id:
             self._fail(Invariant.CALLBACKS_IN_ORDER, f"is given {callback} in {self._member.life.generation}")
         found = decode_assignment(callback.assignment)
-        self.generation_seen = max(self.generation_seen, found.map.generation)
         self._protocol = callback.protocol
         self._has_failed = found.error is not AssignmentError.NONE
         if self._has_failed:
@@ -192,8 +198,9 @@ class MemberWatch:
     def failed(self, failure: MembershipFailed) -> None:
         """See that the group had a reason to refuse."""
         # A first JoinGroup of a static member that is given up and comes late takes the place of the one sent after it.
-        # So does one of a process before, in the eyes of a broker that coordinated then and does not know that it is over.
-        has_reason = self._member.link.has_given_up_join or self._member.world.brokers.formers > 0
+        # So does one of a process before that comes late, or that a broker knows which coordinated then and does not know that it is over.
+        member, world = self._member, self._member.world
+        has_reason = member.link.has_given_up_join or member.node.name in world.late_joins or world.brokers.formers > 0
         is_replaced = failure.error_code == ErrorCode.FENCED_INSTANCE_ID and has_reason
         if not is_replaced:
             self._fail(Invariant.NOBODY_IS_REFUSED, f"is refused: {failure}")
@@ -258,6 +265,7 @@ class MemberWatch:
         self._check_delivery(now_ms)
         self._check_work(now_ms)
         self._check_map(now_ms)
+        self.naming.check(now_ms, self._ran_ms)
 
     def _check_session(self, now_ms: int) -> None:
         life = self._member.life

@@ -45,6 +45,8 @@ class GroupWorld(World):
         self.members: dict[str, GroupMember] = {}
         #: By what a JoinGroup says: the highest ownership generation that its member had met, and its config offset.
         self.met_at_join: dict[tuple[tuple[str, bytes], ...], tuple[int, int]] = {}
+        #: Who has sent a JoinGroup that reached a broker after the next process of that name had begun.
+        self.late_joins: set[str] = set()
         self.config = ConfigLog(random)
         #: Time goes by in slices, at the end of each of which every process does what is due.
         self.time_slice_ms = choose(TIME_SLICES_MS)
@@ -55,7 +57,7 @@ class GroupWorld(World):
         self.rebalance_delay_ms = choose((0, 0, 1_500))
         self.rebalance_protocols = choose((("cooperative",), ("cooperative",), ("eager",), ("cooperative", "eager")))
         self.static_share = choose((0.0, 0.0, 0.5, 1.0))
-        registry = Registry(self.clock_ms)
+        registry = Registry()
         #: Of all processes together.
         self.metrics = (ShareMetrics(registry), RuntimeMetrics(registry))
         self._protocols: dict[str, str] = {}

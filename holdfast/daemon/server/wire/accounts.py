@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from holdfast.daemon.server.wire.requests import ANONYMOUS, RequestMemory
 from holdfast.daemon.server.wire.turns import Payer, Worker
-from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.daemon.settings.components.listener import LimitSettings
 
 
 class Account:

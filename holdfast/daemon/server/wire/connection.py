@@ -26,7 +26,7 @@ from holdfast.daemon.server.wire.requests import (
     RequestMemory,
     Violation,
 )
-from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol.frames import read_request_header
 from holdfast.kafka.protocol.primitives import MalformedBody, skip_tags
 

@@ -16,7 +16,7 @@ from holdfast.daemon.server.wire.admission import Admission
 from holdfast.daemon.server.wire.buffers import Buffered, Buffers
 from holdfast.daemon.server.wire.requests import Api, Request, RequestMemory, Respond, Steps, Violation
 from holdfast.daemon.server.wire.turns import Turns, Worker
-from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.daemon.settings.components.listener import LimitSettings
 
 #: Answers a request, at once or later. It raises MalformedBody for a body that does
 #: not follow its API, and anything else for a bug of ours. Where it returns steps, the request is begun when all are done.

@@ -119,7 +119,7 @@ def test_each_command_of_a_node_has_its_row() -> None:
 
 def made_of(files: FileWatch, **flags: str) -> Authorizer:
     given = {"kafka.bootstrap.servers": "b:1"} | {name.replace("__", "."): value for name, value in flags.items()}
-    return make_authorizer(load_settings(flags=given).settings, Registry(lambda: 0), files)
+    return make_authorizer(load_settings(flags=given).settings, Registry(), files)
 
 
 ELSEWHERE = {"listen": "10.1.2.3:9492"}

@@ -15,7 +15,7 @@ from holdfast.daemon.server.admin import Admin, AdminCommand, AdminError
 from holdfast.daemon.server.api_table import ApiHandler
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.wire.requests import Body, Request, RequestMemory
-from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.records.keys import SharePartitionKey, format_key
 from tests.world.access import OPEN
 from tests.world.samples import TOPIC

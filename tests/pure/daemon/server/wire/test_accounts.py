@@ -10,7 +10,7 @@ from holdfast.daemon.server.wire.accounts import Account, Accounts
 from holdfast.daemon.server.wire.connection import NEED_DATA, NEED_QUOTA, Connection
 from holdfast.daemon.server.wire.requests import ANONYMOUS, Request, RequestMemory
 from holdfast.daemon.server.wire.turns import Payer
-from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
 from tests.waiting import wait_until
 from tests.world.serving import CountingTransport, open_connection, serve, write_body, write_frame

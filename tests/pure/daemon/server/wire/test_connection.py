@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.daemon.server.wire.connection import NEED_DATA, NEED_MEMORY, PAUSED, Connection
 from holdfast.daemon.server.wire.requests import Api, Request, RequestMemory, Violation
-from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
 from holdfast.kafka.protocol.primitives import encode_string
 
