@@ -11,6 +11,7 @@ from holdfast.distribution import VERSION
 
 #: Where the commands are; see `LazyCommands`.
 _COMMANDS = {
+    "acls": "acls:acls",
     "broker": "broker:broker",
     "compact": "compact:compact",
     "config": "config:config",

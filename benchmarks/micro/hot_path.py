@@ -19,6 +19,10 @@ from functools import partial
 from benchmarks.micro.wire import TOPIC_ID, VERSION
 from holdfast.api import share_state, state_requests, state_responses
 from holdfast.api.results import InitializePartition, StateRequest, WritePartition
+from holdfast.daemon.access.acl import Acl, Operation, Permission, ResourceType
+from holdfast.daemon.access.audit import Audit
+from holdfast.daemon.access.authorizer import Authorizer
+from holdfast.daemon.access.rules import Rules
 from holdfast.daemon.components import partition_config, shard_config, state_bounds
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.api_table import APIS, ApiHandler
@@ -35,7 +39,7 @@ from holdfast.daemon.share.topic_gate import TopicGate
 from holdfast.daemon.topics.metadata_cache import MetadataImage
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.protocol import frames
-from holdfast.metrics.registry import Registry
+from holdfast.metrics.registry import Counter, Registry
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
@@ -137,7 +141,9 @@ class World:
         service = ShareService(self.runtime, ShareMetrics(Registry()), lambda: time.monotonic_ns() / 1_000_000)
         service.start_up(LOG_PARTITIONS)
         gate = TopicGate(service, self, 5_000, make_clock_ms())
-        self.handle = ApiHandler(gate, self, Admin({}, 1_000))
+        anything = Acl("User:*", Permission.ALLOW, Operation.ALL, ResourceType.GROUP, "*")
+        authorizer = Authorizer(Rules([anything]), Audit(Counter(), 10))
+        self.handle = ApiHandler(gate, self, Admin({}, 1_000), authorizer)
 
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
         """See `runtime.Host`; a trouble spoils the measurement."""

@@ -16,11 +16,15 @@ import structlog
 from confluent_kafka import KafkaException
 
 from holdfast.clock import exact_now_ms, now_ms
+from holdfast.daemon.access.acl_file import AclFileError
+from holdfast.daemon.access.authorizer import Authorizer
+from holdfast.daemon.access.following import make_authorizer
 from holdfast.daemon.admin.commands import LogCommands, NodeCommands
 from holdfast.daemon.admin.host_metrics import HostMetrics
 from holdfast.daemon.brokers.watch import BrokerWatch
 from holdfast.daemon.components import log_readers, snapshot_bounds, snapshot_log_config
 from holdfast.daemon.config_topic.node_settings import Load, NodeSettings
+from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.group_metrics.group_metrics import GroupMetrics, make_group_metrics
 from holdfast.daemon.maintenance.deleted_state import DeletedState
 from holdfast.daemon.maintenance.log_checks import ClusterAccess, LogChecks, check_snapshots
@@ -67,6 +71,9 @@ from holdfast.runtime.metrics import RuntimeMetrics
 
 _log = structlog.get_logger(__name__)
 
+#: Found only when they are used.
+_WRONG_SETTINGS = (PropertyRefused, AclFileError)
+
 #: Adds a step of the shutdown: its name, what it does, and optionally how long it may take.
 _AtExit = Callable[..., None]
 
@@ -98,6 +105,8 @@ class Node:
         #: Of which this node is a member; None: it is a static node.
         self._group = settings.members.group_of(settings.log.state_topic)
         self._known_members = KnownMembers()
+        #: What settings name, and a running node reads again.
+        self.files = FileWatch()
         #: None while the node starts.
         self.parts: NodeParts | None = None
         #: None until it listens.
@@ -135,10 +144,10 @@ class Node:
             check_properties(self.settings.kafka.properties)
             async with self._started():
                 outcome = await self._exit
-        except (StateTopicError, ConnectionFailed, CannotListen, PropertyRefused, KafkaException) as refusal:
+        except (*_WRONG_SETTINGS, StateTopicError, ConnectionFailed, CannotListen, KafkaException) as refusal:
             self.why_stopped = explain(refusal)
             _log.error("node_start_failed", why=self.why_stopped)
-            return NodeExit.WRONG_USAGE if isinstance(refusal, PropertyRefused) else NodeExit.REFUSED
+            return NodeExit.WRONG_USAGE if isinstance(refusal, _WRONG_SETTINGS) else NodeExit.REFUSED
         except Stopped:
             outcome = self._exit.result()
         if outcome is NodeExit.STOPPED and self._steps.has_failed:
@@ -200,9 +209,10 @@ class Node:
 
             # It listens first and answers that it starts.
             options = connection_options(self.settings.kafka.properties)
-            server, this_node = await self._listen(options, admins, at_exit)
+            server, this_node, authorizer = await self._listen(options, admins, at_exit)
 
             # By which settings: those of all nodes, too.
+            stack.enter_context(self.files.watched(self.settings.files.reload_interval_ms))
             await stack.enter_async_context(self.node_settings.followed(self._steps.unless_stopped, self._steps.do))
             settings = self.settings
             step_ms, drain_ms = settings.shutdown.shutdown_step_timeout_ms, settings.shutdown.drain_timeout_ms
@@ -264,7 +274,7 @@ class Node:
             await self._steps.unless_stopped(partitions.start())
             self.parts = NodeParts(view, allotment, partitions, watch, metadata)
             admins.append(admin)
-            server.hand_over(ApiHandler(gate, view, admin, settings.limits))
+            server.hand_over(ApiHandler(gate, view, admin, authorizer, settings.limits))
             watch.start()
             at_exit("broker watch", watch.stop)
             maintenance.start(settings)
@@ -282,8 +292,8 @@ class Node:
 
     async def _listen(
         self, options: ConnectionOptions, admins: list[Admin], at_exit: _AtExit
-    ) -> tuple[Server, NodeAddress]:
-        """Listen, with a handler that says that the node starts; returns also where clients reach it."""
+    ) -> tuple[Server, NodeAddress, Authorizer]:
+        """Listen, with a handler that says that the node starts; returns also where clients reach it, and who may do what."""
         settings = self.settings
         look_ups = make_cluster_queries(settings, options, now_ms).look_ups
         at_exit("topic names of the start", look_ups.names.close)
@@ -295,7 +305,8 @@ class Node:
         share_calls = StartingShareCalls(self._metrics, exact_now_ms)
         admin = Admin(starting_commands(self, look_ups, share_calls), settings.log.request_timeout_ms)
         admins.append(admin)
-        handler = ApiHandler(share_calls, StartingView(find_this_node), admin, settings.limits)
+        authorizer = make_authorizer(settings, self.registry, self.files)
+        handler = ApiHandler(share_calls, StartingView(find_this_node), admin, authorizer, settings.limits)
         report = ClientLines(settings.logging.client_lines_per_minute_max)
         server = Server(Connections(handler, APIS, settings.limits, report), self._sockets)
         await server.start(*settings.listener.listen_address)
@@ -305,7 +316,7 @@ class Node:
         at_exit("server metrics", server_metrics.stop)
         self.port = server.port
         _log.info("node_listening", host=settings.listener.listen_address[0], port=server.port)
-        return server, find_this_node()
+        return server, find_this_node(), authorizer
 
     async def _find_topic(self, access: ClusterAccess, client: MetadataClient) -> StateTopic:
         # The client of librdkafka ends with this function, and with it what it would say in an outage.

@@ -34,6 +34,7 @@ from holdfast.records.keys import parse_key
 from holdfast.records.snapshot_store import entries
 from holdfast.runtime.kafka_log import record_batches
 from tests.fuzz import seeds
+from tests.world.access import OPEN
 from tests.world.serving import FakeCluster, FakeService
 
 #: As small as the bounds of a node may be set, so that inputs of a fuzzer reach them.
@@ -74,7 +75,7 @@ def try_input(target: Target, data: bytes) -> None:
 def _run_connection(data: bytes) -> None:
     """Let a client send these bytes, in pieces whose size the first byte says, and answer all that comes of it."""
     size, data = (data[0] or 256, data[1:]) if data else (1, b"")
-    handler = ApiHandler(FakeService(), FakeCluster(), Admin({"status": _status}, 1_000), LIMITS)
+    handler = ApiHandler(FakeService(), FakeCluster(), Admin({"status": _status}, 1_000), OPEN, LIMITS)
     connection = Connection(APIS, LIMITS, "10.0.0.1:5", 0.0)
     for start in range(0, len(data), size):
         connection.receive(data[start : start + size])

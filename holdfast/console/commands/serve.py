@@ -19,7 +19,7 @@ import structlog
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.settings.file_env_flags import ConfigError, Loaded, load_settings
-from holdfast.daemon.settings.logging import configure_logging, form_for_people
+from holdfast.daemon.settings.logging import configure_logging, form_for_people, open_audit_file
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.worker_place import ALONE, WorkerPlace
 from holdfast.service.condition import Condition
@@ -51,6 +51,8 @@ def serve_until_stopped(config: Path | None, flags: Mapping[str, object]) -> Nod
     configure_logging(settings.logging, may_be_coloured=_may_be_coloured())
     for warning in loaded.warnings:
         _log.warning("setting_doubted", what=warning)
+    if settings.host.workers == 1:
+        _open_audit_file(settings)
     return (
         _supervise(settings, config, flags)
         if settings.host.workers > 1
@@ -71,6 +73,7 @@ def serve_as_worker() -> NodeExit:
     load, loaded = _load_all(order.config, order.flags)
     settings = loaded.settings
     configure_logging(settings.logging, fields={"node_id": settings.node_id})
+    _open_audit_file(settings)
     place = WorkerPlace(take_sockets(order.descriptors), order.others, order.restarts)
 
     def follow(reload: Callable[[], object]) -> None:
@@ -103,6 +106,17 @@ def _load_all(config: Path | None, flags: Mapping[str, object]) -> tuple[_Load, 
         return load, load({})
     except ConfigError as error:
         raise Failure(str(error), Exit.WRONG_USAGE) from None
+
+
+def _open_audit_file(settings: Settings) -> None:
+    path = settings.logging.audit_file
+    if path:
+        try:
+            open_audit_file(path)
+        except OSError as error:
+            raise Failure(
+                f"audit_file is {path}, which cannot be written ({error.strerror}).", Exit.WRONG_USAGE
+            ) from None
 
 
 def _may_be_coloured() -> bool:
@@ -174,7 +188,11 @@ def _serve_node(
             return await run(node, watcher)
 
     async def run(node: Node, watcher: Watcher) -> NodeExit:
-        loop, reload = asyncio.get_running_loop(), partial(watcher.reload, node.node_settings.reload)
+        def read_again() -> None:
+            node.node_settings.reload()
+            node.files.reload()
+
+        loop, reload = asyncio.get_running_loop(), partial(watcher.reload, read_again)
 
         def stop() -> None:
             if follow is None:

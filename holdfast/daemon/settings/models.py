@@ -15,7 +15,12 @@ from pydantic import model_validator
 from holdfast.daemon.settings.components.config_topic import ConfigTopicSettings, config_topic_of
 from holdfast.daemon.settings.components.group_metrics import GroupMetricSettings
 from holdfast.daemon.settings.components.host import HostSettings
-from holdfast.daemon.settings.components.listener import LimitSettings, ListenerSettings
+from holdfast.daemon.settings.components.listener import (
+    AccessSettings,
+    FileSettings,
+    LimitSettings,
+    ListenerSettings,
+)
 from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.daemon.settings.components.members import MemberSettings
 from holdfast.daemon.settings.components.snapshots import CompactionSettings, SnapshotSettings, SparkSettings
@@ -291,6 +296,11 @@ class LoggingSettings(Component):
         "Lines per minute of one kind that the library librdkafka may write; what was left out is counted in the next one.",
         most=100_000,
     )
+    audit_file: str = setting(
+        "",
+        "File for the lines of the logger `audit`, as JSON: who changed what, and who was denied. Whoever moves it away gets a new "
+        "one. Empty: they are among all others.",
+    )
 
 
 class KafkaSettings(Properties):
@@ -314,6 +324,8 @@ class Settings(Component):
     node_id: int = setting(1, "Number of this node, its own among all nodes of one state topic.", ge=0, le=2**31 - 1)
     host: HostSettings = HostSettings()
     listener: ListenerSettings = ListenerSettings()
+    access: AccessSettings = AccessSettings()
+    files: FileSettings = FileSettings()
     limits: LimitSettings = LimitSettings()
     kafka: KafkaSettings
     config_topic: ConfigTopicSettings = ConfigTopicSettings()

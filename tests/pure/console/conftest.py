@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from structlog.testing import capture_logs
 
 from holdfast.cli import main
 from holdfast.daemon.server.admin import AdminCommand, AdminError
@@ -145,8 +146,8 @@ def served_in_thread(serving: AbstractAsyncContextManager[Served]) -> Iterator[S
 
 @pytest.fixture
 def node() -> Iterator[Node]:
-    """Give a node that listens on loopback."""
-    with running_node() as node:
+    """Give a node that listens on loopback; its log lines are not among what commands print."""
+    with capture_logs(), running_node() as node:
         yield node
 
 

@@ -1,6 +1,7 @@
 """All that a node counts, for the pages that name it."""
 
 from holdfast.compaction.progress import RunProgress
+from holdfast.daemon.access.metrics import AccessMetrics
 from holdfast.daemon.admin.host_metrics import WorkerMetrics
 from holdfast.daemon.brokers.silence import watch_broker
 from holdfast.daemon.group_metrics.numbers import GroupNumbers, Pair
@@ -32,5 +33,6 @@ def full_registry() -> Registry:
     WorkerMetrics(registry)
     GroupSeries(registry, lambda: 0).show({Pair("group", bytes(16)): GroupNumbers("topic")})
     watch_broker(registry, 1, lambda: 0)
+    AccessMetrics(registry)
     ServerMetrics(registry, Connections(lambda request, respond: None, {}, LimitSettings(), lambda *_: None))
     return registry

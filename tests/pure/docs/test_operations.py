@@ -263,6 +263,7 @@ def test_each_node_of_the_compose_file_has_settings_that_load(name: str) -> None
     node = nodes_of_the_compose_file()[name]
     settings = settings_of_a_container(node)
     assert settings.listener.listen_address == ("0.0.0.0", 9492)
+    assert settings.access.super_users == ("User:ANONYMOUS",)
     assert settings.members.membership == "group"
     assert f"127.0.0.1:{settings.listener.advertised_address[1]}:9492" in node["ports"]
     host, _, port = settings.kafka.properties["bootstrap.servers"].partition(":")

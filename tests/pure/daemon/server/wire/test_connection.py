@@ -106,6 +106,14 @@ def test_the_client_id_is_for_people() -> None:
     assert request.client_id == ""
 
 
+def test_a_request_has_the_principal_of_its_connection_when_it_came() -> None:
+    connection = connect()
+    [before] = receive(connection, write_frame(1), 0)
+    connection.principal = "User:alice"
+    [after] = receive(connection, write_frame(2), 0)
+    assert (before.principal, after.principal) == ("User:ANONYMOUS", "User:alice")
+
+
 def test_answers_leave_in_the_order_of_the_requests() -> None:
     source = random.Random(3)
     for _ in range(50):
