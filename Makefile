@@ -41,7 +41,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt lint type contracts vectors pure fuzz sim model real interop installed shipped waiting beside busy soak endure outages hotpath bench measure compiled wheel docs zip clean interpreted patched FORCE
+.PHONY: help demo test check fmt lint type contracts vectors pure fuzz sim model real interop installed shipped waiting beside after busy soak endure outages hotpath bench measure compiled wheel docs zip clean interpreted patched FORCE
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -72,11 +72,7 @@ demo: $(READY) ## a queue whose daemon and worker are killed midway; then Spark 
 
 test: $(READY) ## everything that a change must pass
 	@test $(SHIPPED) = compiled || echo "Without a C compiler and Python's headers, the tests on a real broker run on the pure build."
-	@# The compiler is busy on one processor for minutes: the other has what needs no build, in one process, which collects once.
-	$(MAKE) --jobs 2 $(BY_TARGET) NICE=nice WORKERS=0 $(filter compiled,$(SHIPPED)) check $(KAFKA_CLASSES) $(if $(filter compiled,$(SHIPPED)),interpreted,pure)
-	@# Rings that wait (for pip, for Java, for nodes) run beside rings that compute, which take what is left.
-	$(MAKE) $(WHEELS)
-	$(MAKE) --jobs 3 $(BY_TARGET) shipped waiting beside
+	$(MAKE) --jobs 3 $(BY_TARGET) shipped waiting beside after
 
 check: fmt lint type contracts
 
@@ -104,7 +100,8 @@ pure: $(NEEDS) ## tests that need nothing
 
 # What `make test` runs on the pure build where another one ships: all that is not compiled, and what patches or stands in for sources.
 interpreted: $(READY)
-	$(PYTEST) tests/pure tests/vectors $(addprefix --ignore=,$(OF_WHAT_IS_COMPILED))
+	@# In one process: the compiler has the other processor, and a second one would import all tests again.
+	$(RUN) -m pytest tests/pure tests/vectors $(addprefix --ignore=,$(OF_WHAT_IS_COMPILED))
 
 patched: $(READY)
 	$(PYTEST) -m pure_build $(shell grep -rlw pure_build --include='*.py' $(OF_WHAT_IS_COMPILED) tests/simulated)
@@ -119,16 +116,20 @@ sim: $(NEEDS) ## whole lives of several nodes over a log in memory (SEEDS=10000 
 hotpath: $(NEEDS) ## the pure tests of what is compiled where BUILD=compiled, and the vectors
 	$(PYTEST) $(OF_WHAT_IS_COMPILED) tests/fuzz tests/vectors
 
-# The three parts of `make test` that run side by side; the first takes longest.
-shipped:
+# The parts of `make test`. Two processors have work from the beginning to the end: what needs no build computes while the compiler does,
+# and what waits (for brokers, pip, Java, nodes) runs beside what computes, which takes what is left.
+shipped: $(WHEELS) $(KAFKA_CLASSES)
 	$(MAKE) BUILD=$(SHIPPED) real
 
-waiting:
+waiting: $(WHEELS) $(KAFKA_CLASSES)
 	$(MAKE) BUILD=pure installed
 	$(MAKE) BUILD=pure interop
 
-beside:
-	$(MAKE) BUILD=pure NICE=nice $(if $(filter compiled,$(SHIPPED)),patched,sim) model
+beside: $(READY)
+	$(MAKE) BUILD=pure NICE=nice check
+	$(MAKE) BUILD=pure NICE=nice $(if $(filter compiled,$(SHIPPED)),interpreted patched,pure sim) model
+
+after: beside $(WHEELS)
 	$(if $(filter compiled,$(SHIPPED)),$(MAKE) BUILD=compiled NICE=nice hotpath sim)
 
 real: $(NEEDS) ## tests on a real broker, which they start themselves (KILLS=3)

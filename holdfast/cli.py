@@ -17,6 +17,7 @@ _COMMANDS = {
     "config": "config:config",
     "dev": "dev:dev",
     "diff": "history:diff",
+    "doctor": "diagnosis.doctor:doctor",
     "dump": "dump:dump",
     "find": "find:find",
     "group": "group:group",

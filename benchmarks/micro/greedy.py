@@ -10,6 +10,7 @@ one every few milliseconds. Server and greedy client are processes of their own.
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 import time
 from multiprocessing.connection import Connection as Pipe
@@ -52,6 +53,9 @@ def _serve(pipe: Pipe) -> None:
         server = Server(Connections(world.handle, APIS, SETTINGS.limits, lambda *_: None))
         await server.start("0.0.0.0", 0)
         pipe.send(server.port)
+        # As `holdfast serve` does.
+        gc.set_threshold(50_000, 5, 400)
+        gc.freeze()
         while True:
             await asyncio.sleep(COMMIT_S)
             world.log.commit(world.runtime)
@@ -70,13 +74,14 @@ def _be_greedy(port: int, pipe: Pipe) -> None:
         while True:
             await _read_answer(reader)
             answered[0] += 1
+            if answered[0] == WARM_UP:
+                begun.set()
             writer.write(writes[number % FRAMES])
             number += 1
 
     async def run() -> None:
         tasks = [asyncio.ensure_future(pipeline(number)) for number in range(CONNECTIONS)]
-        while answered[0] < WARM_UP:
-            await asyncio.sleep(PAUSE_S)
+        await begun.wait()
         pipe.send(None)
         answered[0] = 0
         await asyncio.to_thread(pipe.recv)
@@ -84,7 +89,7 @@ def _be_greedy(port: int, pipe: Pipe) -> None:
             task.cancel()
         pipe.send(answered[0])
 
-    answered = [0]
+    answered, begun = [0], asyncio.Event()
     uvloop.run(run())
 
 

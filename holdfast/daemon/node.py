@@ -111,8 +111,8 @@ class Node:
         self.parts: NodeParts | None = None
         #: None until it listens.
         self._server_metrics: ServerMetrics | None = None
-        #: Beside how it ended.
-        self._why_stopped = ""
+        #: Beside how it ended; empty until it is to stop.
+        self.why_stopped = ""
         self._steps = NodeSteps(self._exit)
         #: Every log partition serves, as far as this node knows.
         self._is_loaded = False
@@ -121,7 +121,7 @@ class Node:
     def stop(self, reason: NodeExit = NodeExit.STOPPED, why: str = "a stop was requested") -> None:
         """Begin to stop; the first reason given is the one that counts."""
         if not self._exit.done():
-            self._why_stopped = why
+            self.why_stopped = why
             self._exit.set_result(reason)
 
     async def run(self) -> NodeExit:
@@ -136,7 +136,7 @@ class Node:
             state_topic=settings.log.state_topic,
         )
         outcome = await self._run()
-        _log.info("node_stopped", reason=self._why_stopped, exit_code=int(outcome))
+        _log.info("node_stopped", reason=self.why_stopped, exit_code=int(outcome))
         return outcome
 
     async def _run(self) -> NodeExit:
@@ -145,13 +145,13 @@ class Node:
             async with self._started():
                 outcome = await self._exit
         except (*_WRONG_SETTINGS, StateTopicError, ConnectionFailed, CannotListen, KafkaException) as refusal:
-            self._why_stopped = explain(refusal)
-            _log.error("node_start_failed", why=self._why_stopped)
+            self.why_stopped = explain(refusal)
+            _log.error("node_start_failed", why=self.why_stopped)
             return NodeExit.WRONG_USAGE if isinstance(refusal, _WRONG_SETTINGS) else NodeExit.REFUSED
         except Stopped:
             outcome = self._exit.result()
         if outcome is NodeExit.STOPPED and self._steps.has_failed:
-            self._why_stopped = "a stop was requested, and a step of the shutdown failed or did not end in time"
+            self.why_stopped = "a stop was requested, and a step of the shutdown failed or did not end in time"
             return NodeExit.FAILED_TO_STOP
         return outcome
 

@@ -78,6 +78,11 @@ class Fleet:
         return self._verdict is not None
 
     @property
+    def given_up(self) -> frozenset[int]:
+        """The workers that are not started again, by node id."""
+        return frozenset(node_id for node_id, each in self._workers.items() if each.given_up is not None)
+
+    @property
     def exit(self) -> NodeExit:
         """How it has ended, once it is over."""
         assert self._verdict is not None

@@ -256,6 +256,11 @@ class Partitions:
         """Return how many log partitions this node serves, or is about to: it has not left them to another one."""
         return sum(each.state is not State.CLOSED or each.retry_at_ms is not None for each in self._list_wanted())
 
+    @property
+    def ticks(self) -> int:
+        """How often the loop has ticked since the start."""
+        return self._clock.ticks
+
     # ---- description -----------------------------------------------------------------------------------------------
 
     def describe(self) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from holdfast.daemon.brokers.silence import BrokerSilence
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.daemon.settings.file_env_flags import load_settings
-from holdfast.daemon.settings.models import Settings, ShutdownSettings
+from holdfast.daemon.settings.models import LoadSettings, Settings, ShutdownSettings
 from holdfast.daemon.snapshots.restore import Refusal
 from holdfast.daemon.topics.log_identity import FirstRecords, LogProblem, find_problem
 from holdfast.daemon.topics.snapshot_topic import find_snapshot_problems
@@ -211,6 +211,14 @@ def test_the_unit_waits_for_all_steps_of_a_stop() -> None:
     # Five steps, the shards' of three times the length, and the drain before one of them.
     longest_ms = shutdown.drain_timeout_ms + 8 * shutdown.shutdown_step_timeout_ms
     assert longest_ms < int(unit()["TimeoutStopSec"].removesuffix("s")) * 1_000
+
+
+def test_the_unit_lets_the_node_speak_for_itself() -> None:
+    asked = {"Type": "notify", "NotifyAccess": "main", "ExecReload": "/bin/kill -HUP $MAINPID"}
+    assert asked.items() <= unit().items()
+    watchdog_ms = int(unit()["WatchdogSec"].removesuffix("s")) * 1_000
+    assert watchdog_ms > 2 * LoadSettings().tick_ms
+    assert "AF_UNIX" in unit()["RestrictAddressFamilies"].split()
 
 
 @pytest.mark.skipif(which("systemd-analyze") is None, reason="there is no systemd here to ask")
