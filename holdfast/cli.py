@@ -16,6 +16,7 @@ _COMMANDS = {
     "compact": "compact:compact",
     "config": "config:config",
     "dev": "dev:dev",
+    "debug": "diagnosis.debug:debug",
     "diff": "history:diff",
     "doctor": "diagnosis.doctor:doctor",
     "dump": "dump:dump",

@@ -69,7 +69,7 @@ _EXITS: Final = {
 }
 
 
-def _nearest_address(context: click.Context, parameter: click.Parameter, value: str) -> str:
+def nearest_address(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     """Return the address that follows the command, or else precedes it; what the environment says comes after both."""
     nearest: click.Context | None = context
     while nearest is not None:
@@ -81,7 +81,7 @@ def _nearest_address(context: click.Context, parameter: click.Parameter, value: 
 
 address_option = click.option(
     "--address",
-    callback=_nearest_address,
+    callback=nearest_address,
     envvar="HOLDFAST_ADDRESS",
     show_envvar=True,
     default=ADDRESS_DEFAULT,

@@ -9,6 +9,7 @@ import structlog
 from holdfast.api.admin import reason_problem
 from holdfast.daemon.admin.host_metrics import HostMetrics
 from holdfast.daemon.admin.previews import preview
+from holdfast.daemon.admin.stacks import describe_process
 from holdfast.daemon.admin.state_listing import StateListing
 from holdfast.daemon.config_topic.node_settings import NodeSettings
 from holdfast.daemon.maintenance.maintenance import Maintenance
@@ -84,6 +85,7 @@ class NodeCommands:
             "resolve-topic": self._resolve_topic,
             "topic-ends": self._topic_ends,
             "state-preview": partial(preview, self._share_calls),
+            "debug": lambda _: describe_process(),
         }
 
     async def _resolve_topic(self, arguments: Arguments) -> dict[str, Any]:

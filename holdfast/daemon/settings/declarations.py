@@ -14,13 +14,24 @@ MINUTE_MS = 60_000
 _DAY_MS = 24 * 60 * MINUTE_MS
 
 #: Endings and parts of names of client properties whose values are never shown.
-_SECRET_PARTS = ("password", "secret", "token", "jaas", "key.pem", "sasl.oauthbearer.config", "assertion")
+_SECRET_PARTS = (
+    "password",
+    "passphrase",
+    "secret",
+    "token",
+    "jaas",
+    "key.pem",
+    "account.key",
+    "sasl.oauthbearer.config",
+    "assertion",
+)
 REDACTED = "(hidden)"
 
 
 def is_secret(name: str) -> bool:
     """Tell whether the value of a client property must not be shown."""
-    return any(part in name for part in _SECRET_PARTS)
+    lower = name.lower()  # as in Spark's `spark.ssl.keyPassword`
+    return any(part in lower for part in _SECRET_PARTS)
 
 
 def setting(default: Any, description: str, *, kafka: str | None = None, **bounds: Any) -> Any:  # noqa: ANN401

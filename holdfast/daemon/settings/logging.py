@@ -6,9 +6,11 @@ Fields whose names say that they hold a secret are hidden, wherever they come fr
 
 from __future__ import annotations
 
+import json
 import logging
 import logging.handlers
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping
 from time import monotonic
 from types import MappingProxyType
@@ -27,10 +29,37 @@ _log = structlog.get_logger(__name__)
 #: A client may put anything into what it sends; its part of a line is cut to so many characters.
 _CLIENT_TEXT_MAX: Final = 300
 
+#: Of a kept line that is longer, the beginning says what it is about.
+_KEPT_CHARACTERS_MAX: Final = 1_000
+
 #: The logger of everything that does not use structlog.
 _ROOT_LEVEL: Final = logging.WARNING
 #: The logger of who did what; `log_level` is not about its lines.
 AUDIT_LOGGER: Final = "audit"
+
+
+class LastLines:
+    """The last lines of this process, kept for whoever has to find out what went wrong."""
+
+    def __init__(self) -> None:
+        self._events: deque[dict[str, Any]] = deque(maxlen=0)
+
+    def keep(self, lines_max: int) -> None:
+        """Keep so many lines from now on, and forget those that were kept."""
+        self._events = deque(maxlen=lines_max)
+
+    def __call__(self, _: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ANN401
+        """Keep a line, and forget the oldest where there are enough; for structlog's chain, where nothing secret is left in it."""
+        self._events.append(dict(event))
+        return event
+
+    def lines(self) -> list[str]:
+        """Return the lines as JSON, the oldest first; long ones are cut."""
+        return [json.dumps(event, ensure_ascii=False, default=repr)[:_KEPT_CHARACTERS_MAX] for event in self._events]
+
+
+#: As the logging itself, it is of the process.
+LAST_LINES: Final = LastLines()
 
 
 def configure_logging(
@@ -74,10 +103,11 @@ def configure_logging(
     handler.addFilter(TracebackLimit(settings.client_lines_per_minute_max))
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _put_first, form],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _put_first, LAST_LINES, form],
             foreign_pre_chain=shared,
         )
     )
+    LAST_LINES.keep(settings.log_lines_kept)
     root = logging.getLogger()
     for earlier in root.handlers[:]:
         root.removeHandler(earlier)

@@ -292,6 +292,12 @@ class LoggingSettings(Component):
         "always written. What was left out is counted in the next one.",
         most=100_000,
     )
+    log_lines_kept: int = setting(
+        500,
+        "Log lines that the node keeps in memory for `holdfast debug bundle`, cut to 1000 characters each.",
+        ge=0,
+        le=10_000,
+    )
     library_lines_per_minute_max: int = count(
         2,
         "Lines per minute of one kind that the library librdkafka may write; what was left out is counted in the next one.",

@@ -65,6 +65,12 @@ class Node:
             "share-partitions": lambda _: {},  # a test puts its own there
             "state-preview": lambda _: {},
             "topic-ends": lambda _: {},
+            "debug": lambda _: {
+                "threads": {"MainThread (1)": "  File a\n"},
+                "tasks": [{"name": "holdfast-tick", "stack": "  File b\n"}],
+                "tasks_left_out": 0,
+                "log_lines": ["first", "second"],
+            },
             "decision-preview": lambda _: {
                 "before": self.before,
                 "after": self.after,

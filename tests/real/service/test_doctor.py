@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tarfile
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -42,7 +44,7 @@ def levels(found: dict[str, list[tuple[str, str, str]]], *checks: str) -> list[s
     return [level for check in checks for level, _, _ in found[check]]
 
 
-async def test_a_node_that_is_well_and_a_set_up_that_is_not(kafka: str, topic: str) -> None:
+async def test_a_node_that_is_well_and_a_set_up_that_is_not(kafka: str, topic: str, tmp_path: Path) -> None:
     async with running(make_settings(kafka, topic)) as node:
         code, found = await asyncio.to_thread(examine, kafka, topic, node.address)
         assert levels(found, "versions", "brokers", "clock", "ACLs", "node", "other nodes") == ["right"] * 7, found
@@ -55,6 +57,14 @@ async def test_a_node_that_is_well_and_a_set_up_that_is_not(kafka: str, topic: s
         strict, _ = await asyncio.to_thread(examine, kafka, topic, node.address, "--strict")
         assert strict == Exit.FAILED
         address = node.address
+        bundle = str(tmp_path / "b.tar.gz")
+        flags = ("--set", f"kafka.bootstrap.servers={kafka}", "--address", address, "--output", bundle, "--json")
+        result = await asyncio.to_thread(CliRunner().invoke, main, ["debug", "bundle", *flags])
+        assert json.loads(result.stdout)["missing"] == []
+        with tarfile.open(bundle) as archive:
+            stacks = archive.extractfile("b/stacks.txt")
+            assert stacks is not None
+            assert "=== task holdfast-tick" in stacks.read().decode()
 
     entry = ConfigEntry("retention.ms", "86400000", incremental_operation=AlterConfigOpType.SET)
     admin = AdminClient({"bootstrap.servers": kafka})

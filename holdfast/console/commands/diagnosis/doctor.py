@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
 from holdfast.console.doctor.checks import CHECKS
 from holdfast.console.doctor.findings import Level, Line, Subject, run_checks
-from holdfast.console.options import INT32_MAX, json_option, split_assignment
+from holdfast.console.options import ADDRESS_DEFAULT, INT32_MAX, json_option, nearest_address, split_assignment
 from holdfast.console.outcomes import Failure
 from holdfast.console.show.output import print_json, print_rows, say
 from holdfast.console.show.tables import Column
 from holdfast.daemon.settings.file_env_flags import ConfigError, Loaded, load_settings
 from holdfast.kafka.addresses import format_address
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 #: Where a node that listens everywhere is reached from here.
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
@@ -29,37 +31,48 @@ _COLUMNS: Final = {
 _SETTINGS: Final = "settings"
 
 
-def settings_options(command: click.decorators.FC) -> click.decorators.FC:
-    """Add the options that name the settings of a node; the command gets `config` and `assignments`."""
+class Examined(NamedTuple):
+    """What is examined: the settings of a node, and the node."""
+
+    #: None: they are wrong.
+    loaded: Loaded | None
+    #: What is wrong with them, a sentence each.
+    problems: tuple[str, ...]
+    #: Of the node.
+    address: str
+
+
+def doctor_options(command: F) -> F:
+    """Add the options of who examines a node; the command gets `config`, `assignments`, `address`, `timeout_ms` and `as_json`."""
     file = click.option(
         "--config",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="TOML file of settings of the node.",
     )
     values = click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="One setting of the node.")
-    return file(values(command))
+    node = click.option(
+        "--address",
+        callback=nearest_address,
+        envvar="HOLDFAST_ADDRESS",
+        show_envvar=True,
+        metavar="HOST:PORT",
+        help="A node; without it, the one of the settings.",
+    )
+    bound = click.option(
+        "--timeout-ms",
+        type=click.IntRange(100, INT32_MAX),
+        default=10_000,
+        show_default=True,
+        help="How long each check may take; all run at once.",
+    )
+    return file(values(node(bound(json_option(command)))))
 
 
 @click.command()
-@settings_options
-@click.option(
-    "--address",
-    envvar="HOLDFAST_ADDRESS",
-    show_envvar=True,
-    metavar="HOST:PORT",
-    help="A node; without it, the one of the settings.",
-)
-@click.option(
-    "--timeout-ms",
-    type=click.IntRange(100, INT32_MAX),
-    default=10_000,
-    show_default=True,
-    help="How long each check may take; all run at once.",
-)
+@doctor_options
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings, too.")
-@json_option
 def doctor(
-    config: Path | None, assignments: Sequence[str], address: str | None, timeout_ms: int, strict: bool, as_json: bool
+    config: Path | None, assignments: Sequence[str], address: str | None, timeout_ms: int, as_json: bool, strict: bool
 ) -> None:
     """Look at this machine, the brokers, the topics and the nodes: what is right, what is wrong, and what to type.
 
@@ -68,7 +81,7 @@ def doctor(
 
     Example: holdfast doctor --set kafka.bootstrap.servers=127.0.0.1:9092
     """
-    lines = diagnose(config, dict(split_assignment(text, "--set") for text in assignments), address, timeout_ms)
+    lines = diagnose(load(config, dict(split_assignment(text, "--set") for text in assignments), address), timeout_ms)
     if as_json:
         print_json([line._asdict() for line in lines])
     else:
@@ -81,15 +94,22 @@ def doctor(
         raise Failure(f"{bad} of {len(lines)} findings are not right.")
 
 
-def diagnose(config: Path | None, flags: Mapping[str, object], address: str | None, timeout_ms: int) -> list[Line]:
-    """Return the findings of all checks; where the settings are wrong, those about the settings alone."""
+def load(config: Path | None, flags: Mapping[str, object], address: str | None) -> Examined:
+    """Read the settings of a node; where they are wrong, the node is at `address` or the usual place."""
     try:
         loaded = load_settings(config, os.environ, flags)
     except ConfigError as error:
+        return Examined(None, error.problems, address or ADDRESS_DEFAULT)
+    return Examined(loaded, (), address or _find_address(loaded))
+
+
+def diagnose(examined: Examined, timeout_ms: int) -> list[Line]:
+    """Return the findings of all checks; where the settings are wrong, those about the settings alone."""
+    if examined.loaded is None:
         remedy = "mend it; docs/configuration.md has every setting"
-        return [Line(_SETTINGS, Level.WRONG.value, problem.removesuffix("."), remedy) for problem in error.problems]
-    subject = Subject(loaded.settings, address or _find_address(loaded), timeout_ms)
-    return [*_about_settings(loaded), *asyncio.run(run_checks(CHECKS, subject))]
+        return [Line(_SETTINGS, Level.WRONG.value, each.removesuffix("."), remedy) for each in examined.problems]
+    subject = Subject(examined.loaded.settings, examined.address, timeout_ms)
+    return [*_about_settings(examined.loaded), *asyncio.run(run_checks(CHECKS, subject))]
 
 
 def _about_settings(loaded: Loaded) -> Iterable[Line]:

@@ -1,0 +1,127 @@
+"""`holdfast doctor` and `holdfast debug bundle` as commands, beside a fake node."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli import main
+from holdfast.console.commands.diagnosis import doctor as doctor_module
+from holdfast.console.doctor.findings import Finding, Subject, right, warning, wrong
+from holdfast.console.outcomes import Exit
+from tests.pure.console.conftest import Node
+
+KAFKA = ("--set", "kafka.bootstrap.servers=127.0.0.1:1")
+
+
+def run(*arguments: str) -> Result:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+@pytest.fixture
+def checks(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Give the checks of the doctor, to which a test may add; all that is there is well."""
+
+    async def node(subject: Subject) -> Sequence[Finding]:
+        return [right(f"node at {subject.address}")]
+
+    checks = {"node": node}
+    monkeypatch.setattr(doctor_module, "CHECKS", checks)
+    return checks
+
+
+def finding(found: Finding) -> Any:
+    async def check(_: Subject) -> Sequence[Finding]:
+        return [found]
+
+    return check
+
+
+def test_the_doctor_prints_what_it_finds_and_what_to_type(checks: dict[str, Any]) -> None:
+    result = run("doctor", *KAFKA)
+    assert result.exit_code == Exit.DONE
+    assert [line.split(maxsplit=2) for line in result.stdout.splitlines()[1:]] == [
+        ["right", "settings", "each has a value that it may have"],
+        ["right", "node", "node at 127.0.0.1:9492"],
+    ]
+    checks["log"] = finding(warning("it is weak", "mend-it --now"))
+    assert run("doctor", *KAFKA).exit_code == Exit.DONE
+    assert run("doctor", *KAFKA, "--strict").exit_code == Exit.FAILED
+    assert "log: mend-it --now" in run("doctor", *KAFKA).stderr
+    checks["ACLs"] = finding(wrong("it may not", "grant-it"))
+    result = run("doctor", *KAFKA, "--json")
+    assert result.exit_code == Exit.FAILED
+    assert json.loads(result.stdout)[-1] == {
+        "check": "ACLs",
+        "level": "wrong",
+        "text": "it may not",
+        "remedy": "grant-it",
+    }
+    assert result.stderr == "Error: 1 of 4 findings are not right.\n"
+
+
+def test_wrong_settings_are_what_the_doctor_finds(checks: dict[str, Any]) -> None:
+    result = run("doctor", *KAFKA, "--set", "codec=gzip", "--set", "max.connections=0", "--json")
+    assert result.exit_code == Exit.FAILED
+    assert [(line["check"], line["level"]) for line in json.loads(result.stdout)] == [("settings", "wrong")] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "address"),
+    [
+        (("doctor", *KAFKA, "--set", "listen=0.0.0.0:9999", "--set", "advertised_listener=n:1"), "127.0.0.1:9999"),
+        (("doctor", *KAFKA, "--address", "other:1"), "other:1"),
+        (("--address", "other:2", "doctor", *KAFKA), "other:2"),
+    ],
+)
+def test_the_node_is_that_of_the_settings_or_the_one_that_is_named(
+    checks: dict[str, Any], arguments: tuple[str, ...], address: str
+) -> None:
+    *_, line = json.loads(run(*arguments, "--json").stdout)
+    assert line["text"] == f"node at {address}"
+
+
+def read(path: Path) -> dict[str, str]:
+    with tarfile.open(path) as archive:
+        files = {member.name.partition("/")[2]: archive.extractfile(member) for member in archive.getmembers()}
+        return {name: file.read().decode() for name, file in files.items() if file is not None}
+
+
+def test_a_bundle_has_what_the_node_and_the_doctor_say(checks: dict[str, Any], node: Node, tmp_path: Path) -> None:
+    path = tmp_path / "b.tar.gz"
+    secret = ("--set", "kafka.sasl.password=open sesame")
+    result = run("debug", "bundle", *KAFKA, *secret, "--address", node.address, "--output", str(path), "--json")
+    assert result.exit_code == Exit.DONE, result.stderr
+    files = read(path)
+    answer = json.loads(result.stdout)
+    assert answer["path"] == str(path)
+    assert answer["bytes"] == path.stat().st_size
+    assert answer["files"] == sorted(files)
+    assert answer["missing"] == ["config-topic.json"], "this fake node knows no such command"
+    assert json.loads(files["status.json"])["is_ready"] is True
+    assert json.loads(files["doctor.json"])[-1]["text"] == f"node at {node.address}"
+    assert json.loads(files["about.json"])["libraries"]["click"]
+    assert files["log-lines.txt"] == "first\nsecond\n"
+    assert "=== task holdfast-tick" in files["stacks.txt"]
+    assert "sesame" not in "".join(files.values())
+    assert [name for name, _ in node.asked].count("debug") == 1
+    assert run("debug", "bundle", *KAFKA, "--output", str(path)).exit_code == Exit.FAILED
+
+
+def test_a_bundle_of_a_node_that_does_not_answer_says_so_in_each_part(checks: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "b.tar.gz"
+    result = run("debug", "bundle", *KAFKA, "--address", "127.0.0.1:1", "--output", str(path))
+    assert result.exit_code == Exit.DONE
+    files = read(path)
+    assert "Is the node running?" in files["status.json.missing.txt"]
+    assert "Is the node running?" in files["stacks.txt.missing.txt"]
+    assert {"about.json", "doctor.json", "settings-here.json"} <= files.keys()
+    assert "Not to be had, and the bundle says why: config-topic.json, log-lines.txt" in result.stderr
