@@ -7,7 +7,7 @@ Nothing here, and no user of it, makes librdkafka ask a coordinator for a group 
 the reason, and does that.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -19,6 +19,10 @@ from holdfast.kafka.librdkafka_types import NewTopic, TopicDescription, topic_id
 #: Takes a line of librdkafka: its level by Python's numbers, its kind (`FAIL`), the name of the client, and the text.
 Say: TypeAlias = Callable[[int, str, str, str], None]
 
+#: Of a producer whose records keep their order. Without idempotence, because an error that ends a producer of that kind, such as a missing
+#: ACL, is raised by confluent-kafka in the middle of a delivery report, which breaks that; what is written twice here is harmless.
+IN_ORDER: Final[Mapping[str, Any]] = {"acks": "all", "enable.idempotence": False, "max.in.flight": 1}
+
 #: What a consumer with `check.crcs` says of a record batch that is damaged, so that another fetch shows nothing else.
 DAMAGE: Final = frozenset(
     (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD)
@@ -27,6 +31,16 @@ DAMAGE: Final = frozenset(
 
 def unsaid(level: int, kind: str, client: str, text: str) -> None:
     """Leave a line out, where an exception says all that is needed."""
+
+
+class Record(NamedTuple):
+    """A record to be written."""
+
+    topic: str
+    partition: int
+    key: bytes
+    #: None: a tombstone.
+    value: bytes | None
 
 
 class KafkaClients:
@@ -75,6 +89,25 @@ class KafkaClients:
             KafkaException: a property is wrong.
         """
         return Producer({**self._properties, **settings}, logger=self._lines)
+
+
+def write_in_order(producer: Producer, records: Iterable[Record], timeout_ms: int) -> KafkaError | None:
+    """Write records one after the other; returns why one was not acknowledged in time, those before may be there; None: all are."""
+    problems: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            problems.append(error)
+
+    try:
+        for topic, partition, key, value in records:
+            producer.produce(topic, value, key, partition, on_delivery=delivered)
+    except KafkaException as refused:
+        problems.append(refused.args[0])
+    left = producer.flush(timeout_ms / 1_000)
+    if left and not problems:
+        problems.append(KafkaError(KafkaError._TIMED_OUT, f"{left} are not acknowledged after {timeout_ms} ms"))
+    return problems[0] if problems else None
 
 
 class _Lines:

@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 from structlog.testing import capture_logs
 
 from holdfast.compaction.progress import RunProgress
+from holdfast.daemon.acls import NEEDS, Role
 from holdfast.daemon.admin.host_metrics import WorkerMetrics
 from holdfast.daemon.brokers.silence import BrokerSilence, watch_broker
 from holdfast.daemon.membership.metrics import AssignmentMetrics
@@ -54,6 +55,15 @@ PAGE = (ROOT / "docs" / "operations.md").read_text()
 
 
 # ---- the page --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("role", "name"), [(Role.NODE, "ACLs of the node"), (Role.CONFIG, "ACLs of config")])
+def test_the_acls_are_those_of_the_table(role: Role, name: str) -> None:
+    assert [tuple(row) for row in table(PAGE, name)] == acl_rows(role)
+
+
+def acl_rows(role: Role) -> list[tuple[str, ...]]:
+    return [(need.operation, need.resource, need.purpose) for need in NEEDS if need.role is role]
 
 
 def full_registry() -> Registry:
@@ -131,7 +141,7 @@ def alarms() -> list[str]:
     return [
         *map(found_by, (cut, lost, foreign, other)),
         *(problem.text for problem in log_problems()),
-        f"reading stopped at offset 9: {_read_error(fetched, 9).text}",
+        f"reading stopped at offset 9: {_read_error(fetched, 9, 'log').text}",
         f"reading stopped at offset 9: {_damage_error(9, 'its checksum is wrong').text}",
         f"owner epoch {OWNER_EPOCH_MAX} is the last one",
     ]
