@@ -15,6 +15,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 
 from holdfast.kafka.librdkafka_types import NewTopic, TopicDescription, topic_id_bytes
+from holdfast.kafka.oauth.sources import MECHANISM, TokenFile, parse_bearer
+from holdfast.kafka.oauth.tokens import TokenKeeper
 
 #: Takes a line of librdkafka: its level by Python's numbers, its kind (`FAIL`), the name of the client, and the text.
 Say: TypeAlias = Callable[[int, str, str, str], None]
@@ -52,8 +54,11 @@ class KafkaClients:
         Args:
             properties: librdkafka's; `bootstrap.servers` at least.
             say: takes its lines, on the thread that polls.
+
+        Raises:
+            PropertyRefused: one about tokens is wrong.
         """
-        self._properties: dict[str, Any] = dict(properties)
+        self._properties = _with_tokens(properties)
         self._lines = _Lines(say)
 
     @contextmanager
@@ -108,6 +113,23 @@ def write_in_order(producer: Producer, records: Iterable[Record], timeout_ms: in
     if left and not problems:
         problems.append(KafkaError(KafkaError._TIMED_OUT, f"{left} are not acknowledged after {timeout_ms} ms"))
     return problems[0] if problems else None
+
+
+def _with_tokens(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Return the properties as librdkafka takes them, which fetches tokens itself and reads none from files."""
+    if properties.get("sasl.mechanism", properties.get("sasl.mechanisms")) != MECHANISM:
+        return dict(properties)
+    bearer = parse_bearer(properties)
+    if not isinstance(bearer.source, TokenFile):
+        return dict(properties)
+    tokens = TokenKeeper(bearer)
+
+    def read(_: str) -> tuple[str, float, str, dict[str, str]]:
+        token = tokens.token(0)
+        return token.text, token.expires_s, "", dict(tokens.extensions)
+
+    others = {name: value for name, value in properties.items() if not name.startswith("sasl.oauthbearer.")}
+    return {**others, "oauth_cb": read}
 
 
 class _Lines:

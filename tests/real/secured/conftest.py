@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
 from collections.abc import Iterator
 
 import pytest
 
 from tests.real.secured.secured_kafka import PASSWORD, SecuredKafka, secured_kafka
+
+
+@pytest.fixture(scope="module", autouse=True)
+def connections_end_with_their_module() -> Iterator[None]:
+    """Collect the connections that still waited for the broker's goodbye; else a later test fails for them."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

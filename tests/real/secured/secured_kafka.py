@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
@@ -27,6 +28,11 @@ from tests.waiting import PATIENCE_S, block_until
 #: Who the node is to the broker, by whichever way it comes in, and its password and secret.
 USER: Final = "node"
 PASSWORD: Final = 'a "pass\\word", with = and ; in it'
+#: A TLS connection that was closed waits for the broker's goodbye, and the loop of a test is over sooner.
+UNCLOSED: Final = (
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+)
 #: How long a session lasts on the listener that has clients authenticate again.
 SESSION_MS: Final = 1_000
 
@@ -86,7 +92,10 @@ class SecuredKafka(NamedTuple):
 
     def by_token_file(self, token: Path) -> dict[str, str]:
         """Return the properties of a client with the tokens that somebody writes into a file."""
-        return self._by_sasl("OAUTHBEARER") | {"sasl.oauthbearer.token.endpoint.url": token.as_uri()}
+        return self._by_sasl("OAUTHBEARER") | {
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.token.endpoint.url": token.as_uri(),
+        }
 
     def _by_sasl(self, mechanism: str) -> dict[str, str]:
         return {

@@ -31,10 +31,10 @@ from holdfast.kafka.security import connection_options
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from tests.real.nodes import ONE_TRY, topic_id_of
 from tests.real.running_node import RunningNode, make_settings, running
-from tests.real.secured.secured_kafka import USER, SecuredKafka
+from tests.real.secured.secured_kafka import UNCLOSED, USER, SecuredKafka
 from tests.waiting import PATIENCE_S, block_until, wait_until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, *UNCLOSED]
 
 #: By which the job and an admin come in.
 JOB: Final = "job"
