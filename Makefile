@@ -165,6 +165,7 @@ endure: $(NEEDS)
 	MOVES=5 PAUSE_MS=0 $(RUN) -m pytest --capture=no tests/real/log/test_leader_moves.py
 	SPARK_WORKERS=2 $(RUN) -m pytest tests/real/job/test_standalone_spark.py
 	HISTORY_LONG=1 $(RUN) -m pytest tests/real/job/test_job_failures.py
+	SECURED_LONG=1 $(RUN) -m pytest tests/real/secured
 	HAND_OVER_UPDATES="100000 2000000" $(RUN) -m pytest --capture=no tests/real/node/test_hand_over.py
 	CHAOS_S=600 CHAOS_BROKERS=3 CHAOS_CALLERS=32 $(RUN) -m pytest --capture=no -o faulthandler_timeout=3600 tests/real/membership/test_chaos.py
 	ROLLS=1 ROLL_UPDATES="0 100000 2000000" $(RUN) -m pytest --capture=no -o faulthandler_timeout=3600 tests/real/membership/test_rolling_restart.py

@@ -12,10 +12,11 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.errors import CompactionError
-from holdfast.kafka.librdkafka import DescribedTopic, KafkaClients, find_topic
+from holdfast.kafka.librdkafka import IN_ORDER, DescribedTopic, KafkaClients, Record, find_topic, write_in_order
 from holdfast.kafka.librdkafka_types import OffsetSpec, earliest_offset, latest_offset
+from holdfast.kafka.protocol.denials import acl_remedy
 
-_PRODUCE_TIMEOUT_S: Final = 120.0
+_PRODUCE_TIMEOUT_MS: Final = 120_000
 
 
 class GroupProgress(Protocol):
@@ -48,7 +49,9 @@ class Topics:
             with self._clients.admin() as admin:
                 return find_topic(admin, topic, self._config.request_timeout_ms)
         except KafkaException as error:
-            raise CompactionError(f"Topic {topic} cannot be described: {error.args[0].str()}.") from error
+            raise CompactionError(
+                f"Topic {topic} cannot be described: {_why(error.args[0], 'Describe', topic)}."
+            ) from error
 
     def starts(self, partition_count: int) -> dict[int, int]:
         """Return the start offset of each log partition.
@@ -104,19 +107,11 @@ class Topics:
         """
         if not records:
             return
-        producer = self._clients.producer({"acks": "all", "enable.idempotence": True, "linger.ms": 5})
-        errors: list[KafkaError] = []
-
-        def delivered(error: KafkaError | None, _: object) -> None:
-            if error is not None:
-                errors.append(error)
-
-        for partition, key, value in records:
-            producer.produce(self._config.snapshot_topic, value, key, partition, on_delivery=delivered)
-        left = producer.flush(_PRODUCE_TIMEOUT_S)
-        if errors or left:
-            why = errors[0].str() if errors else f"{left} are not acknowledged after {_PRODUCE_TIMEOUT_S:.0f} s"
-            raise CompactionError(f"The manifests cannot be written to {self._config.snapshot_topic}: {why}.")
+        topic = self._config.snapshot_topic
+        producer = self._clients.producer({**IN_ORDER, "linger.ms": 5})
+        written = (Record(topic, partition, key, value) for partition, key, value in records)
+        if error := write_in_order(producer, written, _PRODUCE_TIMEOUT_MS):
+            raise CompactionError(f"The manifests cannot be written to {topic}: {_why(error, 'Write', topic)}.")
 
     def commit(self, next_offsets: Mapping[int, int]) -> None:
         """Commit, for the group, the offset to be folded next of some log partitions.
@@ -136,4 +131,9 @@ class Topics:
                 futures = admin.list_offsets(places, request_timeout=self._timeout_s)
                 return {place.partition: future.result().offset for place, future in futures.items()}
         except KafkaException as error:
-            raise CompactionError(f"The bounds of the log are not known: {error.args[0].str()}.") from error
+            why = _why(error.args[0], "Describe", self._config.state_topic)
+            raise CompactionError(f"The bounds of the log are not known: {why}.") from error
+
+
+def _why(error: KafkaError, operation: str, topic: str) -> str:
+    return f"{error.str().rstrip('.')}{acl_remedy(error.code(), operation, f'topic {topic}')}"

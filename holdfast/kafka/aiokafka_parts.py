@@ -9,12 +9,15 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from aiokafka.abc import AbstractTokenProvider  # type: ignore[import-untyped]  # as below
 from aiokafka.conn import AIOKafkaConnection  # type: ignore[import-untyped]  # it ships no types
-from aiokafka.errors import KafkaError  # type: ignore[import-untyped]  # as above
+from aiokafka.errors import KafkaConnectionError, KafkaError  # type: ignore[import-untyped]  # as above
 from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: ignore[import-untyped]  # as above
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]  # as above
 
 from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.oauth.sources import MECHANISM
+from holdfast.kafka.oauth.tokens import TokenKeeper
 
 #: Of the record batches that we write, and of all that we can read.
 MAGIC = 2
@@ -31,6 +34,36 @@ class Opened(NamedTuple):
     close: Callable[[], object]
 
 
+class _TokenLogin:
+    """What aiokafka takes for a provider of tokens, and for the exchange that shows one.
+
+    Its own takes a broker's answer that the token is refused for a success, and the connection ends without a reason.
+
+    Source: RFC 7628; Kafka's `OAuthBearerClientInitialResponse`.
+    """
+
+    def __init__(self, tokens: TokenKeeper, timeout_s: float) -> None:
+        self._tokens = tokens
+        self._timeout_s = timeout_s
+
+    async def token(self) -> str:
+        """Return the token that holds now."""
+        return (await asyncio.to_thread(self._tokens.token, self._timeout_s)).text
+
+    async def step(self, answer: bytes | None) -> tuple[bytes, bool] | None:
+        """Take the broker's answer, None before the first; return the next message, and whether it is answered."""
+        if answer is None:
+            fields = [f"auth=Bearer {await self.token()}"]
+            fields += [f"{name}={value}" for name, value in self._tokens.extensions.items()]
+            return "".join(f"{field}\x01" for field in ("n,,", *fields, "")).encode(), True
+        if answer:
+            raise ConnectionFailed(f"the broker refuses the token: {answer.decode(errors='replace')}")
+        return None
+
+
+AbstractTokenProvider.register(_TokenLogin)
+
+
 async def open_transport(
     host: str,
     port: int,
@@ -40,12 +73,25 @@ async def open_transport(
     security_protocol: str,
     ssl_context: ssl.SSLContext | None,
     sasl: Mapping[str, str],
+    tokens: TokenKeeper | None = None,
 ) -> Opened:
     """Connect, and authenticate if the security protocol says so; `timeout_ms` bounds each step.
+
+    Args:
+        host: of the broker.
+        port: where it listens.
+        client_id: what we call ourselves.
+        timeout_ms: see above.
+        security_protocol: Kafka's name of one.
+        ssl_context: for those with TLS.
+        sasl: aiokafka's arguments, for a password.
+        tokens: gives what we authenticate by in place of a password.
 
     Raises:
         ConnectionFailed: it did not come about.
     """
+    login = None if tokens is None else _TokenLogin(tokens, timeout_ms / 1_000)
+    by_token = {} if login is None else {"sasl_mechanism": MECHANISM, "sasl_oauth_token_provider": login}
     inner = AIOKafkaConnection(
         host,
         port,
@@ -54,13 +100,20 @@ async def open_transport(
         ssl_context=ssl_context,
         security_protocol=security_protocol,
         **sasl,
+        **by_token,
     )
+    if login is not None:
+        inner.authenticator_oauth = lambda: login
     try:
         _, writer = await inner.connect()
     # RuntimeError: uvloop's, when it closes while it opens. UnicodeError: a host that is no name of a host. AssertionError: aiokafka's,
     # of versions that a broker announces.
-    except (OSError, KafkaError, RuntimeError, UnicodeError, AssertionError) as error:
-        raise ConnectionFailed(f"{host}:{port} cannot be reached: {str(error) or type(error).__name__}") from error
+    except (OSError, KafkaError, ConnectionFailed, RuntimeError, UnicodeError, AssertionError) as error:
+        inner.close()
+        why = str(error) or type(error).__name__
+        if security_protocol == "SSL" and isinstance(error, KafkaConnectionError):
+            why += "; a broker ends a connection without a word whose certificate it does not accept"
+        raise ConnectionFailed(f"{host}:{port} cannot be reached: {why}") from error
     except BaseException:
         inner.close()
         raise

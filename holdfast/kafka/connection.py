@@ -15,6 +15,7 @@ from typing import NamedTuple, Self
 from holdfast.kafka import addresses
 from holdfast.kafka.aiokafka_parts import open_transport
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
+from holdfast.kafka.oauth.tokens import TokenKeeper
 
 Address = addresses.Address
 
@@ -51,8 +52,10 @@ class ConnectionOptions:
     #: Not empty.
     bootstrap: tuple[Address, ...]
     security_protocol: str = "PLAINTEXT"
-    #: aiokafka's arguments; empty without SASL.
+    #: aiokafka's arguments; empty without a password.
     sasl: Mapping[str, str] = field(default_factory=dict, repr=False)
+    #: Gives the tokens of SASL OAUTHBEARER; None: another mechanism, or none.
+    tokens: TokenKeeper | None = field(default=None, repr=False, compare=False)
     ssl_context: ssl.SSLContext | None = None
     client_id: str = "holdfast"
     #: When each broker answered last.
@@ -131,6 +134,7 @@ class BrokerConnection(asyncio.Protocol):
             security_protocol=options.security_protocol,
             ssl_context=options.ssl_context,
             sasl=options.sasl,
+            tokens=options.tokens,
         )
         connection = cls(transport, close_transport, address, options.client_id, versions, timeout_ms, options.answers)
         connection._heard[address] = connection._loop.time()  # it has said what versions it speaks

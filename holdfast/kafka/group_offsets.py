@@ -16,7 +16,8 @@ from holdfast.kafka.discovery.coordinators import Coordinators
 from holdfast.kafka.discovery.find_coordinator import Key, KeyType
 from holdfast.kafka.discovery.group_offset_calls import OFFSET_COMMIT, OFFSET_FETCH, Commit, Offsets, Wanted
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.protocol.error_codes import GROUP_OFFSETS_RETRIABLE
+from holdfast.kafka.protocol.denials import acl_remedy
+from holdfast.kafka.protocol.error_codes import GROUP_OFFSETS_RETRIABLE, ErrorCode
 from holdfast.metrics.registry import Counter
 
 G = TypeVar("G", Wanted, Commit)
@@ -62,7 +63,7 @@ class GroupOffsets:
             ConnectionFailed: there was no answer in time.
         """
         wanted = Wanted(group, tuple((topic, partition) for partition in partitions))
-        offsets = await self._request(OFFSET_FETCH, group, wanted, "return the committed offsets")
+        offsets = await self._request(OFFSET_FETCH, group, wanted, "return the committed offsets", "Describe", topic)
         return {partition: offset for (_, partition), offset in offsets.committed.items()}
 
     async def commit_offsets(self, group: str, topic: str, next_offsets: Mapping[int, int]) -> None:
@@ -73,7 +74,7 @@ class GroupOffsets:
             ConnectionFailed: it was not acknowledged in time; whether it was committed is not known.
         """
         commit = Commit(group, tuple(((topic, partition), offset) for partition, offset in next_offsets.items()))
-        offsets = await self._request(OFFSET_COMMIT, group, commit, "acknowledge the offsets")
+        offsets = await self._request(OFFSET_COMMIT, group, commit, "acknowledge the offsets", "Read", topic)
         if left_out := next_offsets.keys() - {partition for _, partition in offsets.answered}:
             listed = ", ".join(map(str, sorted(left_out)))
             raise GroupRefused(f"The answer for group {group} leaves out partitions {listed}.")
@@ -82,7 +83,9 @@ class GroupOffsets:
         """Close every connection, for good."""
         self._links.close()
 
-    async def _request(self, call: Call[G, Offsets], group: str, item: G, purpose: str) -> Offsets:
+    async def _request(
+        self, call: Call[G, Offsets], group: str, item: G, purpose: str, operation: str, topic: str
+    ) -> Offsets:
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + self._timeout_ms / 1_000
         failure = f"the coordinator of group {group} did not {purpose} within {self._timeout_ms} ms"
@@ -104,7 +107,11 @@ class GroupOffsets:
             return offsets
         if offsets.error_code() in GROUP_OFFSETS_RETRIABLE:
             raise ConnectionFailed(f"{failure}: {offsets.problem()}")
-        raise GroupRefused(f"Kafka refuses the offsets of group {group}: {offsets.problem()}.")
+        code = offsets.error_code()
+        # Committing needs Read of both, and fetching Describe of both.
+        refused = f"topic {topic}" if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED else f"group {group}"
+        problem = f"{offsets.problem().rstrip('.')}{acl_remedy(code, operation, refused)}"
+        raise GroupRefused(f"Kafka refuses the offsets of group {group}: {problem}.")
 
 
 def _key_of(item: Wanted | Commit) -> Key:

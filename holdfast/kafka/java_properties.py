@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.kafka.errors import PropertyRefused
+from holdfast.kafka.oauth.sources import MECHANISM, Bearer, TokenFile
 from holdfast.kafka.security import Sasl, Tls, parse_security
 
 _LOGIN_MODULES: Final = {
@@ -16,6 +17,8 @@ _LOGIN_MODULES: Final = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+#: Kafka's package of what logs in by tokens.
+_BEARER: Final = "org.apache.kafka.common.security.oauthbearer"
 
 
 def to_java(properties: Mapping[str, str]) -> dict[str, str]:
@@ -26,8 +29,10 @@ def to_java(properties: Mapping[str, str]) -> dict[str, str]:
     """
     security = parse_security(properties)
     java = {"security.protocol": security.protocol}
-    if security.sasl is not None:
+    if isinstance(security.sasl, Sasl):
         java |= _render_sasl(security.sasl)
+    elif security.sasl is not None:
+        java |= _render_bearer(security.sasl)
     if security.tls is not None:
         java |= _render_tls(security.tls)
     return java
@@ -37,6 +42,28 @@ def _render_sasl(sasl: Sasl) -> dict[str, str]:
     module, name, password = _LOGIN_MODULES[sasl.mechanism], _quoted(sasl.username), _quoted(sasl.password)
     login = f"{module} required username={name} password={password};"
     return {"sasl.mechanism": sasl.mechanism, "sasl.jaas.config": login}
+
+
+def _render_bearer(bearer: Bearer) -> dict[str, str]:
+    source = bearer.source
+    if isinstance(source, TokenFile):
+        raise PropertyRefused(
+            f"kafka.sasl.oauthbearer.token.endpoint.url is the file {source.path}, which cannot be said to Spark, for its client reads "
+            "a token once; let the job log in at a token endpoint, or by another mechanism."
+        )
+    options = {"clientId": source.client_id, "clientSecret": source.client_secret}
+    if source.scope:
+        options["scope"] = source.scope
+    options |= {f"extension_{name}": value for name, value in bearer.extensions.items()}
+    if authority := source.authority_pem or _read(source.authority_file, "https.ca.location"):
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authority}
+    login = " ".join(f"{name}={_quoted(value)}" for name, value in options.items())
+    return {
+        "sasl.mechanism": MECHANISM,
+        "sasl.login.callback.handler.class": f"{_BEARER}.OAuthBearerLoginCallbackHandler",
+        "sasl.oauthbearer.token.endpoint.url": source.url,
+        "sasl.jaas.config": f"{_BEARER}.OAuthBearerLoginModule required {login};",
+    }
 
 
 def _render_tls(tls: Tls) -> dict[str, str]:
@@ -72,5 +99,5 @@ def _read(path: str | None, name: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'

@@ -16,6 +16,7 @@ from holdfast.kafka.connection import Address, BrokerConnection, ConnectionOptio
 from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
 from holdfast.kafka.exchange import exchange, exchange_with, first_answer
 from holdfast.kafka.metadata import make_request, topic_by_name
+from holdfast.kafka.protocol.error_codes import ErrorCode
 
 #: Least time between two requests for the leaders.
 REFRESH_INTERVAL_S = 0.1
@@ -34,6 +35,8 @@ class Leaders(NamedTuple):
     leaders: dict[int, tuple[int, int]]
     #: Of all partitions.
     leader_epochs: dict[int, int]
+    #: The broker does not say whether there is such a topic, because its ACLs do not let it.
+    is_hidden: bool = False
 
 
 class Brokers:
@@ -45,6 +48,8 @@ class Brokers:
         self.leaders: dict[int, tuple[int, int]] = {}
         #: Some broker has named the leaders.
         self.is_known = False
+        #: The broker that answered last does not let this client know whether there is such a topic.
+        self.is_hidden = False
         self._topic_id = NO_TOPIC
         #: The highest seen of this topic, by partition.
         self._leader_epochs: dict[int, int] = {}
@@ -152,7 +157,7 @@ class Brokers:
             self._topic_id, self._leader_epochs = answer.topic_id, {}
         self._leader_epochs |= answer.leader_epochs
         self._addresses = answer.brokers
-        self.leaders, self.is_known = answer.leaders, True
+        self.leaders, self.is_known, self.is_hidden = answer.leaders, True, answer.is_hidden
         is_one, is_known = len(answer.brokers) == 1, address in answer.brokers.values()
         for broker_id, place in answer.brokers.items():
             if is_one or (is_known and place != address):
@@ -200,4 +205,5 @@ def read_leaders(response: MetadataResponse) -> Leaders:
             if each.leader_id in brokers
         },
         {int(each.partition_index): int(each.leader_epoch) for each in topic.partitions},
+        int(topic.error_code) == ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     )

@@ -7,7 +7,7 @@ Nothing here, and no user of it, makes librdkafka ask a coordinator for a group 
 the reason, and does that.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -15,9 +15,15 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 
 from holdfast.kafka.librdkafka_types import NewTopic, TopicDescription, topic_id_bytes
+from holdfast.kafka.oauth.sources import MECHANISM, TokenFile, parse_bearer
+from holdfast.kafka.oauth.tokens import TokenKeeper
 
 #: Takes a line of librdkafka: its level by Python's numbers, its kind (`FAIL`), the name of the client, and the text.
 Say: TypeAlias = Callable[[int, str, str, str], None]
+
+#: Of a producer whose records keep their order. Without idempotence, because an error that ends a producer of that kind, such as a missing
+#: ACL, is raised by confluent-kafka in the middle of a delivery report, which breaks that; what is written twice here is harmless.
+IN_ORDER: Final[Mapping[str, Any]] = {"acks": "all", "enable.idempotence": False, "max.in.flight": 1}
 
 #: What a consumer with `check.crcs` says of a record batch that is damaged, so that another fetch shows nothing else.
 DAMAGE: Final = frozenset(
@@ -29,6 +35,16 @@ def unsaid(level: int, kind: str, client: str, text: str) -> None:
     """Leave a line out, where an exception says all that is needed."""
 
 
+class Record(NamedTuple):
+    """A record to be written."""
+
+    topic: str
+    partition: int
+    key: bytes
+    #: None: a tombstone.
+    value: bytes | None
+
+
 class KafkaClients:
     """Makes clients of one cluster."""
 
@@ -38,8 +54,11 @@ class KafkaClients:
         Args:
             properties: librdkafka's; `bootstrap.servers` at least.
             say: takes its lines, on the thread that polls.
+
+        Raises:
+            PropertyRefused: one about tokens is wrong.
         """
-        self._properties: dict[str, Any] = dict(properties)
+        self._properties = _with_tokens(properties)
         self._lines = _Lines(say)
 
     @contextmanager
@@ -75,6 +94,42 @@ class KafkaClients:
             KafkaException: a property is wrong.
         """
         return Producer({**self._properties, **settings}, logger=self._lines)
+
+
+def write_in_order(producer: Producer, records: Iterable[Record], timeout_ms: int) -> KafkaError | None:
+    """Write records one after the other; returns why one was not acknowledged in time, those before may be there; None: all are."""
+    problems: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            problems.append(error)
+
+    try:
+        for topic, partition, key, value in records:
+            producer.produce(topic, value, key, partition, on_delivery=delivered)
+    except KafkaException as refused:
+        problems.append(refused.args[0])
+    left = producer.flush(timeout_ms / 1_000)
+    if left and not problems:
+        problems.append(KafkaError(KafkaError._TIMED_OUT, f"{left} are not acknowledged after {timeout_ms} ms"))
+    return problems[0] if problems else None
+
+
+def _with_tokens(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Return the properties as librdkafka takes them, which fetches tokens itself and reads none from files."""
+    if properties.get("sasl.mechanism", properties.get("sasl.mechanisms")) != MECHANISM:
+        return dict(properties)
+    bearer = parse_bearer(properties)
+    if not isinstance(bearer.source, TokenFile):
+        return dict(properties)
+    tokens = TokenKeeper(bearer)
+
+    def read(_: str) -> tuple[str, float, str, dict[str, str]]:
+        token = tokens.token(0)
+        return token.text, token.expires_s, "", dict(tokens.extensions)
+
+    others = {name: value for name, value in properties.items() if not name.startswith("sasl.oauthbearer.")}
+    return {**others, "oauth_cb": read}
 
 
 class _Lines:

@@ -15,9 +15,11 @@ from holdfast.kafka.addresses import parse_address
 from holdfast.kafka.connection import Address, ConnectionOptions
 from holdfast.kafka.errors import PropertyRefused
 from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.kafka.oauth.sources import MECHANISM, Bearer, parse_bearer
+from holdfast.kafka.oauth.tokens import TokenKeeper
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", MECHANISM)
 _DEFAULT_PORT: Final = 9092
 
 #: Properties about security that are carried over; any other that begins alike is refused.
@@ -28,6 +30,14 @@ _MAPPED: Final = frozenset(
         "sasl.mechanisms",
         "sasl.username",
         "sasl.password",
+        "sasl.oauthbearer.client.id",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.extensions",
+        "sasl.oauthbearer.method",
+        "sasl.oauthbearer.scope",
+        "sasl.oauthbearer.token.endpoint.url",
+        "https.ca.location",
+        "https.ca.pem",
         "ssl.ca.location",
         "ssl.ca.pem",
         "ssl.certificate.location",
@@ -37,12 +47,12 @@ _MAPPED: Final = frozenset(
         "enable.ssl.certificate.verification",
     }
 )
-_SECURITY_PREFIXES: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
+_SECURITY_PREFIXES: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.", "https.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sasl:
-    """Who we are."""
+    """Who we are, by a password."""
 
     #: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
     mechanism: str
@@ -75,7 +85,7 @@ class Security:
     #: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
     protocol: str
     #: None without SASL.
-    sasl: Sasl | None
+    sasl: Sasl | Bearer | None
     #: None without TLS.
     tls: Tls | None
 
@@ -112,13 +122,14 @@ def connection_options(properties: Mapping[str, str]) -> ConnectionOptions:
     return ConnectionOptions(
         bootstrap=_parse_servers(properties.get("bootstrap.servers", "")),
         security_protocol=security.protocol,
-        sasl={}
-        if sasl is None
-        else {
+        sasl={
             "sasl_mechanism": sasl.mechanism,
             "sasl_plain_username": sasl.username,
             "sasl_plain_password": sasl.password,
-        },
+        }
+        if isinstance(sasl, Sasl)
+        else {},
+        tokens=TokenKeeper(sasl) if isinstance(sasl, Bearer) else None,
         ssl_context=None if security.tls is None else _make_ssl_context(security.tls),
         client_id=properties.get("client.id", "holdfast"),
     )
@@ -132,9 +143,22 @@ def check_properties(properties: Mapping[str, str]) -> None:
     """
     connection_options(properties)
     try:
-        KafkaClients(properties).consumer("holdfast-check", {}).close()
+        KafkaClients(_without_tokens(properties)).consumer("holdfast-check", {}).close()
     except KafkaException as refused:
         raise PropertyRefused(f"The Kafka client refuses a `kafka.` property: {refused.args[0].str()}.") from None
+
+
+def _without_tokens(properties: Mapping[str, str]) -> Mapping[str, str]:
+    """Leave out a login by tokens, which we have parsed ourselves: librdkafka would fetch one as soon as a client is made."""
+    protocol, _, tls = properties.get("security.protocol", "").upper().rpartition("_")
+    if protocol != "SASL" or _mechanism(properties) != MECHANISM:
+        return properties
+    others = {name: value for name, value in properties.items() if not name.startswith(("sasl.", "https."))}
+    return others | {"security.protocol": tls}
+
+
+def _mechanism(properties: Mapping[str, str]) -> str | None:
+    return properties.get("sasl.mechanism") or properties.get("sasl.mechanisms")
 
 
 def _wrong(name: str, value: str, right: str) -> PropertyRefused:
@@ -153,13 +177,15 @@ def _parse_servers(text: str) -> tuple[Address, ...]:
     return tuple(servers)
 
 
-def _parse_sasl(properties: Mapping[str, str]) -> Sasl:
-    mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms")
+def _parse_sasl(properties: Mapping[str, str]) -> Sasl | Bearer:
+    mechanism = _mechanism(properties)
     right = f"{', '.join(_MECHANISMS[:-1])} or {_MECHANISMS[-1]}"
     if mechanism is None:  # which means GSSAPI to librdkafka, and must not mean another one to us
         raise PropertyRefused(f"kafka.sasl.mechanism is not set; it must be {right}.")
     if mechanism not in _MECHANISMS:
         raise _wrong("sasl.mechanism", mechanism, right)
+    if mechanism == MECHANISM:
+        return parse_bearer(properties)
     if "sasl.username" not in properties or "sasl.password" not in properties:
         raise PropertyRefused(f"sasl.mechanism {mechanism} needs kafka.sasl.username and kafka.sasl.password.")
     return Sasl(mechanism=mechanism, username=properties["sasl.username"], password=properties["sasl.password"])

@@ -21,6 +21,7 @@ from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.group_offsets import BlockingGroupOffsets, GroupRefused
 from holdfast.kafka.librdkafka import DAMAGE, KafkaClients
 from holdfast.kafka.librdkafka_types import topic_id_bytes
+from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.security import connection_options
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import parse_topic_id
@@ -90,6 +91,8 @@ class KafkaReader:
         except KafkaException as error:
             raise _unreachable(error) from None
         if found.error is not None:
+            if remedy := acl_remedy(found.error.code(), "Describe", f"topic {topic}"):
+                raise Failure(f"The topic {topic} cannot be read ({found.error.str()}){remedy}.")
             raise Failure(
                 f"The topic {topic} cannot be read ({found.error.str()}); name a topic of this cluster.",
                 Exit.NOT_FOUND,
@@ -216,6 +219,9 @@ class KafkaReader:
                         yield offset, message
                     if offset >= end - 1:
                         return
+                elif problem.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                    # librdkafka looks up the coordinator of the group that this consumer is in by name only.
+                    continue
                 elif problem.code() == KafkaError._PARTITION_EOF:
                     # The last offsets may be gone, or belong to control records, which no consumer is shown.
                     return
@@ -229,6 +235,8 @@ class KafkaReader:
                         f"{topic} partition {partition} cannot be read on: the record batch at offset {offset} is damaged "
                         f"({problem.str()}); let another broker lead it, and run the command again."
                     )
+                elif remedy := acl_remedy(problem.code(), "Read", f"topic {topic}"):
+                    raise Failure(f"The topic {topic} cannot be read ({problem.str()}){remedy}.")
                 elif problem.fatal() or not problem.retriable():
                     raise _unreachable(KafkaException(problem))
 

@@ -52,6 +52,7 @@ _CHANGES: Final = Need(Operation.ALTER)
 
 ADMIN_COMMANDS: Final[Mapping[str, Need]] = {
     "config": _LOOKS,
+    "debug": _LOOKS,
     "members": _LOOKS,
     "metrics": _LOOKS,
     "partitions": _LOOKS,

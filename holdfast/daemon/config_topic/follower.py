@@ -16,7 +16,7 @@ class ConfigLog(Protocol):
     """The part of `KafkaLog` that the follower uses, for the config topic."""
 
     def has_topic(self) -> bool:
-        """Return whether some broker has known the topic."""
+        """Return whether some broker has known the topic, or hides whether there is one."""
 
     def start_reading(self, partition: int, instance: int) -> None:
         """See `Log.start_reading`."""

@@ -8,13 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from holdfast.daemon.config_topic.values import PARTITION
-from holdfast.daemon.topics.state_topic import TopicMissing, command_to_alter, describe_topic, until_known
-from holdfast.kafka.librdkafka import KafkaClients, create_topic
+from holdfast.daemon.topics.state_topic import (
+    TopicMissing,
+    command_to_alter,
+    describe_topic,
+    until_known,
+    why_not_created,
+)
+from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.librdkafka import IN_ORDER, KafkaClients, Record, create_topic, find_topic, write_in_order
 from holdfast.kafka.librdkafka_types import NewTopic
+from holdfast.kafka.protocol.denials import acl_remedy
 
 #: Lets the cluster decide how many copies there are.
 _CLUSTERS_DEFAULT: Final = -1
@@ -53,21 +61,14 @@ def write_values(clients: KafkaClients, topic: str, values: Mapping[str, str | N
         ConfigTopicError: Kafka did not take all of them in time; those before may hold.
         KafkaException: a property of the client is wrong.
     """
-    problems: list[str] = []
-
-    def delivered(error: KafkaError | None, message: object) -> None:
-        if error is not None:
-            problems.append(error.str())
-
-    producer = clients.producer({"acks": "all", "enable.idempotence": True, "message.timeout.ms": timeout_ms})
-    for name, text in values.items():
-        value = None if text is None else text.encode()
-        producer.produce(topic, value, name.encode(), PARTITION, on_delivery=delivered)
-    left = producer.flush(timeout_ms / 1_000)
-    if left and not problems:
-        problems.append(f"no broker took them within {timeout_ms} ms")
-    if problems:
-        raise ConfigTopicError(f"The config topic {topic} was not written whole: {problems[0]}.")
+    producer = clients.producer({**IN_ORDER, "message.timeout.ms": timeout_ms})
+    records = [
+        Record(topic, PARTITION, name.encode(), None if text is None else text.encode())
+        for name, text in values.items()
+    ]
+    if error := write_in_order(producer, records, timeout_ms):
+        remedy = acl_remedy(error.code(), "Write", f"topic {topic}")
+        raise ConfigTopicError(f"The config topic {topic} was not written whole: {error.str()}{remedy}.")
 
 
 def _check(admin: AdminClient, name: str, timeout_ms: int) -> None:
@@ -86,9 +87,12 @@ def _check(admin: AdminClient, name: str, timeout_ms: int) -> None:
 
 def _copies_of(admin: AdminClient, state_topic: str, timeout_ms: int) -> int:
     try:
-        return describe_topic(admin, state_topic, timeout_ms)[0].replication_factor
-    except TopicMissing:
-        return _CLUSTERS_DEFAULT
+        found = find_topic(admin, state_topic, timeout_ms)
+    except KafkaException as error:
+        cause: KafkaError = error.args[0]
+        remedy = acl_remedy(cause.code(), "Describe", f"topic {state_topic}")
+        raise ConnectionFailed(f"the topic {state_topic} cannot be described: {cause.str()}{remedy}") from None
+    return _CLUSTERS_DEFAULT if found is None else found.replication_factor
 
 
 def _make(admin: AdminClient, name: str, replication_factor: int, timeout_ms: int) -> None:
@@ -97,4 +101,4 @@ def _make(admin: AdminClient, name: str, replication_factor: int, timeout_ms: in
     )
     refusal = create_topic(admin, topic, timeout_ms)
     if refusal is not None:
-        raise ConfigTopicError(f"The config topic {name} cannot be made: {refusal.str()}.")
+        raise ConfigTopicError(f"The config topic {name} cannot be made: {why_not_created(refusal, topic)}.")

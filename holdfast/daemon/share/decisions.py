@@ -412,7 +412,7 @@ def _refuse_state_epoch(result: _Result, state_epoch: int, state: ShareState) ->
 
 
 def _refuse_unknown(result: _Result, key: SharePartitionKey) -> Decision:
-    text = f"The topic has no partition {key.partition} that this node knows of."
+    text = f"The topic has no partition {key.partition} that this node knows of, or Kafka does not let it Describe the topic."
     return Decision((), result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import structlog
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from holdfast.clock import now_ms
 from holdfast.daemon.brokers.silence import IsLeftOut
@@ -15,6 +15,7 @@ from holdfast.daemon.snapshots.follower import Bounds, SnapshotFollower
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
 from holdfast.daemon.snapshots.verifier import RemovalRefused, SnapshotVerifier
 from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
@@ -58,6 +59,8 @@ class Snapshots:
         self._clients = KafkaClients(settings.kafka.properties, lines)
         #: None before the first removal.
         self._producer: Producer | None = None
+        #: Why the last removal failed; empty after one that did not.
+        self._removal_problem = ""
         self._loop = asyncio.get_running_loop()
         self.follower = SnapshotFollower(self._log, bounds, self, metrics, verifier)
 
@@ -119,9 +122,21 @@ class Snapshots:
         try:
             if self._producer is None:
                 self._producer = self._clients.producer({"linger.ms": 100})
-            self._producer.produce(self._topic, None, key, partition)
+            self._producer.produce(self._topic, None, key, partition, on_delivery=self._on_removed)
         except BufferError:
             return False
         except KafkaException as error:
-            raise RemovalRefused(str(error)) from error
+            raise RemovalRefused(self._explain(error.args[0])) from error
         return True
+
+    def _explain(self, error: KafkaError) -> str:
+        return f"{error.str()}{acl_remedy(error.code(), 'Write', f'topic {self._topic}')}"
+
+    def _on_removed(self, error: KafkaError | None, message: Message) -> None:
+        """Log why a message was not removed, once for as long as the reason is the same; the next owner finds it again."""
+        problem = ""
+        if error is not None and error.code() != KafkaError._PURGE_QUEUE:
+            problem = self._explain(error)
+        if problem and problem != self._removal_problem:
+            self.note("warning", "snapshot_removal_refused", {"partition": message.partition(), "why": problem})
+        self._removal_problem = problem

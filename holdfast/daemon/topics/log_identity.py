@@ -16,6 +16,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartitio
 from holdfast.daemon.brokers.silence import named
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError
 from holdfast.kafka.librdkafka import DAMAGE, KafkaClients
+from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.errors import RecordError
 from holdfast.records.header import HEADER_NAME, find_header
@@ -202,7 +203,8 @@ def _read(first: FirstRecords, message: Message) -> bool:
     elif error.code() in DAMAGE:
         first.is_known, first.is_empty = True, False
     else:
-        first.why_unread = error.str()
+        remedy = acl_remedy(error.code(), "Read", f"topic {message.topic()}")
+        first.why_unread = f"{error.str()}{remedy}"
         return False
     return True
 

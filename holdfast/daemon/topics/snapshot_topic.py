@@ -19,6 +19,7 @@ from holdfast.daemon.topics.state_topic import (
     command_to_alter,
     describe_topic,
     until_known,
+    why_not_created,
 )
 from holdfast.kafka.librdkafka import create_topic
 from holdfast.kafka.librdkafka_types import NewTopic
@@ -117,4 +118,6 @@ def _make(admin: AdminClient, state: StateTopic, snapshots: SnapshotSettings, lo
     )
     refusal = create_topic(admin, topic, log.request_timeout_ms)
     if refusal is not None:
-        raise SnapshotTopicError(f"The snapshot topic {snapshots.topic} cannot be made: {refusal.str()}.")
+        raise SnapshotTopicError(
+            f"The snapshot topic {snapshots.topic} cannot be made: {why_not_created(refusal, topic)}."
+        )

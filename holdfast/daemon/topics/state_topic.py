@@ -19,6 +19,7 @@ from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.librdkafka import create_topic, find_topic
 from holdfast.kafka.librdkafka_types import ConfigResource, NewTopic, ResourceType
 from holdfast.kafka.metadata import MetadataClient
+from holdfast.kafka.protocol.denials import acl_remedy
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -112,7 +113,12 @@ def make_state_topic(admin: AdminClient, settings: LogSettings) -> None:
     if refusal.code() == KafkaError.INVALID_REPLICATION_FACTOR:
         brokers = admin.list_topics(timeout=settings.request_timeout_ms / 1_000).brokers
         raise StateTopicError(_too_few_brokers(len(brokers), settings))
-    raise StateTopicError(f"The state topic {settings.state_topic} cannot be made: {refusal.str()}.")
+    raise StateTopicError(f"The state topic {settings.state_topic} cannot be made: {why_not_created(refusal, topic)}.")
+
+
+def why_not_created(refusal: KafkaError, topic: NewTopic) -> str:
+    """Return why Kafka made no topic, with the ACL to add where it is that; without a full stop."""
+    return f"{refusal.str().rstrip('.')}{acl_remedy(refusal.code(), 'Create', f'topic {topic.topic}')}"
 
 
 def _too_few_brokers(broker_count: int, settings: LogSettings) -> str:
@@ -140,17 +146,20 @@ def describe_topic(admin: AdminClient, name: str, timeout_ms: int) -> tuple[Stat
         ConnectionFailed: no broker would describe it, which says nothing about it.
     """
     timeout_s = timeout_ms / 1_000
+    operation = "Describe"
     try:
         described = find_topic(admin, name, timeout_ms)
         if described is None:
             raise TopicMissing(f"There is no topic {name}.")
+        operation = "DescribeConfigs"
         resource = ConfigResource(ResourceType.TOPIC, name)
         entries = admin.describe_configs([resource], request_timeout=timeout_s)[resource].result()
     except KafkaException as error:
         cause: KafkaError = error.args[0]
         if cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise TopicMissing(f"There is no topic {name}.") from None
-        raise ConnectionFailed(f"the topic {name} cannot be described: {cause.str()}") from None
+        remedy = acl_remedy(cause.code(), operation, f"topic {name}")
+        raise ConnectionFailed(f"the topic {name} cannot be described: {cause.str().rstrip('.')}{remedy}") from None
     config = {key: entry.value for key, entry in entries.items()}
     topic = StateTopic(
         name=name,

@@ -13,6 +13,8 @@ from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests
+from holdfast.kafka.protocol.denials import acl_remedy
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig
 from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
@@ -144,8 +146,8 @@ class KafkaLog:
         return partition in self._brokers.leaders
 
     def has_topic(self) -> bool:
-        """Tell whether some broker has known the topic; its partitions may have no leader now."""
-        return self._brokers.has_topic
+        """Tell whether some broker has known the topic, or hides whether there is one; its partitions may have no leader now."""
+        return self._brokers.has_topic or self._brokers.is_hidden
 
     def stop_reading(self, partition: int) -> None:
         """See `Log.stop_reading`."""
@@ -183,7 +185,8 @@ class KafkaLog:
             problem = self._bugs.explain(failure, f"deleting records of partition {partition} failed")
         else:
             if error_code:
-                problem = f"the broker answered error {error_code}"
+                remedy = acl_remedy(error_code, "Delete", f"topic {config.topic}")
+                problem = f"the broker answered error {error_code}{remedy}"
             else:
                 log_start_offset = found
         self._listening().records_deleted(partition, log_start_offset, problem)
@@ -197,9 +200,8 @@ class KafkaLog:
             if self._reading.get(partition) != instance:
                 return
             if found is None:
-                self._listening().read_failed(
-                    partition, instance, ReadError("no broker returned its start and end", is_alarm=False)
-                )
+                problem = f"no broker returned its start and end{self._remedy_where_hidden()}"
+                self._listening().read_failed(partition, instance, ReadError(problem, is_alarm=False))
                 return
             bounds.append(found)
         start, end = bounds
@@ -252,6 +254,10 @@ class KafkaLog:
         )
 
     # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _remedy_where_hidden(self) -> str:
+        hidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED if self._brokers.is_hidden else ErrorCode.NONE
+        return acl_remedy(hidden, "Describe", f"topic {self._config.topic}")
 
     def _on_read_back(self, batch: SentBatch) -> None:
         if batch.first_record_s is not None:

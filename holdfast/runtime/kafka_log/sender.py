@@ -15,6 +15,7 @@ from holdfast.kafka.connection import BrokerConnection
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests
+from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import PRODUCE_RETRIABLE
 from holdfast.kafka.throttle import Throttle
 from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig, RecordAccumulator
@@ -339,7 +340,8 @@ class Sender:
             if error_code in PRODUCE_RETRIABLE:
                 again.setdefault(error_code, []).append(batch)
             else:
-                self._give_up(batch, f"the broker answered error {error_code} {message}")
+                remedy = acl_remedy(error_code, "Write", f"topic {self._brokers.topic}")
+                self._give_up(batch, f"the broker answered error {error_code}{' ' * bool(message)}{message}{remedy}")
         for error_code, refused in again.items():
             self._retry(refused, f"the broker answered error {error_code}")
         if open_batches:

@@ -272,15 +272,15 @@ async def test_offsets_that_stay_unstable_are_reported_with_their_partitions(mon
     [
         (
             {"a": [coordinator("", ErrorCode.group_authorization_failed)]},
-            "Kafka refuses the offsets of group g: no coordinator is named: GROUP_AUTHORIZATION_FAILED.",
+            "Kafka refuses the offsets of group g: no coordinator is named: GROUP_AUTHORIZATION_FAILED; allow Describe on group g",
         ),
         (
             {"a": [coordinator("b")], "b": [fetched({}, ErrorCode.group_authorization_failed)]},
-            "Kafka refuses the offsets of group g: GROUP_AUTHORIZATION_FAILED.",
+            "Kafka refuses the offsets of group g: GROUP_AUTHORIZATION_FAILED; allow Describe on group g",
         ),
         (
             {"a": [coordinator("b")], "b": [fetched({0: 1, 1: -1}, errors={1: ErrorCode.topic_authorization_failed})]},
-            "Kafka refuses the offsets of group g: TOPIC_AUTHORIZATION_FAILED for partitions 1.",
+            "Kafka refuses the offsets of group g: TOPIC_AUTHORIZATION_FAILED for partitions 1; allow Describe on topic log",
         ),
     ],
 )
@@ -290,7 +290,7 @@ async def test_what_kafka_refuses_is_reported_at_once(
     cluster = Cluster(monkeypatch, **answers)
     with pytest.raises(GroupRefused) as refused:
         await cluster.offsets().fetch_offsets("g", "log", [0, 1])
-    assert str(refused.value) == text
+    assert str(refused.value) == f"{text} to this client's principal."
     assert len(cluster.asked) == len(answers)
 
 

@@ -54,11 +54,42 @@ def test_certificates_go_along_as_text(tmp_path: Path) -> None:
     assert to_java(properties)["ssl.keystore.key"] == "-- certificate --"
 
 
+OIDC = {
+    "security.protocol": "sasl_plaintext",
+    "sasl.mechanism": "OAUTHBEARER",
+    "sasl.oauthbearer.method": "oidc",
+    "sasl.oauthbearer.client.id": "holdfast",
+    "sasl.oauthbearer.client.secret": 'se"same',
+    "sasl.oauthbearer.token.endpoint.url": "https://id.example/token",
+}
+PACKAGE = "org.apache.kafka.common.security.oauthbearer"
+
+
+def test_a_token_endpoint_goes_along_with_its_authority() -> None:
+    more = {
+        "sasl.oauthbearer.scope": "kafka",
+        "sasl.oauthbearer.extensions": "pool=b",
+        "https.ca.pem": "-- one --\n-- two --\n",
+    }
+    assert to_java(OIDC | more) == {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.login.callback.handler.class": f"{PACKAGE}.OAuthBearerLoginCallbackHandler",
+        "sasl.oauthbearer.token.endpoint.url": "https://id.example/token",
+        "sasl.jaas.config": f'{PACKAGE}.OAuthBearerLoginModule required clientId="holdfast" clientSecret="se\\"same" scope="kafka" '
+        'extension_pool="b" ssl.truststore.type="PEM" ssl.truststore.certificates="-- one --\\n-- two --\\n";',
+    }
+
+
 @pytest.mark.parametrize(
     ("properties", "problem"),
     [
         ({"security.protocol": "SASL_SSL"}, r"kafka.sasl.mechanism is not set; it must be PLAIN, "),
         ({"security.protocol": "SSL", "enable.ssl.certificate.verification": "false"}, "cannot be said to Spark"),
+        (
+            OIDC | {"sasl.oauthbearer.token.endpoint.url": "file:///token"},
+            "is the file /token, which cannot be said to Spark",
+        ),
         ({"security.protocol": "SSL", "ssl.ca.location": "/no/such/file"}, "ssl.ca.location names cannot be used"),
     ],
 )

@@ -77,7 +77,14 @@ def test_verification_of_the_broker_is_on_unless_switched_off() -> None:
     [
         ({"security.protocol": "tls"}, "kafka.security.protocol is 'tls'; it must be plaintext, ssl, "),
         ({"security.protocol": "sasl_ssl"}, "kafka.sasl.mechanism is not set; it must be PLAIN, "),
-        ({"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"}, "it must be PLAIN, SCRAM-SHA-256 or"),
+        (
+            {"security.protocol": "sasl_ssl", "sasl.mechanism": "GSSAPI"},
+            "is 'GSSAPI'; it must be PLAIN, SCRAM-SHA-256, ",
+        ),
+        (
+            {"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"},
+            "oauthbearer.method is 'default'; it must",
+        ),
         (
             {"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN", "sasl.username": "a"},
             "needs kafka.sasl.username and kafka.sasl.password",
@@ -107,6 +114,18 @@ def test_what_librdkafka_refuses_is_a_wrong_setting_before_any_broker_is_queried
     for properties in ({"foo.bar": "1"}, {"socket.timeout.ms": "soon"}):
         with pytest.raises(PropertyRefused, match=next(iter(properties))):
             check_properties(BROKERS | properties)
+
+
+def test_properties_are_checked_without_a_word_to_a_token_endpoint() -> None:
+    nobody = {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.client.id": "me",
+        "sasl.oauthbearer.client.secret": "sesame",
+        "sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token",
+    }
+    for protocol in ("sasl_plaintext", "SASL_SSL"):
+        check_properties(BROKERS | nobody | {"security.protocol": protocol})
 
 
 async def ask(port: int, **properties: str) -> str:

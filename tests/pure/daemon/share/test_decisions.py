@@ -135,7 +135,7 @@ def test_a_refusal_says_why_in_one_sentence(call: Call) -> None:
     world = known_world()
     world.shard.on_new_metadata_image(None)
     text = call(world.shard, KEY).response.error_message
-    assert text == "The topic has no partition 7 that this node knows of."
+    assert text == "The topic has no partition 7 that this node knows of, or Kafka does not let it Describe the topic."
 
 
 # ---- Initialize (§6.5) -----------------------------------------------------------------------------------------------

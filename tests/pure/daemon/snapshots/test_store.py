@@ -29,7 +29,7 @@ async def test_a_producer_that_is_full_is_tried_again_and_one_that_refuses_says_
             if failures:
                 raise failures.pop()
 
-        def produce(self, topic: str, value: bytes | None, key: bytes, partition: int) -> None:
+        def produce(self, topic: str, value: bytes | None, key: bytes, partition: int, **_: object) -> None:
             if failures:
                 raise failures.pop()
             removed.append((topic, value, key, partition))
@@ -41,8 +41,8 @@ async def test_a_producer_that_is_full_is_tried_again_and_one_that_refuses_says_
     config, bounds = snapshot_log_config(settings, options), snapshot_bounds(settings)
     subject = Snapshots(settings, config, bounds, Registry(), none_left_out, unused)
     for _ in ("made", "asked"):
-        failures.append(KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION)))
-        with pytest.raises(RemovalRefused, match="_UNKNOWN_PARTITION"):
+        failures.append(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not allowed")))
+        with pytest.raises(RemovalRefused, match="not allowed; allow Write on topic snaps to this client's principal"):
             subject.remove(3, b"key")
         if subject._producer is None:
             assert subject.remove(3, b"key") is True

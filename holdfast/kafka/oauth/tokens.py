@@ -1,0 +1,137 @@
+"""Tokens as they are shown to brokers: fetched or read, looked at for their end, and kept until most of their time is over.
+
+Everything here blocks; several threads may share a keeper.
+"""
+
+import json
+import ssl
+import threading
+import time
+from base64 import b64encode, urlsafe_b64decode
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import urlencode, urlsplit
+
+from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.oauth.sources import Bearer, TokenEndpoint, TokenFile
+
+#: The share of a token's time after which the next one is fetched; what is left is for the endpoint to be away.
+_RENEWED_AT: Final = 0.8
+#: Of an answer of the endpoint, and of a file.
+_BYTES_MAX: Final = 65_536
+
+
+class Token(NamedTuple):
+    """A token that has not expired."""
+
+    #: Not to be shown to anybody but brokers.
+    text: str
+    #: Unix time, in seconds.
+    expires_s: float
+
+
+class TokenKeeper:
+    """Gives the token that holds now."""
+
+    def __init__(self, bearer: Bearer, clock_s: Callable[[], float] = time.time) -> None:
+        """Fetch nothing yet; `clock_s` returns the Unix time."""
+        self.extensions: Mapping[str, str] = bearer.extensions
+        self._source = bearer.source
+        self._clock_s = clock_s
+        self._lock = threading.Lock()
+        self._kept: Token | None = None
+        #: When the next one is wanted.
+        self._renew_s = 0.0
+
+    def token(self, timeout_s: float) -> Token:
+        """Return a token that has not expired; blocks while one is fetched, `timeout_s` at most in each of its steps.
+
+        Raises:
+            ConnectionFailed: there is none.
+        """
+        if isinstance(self._source, TokenFile):
+            return self._checked(_read(self._source.path), str(self._source.path))
+        with self._lock:
+            if self._kept is None or self._clock_s() >= self._renew_s:
+                self._renew(self._source, timeout_s)
+            assert self._kept is not None
+            return self._kept
+
+    def _renew(self, endpoint: TokenEndpoint, timeout_s: float) -> None:
+        try:
+            kept = self._checked(_fetch(endpoint, timeout_s), endpoint.url)
+        except ConnectionFailed:
+            if self._kept is None or self._clock_s() >= self._kept.expires_s:
+                raise
+            return  # the one that is there holds for a while yet, and the next connection tries again
+        now_s = self._clock_s()
+        self._kept, self._renew_s = kept, now_s + _RENEWED_AT * (kept.expires_s - now_s)
+
+    def _checked(self, text: str, place: str) -> Token:
+        expires_s = _read_end(text, place)
+        if expires_s <= self._clock_s():
+            ended = datetime.fromtimestamp(expires_s, UTC).isoformat(timespec="seconds")
+            raise ConnectionFailed(f"the token of {place} expired at {ended}")
+        return Token(text, expires_s)
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open(encoding="ascii") as file:
+            return file.read(_BYTES_MAX).strip()
+    except (OSError, ValueError) as error:
+        raise ConnectionFailed(f"the token of {path} cannot be read: {error}") from None
+
+
+def _read_end(text: str, place: str) -> float:
+    """Return when a token expires, as all of Kafka's clients read it: by the claim `exp` of a JSON Web Token."""
+    try:
+        _, payload, _ = text.split(".")
+        claims = json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        return float(claims["exp"])
+    except (ValueError, TypeError, KeyError):
+        raise ConnectionFailed(f"the token of {place} is no JSON Web Token that says when it expires") from None
+
+
+def _fetch(endpoint: TokenEndpoint, timeout_s: float) -> str:
+    try:
+        status, body = _post(endpoint, timeout_s)
+    except (OSError, ValueError, HTTPException) as error:
+        raise ConnectionFailed(f"{endpoint.url} gave no token: {error or type(error).__name__}") from None
+    try:
+        answer = json.loads(body)
+        token = answer["access_token"] if status == 200 else None
+    except (ValueError, TypeError, KeyError):
+        answer, token = {}, None
+    if not isinstance(token, str):
+        why = answer.get("error_description") or answer.get("error") if isinstance(answer, dict) else None
+        raise ConnectionFailed(f"{endpoint.url} gave no token: HTTP status {status}{f', {why}' if why else ''}")
+    return token
+
+
+def _post(endpoint: TokenEndpoint, timeout_s: float) -> tuple[int, bytes]:
+    parts = urlsplit(endpoint.url)
+    host, port = parts.hostname or "", parts.port
+    if parts.scheme == "https":
+        context = ssl.create_default_context(cafile=endpoint.authority_file, cadata=endpoint.authority_pem)
+        connection: HTTPConnection = HTTPSConnection(host, port, timeout=timeout_s, context=context)
+    else:
+        connection = HTTPConnection(host, port, timeout=timeout_s)
+    form = {"grant_type": "client_credentials"} | ({"scope": endpoint.scope} if endpoint.scope else {})
+    # Not encoded as in a form, against RFC 6749, 2.3.1, because librdkafka and Kafka's Java client send them as they are.
+    login = f"{endpoint.client_id}:{endpoint.client_secret}"
+    headers = {
+        "Authorization": f"Basic {b64encode(login.encode()).decode()}",
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Accept": "application/json",
+    }
+    try:
+        path = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
+        connection.request("POST", path, urlencode(form), headers)
+        response = connection.getresponse()
+        return response.status, response.read(_BYTES_MAX)
+    finally:
+        connection.close()

@@ -1,0 +1,26 @@
+"""What mends a broker's refusal to let a client do something: the ACL that it lacks."""
+
+from typing import Final
+
+from holdfast.kafka.protocol.error_codes import ErrorCode
+
+_DENIALS: Final = frozenset(
+    (
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    )
+)
+
+
+def acl_remedy(error_code: int, operation: str, resource: str) -> str:
+    """Return the end of a sentence that names the ACL to add; empty where the error is about something else.
+
+    Args:
+        error_code: Kafka's.
+        operation: the one that it refuses, as `kafka-acls.sh` has it: `DescribeConfigs`.
+        resource: its kind and name: `topic orders`.
+    """
+    if error_code not in _DENIALS:
+        return ""
+    return f"; allow {operation} on {resource} to this client's principal"
