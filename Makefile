@@ -7,6 +7,7 @@ TIMES ?= 4
 NODES ?= 1
 TESTS ?= tests/real
 WORKERS ?= 2
+SECONDS ?= 60
 # Tests on a real broker wait often, for what others do: a third one has the processors then.
 REAL_WORKERS ?= 3
 # A machine that cannot reach the default registry names another with the usual variables of pip.
@@ -29,7 +30,7 @@ FILES := --numprocesses $(REAL_WORKERS) --dist loadfile --no-loadscope-reorder
 KILLING := tests/real/node/test_kill.py tests/real/node/test_freeze.py tests/real/job/test_compaction_kill.py
 OUTAGES := tests/real/log/test_broker_restarts.py
 # The rooms that setup.py compiles, which a test compares; the other tests say the same of either build.
-OF_WHAT_IS_COMPILED := $(addprefix tests/pure/,kafka/protocol api records runtime daemon/server daemon/share) tests/vectors tests/simulated
+OF_WHAT_IS_COMPILED := $(addprefix tests/pure/,kafka/protocol api records runtime daemon/server daemon/share)
 # A stamp of each set of wheels: what has not changed is not built again.
 WHEELS := dist/.$(SHIPPED)
 KAFKA_CLASSES := build/kafka-classes.jsa
@@ -40,7 +41,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt lint type contracts vectors pure sim model real interop installed shipped waiting beside busy soak endure outages hotpath bench measure compiled wheel docs zip clean FORCE
+.PHONY: help demo test check fmt lint type contracts vectors pure fuzz sim model real interop installed shipped waiting beside after busy soak endure outages hotpath bench measure compiled wheel docs zip clean interpreted patched FORCE
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -71,11 +72,7 @@ demo: $(READY) ## a queue whose daemon and worker are killed midway; then Spark 
 
 test: $(READY) ## everything that a change must pass
 	@test $(SHIPPED) = compiled || echo "Without a C compiler and Python's headers, the tests on a real broker run on the pure build."
-	@# The compiler is busy on one processor for minutes: the other has what needs no build; `pure` has the vectors, too.
-	$(MAKE) --jobs 2 $(BY_TARGET) NICE=nice $(filter compiled,$(SHIPPED)) check $(KAFKA_CLASSES) pure
-	@# Rings that wait (for pip, for Java, for nodes) run beside rings that compute, which take what is left.
-	$(MAKE) $(WHEELS)
-	$(MAKE) --jobs 3 $(BY_TARGET) shipped waiting beside
+	$(MAKE) --jobs 3 $(BY_TARGET) shipped waiting beside after
 
 check: fmt lint type contracts
 
@@ -99,7 +96,15 @@ vectors: $(NEEDS) ## answers recorded from Apache Kafka's own classes
 	$(RUN) -m tests.vectors tests/vectors/data
 
 pure: $(NEEDS) ## tests that need nothing
-	$(PYTEST) tests/pure tests/vectors
+	$(PYTEST) tests/pure tests/fuzz tests/vectors
+
+# What `make test` runs on the pure build where another one ships: all that is not compiled, and what patches or stands in for sources.
+interpreted: $(READY)
+	@# In one process: the compiler has the other processor, and a second one would import all tests again.
+	$(RUN) -m pytest tests/pure tests/vectors $(addprefix --ignore=,$(OF_WHAT_IS_COMPILED))
+
+patched: $(READY)
+	$(PYTEST) -m pure_build $(shell grep -rlw pure_build --include='*.py' $(OF_WHAT_IS_COMPILED) tests/simulated)
 
 model: $(READY) ## the model of the log protocol, small scopes and all mutants
 	$(PYTEST) tests/model
@@ -108,20 +113,24 @@ sim: $(NEEDS) ## whole lives of several nodes over a log in memory (SEEDS=10000 
 	$(PYTEST) tests/simulated
 	$(RUN) -m tests.simulated --untested --seeds $(SEEDS)
 
-hotpath: $(NEEDS) ## tests of what is compiled where BUILD=compiled, with lives of its own; `make pure sim` has the others
-	$(PYTEST) $(OF_WHAT_IS_COMPILED)
+hotpath: $(NEEDS) ## the pure tests of what is compiled where BUILD=compiled, and the vectors
+	$(PYTEST) $(OF_WHAT_IS_COMPILED) tests/fuzz tests/vectors
 
-# The three parts of `make test` that run side by side; the first takes longest.
-shipped:
+# The parts of `make test`. Two processors have work from the beginning to the end: what needs no build computes while the compiler does,
+# and what waits (for brokers, pip, Java, nodes) runs beside what computes, which takes what is left.
+shipped: $(WHEELS) $(KAFKA_CLASSES)
 	$(MAKE) BUILD=$(SHIPPED) real
 
-waiting:
+waiting: $(WHEELS) $(KAFKA_CLASSES)
 	$(MAKE) BUILD=pure installed
 	$(MAKE) BUILD=pure interop
 
-beside:
-	$(MAKE) BUILD=pure NICE=nice sim model
-	$(if $(filter compiled,$(SHIPPED)),$(MAKE) BUILD=compiled NICE=nice hotpath)
+beside: $(READY)
+	$(MAKE) BUILD=pure NICE=nice check
+	$(MAKE) BUILD=pure NICE=nice $(if $(filter compiled,$(SHIPPED)),interpreted patched,pure sim) model
+
+after: beside $(WHEELS)
+	$(if $(filter compiled,$(SHIPPED)),$(MAKE) BUILD=compiled NICE=nice hotpath sim)
 
 real: $(NEEDS) ## tests on a real broker, which they start themselves (KILLS=3)
 	KILLS=$(KILLS) $(RUN) -m pytest $(FILES) tests/real
@@ -134,6 +143,10 @@ installed: $(WHEELS) ## what the pages tell to type, with the wheels, each in an
 	@# environment that the first ones look at without it.
 	WHEELS="pure $(filter compiled,$(SHIPPED))" $(BIN)/python -m pytest -rP -p no:randomly tests/installed
 
+fuzz: $(READY) ## decoders of bytes from outside, led by the code that inputs reach (SECONDS=60 for each)
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check 'atheris>=2.3,<4'
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
+
 busy: $(NEEDS) ## TESTS beside a busy loop on every processor, so many TIMES, and the tally
 	KILLS=$(KILLS) $(RUN) -m tests.busy --times $(TIMES) $(SPREAD) $(TESTS)
 
@@ -142,6 +155,7 @@ soak: $(READY) ## the long forms: many lives, every scope of the model, twenty k
 	$(BIN)/python -m tests.model.checker
 	$(BIN)/python -m tests.model.checker --rules manifests
 	$(BIN)/python -m tests.model.checker --mutants
+	$(MAKE) fuzz
 	$(MAKE) BUILD=$(SHIPPED) endure
 
 endure: $(NEEDS)

@@ -65,7 +65,11 @@ def _extensions() -> list[Extension]:
 
     libraries = compiled_sources()
     sources = [path for paths in libraries.values() for path in paths]
-    return mypycify(sources, opt_level="2", separate=[(paths, name) for name, paths in libraries.items()])
+    extensions = mypycify(sources, opt_level="2", separate=[(paths, name) for name, paths in libraries.items()])
+    for extension in extensions:
+        # Python's own flags ask for debug information; nobody steps through generated C, and symbols stay for profilers.
+        extension.extra_compile_args.append("-g0")
+    return extensions
 
 
 if __name__ == "__main__":

@@ -321,7 +321,10 @@ class TwoWorkers(HoldfastNode):
                 metrics = await client.admin("metrics")
         except ClientError:
             return None
-        served = [metrics.get(f"num-partitions{{node={1 + number},state=active}}", 0) for number in range(self.workers)]
+        served = [
+            metrics.get(f"holdfast_log_partitions{{node={1 + number},state=active}}", 0)
+            for number in range(self.workers)
+        ]
         return (sum(served) == STATE_PARTITIONS and min(served) >= STATE_PARTITIONS // self.workers) or None
 
 

@@ -75,7 +75,7 @@ class HistoryAct:
         whole = await self._restart("reads the whole log", {"snapshots.topic": ""})
         await self._fold_log(records)
         fast = await self._restart("begins with the snapshots", self._job | _EAGER | {"compaction.run": "true"})
-        restores = (await self._daemon.query("metrics"))["restores-total"]
+        restores = (await self._daemon.query("metrics"))["holdfast_restores_total"]
         self._check(
             f"The daemon read a tenth or less: {restores:.0f} log partitions were restored from a snapshot.",
             restores > 0 and fast * 10 <= whole,

@@ -11,11 +11,13 @@ from holdfast.distribution import VERSION
 
 #: Where the commands are; see `LazyCommands`.
 _COMMANDS = {
+    "acls": "acls:acls",
     "broker": "broker:broker",
     "compact": "compact:compact",
     "config": "config:config",
     "dev": "dev:dev",
     "diff": "history:diff",
+    "doctor": "diagnosis.doctor:doctor",
     "dump": "dump:dump",
     "find": "find:find",
     "group": "group:group",

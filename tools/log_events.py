@@ -14,6 +14,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -71,9 +72,10 @@ class Site(NamedTuple):
         return f"{self.path.relative_to(ROOT)}:{self.line}"
 
 
-def sites(package: Path = PACKAGE) -> list[Site]:
-    """Return every place that logs an event, in the order of files and lines."""
-    return [site for path in sorted(package.rglob("*.py")) for site in _Module(path).sites()]
+@cache
+def sites(package: Path = PACKAGE) -> tuple[Site, ...]:
+    """Return every place that logs an event, in the order of files and lines; a package is read once."""
+    return tuple(site for path in sorted(package.rglob("*.py")) for site in _Module(path).sites())
 
 
 def events(found: Iterable[Site]) -> dict[str, set[str]]:

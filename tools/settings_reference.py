@@ -4,10 +4,10 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from holdfast.daemon.settings.cluster_wide import TAKEN_OVER_WHILE_RUNNING, why_not_cluster_wide
+from holdfast.daemon.settings.components.snapshots import OWNED_SPARK_PROPERTIES
 from holdfast.daemon.settings.declarations import Component
 from holdfast.daemon.settings.file_env_flags import KNOWN, MEANINGLESS, Known, expected
 from holdfast.daemon.settings.models import OWNED_PROPERTIES, Settings
-from holdfast.daemon.settings.snapshot_models import OWNED_SPARK_PROPERTIES
 
 _HEAD = """\
 # Configuration

@@ -19,13 +19,17 @@ from functools import partial
 from benchmarks.micro.wire import TOPIC_ID, VERSION
 from holdfast.api import share_state, state_requests, state_responses
 from holdfast.api.results import InitializePartition, StateRequest, WritePartition
+from holdfast.daemon.access.acl import Acl, Operation, Permission, ResourceType
+from holdfast.daemon.access.audit import Audit
+from holdfast.daemon.access.authorizer import Authorizer
+from holdfast.daemon.access.rules import Rules
 from holdfast.daemon.components import partition_config, shard_config, state_bounds
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.wire.connection import Connection
 from holdfast.daemon.server.wire.requests import Request
-from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.daemon.settings.models import KafkaSettings, Settings
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.metrics import ShareMetrics
@@ -35,7 +39,7 @@ from holdfast.daemon.share.topic_gate import TopicGate
 from holdfast.daemon.topics.metadata_cache import MetadataImage
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.protocol import frames
-from holdfast.metrics.registry import Registry
+from holdfast.metrics.registry import Counter, Registry
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
@@ -124,7 +128,7 @@ class World:
             make_clock_ms(),
             os.urandom,
             lambda: 0.5,
-            RuntimeMetrics(Registry(make_clock_ms())),
+            RuntimeMetrics(Registry()),
             write_timeout_ms=5_000,
             slice_ms=5,
         )
@@ -134,12 +138,12 @@ class World:
         self.log.load(self.runtime)
         while self._tasks:
             self._tasks.popleft()()
-        service = ShareService(
-            self.runtime, ShareMetrics(Registry(make_clock_ms())), lambda: time.monotonic_ns() / 1_000_000
-        )
+        service = ShareService(self.runtime, ShareMetrics(Registry()), lambda: time.monotonic_ns() / 1_000_000)
         service.start_up(LOG_PARTITIONS)
         gate = TopicGate(service, self, 5_000, make_clock_ms())
-        self.handle = ApiHandler(gate, self, Admin({}, 1_000))
+        anything = Acl("User:*", Permission.ALLOW, Operation.ALL, ResourceType.GROUP, "*")
+        authorizer = Authorizer(Rules([anything]), Audit(Counter(), 10))
+        self.handle = ApiHandler(gate, self, Admin({}, 1_000), authorizer)
 
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
         """See `runtime.Host`; a trouble spoils the measurement."""

@@ -24,7 +24,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.client import BenchmarkError
 from benchmarks.cluster import leaders_of, running_kafka
-from holdfast.daemon.settings.log_models import LogSettings
+from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.leaders import Brokers
 from holdfast.metrics.registry import Registry
@@ -115,7 +115,7 @@ class Ours:
     def __init__(self, bootstrap_servers: str) -> None:
         clock_ms = make_clock_ms()
         addresses = [address.rsplit(":", 1) for address in bootstrap_servers.split(",")]
-        self._metrics = RuntimeMetrics(Registry(clock_ms))
+        self._metrics = RuntimeMetrics(Registry())
         options = ConnectionOptions(bootstrap=tuple((host, int(port)) for host, port in addresses))
         self._brokers = Brokers(options, TOPIC, _TIMEOUT_MS)
         log = LogSettings()

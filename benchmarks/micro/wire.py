@@ -18,7 +18,7 @@ from holdfast.api.results import StateRequest, StateResponse, WritePartition, Wr
 from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.wire.connection import Connection
 from holdfast.daemon.server.wire.requests import Request
-from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
 from holdfast.records.batches import StateBatch
 

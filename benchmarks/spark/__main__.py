@@ -27,8 +27,8 @@ from holdfast.compaction.job import run
 from holdfast.compaction.report import BatchReport
 from holdfast.compaction.spark.session import make_session
 from holdfast.daemon.settings.by_name import configure
-from holdfast.daemon.settings.log_models import LogSettings
-from holdfast.daemon.settings.snapshot_models import CompactionSettings
+from holdfast.daemon.settings.components.log import LogSettings
+from holdfast.daemon.settings.components.snapshots import CompactionSettings
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.codecs.codec import Codec
 

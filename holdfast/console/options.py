@@ -58,7 +58,14 @@ _NEXT_STEPS: Final = {
     "UNKNOWN_TOPIC_OR_PARTITION": "see whether the topic has this partition",
     "NOT_COORDINATOR": "`holdfast partitions` shows who owns its log partition",
     "COORDINATOR_LOAD_IN_PROGRESS": "try again when `holdfast partitions` shows that its log partition is active",
+    "CLUSTER_AUTHORIZATION_FAILED": "`holdfast acls check` on the host of the node says what is lacking",
     "COORDINATOR_NOT_AVAILABLE": "`holdfast status` and `holdfast partitions` show what the node waits for",
+}
+#: How a command ends by an error of a node, by its name; with FAILED by all others.
+_EXITS: Final = {
+    "UNKNOWN_TOPIC_OR_PARTITION": Exit.NOT_FOUND,
+    "CLUSTER_AUTHORIZATION_FAILED": Exit.DENIED,
+    "GROUP_AUTHORIZATION_FAILED": Exit.DENIED,
 }
 
 
@@ -215,8 +222,8 @@ def query_node(address: str, query: Callable[[Client], Awaitable[T]]) -> T:
     except ShareStateError as error:
         raise failure_of(error) from None
     except (AdminRefused, ClientError) as error:
-        is_missing = isinstance(error, AdminRefused) and error_name(error.code) == "UNKNOWN_TOPIC_OR_PARTITION"
-        raise Failure(str(error), Exit.NOT_FOUND if is_missing else Exit.FAILED) from None
+        name = error_name(error.code) if isinstance(error, AdminRefused) else ""
+        raise Failure(str(error), _EXITS.get(name, Exit.FAILED)) from None
 
 
 def ask_brokers(properties: Mapping[str, str], question: Callable[[Links[BrokerConnection]], Awaitable[T]]) -> T:
@@ -253,9 +260,8 @@ def admin(address: str, command: str, **arguments: Any) -> Any:  # noqa: ANN401
 def failure_of(error: ShareStateError) -> Failure:
     """Return the failure for an error of the coordinator, with the next step."""
     step = _NEXT_STEPS.get(error.name)
-    is_missing = error.name == "UNKNOWN_TOPIC_OR_PARTITION"
     text = str(error).removesuffix(".")
-    return Failure(f"{text}; {step}." if step else f"{text}.", Exit.NOT_FOUND if is_missing else Exit.FAILED)
+    return Failure(f"{text}; {step}." if step else f"{text}.", _EXITS.get(error.name, Exit.FAILED))
 
 
 async def find_topic_id(client: Client, name_or_id: str) -> bytes:
@@ -273,8 +279,9 @@ async def find_topic_id(client: Client, name_or_id: str) -> bytes:
         try:
             return parse_topic_id(name_or_id)
         except InvalidKey:
-            is_unknown = isinstance(refusal, AdminRefused) and error_name(refusal.code) == "INVALID_REQUEST"
-            raise Failure(str(refusal), Exit.NOT_FOUND if is_unknown else Exit.FAILED) from None
+            name = error_name(refusal.code) if isinstance(refusal, AdminRefused) else ""
+            code = Exit.NOT_FOUND if name == "INVALID_REQUEST" else _EXITS.get(name, Exit.FAILED)
+            raise Failure(str(refusal), code) from None
     if "warning" in found:
         say(f"Warning: {found['warning']}")
     return parse_topic_id(found["topic_id"])

@@ -28,6 +28,7 @@ class Exit(IntEnum):
     UNREACHABLE = 5, "Nothing answers at the address."
     NOT_FOUND = 6, "There is no such topic, partition, share partition, group, setting or metric."
     DIFFERENT = 7, "What was compared differs."
+    DENIED = 8, "The principal may not do this; see `holdfast acls`."
 
 
 class Failure(click.ClickException):

@@ -7,20 +7,25 @@ While the node starts, a handler answers that it starts (`daemon.starting`); whe
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import structlog
 from confluent_kafka import KafkaException
 
 from holdfast.clock import exact_now_ms, now_ms
+from holdfast.daemon.access.acl_file import AclFileError
+from holdfast.daemon.access.authorizer import Authorizer
+from holdfast.daemon.access.following import make_authorizer
 from holdfast.daemon.admin.commands import LogCommands, NodeCommands
 from holdfast.daemon.admin.host_metrics import HostMetrics
 from holdfast.daemon.brokers.watch import BrokerWatch
 from holdfast.daemon.components import log_readers, snapshot_bounds, snapshot_log_config
 from holdfast.daemon.config_topic.node_settings import Load, NodeSettings
+from holdfast.daemon.file_watch import FileWatch
+from holdfast.daemon.group_metrics.group_metrics import GroupMetrics, make_group_metrics
 from holdfast.daemon.maintenance.deleted_state import DeletedState
 from holdfast.daemon.maintenance.log_checks import ClusterAccess, LogChecks, check_snapshots
 from holdfast.daemon.maintenance.maintenance import Maintenance
@@ -45,6 +50,7 @@ from holdfast.daemon.share.service import ShareService
 from holdfast.daemon.share.topic_gate import TopicGate
 from holdfast.daemon.snapshots.store import Snapshots
 from holdfast.daemon.starting import StartingShareCalls, StartingView, starting_commands
+from holdfast.daemon.steps import NodeSteps, Stopped, cancelled
 from holdfast.daemon.topics.cluster_queries import make_cluster_queries
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata, MetadataImage
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError, ensure_state_topic
@@ -65,7 +71,8 @@ from holdfast.runtime.metrics import RuntimeMetrics
 
 _log = structlog.get_logger(__name__)
 
-T = TypeVar("T")
+#: Found only when they are used.
+_WRONG_SETTINGS = (PropertyRefused, AclFileError)
 
 #: Adds a step of the shutdown: its name, what it does, and optionally how long it may take.
 _AtExit = Callable[..., None]
@@ -86,7 +93,7 @@ class Node:
 
     def __init__(self, settings: Settings, load: Load | None = None, place: WorkerPlace = ALONE) -> None:
         self.node_settings = NodeSettings(settings, load)
-        self.registry = Registry(now_ms)
+        self.registry = Registry()
         self.host_metrics, self._sockets = HostMetrics(settings, self.registry, place), place.sockets
         #: The port it listens on, once it does.
         self.port = 0
@@ -98,13 +105,15 @@ class Node:
         #: Of which this node is a member; None: it is a static node.
         self._group = settings.members.group_of(settings.log.state_topic)
         self._known_members = KnownMembers()
+        #: What settings name, and a running node reads again.
+        self.files = FileWatch()
         #: None while the node starts.
         self.parts: NodeParts | None = None
         #: None until it listens.
         self._server_metrics: ServerMetrics | None = None
-        #: Beside how it ended.
-        self._why_stopped = ""
-        self._has_failed_step = False
+        #: Beside how it ended; empty until it is to stop.
+        self.why_stopped = ""
+        self._steps = NodeSteps(self._exit)
         #: Every log partition serves, as far as this node knows.
         self._is_loaded = False
         self._began_s = time.monotonic()
@@ -112,7 +121,7 @@ class Node:
     def stop(self, reason: NodeExit = NodeExit.STOPPED, why: str = "a stop was requested") -> None:
         """Begin to stop; the first reason given is the one that counts."""
         if not self._exit.done():
-            self._why_stopped = why
+            self.why_stopped = why
             self._exit.set_result(reason)
 
     async def run(self) -> NodeExit:
@@ -127,7 +136,7 @@ class Node:
             state_topic=settings.log.state_topic,
         )
         outcome = await self._run()
-        _log.info("node_stopped", reason=self._why_stopped, exit_code=int(outcome))
+        _log.info("node_stopped", reason=self.why_stopped, exit_code=int(outcome))
         return outcome
 
     async def _run(self) -> NodeExit:
@@ -135,14 +144,14 @@ class Node:
             check_properties(self.settings.kafka.properties)
             async with self._started():
                 outcome = await self._exit
-        except (StateTopicError, ConnectionFailed, CannotListen, PropertyRefused, KafkaException) as refusal:
-            self._why_stopped = explain(refusal)
-            _log.error("node_start_failed", why=self._why_stopped)
-            return NodeExit.WRONG_USAGE if isinstance(refusal, PropertyRefused) else NodeExit.REFUSED
-        except _Stopped:
+        except (*_WRONG_SETTINGS, StateTopicError, ConnectionFailed, CannotListen, KafkaException) as refusal:
+            self.why_stopped = explain(refusal)
+            _log.error("node_start_failed", why=self.why_stopped)
+            return NodeExit.WRONG_USAGE if isinstance(refusal, _WRONG_SETTINGS) else NodeExit.REFUSED
+        except Stopped:
             outcome = self._exit.result()
-        if outcome is NodeExit.STOPPED and self._has_failed_step:
-            self._why_stopped = "a stop was requested, and a step of the shutdown failed or did not end in time"
+        if outcome is NodeExit.STOPPED and self._steps.has_failed:
+            self.why_stopped = "a stop was requested, and a step of the shutdown failed or did not end in time"
             return NodeExit.FAILED_TO_STOP
         return outcome
 
@@ -193,17 +202,18 @@ class Node:
 
             def at_exit(name: str, step: Callable[[], Awaitable[object]], timeout_ms: int = 0) -> None:
                 timeout_ms = timeout_ms or self.settings.shutdown.shutdown_step_timeout_ms
-                stack.push_async_callback(self._do_step, name, step, timeout_ms)
+                stack.push_async_callback(self._steps.do, name, step, timeout_ms)
 
             admins: list[Admin] = []
             at_exit("admin commands", lambda: _close(admins))
 
             # It listens first and answers that it starts.
             options = connection_options(self.settings.kafka.properties)
-            server, this_node = await self._listen(options, admins, at_exit)
+            server, this_node, authorizer = await self._listen(options, admins, at_exit)
 
             # By which settings: those of all nodes, too.
-            await stack.enter_async_context(self.node_settings.followed(self._unless_stopped, self._do_step))
+            stack.enter_context(self.files.watched(self.settings.files.reload_interval_ms))
+            await stack.enter_async_context(self.node_settings.followed(self._steps.unless_stopped, self._steps.do))
             settings = self.settings
             step_ms, drain_ms = settings.shutdown.shutdown_step_timeout_ms, settings.shutdown.drain_timeout_ms
             server.connections.obey(settings.limits)
@@ -220,12 +230,12 @@ class Node:
             )
             at_exit("topic names", cluster.look_ups.names.close)
             refreshing = asyncio.create_task(metadata.run(), name="holdfast-metadata")
-            at_exit("metadata", lambda: _cancelled(refreshing))
-            image = await self._unless_stopped(metadata.wait_for_first_image(settings.log.request_timeout_ms))
+            at_exit("metadata", lambda: cancelled(refreshing))
+            image = await self._steps.unless_stopped(metadata.wait_for_first_image(settings.log.request_timeout_ms))
             lines = LibraryLines(settings.logging.library_lines_per_minute_max, is_left_out=self._is_left_out)
             access = ClusterAccess(KafkaClients(settings.kafka.properties, lines), settings, self._metrics)
-            topic = await self._unless_stopped(self._find_topic(access, cluster.client))
-            await self._unless_stopped(check_snapshots(access, topic))
+            topic = await self._steps.unless_stopped(self._find_topic(access, cluster.client))
+            await self._steps.unless_stopped(check_snapshots(access, topic))
 
             # All its parts.
             address = format_address(this_node.host, this_node.port)
@@ -240,7 +250,8 @@ class Node:
             brokers, throttle_time_ms = (lambda: cluster.client.brokers), self._runtime_metrics.throttle_time_ms
             offsets = GroupOffsets(options, settings.log.request_timeout_ms, brokers, throttle_time_ms)
             stack.callback(offsets.close)
-            maintenance = self._make_maintenance(access, topic, partitions, offsets, view)
+            groups = make_group_metrics(settings, partitions, cluster, registry)
+            maintenance = self._make_maintenance(access, topic, partitions, offsets, groups, view)
             metadata.add_user(maintenance.deleted_state)
             service = ShareService(partitions, self._metrics, exact_now_ms, settings.share.cached_keys_max)
             gate = TopicGate(service, metadata, settings.share.write_timeout_ms, now_ms)
@@ -260,17 +271,17 @@ class Node:
             )
 
             # They work, and it answers for them.
-            await self._unless_stopped(partitions.start())
+            await self._steps.unless_stopped(partitions.start())
             self.parts = NodeParts(view, allotment, partitions, watch, metadata)
             admins.append(admin)
-            server.hand_over(ApiHandler(gate, view, admin, settings.limits))
+            server.hand_over(ApiHandler(gate, view, admin, authorizer, settings.limits))
             watch.start()
             at_exit("broker watch", watch.stop)
-            maintenance.start(settings, self.registry)
+            maintenance.start(settings)
             at_exit("maintenance", maintenance.stop)
 
             # It takes the log partitions.
-            await self._unless_stopped(maintenance.log_checks.look_at_beginnings())
+            await self._steps.unless_stopped(maintenance.log_checks.look_at_beginnings())
             service.start_up(topic.partition_count)
             at_exit("requests in flight", lambda: _drained(server, drain_ms), drain_ms + step_ms)
             stack.callback(service.shut_down)
@@ -281,8 +292,8 @@ class Node:
 
     async def _listen(
         self, options: ConnectionOptions, admins: list[Admin], at_exit: _AtExit
-    ) -> tuple[Server, NodeAddress]:
-        """Listen, with a handler that says that the node starts; returns also where clients reach it."""
+    ) -> tuple[Server, NodeAddress, Authorizer]:
+        """Listen, with a handler that says that the node starts; returns also where clients reach it, and who may do what."""
         settings = self.settings
         look_ups = make_cluster_queries(settings, options, now_ms).look_ups
         at_exit("topic names of the start", look_ups.names.close)
@@ -294,7 +305,8 @@ class Node:
         share_calls = StartingShareCalls(self._metrics, exact_now_ms)
         admin = Admin(starting_commands(self, look_ups, share_calls), settings.log.request_timeout_ms)
         admins.append(admin)
-        handler = ApiHandler(share_calls, StartingView(find_this_node), admin, settings.limits)
+        authorizer = make_authorizer(settings, self.registry, self.files)
+        handler = ApiHandler(share_calls, StartingView(find_this_node), admin, authorizer, settings.limits)
         report = ClientLines(settings.logging.client_lines_per_minute_max)
         server = Server(Connections(handler, APIS, settings.limits, report), self._sockets)
         await server.start(*settings.listener.listen_address)
@@ -304,7 +316,7 @@ class Node:
         at_exit("server metrics", server_metrics.stop)
         self.port = server.port
         _log.info("node_listening", host=settings.listener.listen_address[0], port=server.port)
-        return server, find_this_node()
+        return server, find_this_node(), authorizer
 
     async def _find_topic(self, access: ClusterAccess, client: MetadataClient) -> StateTopic:
         # The client of librdkafka ends with this function, and with it what it would say in an outage.
@@ -313,6 +325,7 @@ class Node:
         for finding in findings:
             _log.warning("state_topic_weakened", finding=str(finding))
         self._metrics.state_topic_warnings.value = len(findings)
+        self._metrics.state_topic_partitions.value = topic.partition_count
         return topic
 
     def _make_partitions(self, log: LogPlace, image: MetadataImage, at_exit: _AtExit) -> Partitions:
@@ -353,6 +366,7 @@ class Node:
         topic: StateTopic,
         partitions: Partitions,
         offsets: GroupOffsets,
+        groups: GroupMetrics,
         view: NodeClusterView,
     ) -> Maintenance:
         settings, numbers = self.settings, range(topic.partition_count)
@@ -368,34 +382,7 @@ class Node:
             settings.deleted_topics, view.cluster_id, partitions, self._metrics.deleted_topics_alarm
         )
         schedule = Schedule(settings.load.retry_backoff_max_ms, self._is_left_out)
-        return Maintenance(deleted_state, checks, partitions.readers, reader_offsets, schedule)
-
-    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for a step of the start, or leave it when the node is to stop.
-
-        Raises:
-            _Stopped: the node is to stop.
-        """
-        task = asyncio.ensure_future(work)
-        waited: list[asyncio.Future[Any]] = [task, self._exit]
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        if self._exit.done():
-            await _cancelled(task)
-            raise _Stopped
-        return task.result()
-
-    async def _do_step(self, name: str, step: Callable[[], Awaitable[object]], timeout_ms: int) -> None:
-        """Do one step of the shutdown; whatever becomes of it, the later ones are tried."""
-        try:
-            async with asyncio.timeout(timeout_ms / 1_000):
-                outcome = await step()
-        except Exception as error:
-            self._has_failed_step = True
-            _log.error("shutdown_step_failed", step=name, error=repr(error))
-            return
-        if outcome is False:
-            self._has_failed_step = True
-            _log.error("shutdown_step_expired", step=name)
+        return Maintenance(deleted_state, checks, partitions.readers, reader_offsets, groups, schedule)
 
     # ---- what its parts report -------------------------------------------------------------------------------------
 
@@ -427,18 +414,9 @@ class Node:
         self.stop(NodeExit.WRONG_USAGE if is_setting_wrong else NodeExit.SUPERSEDED, why)
 
 
-class _Stopped(Exception):
-    """The node is to stop before it has started."""
-
-
 async def _close(admins: list[Admin]) -> None:
     for admin in admins:
         await admin.close()
-
-
-async def _cancelled(task: "asyncio.Task[Any]") -> None:
-    task.cancel()
-    await asyncio.wait([task])
 
 
 async def _drained(server: Server, deadline_ms: int) -> bool:

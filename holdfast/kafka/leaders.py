@@ -174,7 +174,7 @@ class Brokers:
 
     async def _query(self, address: Address) -> tuple[Address, Leaders]:
         request = make_request([topic_by_name(self.topic)])
-        answer = _to_leaders(await exchange_with(address, self._options, self._timeout_ms, request, MetadataResponse))
+        answer = read_leaders(await exchange_with(address, self._options, self._timeout_ms, request, MetadataResponse))
         if self._is_outdated(answer):
             raise ConnectionFailed(f"{address[0]}:{address[1]} has not learned yet who leads now")
         return address, answer
@@ -186,8 +186,8 @@ class Brokers:
         )
 
 
-def _to_leaders(response: MetadataResponse) -> Leaders:
-    """Take an answer about one topic.
+def read_leaders(response: MetadataResponse) -> Leaders:
+    """Return what an answer says about its one topic.
 
     Raises:
         UnreadableAnswer: it is about none, or about several.

@@ -32,6 +32,8 @@ class Deliveries(NamedTuple):
     delivery_count_max: int
     #: (delivery count, number of records that are not finished), counts ascending; the last may be `DELIVERY_COUNT_TOP` and more.
     by_delivery_count: tuple[tuple[int, int], ...]
+    #: Those of `finished` that were given up: rejected, or delivered too often.
+    archived: int
 
 
 def sum_up_deliveries(start_offset: int, state_batches: Iterable[StateBatch]) -> Deliveries:
@@ -43,7 +45,7 @@ def sum_up_deliveries(start_offset: int, state_batches: Iterable[StateBatch]) ->
     """
     begin = next_offset = start_offset
     oldest = -1
-    finished = delivery_count_max = 0
+    finished = archived = delivery_count_max = 0
     counts: dict[int, int] = {}
     for first, last, delivery_state, delivery_count in state_batches:
         if next_offset < 0:
@@ -56,6 +58,7 @@ def sum_up_deliveries(start_offset: int, state_batches: Iterable[StateBatch]) ->
         size = last - first + 1
         if delivery_state in (ACKNOWLEDGED, ARCHIVED):
             finished += size
+            archived += size if delivery_state == ARCHIVED else 0
         else:
             if oldest < 0:
                 oldest = first
@@ -70,7 +73,26 @@ def sum_up_deliveries(start_offset: int, state_batches: Iterable[StateBatch]) ->
         next_offset,
         delivery_count_max,
         tuple(sorted(counts.items())),
+        archived,
     )
+
+
+def find_lag(start_offset: int, state_end_offset: int, finished: int, topic_end_offset: int) -> tuple[int | None, str]:
+    """Return the records from the start offset to the end of the topic's partition that are not finished, or why that is unknown.
+
+    Args:
+        start_offset: of the state; -1: not decided yet.
+        state_end_offset: `Deliveries.end_offset`.
+        finished: `Deliveries.finished`.
+        topic_end_offset: the high watermark, behind the last record.
+
+    Source: KIP-1226.
+    """
+    if start_offset < 0:
+        return None, "no start offset is decided yet"
+    if state_end_offset > topic_end_offset:
+        return None, "the state goes on beyond the end of the topic's partition"
+    return topic_end_offset - start_offset - finished, ""
 
 
 def describe_state(key: SharePartitionKey, state: ShareState, log_partition: int, owner: str | None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import structlog
 
 from holdfast.children.pauses import Pauses
 from holdfast.daemon.node_exit import NodeExit
-from holdfast.daemon.settings.host_models import HostSettings
+from holdfast.daemon.settings.components.host import HostSettings
 
 _log = structlog.get_logger(__name__)
 
@@ -76,6 +76,11 @@ class Fleet:
     def is_stopping(self) -> bool:
         """Whether the workers are to stop, or have stopped."""
         return self._verdict is not None
+
+    @property
+    def given_up(self) -> frozenset[int]:
+        """The workers that are not started again, by node id."""
+        return frozenset(node_id for node_id, each in self._workers.items() if each.given_up is not None)
 
     @property
     def exit(self) -> NodeExit:

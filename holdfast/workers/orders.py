@@ -33,6 +33,8 @@ class Order(NamedTuple):
     others: dict[int, str]
     #: How often it was started again.
     restarts: int
+    #: How often it is to report its condition, in ms; None: nobody wants to know.
+    report_interval_ms: int | None
 
     def encode(self) -> bytes:
         """Return the line that says it."""
@@ -61,7 +63,7 @@ class Orders:
         said = json.loads(line)
         others = {int(node_id): address for node_id, address in said["others"].items()}
         config = None if said["config"] is None else Path(said["config"])
-        return Order(config, said["flags"], said["descriptors"], others, said["restarts"])
+        return Order(config, said["flags"], said["descriptors"], others, said["restarts"], said["report_interval_ms"])
 
     def follow(self, reload: Callable[[], object], gone: Callable[[], object]) -> None:
         """Read on in a thread, which calls `reload` for each line, and `gone` when the supervisor is."""

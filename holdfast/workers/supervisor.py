@@ -16,13 +16,18 @@ import structlog
 from holdfast.children.child import Child, lines
 from holdfast.clock import now_ms
 from holdfast.daemon.node_exit import NodeExit
+from holdfast.daemon.settings.components.host import HostSettings
 from holdfast.daemon.settings.file_env_flags import with_flags
-from holdfast.daemon.settings.host_models import HostSettings
 from holdfast.distribution import VERSION
+from holdfast.service.condition import Condition
+from holdfast.service.notices import Bounds
+from holdfast.service.notifier import Watcher, notified
+from holdfast.service.notify_socket import ServiceManager
 from holdfast.workers.fleet import Fleet
 from holdfast.workers.lines import WorkerLines
 from holdfast.workers.orders import RELOAD, Order
 from holdfast.workers.plan import Worker
+from holdfast.workers.reports import HostCondition, decode_report
 
 _log = structlog.get_logger(__name__)
 
@@ -46,6 +51,8 @@ class Supervisor:
         flags: Mapping[str, object],
         forward: WorkerLines,
         command: Sequence[str] = COMMAND,
+        manager: ServiceManager | None = None,
+        start_stall_ms: int = 0,
     ) -> None:
         """Start nothing yet.
 
@@ -57,6 +64,8 @@ class Supervisor:
             flags: of all.
             forward: takes the lines of the workers.
             command: starts a worker.
+            manager: the service manager of all, or None.
+            start_stall_ms: see `service.notices.Bounds`.
         """
         self._workers = {worker.node_id: worker for worker in workers}
         self._sockets = sockets
@@ -64,7 +73,12 @@ class Supervisor:
         self._flags = flags
         self._forward = forward
         self._command = command
+        self._manager = manager
+        # A killed worker's pipes may outlast it.
+        stop_ms = settings.worker_stop_timeout_ms + round(1_000 * (_KILL_TIMEOUT_S + _PIPES_TIMEOUT_S))
+        self._bounds = Bounds(start_stall_ms, stop_ms, None if manager is None else manager.watchdog_ms)
         self._fleet = Fleet(self._workers, settings, self)
+        self._condition = HostCondition(self._workers, self._bounds.silence_max_ms)
         self._children: dict[int, Child] = {}
         #: Signals for workers that are being started, by node id.
         self._early_signals: dict[int, signal.Signals] = {}
@@ -73,6 +87,10 @@ class Supervisor:
 
     async def run(self) -> NodeExit:
         """Run the workers until a signal stops them or none is left to run; returns how it ended."""
+        async with notified(self._manager, self._bounds, self._read_condition) as watcher:
+            return await self._run_fleet(watcher)
+
+    async def _run_fleet(self, watcher: Watcher) -> NodeExit:
         loop, fleet = asyncio.get_running_loop(), self._fleet
 
         def stop() -> None:
@@ -82,10 +100,11 @@ class Supervisor:
             _log.info("workers_stopping")
             fleet.request_stop(now_ms())
             self._changed.set()
+            watcher.look()
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        loop.add_signal_handler(signal.SIGHUP, watcher.reload, self._reload)
         address = self._sockets[0].getsockname()
         _log.info("workers_starting", version=VERSION, host=address[0], port=address[1], nodes=list(self._workers))
         fleet.begin(now_ms())
@@ -122,8 +141,13 @@ class Supervisor:
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _reload(self) -> None:
-        for child in self._children.values():
+        for node_id, child in self._children.items():
             child.stdin.write(RELOAD)
+            self._condition.reload_sent(node_id)
+
+    def _read_condition(self) -> Condition:
+        fleet = self._fleet
+        return self._condition.read(now_ms(), is_stopping=fleet.is_stopping, given_up=fleet.given_up)
 
     async def _run(self, worker: Worker, restarts: int) -> None:
         """Run a worker once, and report its end."""
@@ -137,6 +161,7 @@ class Supervisor:
         finally:
             self._children.pop(worker.node_id, None)
             self._early_signals.pop(worker.node_id, None)
+            self._condition.ended(worker.node_id)
             self._fleet.ended(worker.node_id, code, now_ms())
             self._changed.set()
 
@@ -145,6 +170,7 @@ class Supervisor:
             return NodeExit.STOPPED
         descriptors = [each.fileno() for each in self._sockets]
         child = self._children[worker.node_id] = await Child.start(self._command, descriptors)
+        self._condition.started(worker.node_id, now_ms())
         if worker.node_id in self._early_signals:
             child.send_signal(self._early_signals.pop(worker.node_id))
         try:
@@ -169,8 +195,13 @@ class Supervisor:
     def _order(self, worker: Worker, descriptors: list[int], restarts: int) -> Order:
         others = {each.node_id: each.address for each in self._workers.values() if each is not worker}
         flags: dict[str, Any] = with_flags(self._flags, worker.settings)
-        return Order(self._config, flags, descriptors, others, restarts)
+        interval_ms = None if self._manager is None else self._bounds.look_interval_ms
+        return Order(self._config, flags, descriptors, others, restarts, interval_ms)
 
     async def _forward_all(self, node_id: int, stream: asyncio.StreamReader) -> None:
         async for line in lines(stream):
-            self._forward(node_id, line)
+            report = decode_report(line)
+            if report is None:
+                self._forward(node_id, line)
+            else:
+                self._condition.reported(node_id, report, now_ms())

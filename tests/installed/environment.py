@@ -1,9 +1,13 @@
-"""A fresh virtual environment that has the wheel and its declared dependencies, and a shell in it outside of the source tree."""
+"""A fresh virtual environment that has the wheel and its declared dependencies, and a shell in it outside of the source tree.
+
+What the lock names is installed once, by hash; each wheel's environment begins as a copy of that.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -40,17 +44,24 @@ def names_in(path: Path) -> set[str]:
         return set(files.namelist())
 
 
+def install_locked(directory: Path) -> Path:
+    """Make a virtual environment of what an extra-less installation needs, by hash, and return where its packages are."""
+    venv.create(directory, with_pip=False)
+    locked = ("--require-hashes", "--requirement", str(ROOT / "deploy" / "requirements.lock"))
+    _pip(directory / "bin" / "python", "install", "--quiet", *locked)
+    return _packages(directory)
+
+
 class Environment:
     """A virtual environment, and a directory in which its commands run."""
 
-    def __init__(self, directory: Path, wheel: Path) -> None:
-        """Make it, with the wheel and what its extra-less installation needs, by hash."""
+    def __init__(self, directory: Path, wheel: Path, locked: Path) -> None:
+        """Make it, with the wheel, and the packages that `install_locked` has installed."""
         self._python = directory / "environment" / "bin" / "python"
         self.place = directory / "place"
         self.place.mkdir()
         venv.create(self._python.parents[1], with_pip=False)
-        locked = ("--require-hashes", "--requirement", str(ROOT / "deploy" / "requirements.lock"))
-        self._pip("install", "--quiet", *locked)
+        shutil.copytree(locked, _packages(self._python.parents[1]), copy_function=os.link, dirs_exist_ok=True)
         self._pip("install", "--quiet", "--no-deps", str(wheel))
         self._cache = directory / "cache"
         self._cache.mkdir()
@@ -74,8 +85,7 @@ class Environment:
 
     def lend_spark(self) -> None:
         """Give it the extra `spark`, as this environment has it; our own code is not found that way."""
-        packages = Path(sysconfig.get_path("purelib", vars={"base": str(self._python.parents[1])}))
-        (packages / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        (_packages(self._python.parents[1]) / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables of a shell in it."""
@@ -106,11 +116,15 @@ class Environment:
         return ended.stdout
 
     def _pip(self, *arguments: str) -> None:
-        ended = subprocess.run(
-            [*_PIP, str(self._python), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stdout + ended.stderr
+        _pip(self._python, *arguments)
+
+
+def _packages(environment: Path) -> Path:
+    return Path(sysconfig.get_path("purelib", vars={"base": str(environment)}))
+
+
+def _pip(python: Path, *arguments: str) -> None:
+    ended = subprocess.run(
+        [*_PIP, str(python), *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -16,7 +16,7 @@ import pytest
 from holdfast.console.outcomes import Exit
 from holdfast.records.keys import format_key
 from tests.installed.desk import Desk
-from tests.installed.environment import ROOT, Environment, names_in, wheel
+from tests.installed.environment import ROOT, Environment, install_locked, names_in, wheel
 from tests.pure.console.history_writer import BEGIN_MS, Stamped, rows_of, write_batch
 from tests.pure.docs.blocks import TYPED_PAGES
 from tests.pure.records.logs import STATE_TOPIC_ID, write_log
@@ -32,8 +32,13 @@ def build(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def environment(build: str, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    return Environment(tmp_path_factory.mktemp(build), wheel(build))
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return install_locked(tmp_path_factory.mktemp("locked") / "environment")
+
+
+@pytest.fixture(scope="module")
+def environment(build: str, locked: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return Environment(tmp_path_factory.mktemp(build), wheel(build), locked)
 
 
 def test_the_wheel_holds_every_file_of_the_package(build: str) -> None:

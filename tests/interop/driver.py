@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from holdfast.broker import find_java, kafka_classpath
+from tests.real.quick_java import QUICK_KAFKA
 from tests.waiting import PATIENCE_S
 
 HERE = Path(__file__).parent
@@ -77,7 +78,7 @@ class PersisterDriver:
             raise RuntimeError("These tests compile Java; install a JDK: apt-get install openjdk-17-jdk-headless.")
         host, _, port = address.rpartition(":")
         self._command = [
-            *(find_java(), "-cp", kafka_classpath(), "-XX:TieredStopAtLevel=1"),
+            *(find_java(), "-cp", kafka_classpath(), *QUICK_KAFKA),
             f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}",
             *(str(HERE / "PersisterDriver.java"), host, port),
             *([str(client_properties)] if client_properties else []),

@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.broker import find_java, kafka_classpath
 from holdfast.console.sources.kafka_reader import KafkaReader
+from tests.real.quick_java import QUICK_KAFKA
 from tests.waiting import PATIENCE_MS, PATIENCE_S
 
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
@@ -44,7 +45,7 @@ def record_count(bootstrap_servers: str, topic: str) -> int:
 
 def _shown(bootstrap_servers: str, topic: str, count: int) -> list[dict[str, Any]]:
     command = [
-        *(find_java(), "-cp", kafka_classpath(), "-XX:TieredStopAtLevel=1"),
+        *(find_java(), "-cp", kafka_classpath(), *QUICK_KAFKA),
         f"-Dlog4j2.configurationFile={Path(__file__).parent / 'log4j2.properties'}",
         *(CONSUMER, "--bootstrap-server", bootstrap_servers, "--topic", topic, "--from-beginning"),
         *("--formatter", FORMATTER, "--timeout-ms", str(PATIENCE_MS), "--max-messages", str(count)),

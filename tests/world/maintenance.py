@@ -6,16 +6,19 @@ from collections.abc import Callable, Iterable
 from types import MappingProxyType
 from typing import Any
 
+from holdfast.daemon.group_metrics.group_metrics import make_group_metrics
 from holdfast.daemon.maintenance.deleted_state import DeletedState
 from holdfast.daemon.maintenance.log_checks import ClusterAccess, LogChecks
 from holdfast.daemon.maintenance.maintenance import Maintenance
 from holdfast.daemon.maintenance.reader_offsets import ReaderOffsets
 from holdfast.daemon.maintenance.schedule import Schedule
 from holdfast.daemon.partitions.partitions import Partitions
+from holdfast.daemon.topics.cluster_queries import make_cluster_queries
 from holdfast.daemon.topics.log_identity import FirstRecords, read_first_records
 from holdfast.daemon.topics.metadata_cache import MetadataImage, Refresh
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.kafka.security import connection_options
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
 from tests.simulated.memory_log import MemoryTopic
@@ -39,7 +42,8 @@ def make_maintenance(
     read_first_records: Callable[..., list[FirstRecords]] = read_first_records,
 ) -> Maintenance:
     """Return the maintenance of a world's partitions; it does nothing by itself."""
-    partitions, metrics = world.partitions, world.metrics
+    partitions, metrics, settings = world.partitions, world.metrics, world.settings
+    cluster = make_cluster_queries(settings, connection_options(settings.kafka.properties), lambda: world.clock.now_ms)
     access = ClusterAccess(NO_KAFKA, world.settings, metrics)
     topics: list[StateTopic] = [] if renewed is None else renewed
     return Maintenance(
@@ -53,6 +57,7 @@ def make_maintenance(
         ),
         world.readers,
         ReaderOffsets(world.readers, no_offsets, partitions.committed_offsets, metrics),
+        make_group_metrics(settings, partitions, cluster, world.registry),
         Schedule(world.settings.load.retry_backoff_max_ms),
     )
 

@@ -74,7 +74,7 @@ class PartitionsWorld:
         self.cluster_id = CLUSTER
         self.clock = Clock()
         self.settings = make_settings(node_id=node_id, **flags)
-        self.registry = Registry(self.clock)
+        self.registry = Registry()
         self.metrics = ShareMetrics(self.registry)
         self.runtime_metrics = RuntimeMetrics(self.registry)
         self.readers = log_readers(self.settings, self.clock, ReaderReport(self.metrics))

@@ -107,7 +107,7 @@ class Process:
             self.clock,
             Random(config.node_id).randbytes,
             lambda: 0.5,
-            metrics or RuntimeMetrics(Registry(self.clock)),
+            metrics or RuntimeMetrics(Registry()),
             write_timeout_ms=write_timeout_ms,
             slice_ms=slice_ms,
             owners=owners,

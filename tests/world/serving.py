@@ -28,12 +28,13 @@ from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.listener import Server
 from holdfast.daemon.server.wire.connections import Connections, Handler
 from holdfast.daemon.server.wire.protocol import ClientProtocol
-from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.runtime.errors import NotAvailable
 from tests.waiting import PATIENCE_S
+from tests.world.access import OPEN
 from tests.world.samples import OTHER_TOPIC, TOPIC
 
 SUCCESS = bytes.fromhex("02000102030405060708090a0b0c0d0e0f0200000000000000000000")
@@ -172,7 +173,7 @@ async def serve(
 ) -> AsyncIterator[Served]:
     """Run a server on loopback, and on sockets of others, whose only node is itself."""
     service, cluster, reports, admin = FakeService(), FakeCluster(), Reports(), Admin(commands or {}, 60_000)
-    handler = handler or ApiHandler(service, cluster, admin)
+    handler = handler or ApiHandler(service, cluster, admin, OPEN)
     server = Server(Connections(handler, APIS, limits or LimitSettings(), reports, clock), shared)
     await server.start("127.0.0.1", 0)
     cluster.nodes = [Node(1, "127.0.0.1", server.port)]

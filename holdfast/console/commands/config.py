@@ -25,7 +25,7 @@ from holdfast.console.sources.kafka_reader import READ_TIMEOUT_S, KafkaReader
 from holdfast.daemon.config_topic.store import ConfigTopicError, ensure_config_topic, write_values
 from holdfast.daemon.config_topic.values import PARTITION, ClusterValues, TooManyValues
 from holdfast.daemon.settings.cluster_wide import TAKEN_OVER_WHILE_RUNNING
-from holdfast.daemon.settings.config_topic_models import ConfigTopicSettings, config_topic_of
+from holdfast.daemon.settings.components.config_topic import ConfigTopicSettings, config_topic_of
 from holdfast.daemon.settings.file_env_flags import ConfigError, check_cluster_change, cluster_wide_name
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.librdkafka import KafkaClients

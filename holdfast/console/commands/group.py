@@ -157,13 +157,21 @@ def _error(found: Described | Deleted) -> str | None:
 
 
 def _described_row(group_id: str, found: Described, offsets: Offsets | None) -> dict[str, Any]:
-    row = {
+    row: dict[str, Any] = {
         "group": group_id,
         "type": found.group_type or None,
         "state": found.state or None,
         "protocol_type": found.protocol_type or None,
         "protocol": found.protocol or None,
-        "members": [each._asdict() for each in found.members],
+        "members": [
+            {
+                "member_id": each.member_id,
+                "instance_id": each.instance_id,
+                "client_id": each.client_id,
+                "host": each.host,
+            }
+            for each in found.members
+        ],
         "error": _error(found),
     }
     if offsets is not None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,14 +19,20 @@ import structlog
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.settings.file_env_flags import ConfigError, Loaded, load_settings
-from holdfast.daemon.settings.logging import configure_logging, form_for_people
+from holdfast.daemon.settings.logging import configure_logging, form_for_people, open_audit_file
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.worker_place import ALONE, WorkerPlace
+from holdfast.service.condition import Condition
+from holdfast.service.notices import Bounds
+from holdfast.service.notifier import Unwatched, Watcher, looking, notified
+from holdfast.service.notify_socket import take_service_manager
 
 _log = structlog.get_logger(__name__)
 
 #: Reads all sources and merges them with what the config topic holds, by name of the setting.
 _Load = Callable[[Mapping[str, str]], Loaded]
+#: Looks after the program whose condition it can read, until its context ends.
+_Watch = Callable[[Callable[[], Condition]], AbstractAsyncContextManager[Watcher]]
 
 #: When Python looks for garbage in cycles, which a node hardly makes: after so many new containers, in every fifth look among
 #: those that survived one, and hardly ever in the whole state. With its usual 700 it would look several times in each turn of
@@ -43,12 +51,19 @@ def serve_until_stopped(config: Path | None, flags: Mapping[str, object]) -> Nod
     configure_logging(settings.logging, may_be_coloured=_may_be_coloured())
     for warning in loaded.warnings:
         _log.warning("setting_doubted", what=warning)
-    return _supervise(settings, config, flags) if settings.host.workers > 1 else _serve_node(settings, load)
+    if settings.host.workers == 1:
+        _open_audit_file(settings)
+    return (
+        _supervise(settings, config, flags)
+        if settings.host.workers > 1
+        else _serve_node(settings, load, _notify(settings))
+    )
 
 
 def serve_as_worker() -> NodeExit:
     """Run a node as the worker of a supervisor, which says on the standard input what is to be done."""
     from holdfast.workers.orders import Orders, take_sockets
+    from holdfast.workers.reports import Reporter
 
     orders = Orders()
     try:
@@ -58,13 +73,29 @@ def serve_as_worker() -> NodeExit:
     load, loaded = _load_all(order.config, order.flags)
     settings = loaded.settings
     configure_logging(settings.logging, fields={"node_id": settings.node_id})
+    _open_audit_file(settings)
     place = WorkerPlace(take_sockets(order.descriptors), order.others, order.restarts)
 
     def follow(reload: Callable[[], object]) -> None:
         # Nobody reads our lines any more, and the next supervisor wants our ports; what was answered is in the log.
         orders.follow(reload, gone=lambda: os._exit(NodeExit.FAILED_TO_STOP))
 
-    return _serve_node(settings, load, place, follow)
+    @asynccontextmanager
+    async def report(read: Callable[[], Condition]) -> AsyncIterator[Watcher]:
+        if order.report_interval_ms is None:
+            yield Unwatched()
+            return
+        reporter = Reporter(read, _write_line)
+        async with looking(reporter, order.report_interval_ms):
+            yield reporter
+
+    return _serve_node(settings, load, report, place, follow)
+
+
+def _write_line(line: str) -> None:
+    with suppress(OSError):  # the supervisor is gone, which `follow` notices
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
 
 
 def _load_all(config: Path | None, flags: Mapping[str, object]) -> tuple[_Load, Loaded]:
@@ -75,6 +106,17 @@ def _load_all(config: Path | None, flags: Mapping[str, object]) -> tuple[_Load, 
         return load, load({})
     except ConfigError as error:
         raise Failure(str(error), Exit.WRONG_USAGE) from None
+
+
+def _open_audit_file(settings: Settings) -> None:
+    path = settings.logging.audit_file
+    if path:
+        try:
+            open_audit_file(path)
+        except OSError as error:
+            raise Failure(
+                f"audit_file is {path}, which cannot be written ({error.strerror}).", Exit.WRONG_USAGE
+            ) from None
 
 
 def _may_be_coloured() -> bool:
@@ -96,24 +138,61 @@ def _supervise(settings: Settings, config: Path | None, flags: Mapping[str, obje
         return NodeExit.WRONG_USAGE if isinstance(refusal, PlanRefused) else NodeExit.REFUSED
     people = form_for_people(settings.logging, sys.stderr, may_be_coloured=_may_be_coloured())
     forward = WorkerLines(sys.stderr, people, settings.logging.library_lines_per_minute_max)
-    return asyncio.run(Supervisor(settings.host, workers, sockets, config, flags, forward).run())
+    supervisor = Supervisor(
+        settings.host,
+        workers,
+        sockets,
+        config,
+        flags,
+        forward,
+        manager=take_service_manager(os.environ),
+        start_stall_ms=settings.load.load_timeout_ms,
+    )
+    return asyncio.run(supervisor.run())
+
+
+def _notify(settings: Settings) -> _Watch:
+    """Return what notifies the service manager of this process."""
+    from holdfast.daemon.node_condition import stop_timeout_ms
+
+    manager = take_service_manager(os.environ)
+    watchdog_ms = None if manager is None else manager.watchdog_ms
+    return partial(notified, manager, Bounds(settings.load.load_timeout_ms, stop_timeout_ms(settings), watchdog_ms))
 
 
 def _serve_node(
     settings: Settings,
     load: _Load,
+    watch: _Watch,
     place: WorkerPlace = ALONE,
     follow: Callable[[Callable[[], object]], None] | None = None,
 ) -> NodeExit:
-    """Run a node; `follow` is given what reads the settings again, and calls it when a supervisor wants that."""
+    """Run a node.
+
+    Args:
+        settings: of the node.
+        load: reads them again.
+        watch: looks after the node while it runs.
+        place: among the workers of the host.
+        follow: is given what reads the settings again, and calls it when a supervisor wants that.
+    """
     # The supervisor of workers needs neither, and they take time and memory.
     import uvloop
 
     from holdfast.daemon.node import Node
+    from holdfast.daemon.node_condition import NodeWatch
 
     async def serve() -> NodeExit:
         node = Node(settings, load, place)
-        loop = asyncio.get_running_loop()
+        async with watch(NodeWatch(node).condition) as watcher:
+            return await run(node, watcher)
+
+    async def run(node: Node, watcher: Watcher) -> NodeExit:
+        def read_again() -> None:
+            node.node_settings.reload()
+            node.files.reload()
+
+        loop, reload = asyncio.get_running_loop(), partial(watcher.reload, read_again)
 
         def stop() -> None:
             if follow is None:
@@ -122,17 +201,20 @@ def _serve_node(
                     loop.remove_signal_handler(number)
             # A worker is ended by its supervisor; who signals a group of processes reaches it twice.
             node.stop()
+            watcher.look()
 
         def reload_soon() -> None:
             with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(node.node_settings.reload)
+                loop.call_soon_threadsafe(reload)
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
-        loop.add_signal_handler(signal.SIGHUP, node.node_settings.reload)
+        loop.add_signal_handler(signal.SIGHUP, reload)
         if follow is not None:
             follow(reload_soon)
         return await node.run()
 
+    # A service manager ends a loop that hangs by SIGABRT; then its stack is the last thing in the log.
+    faulthandler.enable()
     gc.set_threshold(*_COLLECTOR_THRESHOLDS)
     return uvloop.run(serve())

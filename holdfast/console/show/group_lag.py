@@ -6,6 +6,7 @@ from time import monotonic
 from typing import Any, Final, NamedTuple, Protocol
 
 from holdfast.console.show.output import counted, say
+from holdfast.records.deliveries import find_lag
 
 #: A share partition as `records.deliveries.describe_state` gives it.
 Row = dict[str, Any]
@@ -67,18 +68,14 @@ def list_with_lag(source: Source, wanted: GroupFilter) -> Iterator[list[Row]]:
 def with_lag(row: Row, end: TopicEnd) -> Row:
     """Return a share partition with `topic`, `end_offset`, `lag` and `lag_unknown`, the reason why there is none.
 
-    The lag is Kafka's: the records from the start offset to the end of the partition that are not finished.
-    Source: KIP-1226.
+    The lag is Kafka's, see `records.deliveries.find_lag`.
     """
-    start_offset, end_offset, state_end_offset = row["start_offset"], end.end_offset, row["state_end_offset"]
-    lag, oldest, unknown = None, row["oldest_unfinished_offset"], end.problem or None
-    if start_offset is None:
-        unknown = "no start offset is decided yet"
-    elif end_offset is not None:
-        if state_end_offset > end_offset:
-            unknown = "the state goes on beyond the end of the topic's partition"
-        else:
-            lag = end_offset - start_offset - row["finished"]
+    end_offset, oldest, unknown = end.end_offset, row["oldest_unfinished_offset"], end.problem
+    start_offset = -1 if row["start_offset"] is None else row["start_offset"]
+    lag = None
+    if start_offset < 0 or end_offset is not None:
+        state_end_offset = -1 if row["state_end_offset"] is None else row["state_end_offset"]
+        lag, unknown = find_lag(start_offset, state_end_offset, row["finished"], end_offset or 0)
     is_there = row["in_flight"] or (end_offset is not None and oldest is not None and oldest < end_offset)
     known = {"group": row["group"], "topic": end.topic, "topic_id": row["topic_id"], "partition": row["partition"]}
     return (
@@ -88,7 +85,7 @@ def with_lag(row: Row, end: TopicEnd) -> Row:
             "oldest_unfinished_offset": oldest if is_there else None,
             "end_offset": end_offset,
             "lag": lag,
-            "lag_unknown": unknown,
+            "lag_unknown": unknown or None,
         }
     )
 

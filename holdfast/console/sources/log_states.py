@@ -18,7 +18,8 @@ from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.errors import PropertyRefused
 from holdfast.kafka.security import connection_options
-from holdfast.kafka.topic_ends import TopicEndSource
+from holdfast.kafka.topics.topic_ends import TopicEndSource
+from holdfast.kafka.topics.topic_leaders import TopicLeaders
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.deliveries import describe_state
 from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
@@ -176,9 +177,8 @@ class Fold:
 def _make_source(options: ConnectionOptions) -> TopicEndSource:
     """Return what queries ends of topics, within a node's usual bounds."""
     bounds = MetadataSettings()
-    return TopicEndSource(
-        options,
-        timeout_ms=bounds.metadata_timeout_ms,
-        topics_per_request_max=bounds.metadata_topics_per_request_max,
-        waiting_max=bounds.topic_ends_waiting_max,
+    timeout_ms = bounds.metadata_timeout_ms
+    leaders = TopicLeaders(
+        options, timeout_ms=timeout_ms, topics_per_request_max=bounds.metadata_topics_per_request_max
     )
+    return TopicEndSource(options, leaders, timeout_ms=timeout_ms, waiting_max=bounds.topic_ends_waiting_max)

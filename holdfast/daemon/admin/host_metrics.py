@@ -11,13 +11,14 @@ import structlog
 from holdfast.daemon.server.other_nodes import NodeSilent, query_other_node
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.worker_place import WorkerPlace
-from holdfast.metrics.registry import Registry
+from holdfast.metrics.registry import Gauge, Registry, exported_name
 
 _log = structlog.get_logger(__name__)
 
 #: What a worker asks the others for: `metrics` of this one node.
 _OWN: Final = {"of": "node"}
-_SILENT: Final = "workers-silent"
+_SILENT: Final = "workers_silent"
+_SILENT_SERIES: Final = exported_name(_SILENT, Gauge)[0]
 
 #: Returns the metrics of the worker at an address (`host:port`). It raises NodeSilent.
 QueryMetrics: TypeAlias = Callable[[str], Awaitable[Any]]
@@ -28,7 +29,7 @@ class WorkerMetrics:
 
     def __init__(self, registry: Registry) -> None:
         self.restarts = registry.counter(
-            "worker-restarts-total", "Times that this worker ended by itself and was started again."
+            "worker_restarts", "Times that this worker ended by itself and was started again."
         )
         self.silent = registry.gauge(
             _SILENT, "Workers whose metrics are missing, because they did not answer in time; 0 is healthy."
@@ -57,7 +58,7 @@ class HostMetrics:
         if arguments.get("of") == _OWN["of"]:
             # How many were silent when this worker was asked for all of them is no news to another one that is asked now.
             own = self._registry.snapshot(**self._labels)
-            return {name: value for name, value in own.items() if not name.startswith(_SILENT)}
+            return {name: value for name, value in own.items() if not name.startswith(_SILENT_SERIES)}
         return self._read_all(self._metrics)
 
     async def _read_all(self, metrics: WorkerMetrics) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server.admin import AdminError, NodeStarting, topic_id_of
-from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.records.deliveries import describe_state
 from holdfast.records.keys import SharePartitionKey, format_topic_id

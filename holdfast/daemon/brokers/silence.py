@@ -20,7 +20,7 @@ _REPORT_INTERVAL_S: Final = 60.0
 #: So many brokers and log partitions are named; the rest is counted.
 _NAMED_MAX: Final = 5
 
-_GAUGE: Final = "broker-silence-ms"
+_GAUGE: Final = "broker_silence_ms"
 
 #: Returns whether to leave a line about the effects of a silent broker, on one log partition or (None) any, to the lines about the silence.
 IsLeftOut: TypeAlias = Callable[[int | None], bool]
@@ -198,7 +198,7 @@ class BrokerSilence:
 
 def watch_broker(registry: Registry, broker: int, source: Callable[[], float]) -> None:
     """Show the silence of a broker that the log needs."""
-    registry.gauge(_GAUGE, "Time since the last answer of a broker that the log needs, in ms.", source, broker=broker)
+    registry.gauge(_GAUGE, "Time since the last answer of a broker that the log needs.", source, broker=broker)
 
 
 def named(numbers: Iterable[int], named_max: int = _NAMED_MAX) -> str:

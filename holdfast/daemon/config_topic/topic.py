@@ -37,7 +37,7 @@ class ConfigTopic:
         self._settings = settings.config_topic
         log_config = config_log_config(settings, connection_options(settings.kafka.properties))
         # Only the log of the state topic has metrics.
-        self._log = KafkaLog(log_config, now_ms, RuntimeMetrics(Registry(now_ms)))
+        self._log = KafkaLog(log_config, now_ms, RuntimeMetrics(Registry()))
         self._follower = ConfigFollower(self._log, self, self._settings.values_bytes_max)
         self.values_changed = values_changed
         self._loop = asyncio.get_running_loop()

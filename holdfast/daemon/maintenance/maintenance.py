@@ -1,15 +1,12 @@
 """The periodic work of one node."""
 
+from holdfast.daemon.group_metrics.group_metrics import GroupMetrics
 from holdfast.daemon.maintenance.deleted_state import DeletedState
 from holdfast.daemon.maintenance.log_checks import LogChecks
 from holdfast.daemon.maintenance.reader_offsets import ReaderOffsets
 from holdfast.daemon.maintenance.schedule import Schedule
 from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.settings.models import Settings
-from holdfast.metrics.registry import Registry
-
-#: How often the metrics' windows may turn.
-_ROLL_INTERVAL_MS = 1_000
 
 
 class Maintenance:
@@ -21,6 +18,7 @@ class Maintenance:
         log_checks: LogChecks,
         readers: LogReaders,
         reader_offsets: ReaderOffsets,
+        group_metrics: GroupMetrics,
         schedule: Schedule,
     ) -> None:
         """Take the parts; nothing is done before `start`."""
@@ -28,19 +26,17 @@ class Maintenance:
         self.log_checks = log_checks
         self.readers = readers
         self.reader_offsets = reader_offsets
+        self._group_metrics = group_metrics
         self._schedule = schedule
 
-    def start(self, settings: Settings, registry: Registry) -> None:
+    def start(self, settings: Settings) -> None:
         """Begin to work."""
-
-        async def roll() -> None:
-            registry.roll()
-
         every, checks = self._schedule.every, self.log_checks
         every(settings.log.state_topic_check_interval_ms, checks.check_topic)
         # As after any alarm: log partitions of another log are read as a whole.
         every(settings.load.alarm_backoff_ms, checks.look_again)
-        every(_ROLL_INTERVAL_MS, roll)
+        if self._group_metrics.is_wanted:
+            every(self._group_metrics.interval_ms, self._group_metrics.refresh)
         if self.readers.groups:
             every(settings.pruning.pruning_check_interval_ms, self.reader_offsets.look_up)
 

@@ -3,7 +3,7 @@
 from holdfast.clock import now_ms
 from holdfast.daemon.brokers.silence import IsLeftOut
 from holdfast.daemon.membership.allotment import Allotment
-from holdfast.daemon.membership.config_offset import ConfigSource
+from holdfast.daemon.membership.coordinator import ConfigSource
 from holdfast.daemon.membership.duties import Duties
 from holdfast.daemon.membership.group_member import GroupMember, Refused
 from holdfast.daemon.membership.known_members import KnownMembers

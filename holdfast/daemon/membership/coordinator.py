@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
-from holdfast.daemon.membership.config_offset import ConfigSource
 from holdfast.daemon.membership.division.assignment import Assignment, decode_assignment, encode_assignment
 from holdfast.daemon.membership.division.leader import LastDivision, Meeting, assign_all, refuse_all
 from holdfast.daemon.membership.division.metadata import (
@@ -42,6 +41,17 @@ _log = structlog.get_logger(__name__)
 
 #: Why the group rebalances, where this member has not caused it.
 _BY_OTHERS: Final = "another member, or the broker"
+
+
+class ConfigSource(Protocol):
+    """The config topic, as one node reads it; it is followed all the time."""
+
+    @property
+    def offset(self) -> int:
+        """Up to which it was read, inclusive; -1: nothing. The leader divides for the highest that a member has."""
+
+    async def refresh(self, offset: int, timeout_ms: int) -> int:
+        """Read to its end, and at least to this offset, for as long as it may take; returns up to which it was read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +235,7 @@ class NodeCoordinator:
         """
         if self._view.map is not None and not (self._is_alone or self._config.keeps_place):
             self._holdings.release_all(self._now_ms())
+            self._view.set_stale(True)  # it has no part in what the group agrees on from now on
 
     @property
     def _is_alone(self) -> bool:
@@ -333,8 +344,11 @@ class NodeCoordinator:
             _log.error("rebalances_exceeded", reasons=reasons)
 
     def _last_division(self) -> LastDivision | None:
-        known = self._view.map
-        return None if known is None else LastDivision(known, self._now_ms() - self._assigned_ms)
+        view = self._view
+        if view.map is None:
+            return None
+        serving = {task: view.may_serve(task) for task in range(self._config.partition_count)}
+        return LastDivision(view.map, self._now_ms() - self._assigned_ms, serving)
 
     # ---- what others look at ---------------------------------------------------------------------------------------
 

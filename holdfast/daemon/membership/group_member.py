@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -11,9 +12,12 @@ from typing import Any, Final
 import structlog
 
 from holdfast.daemon.brokers.silence import IsLeftOut
-from holdfast.daemon.membership.config_offset import ConfigSource
-from holdfast.daemon.membership.coordinator import NodeCoordinator, NodeProtocolConfig
+from holdfast.daemon.membership.coordinator import ConfigSource, NodeCoordinator, NodeProtocolConfig
 from holdfast.daemon.membership.duties import Duties
+from holdfast.daemon.membership.former_member import FormerMember
+from holdfast.daemon.membership.handover.former_owners import FormerOwners
+from holdfast.daemon.membership.handover.node_queries import NodeQueries
+from holdfast.daemon.membership.handover.polls import Polls
 from holdfast.daemon.membership.holdings import Holdings, Takers
 from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.membership.map_view import MapView
@@ -79,6 +83,7 @@ class GroupMember:
         self._settings = settings
         self._group = group
         self._connection = log.connection
+        self._this_node = this_node
         self._partitions = partitions
         self._duties = duties
         self._refused = refused
@@ -89,11 +94,29 @@ class GroupMember:
         metrics.tasks.source = lambda: len(holdings.tasks)
         metrics.duties.source = lambda: len(holdings.duties)
         metrics.released.source = lambda: len(holdings.released)
+        former = FormerOwners(
+            this_node,
+            self.serves,
+            handover_timeout_ms=members.handover_timeout_ms,
+            word_age_max_ms=members.handover_poll_interval_ms + 2 * members.handover_poll_timeout_ms,
+            now_ms=now_ms,
+            changed=partitions.note_served_elsewhere,
+        )
+        self._polls = Polls(
+            former,
+            NodeQueries(log.topic.name, members.handover_poll_timeout_ms),
+            self._run_poll,
+            lambda pause_ms: asyncio.sleep(pause_ms / 1_000),
+            now_ms,
+            interval_ms=members.handover_poll_interval_ms,
+        )
+        self._polling: set[asyncio.Task[None]] = set()
         self.view = MapView(
             this_node,
             log.cluster_id,
             log.topic,
             self.serves,
+            former,
             is_alarmed=self._is_alarmed,
             owner_epoch=lambda index: find_owner_epoch(partitions.find(index)),
             stale_map_max_ms=members.stale_map_max_ms,
@@ -152,16 +175,20 @@ class GroupMember:
             await self._member.close(self._settings.shutdown.shutdown_step_timeout_ms)
             await self._wait_for_takers()
         finally:
+            await self._stop_polls()
             await self._duties.stop()
 
     async def _wait_for_takers(self) -> None:
-        members, timeout_ms = self._settings.members, self._settings.log.request_timeout_ms
+        members = self._settings.members
         wait_ms = min(members.handover_timeout_ms, self._settings.shutdown.drain_timeout_ms)
-        groups = Groups(broker_links(self._connection, timeout_ms), timeout_ms)
-        try:
+        with self._group_calls() as groups:
             await self._takers.wait(partial(self._has_members, groups), wait_ms, members.rejoin_backoff_ms)
-        finally:
-            groups.close()
+
+    @contextmanager
+    def _group_calls(self) -> Iterator[Groups]:
+        timeout_ms = self._settings.log.request_timeout_ms
+        with closing(Groups(broker_links(self._connection, timeout_ms), timeout_ms)) as groups:
+            yield groups
 
     async def _has_members(self, groups: Groups) -> bool:
         """Return whether our group has members, as far as its coordinator says; it counts those that died for their session."""
@@ -222,8 +249,23 @@ class GroupMember:
         return found is not None and found.is_alarmed
 
     async def _run(self) -> None:
+        """Be a member in the place of the one that this node was before it was killed."""
+        members = self._settings.members
+        times = {"session_timeout_ms": members.session_timeout_ms, "pause_ms": members.rejoin_backoff_ms}
+        with self._group_calls() as groups:
+            former = FormerMember(groups, self._group, self._this_node, **times)
+            member_ids = await former.find()
+            dismissal = asyncio.create_task(former.dismiss(member_ids), name="holdfast-former-member")
+            try:
+                await self._keep()
+            finally:
+                dismissal.cancel()
+                await asyncio.wait([dismissal])
+
+    async def _keep(self) -> None:
         """Keep the member in its group, until it is refused for good."""
         while True:
+            self._polls.begin()
             self._coordinator.tick()
             reason = self._coordinator.take_rejoin()
             if reason:
@@ -244,6 +286,16 @@ class GroupMember:
                 _log.error("membership_failed", error=repr(bug), exc_info=bug)
                 self._refused(f"the membership ended: {bug!r}", False)
                 return
+
+    def _run_poll(self, poll: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(poll, name="holdfast-former-owners")
+        self._polling.add(task)
+        task.add_done_callback(self._polling.discard)
+
+    async def _stop_polls(self) -> None:
+        for task in self._polling:
+            task.cancel()
+        await asyncio.gather(*self._polling, return_exceptions=True)
 
     def _note(self, level: str, event: str, fields: dict[str, object]) -> None:
         is_left_out = level == "warning" and self._is_left_out(None)

@@ -3,14 +3,17 @@
 from collections.abc import Callable
 
 from holdfast.daemon.membership.division.ownership_map import OwnershipMap
+from holdfast.daemon.membership.handover.former_owners import FormerOwners
 from holdfast.daemon.server.cluster_view import Node, StateTopicView
 
 
 class MapView:
     """A view of the last ownership map (`cluster_view.ClusterView`).
 
-    While this member is to join again the map is stale: what this node serves, it answers for itself; the rest from the stale map,
-    for a bounded time. Of a map from before a lost session nothing is ever answered.
+    What this node serves, it answers for itself. Of the rest, the former owner is named while it is known to serve on until the owner
+    of the map has loaded, and otherwise that one.
+    While this member is to join again the map is stale, and is answered from for a bounded time; nothing is ever answered from a map
+    from before a lost session.
     """
 
     def __init__(
@@ -19,6 +22,7 @@ class MapView:
         cluster_id: str,
         state_topic: StateTopicView,
         serves: Callable[[int], bool],
+        former: FormerOwners,
         *,
         is_alarmed: Callable[[int], bool],
         owner_epoch: Callable[[int], int],
@@ -32,6 +36,7 @@ class MapView:
             cluster_id: of the Kafka cluster that holds the log.
             state_topic: the log.
             serves: tells whether this node serves a log partition.
+            former: knows which former owners still serve.
             is_alarmed: tells whether a log partition of this node waits for an admin to end an alarm.
             owner_epoch: gives the owner epoch of a log partition, as far as this node knows it; otherwise -1.
             stale_map_max_ms: for so long a stale map is answered from.
@@ -42,6 +47,7 @@ class MapView:
         self.map: OwnershipMap | None = None
         self._this_node = this_node
         self._serves = serves
+        self._former = former
         self._is_alarmed = is_alarmed
         self._owner_epoch = owner_epoch
         self._stale_map_max_ms = stale_map_max_ms
@@ -55,10 +61,12 @@ class MapView:
     def adopt(self, new: OwnershipMap) -> None:
         """Answer from a new map."""
         self.map = new
+        self._former.adopt(new)
 
     def drop(self) -> None:
         """Forget the map, because the session was lost in which it was given."""
         self.map = None
+        self._former.drop()
 
     def set_stale(self, is_stale: bool) -> None:
         """Take in whether this member is to join again."""
@@ -74,24 +82,29 @@ class MapView:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes of the map that is answered from, and this one; sorted, each node id once."""
+        """The nodes of the map that is answered from, this one, and former owners that serve; sorted, each node id once."""
         known = self._usable_map()
-        others = () if known is None else known.nodes
+        others = () if known is None else (*self._former.confirmed.values(), *known.nodes)
         by_id = {node.node_id: node for node in (self._this_node, *others)}
         return tuple(node for _, node in sorted(by_id.items()))
 
     def owner(self, partition: int) -> Node | None:
-        """Return the node that has a log partition, or is about to; None where none has, or it is not known.
+        """Return the node that serves a log partition, or else is about to; None where none is known to.
 
-        None as well where it is this node, and an alarm waits for an admin.
+        None as well where that is this node, and it is to join again, or an alarm waits for an admin.
         """
-        known = self._usable_map()
-        mapped = None if known is None else known.owner(partition)
-        if known is not None and not self.is_stale:
-            return None if mapped == self._this_node and self._is_alarmed(partition) else mapped
         if self._serves(partition):
             return self._this_node
-        return None if mapped == self._this_node else mapped
+        known = self._usable_map()
+        if known is None:
+            return None
+        named = self._former.owner(partition) or known.owner(partition)
+        return None if named == self._this_node and (self.is_stale or self._is_alarmed(partition)) else named
+
+    def may_serve(self, partition: int) -> set[Node]:
+        """Return who may serve a log partition, as far as this member knows, also where clients are sent to another node."""
+        named = self.owner(partition)
+        return self._former.candidates(partition) | (set() if named is None else {named})
 
     def owner_epoch(self, partition: int) -> int:
         """Return the owner epoch of a log partition; -1: this node has not read it."""

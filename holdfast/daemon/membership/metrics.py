@@ -9,13 +9,13 @@ class AssignmentMetrics:
     def __init__(self, registry: Registry) -> None:
         gauge = registry.gauge
         self.tasks = gauge(
-            "assigned-tasks", "Log partitions that the group has assigned to this node, and it has begun."
+            "assigned_tasks", "Log partitions that the group has assigned to this node, and it has begun."
         )
-        self.duties = gauge("assigned-duties", "Duties that the group has assigned to this node, and it has begun.")
+        self.duties = gauge("assigned_duties", "Duties that the group has assigned to this node, and it has begun.")
         self.released = gauge(
-            "released-tasks", "Log partitions that this node serves until another member takes them. Healthy near 0."
+            "released_tasks", "Log partitions that this node serves until another member takes them. Healthy near 0."
         )
         self.rebalance_alarms = registry.counter(
-            "rebalance-alarms-total",
+            "rebalance_alarms",
             "Times that the group has rebalanced more often than `rebalances_max` in ten minutes.",
         )

@@ -15,6 +15,8 @@ class LoopClock:
 
     def __init__(self, metrics: RuntimeMetrics, tick_ms: int) -> None:
         """Begin; `tick` is to be called every `tick_ms`."""
+        #: How often the loop has ticked.
+        self.ticks = 0
         self._metrics = metrics
         self._tick_ms = tick_ms
         #: When the last tick ended.
@@ -24,11 +26,12 @@ class LoopClock:
 
     def tick(self) -> None:
         """Measure how late this tick is, and how long this thread has worked in all."""
+        self.ticks += 1
         now_s = perf_counter()
         if self._ticked_s:
             late_ms = (now_s - self._ticked_s) * 1_000 - self._tick_ms
             self._metrics.event_queue_time.record(max(0.0, late_ms))
-        self._metrics.thread_idle_ratio.value = int((thread_time() - self._worked_before_s) * 1_000)
+        self._metrics.loop_busy_ms.value = int((thread_time() - self._worked_before_s) * 1_000)
         self._ticked_s = now_s
 
     def is_timing_due(self) -> bool:

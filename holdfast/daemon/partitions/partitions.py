@@ -185,6 +185,11 @@ class Partitions:
             self.wanted.pop(index, None)
         self._report_loaded()
 
+    def note_served_elsewhere(self, indexes: Collection[int]) -> None:
+        """Take in which log partitions another node serves until they are loaded here; callers are sent on, and do not wait."""
+        for partition in self.runtime.partitions.values():
+            partition.tenancy.is_served_elsewhere = partition.index in indexes
+
     def unload(self, indexes: Collection[int]) -> None:
         """Give log partitions up now; what is parked is answered NOT_COORDINATOR."""
         for index in indexes:
@@ -250,6 +255,11 @@ class Partitions:
     def held_count(self) -> int:
         """Return how many log partitions this node serves, or is about to: it has not left them to another one."""
         return sum(each.state is not State.CLOSED or each.retry_at_ms is not None for each in self._list_wanted())
+
+    @property
+    def ticks(self) -> int:
+        """How often the loop has ticked since the start."""
+        return self._clock.ticks
 
     # ---- description -----------------------------------------------------------------------------------------------
 

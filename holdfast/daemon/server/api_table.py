@@ -7,6 +7,7 @@ made from it, so that they cannot disagree.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -19,12 +20,13 @@ from holdfast.api.admin import (
     decode_admin_request,
     encode_admin_response,
 )
+from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.server import api_versions, find_coordinator, metadata, share_calls
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.cluster_view import ClusterView
 from holdfast.daemon.server.share_calls import ShareCalls
 from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, WORK_PER_BYTE, Api, Request, Respond, Steps
-from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import api_keys
 
 #: A state batch has twenty bytes in a frame, and as an object ten times as many.
@@ -33,17 +35,33 @@ _WORK_PER_BYTE_OF_WRITES: Final = 16
 _METADATA_TOPICS_AT_ONCE: Final = 20
 #: Topics that one Metadata request may name; there is only one here to be named.
 _METADATA_TOPICS_MAX: Final = 1_000
+#: A refusal names the principal and a group, which may be long.
+_REFUSAL_CHARACTERS_MAX: Final = 1_000
 
 
 class ApiHandler:
     """The answers to requests of all calls; an instance is the handler of a `Server`."""
 
     def __init__(
-        self, service: ShareCalls, cluster: ClusterView, admin: Admin, limits: LimitSettings | None = None
+        self,
+        service: ShareCalls,
+        cluster: ClusterView,
+        admin: Admin,
+        authorizer: Authorizer,
+        limits: LimitSettings | None = None,
     ) -> None:
-        """Make a handler; a request that names more than `limits` allow is malformed, look-ups included."""
+        """Make a handler.
+
+        Args:
+            service: carries out the share-state calls.
+            cluster: what Metadata and FindCoordinator show.
+            admin: runs the commands of an admin.
+            authorizer: says who may do what.
+            limits: a request that names more than these allow is malformed, look-ups included.
+        """
         limits = limits or LimitSettings()
         self._service = service
+        self._authorizer = authorizer
         self._cluster = cluster
         self._admin = admin
         self._bounds = state_requests.Bounds(
@@ -68,7 +86,7 @@ class ApiHandler:
 
     def answer_share_call(self, request: Request, respond: Respond) -> Steps | None:
         """Answer one of the five share-state calls."""
-        return share_calls.answer(self._service, self._bounds, request, respond)
+        return share_calls.answer(self._service, self._authorizer, self._bounds, request, respond)
 
     def answer_api_versions(self, request: Request, respond: Respond) -> Steps | None:
         """Answer ApiVersions, of any version."""
@@ -87,7 +105,8 @@ class ApiHandler:
     def answer_find_coordinator(self, request: Request, respond: Respond) -> Steps | None:
         """Answer FindCoordinator."""
         version, frame, offset = request.api_version, request.frame, request.body_offset
-        find = find_coordinator.Finder(version, self._cluster, self._service.partition_for)
+        may_look_up = partial(self._authorizer.may_call, request, request.api_key)
+        find = find_coordinator.Finder(version, self._cluster, self._service.partition_for, may_look_up)
         pieces = find.answer(frame, offset, self._bounds.share_partitions)
         if len(frame) <= SMALL_FRAME_BYTES:
             respond(b"".join(pieces))
@@ -105,6 +124,11 @@ class ApiHandler:
             respond(encode_admin_response(AdminResponse(ErrorCode.invalid_request.value, text, None)))
             return None
         command = decode_admin_request(request.frame, request.body_offset)
+        refusal = self._authorizer.refuse_command(request, command.command, command.arguments)
+        if refusal:
+            code = ErrorCode.cluster_authorization_failed.value
+            respond(encode_admin_response(AdminResponse(code, refusal[:_REFUSAL_CHARACTERS_MAX], None)))
+            return None
         steps = self._admin.handle(command, respond, request.client_address)
         return None if steps is None else self._while_wanted(request, steps, respond)
 
@@ -139,8 +163,9 @@ def _share_call(api_key: int, name: str, work_per_byte: int = WORK_PER_BYTE) -> 
     return _Row(Api(name, *share_state.VERSIONS[api_key], work_per_byte=work_per_byte), ApiHandler.answer_share_call)
 
 
-#: API key to what is served under it. A new call is one row. A new rule that the listener keeps, such as who may make a
-#: call or on which listener it is served, is a field of `Api`, checked in `Connection` where the versions are.
+#: API key to what is served under it. A new call is one row. A new rule that the listener keeps, such as on
+#: which listener a call is served, is a field of `Api`, checked in `Connection` where the versions are; who may make it is
+#: said by `daemon.access`.
 _TABLE: Final[dict[int, _Row]] = {
     # Kafka's own calls, by which clients find a node.
     api_keys.METADATA: _Row(

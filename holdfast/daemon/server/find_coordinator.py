@@ -57,6 +57,16 @@ class Answer(NamedTuple):
     error_message: str = ""
 
 
+_DENIED: Final = "The client may not look the group up; the audit log of the node says what it lacks."
+_GROUP_DENIED: Final = Answer(_NO_NODE, ErrorCode.GROUP_AUTHORIZATION_FAILED, _DENIED)
+_SHARE_DENIED: Final = Answer(_NO_NODE, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, _DENIED)
+_NOT_HERE: Final = Answer(_NO_NODE, ErrorCode.INVALID_REQUEST, "this node coordinates share state only")
+
+
+def _unknown_type(key_type: int) -> Answer:
+    return Answer(_NO_NODE, ErrorCode.INVALID_REQUEST, f"The key type {key_type} is unknown.")
+
+
 class Finder:
     """The answers to requests of one version.
 
@@ -64,12 +74,20 @@ class Finder:
         version: of the requests.
         cluster: the owner of each log partition.
         partition_for: gives the log partition of a key, and raises NotAvailable before start-up and after shutdown.
+        may_look_up: says whether the client may know who coordinates a group.
     """
 
-    def __init__(self, version: int, cluster: ClusterView, partition_for: Callable[[SharePartitionKey], int]) -> None:
+    def __init__(
+        self,
+        version: int,
+        cluster: ClusterView,
+        partition_for: Callable[[SharePartitionKey], int],
+        may_look_up: Callable[[str], bool],
+    ) -> None:
         self._version = version
         self._cluster = cluster
         self._partition_for = partition_for
+        self._may_look_up = may_look_up
 
     def answer(self, data: bytes, offset: int, keys_max: int) -> Iterator[bytes]:
         """Return the body of the answer piece by piece, each after some keys: one entry for each key, in their order.
@@ -85,7 +103,7 @@ class Finder:
         key = reader.string("Key")
         key_type = reader.int8("KeyType") if version >= _KEY_TYPES_FROM else GROUP
         reader.lenient_end()
-        return iter((self._encode_one(self._refusal(key_type) or self.find(key)),))
+        return iter((self._encode_one(self._refuse(key_type, key) or self.find(key)),))
 
     def _answer_batch(self, reader: BodyReader, keys_max: int) -> Iterator[bytes]:
         key_type = reader.int8("KeyType")
@@ -95,7 +113,6 @@ class Finder:
             raise MalformedBody(
                 "CoordinatorKeys", count_offset, f"{count} keys are named, at most {keys_max} are taken"
             )
-        refusal = self._refusal(key_type)
         owner_of = self._owners() if count > 1 else self._cluster.owner
         parts = [_INT32.pack(0), encode_varint(count + 1)]
         #: All but the key; most keys of a batch have one of few answers.
@@ -103,7 +120,7 @@ class Finder:
         keys_left, step_ends_at = _KEYS_PER_STEP, reader.offset + _KEY_BYTES_PER_STEP
         for _ in range(count):
             key = reader.string("CoordinatorKeys")
-            answer = refusal or self.find(key, owner_of)
+            answer = self._refuse(key_type, key) or self.find(key, owner_of)
             tail = tails.get(answer)
             if tail is None:
                 tail = tails[answer] = self._encode_tail(answer)
@@ -118,13 +135,16 @@ class Finder:
         parts.append(b"\x00")
         yield b"".join(parts)
 
-    def _refusal(self, key_type: int) -> Answer | None:
-        """Return the answer to all keys of a type that is not coordinated here, None for share keys."""
-        if key_type not in (GROUP, TRANSACTION, SHARE):
-            return Answer(_NO_NODE, ErrorCode.INVALID_REQUEST, f"The key type {key_type} is unknown.")
-        if key_type != SHARE or self._version < _SHARE_KEYS_FROM:
-            return Answer(_NO_NODE, ErrorCode.INVALID_REQUEST, "this node coordinates share state only")
-        return None
+    def _refuse(self, key_type: int, key: str) -> Answer | None:
+        """Return the answer to a key of a type that is not coordinated here, None for share keys.
+
+        For a group, Kafka looks first whether the client may know of it.
+        """
+        if key_type == GROUP and not self._may_look_up(key):
+            return _GROUP_DENIED
+        if key_type == SHARE and self._version >= _SHARE_KEYS_FROM:
+            return None
+        return _NOT_HERE if key_type in (GROUP, TRANSACTION, SHARE) else _unknown_type(key_type)
 
     def _owners(self) -> Callable[[int], Node | None]:
         """Return the owners as they are now: other work runs between the steps of a request, and a view may change there."""
@@ -146,6 +166,8 @@ class Finder:
             group_id = key.group_id
             if len(group_id) * _UTF_8_BYTES_MAX > _GROUP_ID_BYTES_MAX < len(group_id.encode()):
                 raise InvalidKey("", f"the group id has more than {_GROUP_ID_BYTES_MAX} bytes")
+            if not self._may_look_up(group_id):
+                return _SHARE_DENIED
             partition = self._partition_for(key)
         except InvalidKey as error:
             return Answer(_NO_NODE, ErrorCode.INVALID_REQUEST, f"The key is not valid: {error.reason}.")

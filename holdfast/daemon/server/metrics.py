@@ -19,35 +19,35 @@ class ServerMetrics:
         self._connections = connections
         self._beat: asyncio.TimerHandle | None = None
         self._due_s = 0.0
-        gauge = registry.gauge
-        self._turn = registry.window(
-            "loop-turn", "Time of the longest turns of the event loop, in ms; the longest of each 20 ms."
+        gauge, counter = registry.gauge, registry.counter
+        self._turn = registry.histogram(
+            "loop_turn_ms", "Time of the longest turns of the event loop; the longest of each 20 ms."
         )
-        self._longest = gauge("loop-turn-longest", "Longest turn of the event loop since the start, in ms.")
+        self._longest = gauge("loop_turn_longest_ms", "Longest turn of the event loop since the start.")
         gauge("connections", "Open connections of clients.", lambda: len(connections))
-        gauge("connections-waiting", "Those whose requests wait for their turn.", lambda: connections.turns.waiting)
-        gauge(
-            "connections-refused",
+        gauge("connections_waiting", "Those whose requests wait for their turn.", lambda: connections.turns.waiting)
+        counter(
+            "connections_refused",
             "Connections that were closed at once since the start, because there were too many.",
             lambda: connections.refused,
         )
-        gauge(
-            "connections-closed-for-violations",
+        counter(
+            "connections_closed_for_violations",
             "Connections that were closed since the start for what their clients did.",
             lambda: connections.violations,
         )
         gauge(
-            "requests-buffered-bytes",
+            "requests_buffered_bytes",
             "Bytes of requests that are not complete or not begun, on all connections (buffered_bytes_max).",
             lambda: connections.buffers.buffered_bytes,
         )
         gauge(
-            "requests-in-flight-bytes",
+            "requests_in_flight_bytes",
             "Memory of requests that are carried out, as estimated (requests_in_flight_bytes_max).",
             lambda: connections.memory.work_bytes,
         )
         gauge(
-            "answers-unsent-bytes",
+            "answers_unsent_bytes",
             "Bytes of answers that are promised, or that clients have not taken (unsent_bytes_max).",
             connections.buffers.count_unsent_bytes,
         )

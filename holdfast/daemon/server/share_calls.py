@@ -11,8 +11,21 @@ from functools import partial
 from typing import Final, Protocol
 
 from holdfast.api import share_state, state_requests, state_responses
-from holdfast.api.results import PartitionRequest, PartitionResult, StateRequest, StateResponse, WritePartition
+from holdfast.api.results import (
+    DeleteResult,
+    InitializeResult,
+    PartitionRequest,
+    PartitionResult,
+    ReadResult,
+    StateRequest,
+    StateResponse,
+    SummaryResult,
+    WritePartition,
+    WriteResult,
+)
+from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, Body, Request, Respond, Steps
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey
 
 #: How much the service takes on at once, in share partitions and in state batches.
@@ -22,6 +35,15 @@ _BATCHES_PER_PART: Final = 1_000
 _PARTS_MAX: Final = 8
 #: The most that an answer says of a share partition, state batches excepted: topic, fields, and an error's text.
 _ENTRY_BYTES_MAX: Final = 256
+#: It is the same for a group that has state and for one that has none.
+_DENIED: Final = "The client may not do this to the state of the group; the audit log of the node says what it lacks."
+_RESULTS: Final[dict[int, Callable[[int, str], PartitionResult]]] = {
+    share_state.INITIALIZE: InitializeResult,
+    share_state.READ: ReadResult,
+    share_state.WRITE: WriteResult,
+    share_state.DELETE: DeleteResult,
+    share_state.SUMMARY: SummaryResult,
+}
 #: An answer with more state batches than this is encoded in steps, when it is the next to leave.
 _BATCHES_AT_ONCE_MAX: Final = 500
 
@@ -45,18 +67,32 @@ class ShareCalls(Protocol):
         """
 
 
-def answer(service: ShareCalls, bounds: state_requests.Bounds, request: Request, respond: Respond) -> Steps | None:
+def answer(
+    service: ShareCalls, authorizer: Authorizer, bounds: state_requests.Bounds, request: Request, respond: Respond
+) -> Steps | None:
     """Answer a share-state call; returns the steps that are left of it, None when it is begun.
 
     Raises:
         MalformedBody: the body does not follow its API; from a step, too.
     """
     if len(request.frame) > SMALL_FRAME_BYTES:
-        return _answer_in_steps(service, bounds, request, respond)
+        return _answer_in_steps(service, authorizer, bounds, request, respond)
     api_key, version = request.api_key, request.api_version
     decoded = state_requests.decode_request(api_key, version, request.frame, request.body_offset, bounds, request)
-    service.handle(api_key, decoded, partial(_respond, request, respond), request.client_address)
+    if authorizer.may_call(request, api_key, decoded.group_id):
+        service.handle(api_key, decoded, partial(_respond, request, respond), request.client_address)
+    else:
+        _respond(request, respond, _deny(api_key, decoded.topics))
     return None
+
+
+def _deny(api_key: int, topics: list[tuple[bytes, list[PartitionRequest]]]) -> StateResponse:
+    """Return the answer to a client that may not do this to the group: an error of each share partition, none looked at."""
+    denied = _RESULTS[api_key](ErrorCode.CLUSTER_AUTHORIZATION_FAILED, _DENIED)
+    named: dict[bytes, dict[int, PartitionResult]] = {}
+    for topic_id, partitions in topics:
+        named.setdefault(topic_id, {}).update((each.partition, denied) for each in partitions)
+    return [(topic_id, list(results.items())) for topic_id, results in named.items()]
 
 
 def _respond(request: Request, respond: Respond, response: StateResponse) -> None:
@@ -82,12 +118,18 @@ def _count_batches(response: StateResponse) -> int:
     return count
 
 
-def _answer_in_steps(service: ShareCalls, bounds: state_requests.Bounds, request: Request, respond: Respond) -> Steps:
+def _answer_in_steps(
+    service: ShareCalls, authorizer: Authorizer, bounds: state_requests.Bounds, request: Request, respond: Respond
+) -> Steps:
     api_key, version = request.api_key, request.api_version
     frame, request.frame = request.frame, b""
     decoded = yield from state_requests.decode_in_steps(api_key, version, frame, request.body_offset, bounds, request)
     group_id, topics, _ = decoded
     count = sum(len(partitions) for _, partitions in topics)
+    if not authorizer.may_call(request, api_key, group_id):
+        request.count_answer_bytes(count * _ENTRY_BYTES_MAX)
+        respond(state_responses.encode_in_steps(api_key, version, _deny(api_key, topics)))
+        return
     if (
         not group_id
         or not count

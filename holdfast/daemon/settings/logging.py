@@ -7,6 +7,7 @@ Fields whose names say that they hold a secret are hidden, wherever they come fr
 from __future__ import annotations
 
 import logging
+import logging.handlers
 import sys
 from collections.abc import Callable, Mapping, MutableMapping
 from time import monotonic
@@ -28,6 +29,8 @@ _CLIENT_TEXT_MAX: Final = 300
 
 #: The logger of everything that does not use structlog.
 _ROOT_LEVEL: Final = logging.WARNING
+#: The logger of who did what; `log_level` is not about its lines.
+AUDIT_LOGGER: Final = "audit"
 
 
 def configure_logging(
@@ -79,8 +82,24 @@ def configure_logging(
     for earlier in root.handlers[:]:
         root.removeHandler(earlier)
     root.addHandler(handler)
+    logging.getLogger(AUDIT_LOGGER).setLevel(logging.INFO)
     set_level(settings.log_level)
     logging.captureWarnings(True)
+
+
+def open_audit_file(path: str) -> None:
+    """Send the lines of the audit log to a file of their own, as JSON and nowhere else; after `configure_logging`.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    handler = logging.handlers.WatchedFileHandler(path, encoding="utf-8")
+    to_json = structlog.processors.JSONRenderer(ensure_ascii=False)
+    processors: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, _put_first, to_json]
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=processors))
+    audit = logging.getLogger(AUDIT_LOGGER)
+    audit.propagate = False
+    audit.addHandler(handler)
 
 
 def set_level(log_level: str) -> None:

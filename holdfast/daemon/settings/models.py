@@ -12,7 +12,18 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from holdfast.daemon.settings.config_topic_models import ConfigTopicSettings, config_topic_of
+from holdfast.daemon.settings.components.config_topic import ConfigTopicSettings, config_topic_of
+from holdfast.daemon.settings.components.group_metrics import GroupMetricSettings
+from holdfast.daemon.settings.components.host import HostSettings
+from holdfast.daemon.settings.components.listener import (
+    AccessSettings,
+    FileSettings,
+    LimitSettings,
+    ListenerSettings,
+)
+from holdfast.daemon.settings.components.log import LogSettings
+from holdfast.daemon.settings.components.members import MemberSettings
+from holdfast.daemon.settings.components.snapshots import CompactionSettings, SnapshotSettings, SparkSettings
 from holdfast.daemon.settings.declarations import (
     MIB,
     MINUTE_MS,
@@ -23,11 +34,6 @@ from holdfast.daemon.settings.declarations import (
     setting,
     time_ms,
 )
-from holdfast.daemon.settings.host_models import HostSettings
-from holdfast.daemon.settings.listener_models import LimitSettings, ListenerSettings
-from holdfast.daemon.settings.log_models import LogSettings
-from holdfast.daemon.settings.member_models import MemberSettings
-from holdfast.daemon.settings.snapshot_models import CompactionSettings, SnapshotSettings, SparkSettings
 
 #: Two answers of a broker that holds fetches lie two waits apart, and that must fit twice into what counts as silence.
 _FETCHES_PER_SILENCE = 4
@@ -290,6 +296,11 @@ class LoggingSettings(Component):
         "Lines per minute of one kind that the library librdkafka may write; what was left out is counted in the next one.",
         most=100_000,
     )
+    audit_file: str = setting(
+        "",
+        "File for the lines of the logger `audit`, as JSON: who changed what, and who was denied. Whoever moves it away gets a new "
+        "one. Empty: they are among all others.",
+    )
 
 
 class KafkaSettings(Properties):
@@ -313,6 +324,8 @@ class Settings(Component):
     node_id: int = setting(1, "Number of this node, its own among all nodes of one state topic.", ge=0, le=2**31 - 1)
     host: HostSettings = HostSettings()
     listener: ListenerSettings = ListenerSettings()
+    access: AccessSettings = AccessSettings()
+    files: FileSettings = FileSettings()
     limits: LimitSettings = LimitSettings()
     kafka: KafkaSettings
     config_topic: ConfigTopicSettings = ConfigTopicSettings()
@@ -326,6 +339,7 @@ class Settings(Component):
     spark: SparkSettings = SparkSettings()
     deleted_topics: DeletedTopicSettings = DeletedTopicSettings()
     metadata: MetadataSettings = MetadataSettings()
+    group_metrics: GroupMetricSettings = GroupMetricSettings()
     shutdown: ShutdownSettings = ShutdownSettings()
     logging: LoggingSettings = LoggingSettings()
 

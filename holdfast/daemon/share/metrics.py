@@ -13,40 +13,44 @@ class ShareMetrics:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._write = registry.meter(
-            "write",
+        self._write = registry.counter(
+            "writes",
             "Writes of share partitions: one per partition of a Write, valid or not, and one per Read that writes.",
         )
-        self._write_latency = registry.window(
-            "write-latency", "Time of a Write request from its split to the completion of its last partition, in ms."
+        self._write_latency = registry.histogram(
+            "write_latency_ms", "Time of a Write request from its split to the completion of its last partition."
         )
         self.state_topic_warnings = registry.gauge(
-            "state-topic-warnings", "Settings of the state topic that put the log at risk; 0 is healthy."
+            "state_topic_warnings", "Settings of the state topic that put the log at risk; 0 is healthy."
+        )
+        self.state_topic_partitions = registry.gauge(
+            "state_topic_partitions", "Log partitions that there are; some node is to serve each."
         )
         self.snapshot_topic_problems = registry.gauge(
-            "snapshot-topic-problems", "1 while the snapshot topic exists and is not fit to be used, else 0."
+            "snapshot_topic_problems", "1 while the snapshot topic exists and is not fit to be used, else 0."
         )
         self.deleted_topics_alarm = registry.gauge(
-            "deleted-topics-alarm", "1 while the clean-up of deleted topics waits for an admin, else 0."
+            "deleted_topics_alarm", "1 while the clean-up of deleted topics waits for an admin, else 0."
         )
         self.state_bytes = registry.gauge(
-            "state-bytes",
+            "state_bytes",
             "Bytes of the keys and values of all share partitions that serve, if each had one snapshot; an upper estimate.",
         )
         self.state_bounds_used = registry.gauge(
-            "state-bounds-used", "The largest share of share_partitions_max and state_bytes_max in use; 1 is full."
+            "state_bounds_used_ratio",
+            "The largest share of share_partitions_max and state_bytes_max in use; 1 is full.",
         )
         self.state_refusals = registry.counter(
-            "state-refusals-total", "Initializes and Writes of share partitions that were refused because of a bound."
+            "state_refusals", "Initializes and Writes of share partitions that were refused because of a bound."
         )
         self.silent_readers = registry.counter(
-            "silent-log-readers-total", "Times that a registered log reader fell silent for too long."
+            "silent_log_readers", "Times that a registered log reader fell silent for too long."
         )
         self.dropped_readers = registry.counter(
-            "dropped-log-readers-total",
+            "dropped_log_readers",
             "Times that a registered log reader was dropped, by the setting or by an admin.",
         )
-        self.pruning_snapshots = registry.counter("pruning-snapshots-total", "Snapshots that pruning wrote.")
+        self.pruning_snapshots = registry.counter("pruning_snapshots", "Snapshots that pruning wrote.")
 
     def write_recorded(self, count: int) -> None:
         """Count `count` writes of share partitions."""
@@ -74,15 +78,15 @@ class ShareMetrics:
             bytes_dead: tells how many bytes of its log are dead, and how many there are.
         """
         gauge, labels = self._registry.gauge, {"topic": topic, "partition": partition}
-        gauge("last-pruned-offset", "Offset up to which the log was pruned.", log_start, **labels)
-        gauge("share-partitions", "Share partitions with state in the log partition.", keys, **labels)
+        gauge("last_pruned_offset", "Offset up to which the log was pruned.", log_start, **labels)
+        gauge("share_partitions", "Share partitions with state in the log partition.", keys, **labels)
         gauge(
-            "log-bytes",
+            "log_bytes",
             "Bytes of the keys and values that count in the log partition.",
             lambda: bytes_dead()[1],
             **labels,
         )
-        gauge("log-dead-bytes", "Those that pruning would free.", lambda: bytes_dead()[0], **labels)
+        gauge("log_dead_bytes", "Those that pruning would free.", lambda: bytes_dead()[0], **labels)
 
     def forget_partition(self, partition: int) -> None:
         """Remove the series of a log partition that does not serve any more."""

@@ -10,31 +10,29 @@ class JobMetrics:
 
     def __init__(self, registry: Registry) -> None:
         counter, gauge = registry.counter, registry.gauge
-        self.running = gauge("compaction-running", "1 while the job runs as a child of this node, else 0.")
-        self.restarts = counter(
-            "compaction-restarts-total", "Times that the job ended by itself and was started again."
-        )
-        self._batch_time = registry.window("compaction-batch-time", "Time of a batch, in ms.")
-        self._records = registry.meter("compaction-records", "Records of the log that the job has read.")
-        self._bytes_in = counter("compaction-bytes-in-total", "Bytes of their keys and values.")
+        self.running = gauge("compaction_running", "1 while the job runs as a child of this node, else 0.")
+        self.restarts = counter("compaction_restarts", "Times that the job ended by itself and was started again.")
+        self._batch_time = registry.histogram("compaction_batch_time_ms", "Time of a batch.")
+        self._records = registry.counter("compaction_records", "Records of the log that the job has read.")
+        self._bytes_in = counter("compaction_read_bytes", "Bytes of their keys and values.")
         self._bytes_out = counter(
-            "compaction-bytes-out-total", "Bytes of keys and values that the job wrote to the snapshot topic."
+            "compaction_written_bytes", "Bytes of keys and values that the job wrote to the snapshot topic."
         )
-        self._ratio = gauge("compaction-ratio", "Bytes read for each byte written, since the job was last started.")
-        self._entries = counter("compaction-entries-total", "Snapshots and deletions that the job wrote.")
-        self._manifests = counter("compaction-manifests-total", "Manifests that the job wrote.")
-        self._history_rows = counter("compaction-history-rows-total", "Rows that the job added to the history.")
-        self._keys = gauge("compaction-share-partitions", "Share partitions with state, as the job knows them.")
+        self._ratio = gauge("compaction_ratio", "Bytes read for each byte written, since the job was last started.")
+        self._entries = counter("compaction_entries", "Snapshots and deletions that the job wrote.")
+        self._manifests = counter("compaction_manifests", "Manifests that the job wrote.")
+        self._history_rows = counter("compaction_history_rows", "Rows that the job added to the history.")
+        self._keys = gauge("compaction_share_partitions", "Share partitions with state, as the job knows them.")
         self._waiting = gauge(
-            "compaction-share-partitions-waiting",
+            "compaction_share_partitions_waiting",
             "Those that wait for a snapshot, because the log was pruned before it.",
         )
         self._cuts = counter(
-            "compaction-cuts-total",
+            "compaction_cuts",
             "Times that the job found a log partition pruned past it, and began it again at its start.",
         )
         self._stopped = gauge(
-            "compaction-partitions-stopped", "Log partitions that the job cannot read on; a log line says why."
+            "compaction_partitions_stopped", "Log partitions that the job cannot read on; a log line says why."
         )
         self._registry = registry
 
@@ -55,5 +53,5 @@ class JobMetrics:
         for partition, behind in report.lag.items():
             # Looked up each time: a node that stops serving a log partition removes all series about it.
             self._registry.gauge(
-                "compaction-lag", "Records of the log that the job has not folded yet.", partition=partition
+                "compaction_lag_records", "Records of the log that the job has not folded yet.", partition=partition
             ).value = behind

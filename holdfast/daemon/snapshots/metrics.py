@@ -8,27 +8,27 @@ class SnapshotMetrics:
     """The instruments of restores and of the owner's checks of the snapshot topic."""
 
     def __init__(self, registry: Registry) -> None:
-        self.restores = registry.counter("restores-total", "Loads that restored from the snapshot topic.")
+        self.restores = registry.counter("restores", "Loads that restored from the snapshot topic.")
         self.refusals = {
             refusal: registry.counter(
-                "restores-refused-total",
+                "restores_refused",
                 "Loads that read the whole log although a snapshot topic is set, by the reason.",
                 reason=refusal.value,
             )
             for refusal in Refusal
         }
         self.divergences = registry.counter(
-            "snapshot-divergences-total", "Snapshots that say something else than the state of their owner."
+            "snapshot_divergences", "Snapshots that say something else than the state of their owner."
         )
         self.divergence_alarm = registry.gauge(
-            "snapshot-divergence-alarm", "1 since the first divergence that this process has seen, else 0."
+            "snapshot_divergence_alarm", "1 since the first divergence that this process has seen, else 0."
         )
         self.manifests_verified = registry.counter(
-            "snapshot-manifests-verified-total",
+            "snapshot_manifests_verified",
             "Manifests that agreed with their entries when their owner checked them.",
         )
-        self.manifests_disagreeing = registry.counter("snapshot-manifests-disagreeing-total", "Manifests that did not.")
+        self.manifests_disagreeing = registry.counter("snapshot_manifests_disagreeing", "Manifests that did not.")
         self.removals = registry.counter(
-            "snapshot-removals-total",
+            "snapshot_removals",
             "Messages of the snapshot topic that an owner removed because no load needs them.",
         )

@@ -51,7 +51,7 @@ class Snapshots:
         snapshots = settings.snapshots
         self._holder = partitions
         # Only the log of the state topic has metrics.
-        self._log = KafkaLog(log_config, now_ms, RuntimeMetrics(Registry(now_ms)))
+        self._log = KafkaLog(log_config, now_ms, RuntimeMetrics(Registry()))
         metrics = SnapshotMetrics(registry)
         verifier = SnapshotVerifier(self, metrics, snapshots.removals_per_second_max, settings.load.slice_ms)
         self._topic = snapshots.topic

@@ -8,7 +8,9 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.topic_names import TopicNames
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.metadata import MetadataClient
-from holdfast.kafka.topic_ends import TopicEndSource
+from holdfast.kafka.topics.record_times import RecordTimes
+from holdfast.kafka.topics.topic_ends import TopicEndSource
+from holdfast.kafka.topics.topic_leaders import TopicLeaders
 
 
 class TopicLookUps(NamedTuple):
@@ -24,6 +26,8 @@ class ClusterQueries(NamedTuple):
     #: For the metadata image; it also knows the brokers.
     client: MetadataClient
     look_ups: TopicLookUps
+    #: When records of users' topics were written.
+    record_times: RecordTimes
 
 
 def make_cluster_queries(settings: Settings, options: ConnectionOptions, now_ms: Callable[[], int]) -> ClusterQueries:
@@ -48,11 +52,14 @@ def make_cluster_queries(settings: Settings, options: ConnectionOptions, now_ms:
     # Half the time of an admin command, which then has an answer although a broker is silent.
     timeout_ms = max(1, settings.log.request_timeout_ms // 2)
     names = TopicNames(make_client(), metadata, now_ms, timeout_ms=timeout_ms)
-    ends = TopicEndSource(
+    leaders = TopicLeaders(
         options,
         timeout_ms=metadata.metadata_timeout_ms,
         topics_per_request_max=metadata.metadata_topics_per_request_max,
-        waiting_max=metadata.topic_ends_waiting_max,
         known_brokers=lambda: client.brokers,
     )
-    return ClusterQueries(client, TopicLookUps(names, ends))
+    ends = TopicEndSource(
+        options, leaders, timeout_ms=metadata.metadata_timeout_ms, waiting_max=metadata.topic_ends_waiting_max
+    )
+    times = RecordTimes(options, leaders, timeout_ms=metadata.metadata_timeout_ms)
+    return ClusterQueries(client, TopicLookUps(names, ends), times)

@@ -10,8 +10,8 @@ from typing import Final
 
 from confluent_kafka.admin import AdminClient
 
-from holdfast.daemon.settings.log_models import LogSettings
-from holdfast.daemon.settings.snapshot_models import SnapshotSettings
+from holdfast.daemon.settings.components.log import LogSettings
+from holdfast.daemon.settings.components.snapshots import SnapshotSettings
 from holdfast.daemon.topics.state_topic import (
     Finding,
     StateTopic,

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from tenacity import AsyncRetrying, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from holdfast.daemon.settings.log_models import LogSettings
+from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.librdkafka import create_topic, find_topic
 from holdfast.kafka.librdkafka_types import ConfigResource, NewTopic, ResourceType

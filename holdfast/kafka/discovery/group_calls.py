@@ -1,9 +1,10 @@
-"""Calls about groups as rows of the table of calls; all but ListGroups take many groups in every version.
+"""Calls about groups as rows of the table of calls; all but ListGroups and LeaveGroup take many groups in every version.
 
 A group is described by the call of its type, and for each of the three types there is one.
 
 Source: Apache Kafka's message schemas ListGroups v3 to v5, DescribeGroups v5 and v6, DeleteGroups v2 (spoken by brokers from 2.4 to 4.x),
-ConsumerGroupDescribe v0 and v1 (KIP-848, from 3.7), ShareGroupDescribe v1 (KIP-932, from 4.1).
+ConsumerGroupDescribe v0 and v1 (KIP-848, from 3.7), ShareGroupDescribe v1 (KIP-932, from 4.1),
+LeaveGroup v5 for members by their ids (KIP-345, from 3.2).
 """
 
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ from kio.schema.describe_groups.v5.request import DescribeGroupsRequest as Descr
 from kio.schema.describe_groups.v5.response import DescribeGroupsResponse as DescribeResponse5
 from kio.schema.describe_groups.v6.request import DescribeGroupsRequest as DescribeRequest6
 from kio.schema.describe_groups.v6.response import DescribeGroupsResponse as DescribeResponse6
+from kio.schema.leave_group.v5.request import LeaveGroupRequest, MemberIdentity
+from kio.schema.leave_group.v5.response import LeaveGroupResponse
 from kio.schema.list_groups.v3.request import ListGroupsRequest as ListRequest3
 from kio.schema.list_groups.v3.response import ListGroupsResponse as ListResponse3
 from kio.schema.list_groups.v4.request import ListGroupsRequest as ListRequest4
@@ -79,6 +82,8 @@ class Member(NamedTuple):
     instance_id: str | None
     client_id: str
     host: str
+    #: What it says of itself under the protocol of the group; empty while the group rebalances, and where the group is not classic.
+    metadata: bytes = b""
 
 
 class Described(NamedTuple):
@@ -103,6 +108,22 @@ class Described(NamedTuple):
 
 class Deleted(NamedTuple):
     """Whether a group is gone; 0: it is."""
+
+    error_code: int = 0
+    reason: str = ""
+
+
+class Dismissal(NamedTuple):
+    """A dynamic member that a group is to be without."""
+
+    group: str
+    member_id: str
+    #: For the lines of the broker.
+    why: str
+
+
+class Dismissed(NamedTuple):
+    """Whether a member is out of its group; 0: it is, and so is one that is unknown there."""
 
     error_code: int = 0
     reason: str = ""
@@ -136,7 +157,10 @@ def _decode_describe(version: int, _: Sequence[str], body: bytes) -> Answer[str,
         if not error_code and group.group_state == _DEAD:
             error_code = ErrorCode.GROUP_ID_NOT_FOUND
         members = tuple(
-            Member(each.member_id, each.group_instance_id, each.client_id, each.client_host) for each in group.members
+            Member(
+                each.member_id, each.group_instance_id, each.client_id, each.client_host, bytes(each.member_metadata)
+            )
+            for each in group.members
         )
         reason = (group.error_message or "") if version >= _ERROR_TEXT_FROM else ""
         values[str(group.group_id)] = Described(
@@ -189,6 +213,26 @@ def _encode_delete(_: int, groups: Sequence[str]) -> bytes:
 def _decode_delete(_: int, __: Sequence[str], body: bytes) -> Answer[str, Deleted]:
     response = from_bytes(DeleteGroupsResponse, body)
     values = {str(each.group_id): Deleted(int(each.error_code)) for each in response.results}
+    return Answer(to_ms(response.throttle_time), values)
+
+
+def _encode_leave(_: int, leavers: Sequence[Dismissal]) -> bytes:
+    members = tuple(MemberIdentity(member_id=each.member_id, reason=each.why) for each in leavers)
+    return to_bytes(LeaveGroupRequest(group_id=GroupId(leavers[0].group), members=members))
+
+
+def _decode_leave(_: int, leavers: Sequence[Dismissal], body: bytes) -> Answer[Dismissal, Dismissed]:
+    response = from_bytes(LeaveGroupResponse, body)
+    error_code = int(response.error_code)
+    if error_code:  # then it names no members
+        return Answer(to_ms(response.throttle_time), dict.fromkeys(leavers, Dismissed(error_code)))
+    codes = {each.member_id: int(each.error_code) for each in response.members}
+    gone = {member_id for member_id, code in codes.items() if code == ErrorCode.UNKNOWN_MEMBER_ID}
+    values = {
+        each: Dismissed(0 if each.member_id in gone else codes[each.member_id])
+        for each in leavers
+        if each.member_id in codes
+    }
     return Answer(to_ms(response.throttle_time), values)
 
 
@@ -254,4 +298,17 @@ DELETE_GROUPS: Final[Call[str, Deleted]] = Call(
     decode=_decode_delete,
     refuse=Deleted,
     error_of=lambda deleted: deleted.error_code,
+)
+
+LEAVE_GROUP: Final[Call[Dismissal, Dismissed]] = Call(
+    api_key=api_keys.LEAVE_GROUP,
+    name="LeaveGroup",
+    versions=(5, 5),
+    flexible_from=4,
+    batched_from=0,
+    encode=_encode_leave,
+    decode=_decode_leave,
+    refuse=Dismissed,
+    error_of=lambda dismissed: dismissed.error_code,
+    kind=lambda leaver: leaver.group,
 )

@@ -16,9 +16,12 @@ from holdfast.kafka.discovery.group_calls import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
     DESCRIBE_OTHERS,
+    LEAVE_GROUP,
     LIST_GROUPS,
     Deleted,
     Described,
+    Dismissal,
+    Dismissed,
     Listed,
     Listing,
 )
@@ -100,6 +103,12 @@ class Groups:
     async def delete(self, groups: Sequence[str]) -> dict[str, Deleted]:
         """Delete groups, in one request for each coordinator; one that was deleted by a try whose answer was lost is unknown then."""
         return await self._calls.call(DELETE_GROUPS, _key_of, groups, _RETRIABLE, self._timeout_s)
+
+    async def dismiss(self, dismissals: Sequence[Dismissal]) -> dict[Dismissal, Dismissed]:
+        """Take dynamic members out of their groups: one request for each group; one that is unknown there is out already."""
+        return await self._calls.call(
+            LEAVE_GROUP, lambda item: _key_of(item.group), dismissals, _RETRIABLE, self._timeout_s
+        )
 
     def close(self) -> None:
         """Close the connections, for good."""

@@ -19,7 +19,7 @@ from holdfast.runtime.effects import (
     StopReading,
     Superseded,
 )
-from holdfast.runtime.errors import Alarm, CoordinatorError, LoadFailed, LoadInProgress, NotCoordinator, OutcomeUnknown
+from holdfast.runtime.errors import Alarm, CoordinatorError, LoadFailed, NotCoordinator, OutcomeUnknown
 from holdfast.runtime.log_protocol import LogRecord, ReadError
 from holdfast.runtime.partition.ends import End, Fail, Lose
 from holdfast.runtime.partition.load import BeginAtCut, BeginWithoutRestorePoint, LeaveToOwner, Load, Loaded, Step
@@ -393,7 +393,7 @@ class Partition:
 
     def _not_serving(self) -> CoordinatorError:
         if self.state is State.LOADING:
-            return LoadInProgress("the log partition is being loaded")
+            return self.tenancy.refuse_while_loading()
         why = self.failure or "it was not loaded yet"
         return NotCoordinator(f"this node does not serve log partition {self.index}: {why}")
 

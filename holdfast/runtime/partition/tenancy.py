@@ -1,7 +1,7 @@
 """What a node keeps of one log partition from load to load."""
 
 from holdfast.records.checkpoint import Checkpoint, encode_checkpoint
-from holdfast.runtime.errors import Alarm
+from holdfast.runtime.errors import Alarm, CoordinatorError, LoadInProgress, NotCoordinator
 from holdfast.runtime.partition.ownership import Ownership, may_take
 from holdfast.runtime.settings import LogTrust, PartitionConfig
 
@@ -23,6 +23,8 @@ class Tenancy:
         self.committed_offset = 0
         #: Where the log ended when it was found shorter than what was committed; known until an admin accepts it.
         self.lost_from: int | None = None
+        #: Another node serves the partition until this one has loaded it, as far as is known.
+        self.is_served_elsewhere = False
         self._trust = trust
         #: The highest of any checkpoint that counted, over all loads of this process.
         self._generation_seen = 0
@@ -38,6 +40,12 @@ class Tenancy:
         """
         if end_offset < (self.committed_offset if self.lost_from is None else self.lost_from):
             self.lost_from = end_offset
+
+    def refuse_while_loading(self) -> CoordinatorError:
+        """Return why an operation is refused while the partition loads; who reads it looks up who serves, if anybody does."""
+        if self.is_served_elsewhere:
+            return NotCoordinator("the log partition is being loaded, and another node serves it meanwhile")
+        return LoadInProgress("the log partition is being loaded")
 
     def may_take(self, winner: Checkpoint | None) -> bool:
         """Tell whether this node may take the partition from the owner of the newest checkpoint."""

@@ -47,7 +47,7 @@ def test_a_recreated_topic_has_none_of_the_keys_of_the_former() -> None:
 
 
 def test_metrics_follow_the_reports_and_survive_a_partition_that_is_given_up() -> None:
-    registry = Registry(lambda: 0)
+    registry = Registry()
     metrics, progress = JobMetrics(registry), RunProgress()
     for report in (
         batch(partition(0, cut_at=4), lag={0: 5, 1: 6}),
@@ -57,16 +57,18 @@ def test_metrics_follow_the_reports_and_survive_a_partition_that_is_given_up() -
         metrics.take(report, progress)
         registry.remove(partition=0)
     told = registry.snapshot()
-    assert told["compaction-records-total"] == 200
-    assert told["compaction-bytes-in-total"] == 20_000
-    assert told["compaction-bytes-out-total"] == 4_000
-    assert told["compaction-ratio"] == 5
-    assert told["compaction-entries-total"] == 36
-    assert told["compaction-manifests-total"] == 2
-    assert told["compaction-history-rows-total"] == 198
-    assert told["compaction-share-partitions"] == 40
-    assert told["compaction-cuts-total"] == 1
-    assert told["compaction-partitions-stopped"] == 1
-    assert told["compaction-batch-time-avg"] == 500
-    assert told["compaction-lag{partition=1}"] == 2
-    assert "compaction-lag{partition=0}" not in told
+    assert told["holdfast_compaction_records_total"] == 200
+    assert told["holdfast_compaction_read_bytes_total"] == 20_000
+    assert told["holdfast_compaction_written_bytes_total"] == 4_000
+    assert told["holdfast_compaction_ratio"] == 5
+    assert told["holdfast_compaction_entries_total"] == 36
+    assert told["holdfast_compaction_manifests_total"] == 2
+    assert told["holdfast_compaction_history_rows_total"] == 198
+    assert told["holdfast_compaction_share_partitions"] == 40
+    assert told["holdfast_compaction_cuts_total"] == 1
+    assert told["holdfast_compaction_partitions_stopped"] == 1
+    assert (
+        told["holdfast_compaction_batch_time_seconds_sum"] == 0.5 * told["holdfast_compaction_batch_time_seconds_count"]
+    )
+    assert told["holdfast_compaction_lag_records{partition=1}"] == 2
+    assert "holdfast_compaction_lag_records{partition=0}" not in told

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from structlog.testing import capture_logs
 
 from holdfast.cli import main
 from holdfast.daemon.server.admin import AdminCommand, AdminError
@@ -46,10 +47,10 @@ class Node:
             "status": lambda _: {"version": "0.1.0", **self.readiness, "log_partitions": 3},
             "settings": lambda _: {"load_timeout_ms": 600_000, "codec": "avro", "node_id": 1, "compaction.run": False},
             "metrics": lambda _: {
-                "write-total": 5_015,
-                "parked-writes": 0,
-                "write-rate": 0.1800468122,
-                "write-time-ms-max": 6.00000000008,
+                "holdfast_writes_total": 5_015,
+                "holdfast_parked_writes": 0,
+                "holdfast_write_latency_seconds_p50": 0.1800468122,
+                "holdfast_write_latency_seconds_p99": 6.00000000008,
             },
             "partitions": lambda _: partitions,
             "partitions-take": lambda _: "it is being taken",
@@ -145,8 +146,8 @@ def served_in_thread(serving: AbstractAsyncContextManager[Served]) -> Iterator[S
 
 @pytest.fixture
 def node() -> Iterator[Node]:
-    """Give a node that listens on loopback."""
-    with running_node() as node:
+    """Give a node that listens on loopback; its log lines are not among what commands print."""
+    with capture_logs(), running_node() as node:
         yield node
 
 

@@ -14,9 +14,9 @@ from holdfast.daemon.components import (
     state_log_config,
 )
 from holdfast.daemon.settings.by_name import configure, field_names
+from holdfast.daemon.settings.components.snapshots import CompactionSettings
 from holdfast.daemon.settings.declarations import Component, Properties
 from holdfast.daemon.settings.models import KafkaSettings, Settings
-from holdfast.daemon.settings.snapshot_models import CompactionSettings
 from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.state_bounds import StateBounds, StateTotals
 from holdfast.daemon.topics.state_topic import StateTopic

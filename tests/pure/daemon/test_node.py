@@ -15,9 +15,11 @@ from holdfast.daemon import node as node_module
 from holdfast.daemon.config_topic import topic as topic_module
 from holdfast.daemon.maintenance.log_checks import LogChecks
 from holdfast.daemon.node import Node
+from holdfast.daemon.node_condition import stop_timeout_ms
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.settings import reloading
 from holdfast.daemon.settings.file_env_flags import Loaded, load_settings
+from holdfast.daemon.steps import NodeSteps
 from holdfast.daemon.topics import cluster_queries
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.metadata import Topic, TopicAnswers
@@ -246,3 +248,26 @@ async def test_a_stop_at_any_stage_of_the_start_is_clean(stages: Stages, stage: 
     assert node.why_not_ready() == "the node stops"
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", node.port)
+
+
+async def test_a_stop_takes_no_longer_than_the_service_manager_is_told(
+    stages: Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds_ms: list[int] = []
+    do = NodeSteps.do
+
+    async def noting(steps: NodeSteps, name: str, step: Any, timeout_ms: int) -> None:
+        bounds_ms.append(timeout_ms)
+        await do(steps, name, step, timeout_ms)
+
+    config = ConfigTopic()
+    monkeypatch.setattr(topic_module, "KafkaLog", config)
+    monkeypatch.setattr(reloading, "set_level", lambda level: None)
+    monkeypatch.setattr(NodeSteps, "do", noting)
+    async with listening(config) as (node, _):
+        await wait_until(lambda: config.readings, "the topic is read")
+        config.answer()
+        stages.topic_found.set()
+        stages.beginnings_read.set()
+        await wait_until(lambda: node.is_ready, "the node is ready")
+    assert sum(bounds_ms) == stop_timeout_ms(node.settings)

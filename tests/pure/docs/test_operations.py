@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import tomllib
 from collections.abc import Iterator, Mapping
 from configparser import ConfigParser
 from importlib.metadata import requires
@@ -18,40 +17,26 @@ import yaml  # type: ignore[import-untyped] # it ships no types
 from packaging.requirements import Requirement
 from structlog.testing import capture_logs
 
-from holdfast.compaction.progress import RunProgress
-from holdfast.daemon.acls import NEEDS, Role
-from holdfast.daemon.admin.host_metrics import WorkerMetrics
-from holdfast.daemon.brokers.silence import BrokerSilence, watch_broker
-from holdfast.daemon.membership.metrics import AssignmentMetrics
+from holdfast.daemon.brokers.silence import BrokerSilence
 from holdfast.daemon.node_exit import NodeExit
-from holdfast.daemon.server.metrics import ServerMetrics
-from holdfast.daemon.server.wire.connections import Connections
+from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.daemon.settings.file_env_flags import load_settings
-from holdfast.daemon.settings.listener_models import LimitSettings
-from holdfast.daemon.settings.log_models import LogSettings
-from holdfast.daemon.settings.models import Settings, ShutdownSettings
-from holdfast.daemon.share.metrics import ShareMetrics
-from holdfast.daemon.snapshots.job_metrics import JobMetrics
-from holdfast.daemon.snapshots.metrics import SnapshotMetrics
+from holdfast.daemon.settings.models import LoadSettings, Settings, ShutdownSettings
 from holdfast.daemon.snapshots.restore import Refusal
 from holdfast.daemon.topics.log_identity import FirstRecords, LogProblem, find_problem
 from holdfast.daemon.topics.snapshot_topic import find_snapshot_problems
 from holdfast.daemon.topics.state_topic import FIXED_CONFIG, StateTopic, find_problems
 from holdfast.distribution import NAME
-from holdfast.kafka.oauth.sources import Bearer, TokenEndpoint, TokenFile
 from holdfast.kafka.protocol.requests import Fetched
-from holdfast.kafka.security import Sasl, parse_security
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
 from holdfast.runtime.kafka_log.fetcher import _damage_error, _read_error
 from holdfast.runtime.log_protocol import LogRecord
-from holdfast.runtime.membership.metrics import MembershipMetrics
-from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.log_check import LogCheck
 from holdfast.runtime.partition.ownership import OWNER_EPOCH_MAX
 from holdfast.runtime.settings import LogIdentity
-from tests.pure.compaction.reports import batch
+from tests.pure.docs.metrics import full_registry
 from tests.pure.docs.pages import ROOT, as_pattern, table
 
 PAGE = (ROOT / "docs" / "operations.md").read_text()
@@ -60,65 +45,16 @@ PAGE = (ROOT / "docs" / "operations.md").read_text()
 # ---- the page --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("role", "name"), [(Role.NODE, "ACLs of the node"), (Role.CONFIG, "ACLs of config")])
-def test_the_acls_are_those_of_the_table(role: Role, name: str) -> None:
-    assert [tuple(row) for row in table(PAGE, name)] == acl_rows(role)
-
-
-CONNECTIONS = re.findall(r"<!-- tested: a connection to Kafka -->\n```toml\n(.*?)```", PAGE, re.DOTALL)
-
-
-WAYS_IN = [("SSL", type(None)), ("SASL_SSL", Sasl), ("SASL_SSL", TokenEndpoint), ("SASL_SSL", TokenFile)]
-
-
-@pytest.mark.parametrize(("snippet", "way"), list(zip(CONNECTIONS, WAYS_IN, strict=True)))
-def test_a_connection_to_kafka_is_what_the_page_says(snippet: str, way: tuple[str, type]) -> None:
-    security = parse_security(tomllib.loads(snippet)["kafka"])
-    found = security.sasl.source if isinstance(security.sasl, Bearer) else security.sasl
-    assert (security.protocol, type(found)) == way
-
-
-def acl_rows(role: Role) -> list[tuple[str, ...]]:
-    return [(need.operation, need.resource, need.purpose) for need in NEEDS if need.role is role]
-
-
-def full_registry() -> Registry:
-    """Return a registry with all that a node counts."""
-    registry = Registry(lambda: 0)
-    RuntimeMetrics(registry)
-    AssignmentMetrics(registry)
-    MembershipMetrics(registry)
-    progress, report = RunProgress(), batch()
-    progress.take(report)
-    JobMetrics(registry).take(report, progress)
-    ShareMetrics(registry).watch_partition("topic", 0, lambda: 0, lambda: 0, lambda: (0, 0))
-    SnapshotMetrics(registry)
-    WorkerMetrics(registry)
-    watch_broker(registry, 1, lambda: 0)
-    ServerMetrics(registry, Connections(lambda request, respond: None, {}, LimitSettings(), lambda *_: None))
-    return registry
-
-
 def test_the_metrics_are_those_of_the_registry() -> None:
-    registry = full_registry()
     rows = set()
-    for (name, labels), instrument in registry._series.items():
-        of = f" {{{', '.join(label for label, _ in labels)}}}" if labels else ""
-        rows.add((f"`{name}`{of}", type(instrument).__name__.lower(), registry._descriptions[name]))
+    for name, sort, description, _, series in full_registry().families():
+        (names,) = {tuple(label for label, _ in labels) for labels in series}
+        rows.add((f"`{name}`" + f" {{{', '.join(names)}}}" * bool(names), sort.__name__.lower(), description))
     assert {tuple(row) for row in table(PAGE, "metrics")} == rows
 
 
-def test_what_says_that_an_admin_should_look_is_worth_an_alert() -> None:
-    named = {metric.partition(" {")[0].strip("`") for metric, _ in table(PAGE, "alerts")}
-    names = {name for name, _ in full_registry()._series}
-    assert named <= names
-    assert {
-        name for name in names if re.search("-(alarm|warnings|problems|stopped)$|-log-readers-total$", name)
-    } <= named
-
-
 def test_what_is_said_about_silent_brokers_is_described() -> None:
-    silence, now_s = BrokerSilence(2_000, 1.0, 0.5, Registry(lambda: 0), lambda: 0.0), 0.0
+    silence, now_s = BrokerSilence(2_000, 1.0, 0.5, Registry(), lambda: 0.0), 0.0
     whole = {0: 1, 1: 2}
     with capture_logs() as lines:
         # (leaders, brokers that answer, for how many seconds), each followed by the time in which all is well
@@ -277,6 +213,14 @@ def test_the_unit_waits_for_all_steps_of_a_stop() -> None:
     assert longest_ms < int(unit()["TimeoutStopSec"].removesuffix("s")) * 1_000
 
 
+def test_the_unit_lets_the_node_speak_for_itself() -> None:
+    asked = {"Type": "notify", "NotifyAccess": "main", "ExecReload": "/bin/kill -HUP $MAINPID"}
+    assert asked.items() <= unit().items()
+    watchdog_ms = int(unit()["WatchdogSec"].removesuffix("s")) * 1_000
+    assert watchdog_ms > 2 * LoadSettings().tick_ms
+    assert "AF_UNIX" in unit()["RestrictAddressFamilies"].split()
+
+
 @pytest.mark.skipif(which("systemd-analyze") is None, reason="there is no systemd here to ask")
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
     """With the job's part or without; only the program that they start lies elsewhere here."""
@@ -319,6 +263,7 @@ def test_each_node_of_the_compose_file_has_settings_that_load(name: str) -> None
     node = nodes_of_the_compose_file()[name]
     settings = settings_of_a_container(node)
     assert settings.listener.listen_address == ("0.0.0.0", 9492)
+    assert settings.access.super_users == ("User:ANONYMOUS",)
     assert settings.members.membership == "group"
     assert f"127.0.0.1:{settings.listener.advertised_address[1]}:9492" in node["ports"]
     host, _, port = settings.kafka.properties["bootstrap.servers"].partition(":")

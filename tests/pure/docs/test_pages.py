@@ -14,6 +14,7 @@ import pytest
 from holdfast.cli import main
 from holdfast.compaction.history import schema
 from holdfast.daemon.settings.file_env_flags import KNOWN, MEANINGLESS, RESERVED_VARIABLES
+from tests.pure.docs.metrics import full_registry
 from tests.pure.docs.pages import GUIDES, PAGES, ROOT, anchors, code_blocks, code_spans, commands, links, name_of
 from tools.log_events import events, sites
 
@@ -44,6 +45,7 @@ OTHER_NAMES = {
 }
 #: Events of log lines look like settings, too.
 EVENTS = events(sites()).keys()
+METRICS = {family.name for family in full_registry().families()}
 SETTING_LIKE = re.compile(r"[a-z0-9]+([._][a-z0-9]+)+")
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -110,7 +112,7 @@ def test_settings_exist(page: Path) -> None:
         for name in re.findall(r'"([a-z_]+)"', schema.read_text())
     }
     known = KNOWN.keys() | MEANINGLESS.keys() | OTHER_NAMES | columns | schema.COLUMNS.keys() | set(schema.DIRECTORIES)
-    known |= EVENTS
+    known |= EVENTS | METRICS
     for span in code_spans(text):
         name = span.partition(" = ")[0].partition("=")[0]
         if (

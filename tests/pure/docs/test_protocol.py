@@ -29,7 +29,10 @@ def test_the_error_codes_are_those_of_the_code() -> None:
     described = {(name, int(code)) for code, name, *_ in table(PAGE, "error codes")}
     assert described == {(ErrorCode(code).name, code) for code in SHARE_STATE_ANSWERS}
     named = {name for path in ROOT.glob("holdfast/daemon/**/*.py") for name in CODE.findall(path.read_text())}
-    assert {ErrorCode[name] for name in named} <= SHARE_STATE_ANSWERS
+    of_look_ups = {ErrorCode.GROUP_AUTHORIZATION_FAILED}
+    assert {ErrorCode[name] for name in named} <= SHARE_STATE_ANSWERS | of_look_ups
+    look_ups = PAGE.partition("\n## FindCoordinator\n")[2].partition("\n## ")[0]
+    assert {code for code in of_look_ups if code.name in look_ups} == of_look_ups
 
 
 def test_the_admin_commands_are_those_of_the_node() -> None:

@@ -28,16 +28,17 @@ def test_every_offset_is_counted_once(start_offset: int, batches: list[StateBatc
         end_offset=end,
         delivery_count_max=max(tried, default=0),
         by_delivery_count=tuple(sorted(tried.items())),
+        archived=sum(by_offset[offset].delivery_state == ARCHIVED for offset in finished),
     )
 
 
 def test_what_was_never_delivered_is_in_flight_only_below_what_was() -> None:
     batches = (StateBatch(10, 19, ACKNOWLEDGED, 1), StateBatch(25, 29, AVAILABLE, 2), StateBatch(30, 30, ARCHIVED, 5))
-    assert sum_up_deliveries(10, batches) == Deliveries(11, 10, 20, 31, 2, ((2, 5),))
+    assert sum_up_deliveries(10, batches) == Deliveries(11, 10, 20, 31, 2, ((2, 5),), 1)
 
 
 def test_without_a_start_offset_there_is_no_oldest_unfinished_one() -> None:
-    assert sum_up_deliveries(-1, ()) == Deliveries(0, 0, -1, -1, 0, ())
+    assert sum_up_deliveries(-1, ()) == Deliveries(0, 0, -1, -1, 0, (), 0)
 
 
 def test_high_delivery_counts_are_counted_together() -> None:

@@ -74,7 +74,7 @@ class World:
             lambda: self.now_ms,
             self._random_bytes,
             lambda: 1.0,
-            RuntimeMetrics(Registry(lambda: self.now_ms)),
+            RuntimeMetrics(Registry()),
             write_timeout_ms=WRITE_TIMEOUT_MS,
             slice_ms=5,
         )

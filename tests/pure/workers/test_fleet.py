@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from holdfast.daemon.node_exit import NodeExit
-from holdfast.daemon.settings.host_models import HostSettings
+from holdfast.daemon.settings.components.host import HostSettings
 from holdfast.workers.fleet import Fleet
 
 A, B = 1, 2

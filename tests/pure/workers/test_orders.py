@@ -13,7 +13,9 @@ import pytest
 from holdfast.workers.orders import RELOAD, Order, Orders, take_sockets
 from tests.waiting import PATIENCE_S
 
-ORDER = Order(Path("node.toml"), {"node_id": 2, "kafka.sasl.password": "pass\nword"}, [3, 4], {1: "127.0.0.1:9493"}, 5)
+ORDER = Order(
+    Path("node.toml"), {"node_id": 2, "kafka.sasl.password": "pass\nword"}, [3, 4], {1: "127.0.0.1:9493"}, 5, 250
+)
 
 
 @pytest.fixture
@@ -24,7 +26,7 @@ def pipe() -> Iterator[tuple[int, int]]:
     os.close(its)
 
 
-@pytest.mark.parametrize("order", [ORDER, ORDER._replace(config=None, others={})])
+@pytest.mark.parametrize("order", [ORDER, ORDER._replace(config=None, others={}, report_interval_ms=None)])
 def test_the_order_is_read_as_it_was_written_however_it_arrives(pipe: tuple[int, int], order: Order) -> None:
     ours, its = pipe
     line, said, orders = order.encode(), queue.Queue[str](), Orders(its)

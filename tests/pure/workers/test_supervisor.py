@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from structlog.testing import capture_logs
 
 from holdfast.children.child import Child
 from holdfast.daemon.node_exit import NodeExit
-from holdfast.daemon.settings.host_models import HostSettings
+from holdfast.daemon.settings.components.host import HostSettings
+from holdfast.service.notify_socket import ServiceManager
 from holdfast.workers.lines import WorkerLines
 from holdfast.workers.plan import Worker
 from holdfast.workers.sockets import listen
@@ -53,7 +54,7 @@ while data := os.read(0, 65536):
 class World:
     """A supervisor of the nodes 1 and 2, and what their lines say."""
 
-    def __init__(self, directory: Path, script: str, **settings: Any) -> None:
+    def __init__(self, directory: Path, script: str, *, manager: ServiceManager | None = None, **settings: Any) -> None:
         (directory / "worker.py").write_text(HEAD + script)
         self.stream = io.StringIO()
         self.sockets = listen("127.0.0.1", 0, 10)
@@ -76,6 +77,8 @@ class World:
             {"node_id": "7", "log_level": "debug"},
             WorkerLines(self.stream, None, 100),
             (sys.executable, "-S", str(directory / "worker.py")),
+            manager,
+            start_stall_ms=PATIENCE_MS,
         )
         self.running = asyncio.create_task(self.supervisor.run())
 
@@ -116,6 +119,7 @@ async def test_each_worker_gets_its_order_and_a_sigterm_stops_all(tmp_path: Path
             "descriptors": list(descriptors),
             "others": {str(other): f"127.0.0.1:{other}"},
             "restarts": 0,
+            "report_interval_ms": None,
         }
         for node_id, other in ((1, 2), (2, 1))
     ]
@@ -160,6 +164,62 @@ async def test_a_reload_reaches_every_worker(tmp_path: Path) -> None:
         await world.began(2)
         os.kill(os.getpid(), signal.SIGHUP)
         await wait_until(lambda: {line["node_id"] for line in world.lines_of("reload")} == {1, 2})
+
+
+async def test_the_service_manager_hears_of_all_workers_together(tmp_path: Path) -> None:
+    """Both are ready, reload and turn; then one is silent, which is named, and its next process turns again."""
+    report = """
+import threading
+turns = reloads = 0
+lock = threading.Lock()
+def report():
+    global turns
+    with lock:
+        turns += 1
+        condition = {"has_started": True, "is_ready": True, "is_stopping": False, "is_reloading": False,
+                     "status": "ready", "progress": 1, "turns": turns}
+        line = json.dumps({"condition": condition, "reloads": reloads})
+        os.write(1, line.encode() + b"\\n")
+silent = threading.Event()
+def report_for_ever():
+    while not silent.wait(order["report_interval_ms"] / 1_000):
+        report()
+threading.Thread(target=report_for_ever, daemon=True).start()
+signal.signal(signal.SIGUSR1, lambda number, frame: silent.set())
+while data := os.read(0, 65536):
+    reloads += data.count(b"reload")
+    report()
+"""
+    address = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
+        server.bind(address)
+        server.setblocking(False)
+        heard: list[str] = []
+
+        def hears(line: str) -> bool:
+            with suppress(BlockingIOError):
+                while True:
+                    heard.extend(server.recv(10_000).decode().split("\n"))
+            return line in heard
+
+        async with supervised(tmp_path, report, manager=ServiceManager(address, 1_000)) as world:
+            await wait_until(lambda: hears("READY=1"))
+            assert heard[0].startswith("EXTEND_TIMEOUT_USEC=")
+            await wait_until(lambda: hears("STATUS=ready: 2 workers"))
+            heard.clear()
+            os.kill(os.getpid(), signal.SIGHUP)
+            await wait_until(lambda: hears("READY=1"))
+            assert "RELOADING=1" in heard
+            await wait_until(lambda: hears("WATCHDOG=1"))
+            [pid] = [line["pid"] for line in world.lines_of("began") if line["node_id"] == 2]
+            os.kill(pid, signal.SIGUSR1)
+            await wait_until(lambda: hears("STATUS=worker 2: its loop does not turn"))
+            heard.clear()
+            os.kill(pid, signal.SIGKILL)
+            await wait_until(lambda: hears("STATUS=ready: 2 workers") and hears("WATCHDOG=1"))
+            os.kill(os.getpid(), signal.SIGTERM)
+            await world.running
+            assert hears("STOPPING=1")
 
 
 async def test_workers_that_end_with_a_wrong_setting_end_all_with_its_code(tmp_path: Path) -> None:

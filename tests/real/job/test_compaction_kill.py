@@ -172,7 +172,7 @@ async def test_every_account_of_the_state_agrees_whatever_was_killed(
                     if kill == "daemon":
                         node.kill()
                         await node.start()
-                        restores += int((await node.ask("metrics"))["restores-total"])
+                        restores += int((await node.ask("metrics"))["holdfast_restores_total"])
                     else:
                         job.kill()
                         if number == loses_its_state_at:
@@ -194,7 +194,7 @@ async def test_every_account_of_the_state_agrees_whatever_was_killed(
         await node.start()
         assert await find_lost(node, topic_id, answered) == []
         fast = await read_all(node, topic_id)
-        last_restores = int((await node.ask("metrics"))["restores-total"])
+        last_restores = int((await node.ask("metrics"))["holdfast_restores_total"])
         node.signal(signal.SIGTERM)
         assert await node.wait_exit() == 0
         whole_node = make_node(**PRUNING | of_the_job | {"snapshots.topic": "", "membership": "static"})

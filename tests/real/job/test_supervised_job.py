@@ -39,7 +39,7 @@ def jobs_of(node: NodeProcess) -> list[int]:
 
 
 async def metric(node: NodeProcess, name: str) -> float:
-    return float((await node.ask("metrics")).get(f"compaction-{name}", 0))
+    return float((await node.ask("metrics")).get(f"holdfast_compaction_{name}", 0))
 
 
 async def until_metric(node: NodeProcess, name: str, least: float) -> None:
@@ -77,7 +77,7 @@ async def test_a_node_runs_the_job_and_takes_it_along_when_it_ends(
             for number in range(SHARE_PARTITIONS):
                 await client.initialize("group", orders, number, 1, 0)
                 await client.write("group", orders, number, 1, -1, 0, [StateBatch(0, 9, ACKNOWLEDGED, 1)])
-        await until_metric(node, "share-partitions", SHARE_PARTITIONS)
+        await until_metric(node, "share_partitions", SHARE_PARTITIONS)
         assert await metric(node, "running") == 1
         (reader,) = await node.ask("readers")
         assert reader["group"] == f"{topic}-job"
@@ -91,7 +91,7 @@ async def test_a_node_runs_the_job_and_takes_it_along_when_it_ends(
         async with connect(node.address, ONE_TRY) as client:
             for number in range(SHARE_PARTITIONS):
                 await client.write("group", orders, number, 1, -1, 0, [StateBatch(10, 19, ACKNOWLEDGED, 1)])
-        await until_metric(node, "entries-total", SHARE_PARTITIONS)
+        await until_metric(node, "entries_total", SHARE_PARTITIONS)
         (job,) = set(jobs_of(node)) - {job}
         node.signal(signal.SIGTERM)
         assert await node.wait_exit() == 0, node.last_words()

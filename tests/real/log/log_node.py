@@ -49,7 +49,7 @@ class LogNode:
             config,
             self._make,
             self,
-            metrics=RuntimeMetrics(Registry(lambda: 0)),
+            metrics=RuntimeMetrics(Registry()),
             write_timeout_ms=write_timeout_ms,
             tick_ms=10,
             slice_ms=5,

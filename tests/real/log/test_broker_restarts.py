@@ -226,7 +226,7 @@ async def test_in_an_outage_the_node_says_so_in_few_lines_and_serves_when_it_is_
         status = await asyncio.to_thread(holdfast, "status", "--address", playing.node.address)
         assert status.returncode == 1
         assert "Error: The node is not ready: no broker answers" in status.stderr
-        silence = (await playing.node.ask("metrics"))["broker-silence-ms{broker=1}"]
+        silence = (await playing.node.ask("metrics"))["holdfast_broker_silence_seconds{broker=1}"]
         assert silence > SILENCE_MAX_MS
         await asyncio.sleep(max(0.0, began_s + seconds - time.monotonic()))  # how long the outage lasts, no more
         lasted_s = time.monotonic() - began_s

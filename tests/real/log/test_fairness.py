@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from holdfast.client import connect
-from holdfast.daemon.settings.log_models import LogSettings
+from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.daemon.topics.state_topic import FIXED_CONFIG
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.checkpoint import Checkpoint

@@ -349,7 +349,7 @@ async def recorder() -> Recorder:
 
 
 async def start_log(kafka: str, topic: str, recorder: Recorder) -> KafkaLog:
-    log = KafkaLog(log_config(kafka, topic), lambda: 0, RuntimeMetrics(Registry(lambda: 0)))
+    log = KafkaLog(log_config(kafka, topic), lambda: 0, RuntimeMetrics(Registry()))
     await log.start(recorder)  # type: ignore[arg-type]
     return log
 

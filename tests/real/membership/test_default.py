@@ -58,6 +58,16 @@ async def test_a_static_member_finds_its_place_again_however_it_ended(make_node:
     assert "group.instance.id" in why
 
 
+async def test_a_killed_node_that_starts_again_does_not_wait_for_the_end_of_its_session(make_node: NodeFactory) -> None:
+    times = {"session.timeout.ms": PATIENCE_MS, "rebalance.timeout.ms": PATIENCE_MS}
+    node = make_node(**times)
+    await node.start()
+    for kills in (1, 2):
+        node.kill()
+        await node.start()
+        assert (await members(node), count(node, "former_member_dismissed")) == ({1: [0, 1, 2, 3]}, kills)
+
+
 async def test_a_second_node_joins_and_where_all_stop_at_once_none_waits_for_another(kafka: str, topic: str) -> None:
     settings = [make_settings(kafka, topic, node_id=node_id, membership="group") for node_id in (1, 2)]
     with capture_logs() as lines:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import time
 from collections import Counter
 from contextlib import AsyncExitStack
@@ -15,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from holdfast.client import ClientError, ClientSettings, ShareStateError, connect
+from holdfast.client import Client, ClientError, ClientSettings, ShareStateError, connect
 from holdfast.daemon.topics.state_topic import FIXED_CONFIG
 from holdfast.records.keys import SharePartitionKey, log_partition
 from tests.real.log.long_log import write_long_log
@@ -40,11 +41,21 @@ ONE_TRY: Final = ClientSettings(attempts_max=1)
 PAUSE_S: Final = 0.01
 
 
-class Caller:
-    """Writes to one share partition over and over, and keeps the longest time between two answers since it was asked last."""
+#: A new client for each call costs the machine more.
+PAUSE_ANEW_S: Final = 0.05
 
-    def __init__(self, addresses: list[str], key: SharePartitionKey, outcomes: Counter[str]) -> None:
+
+class Caller:
+    """Writes to one share partition over and over, and keeps the longest time between two answers since it was asked last.
+
+    One that comes anew looks up the coordinator at any node for each call, over connections that it has not had before.
+    """
+
+    def __init__(
+        self, addresses: list[str], key: SharePartitionKey, outcomes: Counter[str], *, comes_anew: bool
+    ) -> None:
         self.answers = 0
+        self.comes_anew = comes_anew
         self.is_stopping = False
         self._addresses = addresses
         self._key = key
@@ -60,19 +71,25 @@ class Caller:
 
     async def run(self) -> None:
         """Call until told to stop."""
-        async with connect(self._addresses, ONE_TRY) as client:
-            while not self.is_stopping:
-                try:
-                    await client.write(GROUP, self._key.topic_id, self._key.partition, -1, -1, self.answers, [])
-                except ClientError as error:
-                    self._outcomes[error.name if isinstance(error, ShareStateError) else type(error).__name__] += 1
-                else:
-                    now_s = time.perf_counter()
-                    self._longest_s = max(self._longest_s, now_s - (self._answered_s or now_s))
-                    self._answered_s = now_s
-                    self._outcomes["answered"] += 1
-                    self.answers += 1
-                await asyncio.sleep(PAUSE_S)
+        while not self.is_stopping:
+            addresses = random.sample(self._addresses, len(self._addresses))
+            async with connect(addresses, ONE_TRY) as client:
+                await self._call(client)
+                while not (self.comes_anew or self.is_stopping):
+                    await self._call(client)
+
+    async def _call(self, client: Client) -> None:
+        try:
+            await client.write(GROUP, self._key.topic_id, self._key.partition, -1, -1, self.answers, [])
+        except ClientError as error:
+            self._outcomes[error.name if isinstance(error, ShareStateError) else type(error).__name__] += 1
+        else:
+            now_s = time.perf_counter()
+            self._longest_s = max(self._longest_s, now_s - (self._answered_s or now_s))
+            self._answered_s = now_s
+            self._outcomes["answered"] += 1
+            self.answers += 1
+        await asyncio.sleep(PAUSE_ANEW_S if self.comes_anew else PAUSE_S)
 
 
 @pytest.mark.skipif(not ROLLS, reason="a measurement: ROLLS says how often each node is restarted")
@@ -91,8 +108,10 @@ async def test_nodes_are_restarted_one_after_the_other_and_every_log_partition_i
         for key in (SharePartitionKey(GROUP, topic_id, n) for n in range(PARTITIONS))
     }
     assert len(keys) == LOG_PARTITIONS
-    outcomes: Counter[str] = Counter()
-    gaps_s: list[float] = []
+    #: Of callers that keep their connections and what they have looked up, and of those that come anew.
+    kinds: Final = {False: "old clients", True: "new clients"}
+    outcomes: dict[bool, Counter[str]] = {kind: Counter() for kind in kinds}
+    gaps_s: dict[bool, list[float]] = {kind: [] for kind in kinds}
     async with AsyncExitStack() as stack:
         # No busy machine keeps the others from loading all before a node that stops is gone.
         patient = {"drain_timeout_ms": PATIENCE_MS, "handover_timeout_ms": PATIENCE_MS}
@@ -106,11 +125,12 @@ async def test_nodes_are_restarted_one_after_the_other_and_every_log_partition_i
         async with connect(addresses) as client:
             for key in keys.values():
                 await client.initialize(GROUP, topic_id, key.partition, 1, 0)
-        callers = [Caller(addresses, key, outcomes) for key in keys.values()]
+        callers = [Caller(addresses, key, outcomes[kind], comes_anew=kind) for key in keys.values() for kind in kinds]
         tasks = [asyncio.create_task(caller.run()) for caller in callers]
         await all_answered(callers)
         undisturbed_s = [caller.longest_gap_s() for caller in callers]
-        outcomes.clear()
+        for counted in outcomes.values():
+            counted.clear()
         for node_id in NODES * ROLLS:
             for what in ("stopped", "started"):
                 began_s = time.monotonic()
@@ -120,17 +140,20 @@ async def test_nodes_are_restarted_one_after_the_other_and_every_log_partition_i
                     cluster.launch(node_id)
                 await cluster.converged(f"{protocol}: node {node_id} {what}", began_s)
                 await all_answered(callers)
-                gaps_s += [caller.longest_gap_s() for caller in callers]
+                for caller in callers:
+                    gaps_s[caller.comes_anew].append(caller.longest_gap_s())
         for caller in callers:
             caller.is_stopping = True
         await in_patience(asyncio.gather(*tasks))
         for node_id in NODES:
             await cluster.remove(node_id)
-    shown = ", ".join(f"p{percent} {percentile(gaps_s, percent) * 1_000:.0f} ms" for percent in (50, 99))
-    print(
-        f"{protocol}, a log of {updates:,} updates, {len(gaps_s)} longest gaps, one per log partition and step: {shown}, "
-        f"longest {max(gaps_s) * 1_000:.0f} ms; undisturbed {max(undisturbed_s) * 1_000:.0f} ms; {dict(outcomes)}"
-    )
+    for kind, name in kinds.items():
+        shown = ", ".join(f"p{percent} {percentile(gaps_s[kind], percent) * 1_000:.0f} ms" for percent in (50, 99))
+        undisturbed = max(gap for gap, caller in zip(undisturbed_s, callers, strict=True) if caller.comes_anew == kind)
+        print(
+            f"{protocol}, a log of {updates:,} updates, {name}: {len(gaps_s[kind])} longest gaps, one per log partition and step: "
+            f"{shown}, longest {max(gaps_s[kind]) * 1_000:.0f} ms; undisturbed {undisturbed * 1_000:.0f} ms; {dict(outcomes[kind])}"
+        )
 
 
 async def all_answered(callers: list[Caller]) -> None:

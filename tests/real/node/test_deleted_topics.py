@@ -103,10 +103,10 @@ async def test_too_large_a_share_waits_for_an_admin(kafka: str, topic: str, new_
             await fill(node, topics, gone=8, kept=7)
             await topics.delete()
             await node.until(lambda: stopped in [line["event"] for line in lines], "an alarm")
-            assert (await node.client.admin("metrics"))["deleted-topics-alarm"] == 1
+            assert (await node.client.admin("metrics"))["holdfast_deleted_topics_alarm"] == 1
             await until_keys(node, 15)
             await node.client.admin("topics-accept-deleted", reason="the shop was closed")
             await until_keys(node, 7)
-            await node.until(lambda: node.node.registry.snapshot()["deleted-topics-alarm"] == 0, "no alarm")
+            await node.until(lambda: node.node.registry.snapshot()["holdfast_deleted_topics_alarm"] == 0, "no alarm")
     assert [line["event"] for line in lines if line["log_level"] == "error"] == [stopped]
     assert tombstones(kafka, topic) == keys(topics.gone, 8)

@@ -79,12 +79,12 @@ async def test_a_node_serves_counts_stops_cleanly_and_finds_everything_again(
         found = await node.client.admin("metrics")
         timed = ("event-queue", "event-processing", "event-purgatory", "batch-linger", "batch-flush", "read-index")
         assert [name for name in timed if not found[f"{name}-time-ms-count"]] == []
-        assert found["records-appended-total"] == found["records-committed-total"] + 2 >= 18
-        assert found["batch-flush-total"] <= found["records-appended-total"]
-        assert (found["checkpoints-appended-total"], found["internal-errors-total"]) == (2, 0)
-        assert found["event-purgatory-time-ms-p50"] > 0
-        assert 0 < found["thread-idle-ratio-avg"] <= 1
-        assert sum(found[f"share-partitions{{partition={index},topic={topic}}}"] for index in (0, 1)) == 8
+        assert found["holdfast_records_appended_total"] == found["holdfast_records_committed_total"] + 2 >= 18
+        assert found["holdfast_batch_flushes_total"] <= found["holdfast_records_appended_total"]
+        assert (found["holdfast_checkpoints_appended_total"], found["holdfast_internal_errors_total"]) == (2, 0)
+        assert found["holdfast_event_purgatory_time_seconds_p50"] > 0
+        assert found["holdfast_loop_busy_seconds_total"] > 0
+        assert sum(found[f"holdfast_share_partitions{{partition={index},topic={topic}}}"] for index in (0, 1)) == 8
         assert await node.stop() is NodeExit.STOPPED
     async with running(settings) as again:
         assert await start_offsets(again, orders) == list(range(8))
@@ -310,7 +310,7 @@ async def test_a_node_queries_who_serves_before_it_takes_a_log(kafka: str, topic
             assert await in_patience(second.exit) is NodeExit.SUPERSEDED
             twin = RunningNode(make_settings(kafka, topic, **asking | {"take_over": True}))
             assert await in_patience(twin.exit) is NodeExit.WRONG_USAGE
-            assert (await first.client.admin("metrics"))["checkpoints-appended-total"] == 2
+            assert (await first.client.admin("metrics"))["holdfast_checkpoints_appended_total"] == 2
             standby = RunningNode(make_settings(kafka, topic, node_id=3, **asking | {"when_superseded": "wait"}))
             await standby.until_states(State.CLOSED)
             assert first.node.is_ready

@@ -59,8 +59,8 @@ async def test_a_log_gets_short_under_load_and_loads_to_the_same_state(kafka: st
         labels = f"{{partition=0,topic={topic}}}"
         # Pruning goes on, so what the metric tells lies between two looks at the log.
         [later] = await node.client.admin("partitions")
-        assert row["log_start"] <= found[f"last-pruned-offset{labels}"] <= later["log_start"]
-        assert found["pruning-snapshots-total"] >= SHARE_PARTITIONS - 2
+        assert row["log_start"] <= found[f"holdfast_last_pruned_offset{labels}"] <= later["log_start"]
+        assert found["holdfast_pruning_snapshots_total"] >= SHARE_PARTITIONS - 2
     records = read_log(kafka, topic, 0)
     assert records[0].key == CHECKPOINT_KEY
     assert records[0].offset >= row["log_start"]
@@ -98,7 +98,7 @@ async def test_a_registered_reader_holds_the_log_until_it_commits(kafka: str, to
                     await node.until_partition(0, lambda row: row["log_start"] >= cut_offset, "a cut")
             consumer.close()
             silences = [line for line in lines if line["event"] == silent]
-            counted = (await node.client.admin("metrics"))["silent-log-readers-total"]
+            counted = (await node.client.admin("metrics"))["holdfast_silent_log_readers_total"]
     assert len(silences) == counted <= 3, "once for each silence, not for each look"
 
 

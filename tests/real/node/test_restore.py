@@ -109,9 +109,9 @@ async def states(node: RunningNode, orders: bytes) -> list[ReadResult]:
 async def loads(node: RunningNode) -> dict[str, float]:
     """Return how many loads began with snapshots ("fast"), and how many did not, by the reason."""
     found = await node.client.admin("metrics")
-    refused = "restores-refused-total{reason="
+    refused = "holdfast_restores_refused_total{reason="
     reasons = {name.removeprefix(refused)[:-1]: n for name, n in found.items() if name.startswith(refused) and n}
-    return {"fast": found["restores-total"]} | reasons
+    return {"fast": found["holdfast_restores_total"]} | reasons
 
 
 def with_snapshots(kafka: str, topic: str, job: Job, **flags: Any) -> Settings:
@@ -261,12 +261,14 @@ async def test_the_owner_verifies_manifests_and_removes_what_nobody_needs(
         for turn in range(4):
             await write(node, orders, turn)
             job.write(job.fold())
-            await until_metric(node, "snapshot-manifests-verified-total", (turn + 1) * PARTITIONS)
+            await until_metric(node, "holdfast_snapshot_manifests_verified_total", (turn + 1) * PARTITIONS)
         # Of each share partition the oldest two of four entries, and of each log partition as many manifests.
-        await until_metric(node, "snapshot-removals-total", 2 * (SHARE_PARTITIONS + PARTITIONS))
+        await until_metric(node, "holdfast_snapshot_removals_total", 2 * (SHARE_PARTITIONS + PARTITIONS))
         await wait_until(lambda: len(job.live_keys()) == 2 * (SHARE_PARTITIONS + PARTITIONS), "removals landed")
         found = await node.client.admin("metrics")
-        assert found["snapshot-divergences-total"] == found["snapshot-manifests-disagreeing-total"] == 0
+        assert (
+            found["holdfast_snapshot_divergences_total"] == found["holdfast_snapshot_manifests_disagreeing_total"] == 0
+        )
         before = await states(node, orders)
     async with running(settings) as again:
         assert await loads(again) == {"fast": PARTITIONS}

@@ -7,8 +7,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from holdfast.daemon.settings.log_models import LogSettings
-from holdfast.daemon.settings.snapshot_models import SnapshotSettings
+from holdfast.daemon.settings.components.log import LogSettings
+from holdfast.daemon.settings.components.snapshots import SnapshotSettings
 from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError, check_snapshot_topic, ensure_snapshot_topic
 from holdfast.daemon.topics.state_topic import StateTopic, TopicMissing, describe_topic
 from tests.real.shared_kafka import NewTopicFactory

@@ -12,7 +12,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions
 
-from holdfast.daemon.settings.log_models import LogSettings
+from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.daemon.topics.log_identity import read_first_records, refuse_foreign_topic
 from holdfast.daemon.topics.state_topic import (
     FIXED_CONFIG,

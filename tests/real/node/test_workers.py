@@ -71,7 +71,7 @@ class Host:
                 metrics = await self.supervisor.ask("metrics")
             except ClientError:
                 metrics = {}
-            held = [metrics.get(f"num-partitions{{node={node_id},state=active}}") for node_id in (1, 2)]
+            held = [metrics.get(f"holdfast_log_partitions{{node={node_id},state=active}}") for node_id in (1, 2)]
             if held == [LOG_PARTITIONS // 2] * 2:
                 return
             assert time.monotonic() < deadline_s, f"{held}\n{self.supervisor.last_words()}"
@@ -129,7 +129,7 @@ async def kill_one(host: Host, topic_id: bytes) -> None:
         await write_all(client, topic_id, 0)
     await host.divided()
     metrics = await host.supervisor.ask("metrics")
-    assert [metrics[f"worker-restarts-total{{node={node_id}}}"] for node_id in (1, 2)] == [0, 1]
+    assert [metrics[f"holdfast_worker_restarts_total{{node={node_id}}}"] for node_id in (1, 2)] == [0, 1]
     [ended] = host.lines_of("worker_ended")
     assert (ended["node_id"], ended["exit_code"]) == (2, -signal.SIGKILL)
 

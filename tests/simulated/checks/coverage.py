@@ -9,21 +9,14 @@ from collections import Counter
 from typing import Final
 
 from holdfast.daemon.snapshots.restore import Refusal
-from holdfast.runtime.build import BUILD
 from tests.simulated.cluster import faults as cluster_faults
 from tests.simulated.faults import FAULTS
 from tests.simulated.group import faults as group_faults
 
 MEMORY, CLUSTER, GROUP = "memory", "cluster", "group"
 
-#: Where the lives of the compiled build begin: `make sim` has those below on the pure one.
-_FIRST: Final = 0 if BUILD == "pure" else 1_000
 #: Kind of life to the seeds that the tests live.
-TESTED: Final = {
-    MEMORY: range(_FIRST, _FIRST + 500),
-    CLUSTER: range(_FIRST, _FIRST + 60),
-    GROUP: range(_FIRST, _FIRST + 30),
-}
+TESTED: Final = {MEMORY: range(500), CLUSTER: range(60), GROUP: range(30)}
 #: Lives beyond those that failed once.
 FAILED: Final = ((MEMORY, 637), (MEMORY, 746), (CLUSTER, 502), (CLUSTER, 529), (CLUSTER, 869))
 

@@ -103,6 +103,9 @@ class Invariant(Enum):
         "what is assigned is begun as soon as the config topic was read far enough, or the member joins again"
     )
     NAMES_WHAT_IT_SERVES = "while it is to join again, a node names itself for what it serves alone"
+    NAMED_BY_ITS_WORD = "a former owner is named that serves, or said so a poll and its time-out ago"
+    SERVED_IS_NAMED = "while somebody serves a log partition that is on its way, nobody is named that does not"
+    FORMER_ARE_KNOWN = "who serves what another member is assigned is named in the assignment, if the leader knew of it"
     SESSIONS_END = "a member that the coordinator has not answered for the time of a session is none"
     MEMBERSHIPS_DO_NOT_MIX = "a node that finds nodes of another membership at work ends"
     LOADS_ARE_BOUNDED = "no more log partitions load at a time than the setting allows"

@@ -152,7 +152,7 @@ class ProcessLog(MemoryLog):
         )
         self.bounds = bounds
         with process.running():
-            self.kafka = KafkaLog(config, clock_ms, RuntimeMetrics(Registry(clock_ms)))
+            self.kafka = KafkaLog(config, clock_ms, RuntimeMetrics(Registry()))
         self._read_from: dict[int, MemoryPartition] = {}
         self._numbers: dict[int, int] = {}
 

@@ -7,11 +7,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.daemon.membership.coordinator import NodeCoordinator, NodeProtocolConfig
+from holdfast.daemon.membership.division.assignment import decode_assignment
+from holdfast.daemon.membership.handover.former_owners import FormerOwners
+from holdfast.daemon.membership.handover.polls import Polls
 from holdfast.daemon.membership.holdings import Holdings
 from holdfast.daemon.membership.map_view import MapView
 from holdfast.daemon.membership.metrics import AssignmentMetrics
 from holdfast.daemon.membership.rebalance_watch import RebalanceWatch
 from holdfast.daemon.membership.rejoins import Rejoins
+from holdfast.daemon.partitions.own_view import find_owner_epoch
 from holdfast.daemon.server.cluster_view import Node as Place
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.metrics.registry import Registry
@@ -23,6 +27,7 @@ from holdfast.runtime.membership.effects import (
     ForgetCoordinator,
     LeavePrepare,
     Note,
+    Perform,
     Report,
     Run,
     Send,
@@ -34,6 +39,7 @@ from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.group.config import ConfigReader
 from tests.simulated.group.link import Link
 from tests.simulated.group.network import Pause
+from tests.simulated.group.node import POLL_TIMEOUT_MS
 from tests.simulated.group.watch import MemberWatch
 from tests.simulated.parts.machine import Fault
 
@@ -44,6 +50,9 @@ if TYPE_CHECKING:
 HANDOVER_MS = 4_000
 STALE_MAP_MAX_MS = 3_000
 CONFIG_TIMEOUT_MS = 800
+POLL_INTERVAL_MS = 200
+#: For so long what a node says of a log partition on its way counts.
+WORD_AGE_MAX_MS = POLL_INTERVAL_MS + 2 * POLL_TIMEOUT_MS
 #: What a node that stops waits for LeaveGroup.
 CLOSE_MS = 2_000
 
@@ -63,13 +72,23 @@ class GroupMember:
         self.watch = MemberWatch(self)
         self.holdings = Holdings(self, HANDOVER_MS)
         partition_count = len(world.topic.partitions)
+        self.former = FormerOwners(
+            self.place,
+            node.serves,
+            handover_timeout_ms=HANDOVER_MS,
+            word_age_max_ms=WORD_AGE_MAX_MS,
+            now_ms=self.now_ms,
+            changed=node.partitions.note_served_elsewhere,
+        )
+        self.polls = Polls(self.former, node, node.drive, Pause, self.now_ms, interval_ms=POLL_INTERVAL_MS)
         self.view = MapView(
             self.place,
             "cluster",
             StateTopic("state", bytes(16), partition_count, 1, 1_000_000),
             node.serves,
+            self.former,
             is_alarmed=lambda _: False,
-            owner_epoch=lambda _: -1,
+            owner_epoch=lambda index: find_owner_epoch(node.partition(index)),
             stale_map_max_ms=STALE_MAP_MAX_MS,
             now_ms=self.now_ms,
         )
@@ -89,11 +108,11 @@ class GroupMember:
             Rejoins(100, 2_000, world.random.random),
             RebalanceWatch(1_000),
             node.known,
-            AssignmentMetrics(Registry(self.now_ms)).rebalance_alarms,
+            AssignmentMetrics(Registry()).rebalance_alarms,
             now_ms=self.now_ms,
             refused=lambda why: violate(Invariant.NOBODY_IS_REFUSED, f"{node.name}: {why}"),
         )
-        metrics = MembershipMetrics(Registry(self.now_ms))
+        metrics = MembershipMetrics(Registry())
         self.life = MemberLifecycle(settings, self.coordinator.metadata, world.random.random, metrics)
         self.run = node.run
         self.link = Link(world, node.name, settings, self.run, self._answered)
@@ -103,6 +122,7 @@ class GroupMember:
         self.wishes_while_joining = False
         self.handover_ms = HANDOVER_MS
         self.stale_map_max_ms = STALE_MAP_MAX_MS
+        self.word_age_max_ms = WORD_AGE_MAX_MS
         self.is_leaving = False
         self._leave_until_ms = 0
         node.member = self
@@ -128,6 +148,7 @@ class GroupMember:
             and (next_tick_ms is None or self.now_ms() < next_tick_ms)
             and not (self.is_leaving or coordinator.needs_rejoin or coordinator.why_not_ready())
             and not self.holdings.released
+            and not self.former.to_query()
             and divided is not None
             and not divided.absent
             and self.config.is_at_end
@@ -139,6 +160,7 @@ class GroupMember:
         if self.is_leaving:
             self._go_on_leaving()
             return
+        self.polls.begin()
         self.coordinator.tick()
         reason = self.coordinator.take_rejoin()
         if reason:
@@ -242,6 +264,8 @@ class GroupMember:
             raise Fault(name)
         arguments = callback[:2] if isinstance(callback, LeavePrepare) else callback
         result: Mapping[str, bytes] | None = await getattr(self.coordinator, name)(*arguments)
+        if isinstance(callback, Perform) and result:
+            self.watch.naming.handed_out(decode_assignment(next(iter(result.values()))).map)
         return result
 
     # ---- the work (Workplace) ----------------------------------------------------------------------------------------
@@ -260,6 +284,11 @@ class GroupMember:
         """See `Workplace.end_tasks`."""
         self.watch.ends(tasks)
         self.node.partitions.unload(tasks)
+
+    def led(self) -> dict[int, int]:
+        """Return what Metadata says of the log partitions for which this node names itself."""
+        view, count = self.view, len(self.world.topic.partitions)
+        return {index: view.owner_epoch(index) for index in range(count) if view.owner(index) == self.place}
 
     def serves(self, task: int) -> bool:
         """See `Workplace.serves`."""

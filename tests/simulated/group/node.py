@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.partitions.owners import Owner, Owners, nobody_known
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
+from holdfast.daemon.server.cluster_view import Node as Place
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.state_topic import StateTopic
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 GROUP_ID = "nodes"
 OWNER_ANSWER_TIMEOUT_MS = 500
+POLL_TIMEOUT_MS = 300
 #: In which a node ends that must not be.
 ENDING_MS = 100
 #: Between two looks of a query whether its answer has come.
@@ -190,6 +192,28 @@ class GroupNode(Node):
             world.count("nodes of another membership found")
             self._ends_by_ms = world.now_ms + ENDING_MS
         return status
+
+    # ---- queries to former owners (handover.polls.Queries) -------------------------------------------------------------
+
+    async def query(self, place: Place) -> Mapping[int, int] | None:
+        """Query a node for which log partitions it names itself, over the network."""
+        world, network, name = self.group_world, self.group_world.network, chr(place.node_id)
+        answers: list[Mapping[int, int]] = []
+        world.count("former owner queried")
+
+        def query() -> None:
+            other = world.process(name)
+            if other is not None and other.is_running and other.member is not None:
+                network.send(name, self.name, partial(answers.append, other.member.led()))
+
+        network.send(self.name, name, query)
+        until_ms = world.now_ms + POLL_TIMEOUT_MS
+        while not answers and world.now_ms < until_ms:
+            await Pause(QUERY_STEP_MS)
+        return answers[0] if answers else None
+
+    def forget(self, place: Place) -> None:
+        """Do nothing: there is no connection."""
 
     @property
     def is_idle(self) -> bool:

@@ -15,6 +15,7 @@ from holdfast.runtime.membership.requests import Answer, Heartbeat, Joined, Join
 from holdfast.runtime.membership.states import State as MemberState
 from holdfast.runtime.partition.states import State
 from tests.simulated.checks.invariants import Invariant, violate
+from tests.simulated.group.naming import NamingWatch
 from tests.simulated.parts.machine import Fault
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class MemberWatch:
 
     def __init__(self, member: GroupMember) -> None:
         self._member = member
+        self.naming = NamingWatch(member)
         self.running: Callback | None = None
         self.duties: tuple[str, ...] = ()
         #: The highest ownership generation that it was given, or met in a log.
@@ -263,6 +265,7 @@ class MemberWatch:
         self._check_delivery(now_ms)
         self._check_work(now_ms)
         self._check_map(now_ms)
+        self.naming.check(now_ms, self._ran_ms)
 
     def _check_session(self, now_ms: int) -> None:
         life = self._member.life

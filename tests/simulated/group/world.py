@@ -57,7 +57,7 @@ class GroupWorld(World):
         self.rebalance_delay_ms = choose((0, 0, 1_500))
         self.rebalance_protocols = choose((("cooperative",), ("cooperative",), ("eager",), ("cooperative", "eager")))
         self.static_share = choose((0.0, 0.0, 0.5, 1.0))
-        registry = Registry(self.clock_ms)
+        registry = Registry()
         #: Of all processes together.
         self.metrics = (ShareMetrics(registry), RuntimeMetrics(registry))
         self._protocols: dict[str, str] = {}

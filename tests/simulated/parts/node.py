@@ -99,7 +99,7 @@ class Node:
             alarm_backoff_ms=30_000,
         )
         self.snapshot_log = None if world.snapshots is None else world.snapshots.open_log()
-        self.snapshot_metrics = SnapshotMetrics(Registry(world.clock_ms))
+        self.snapshot_metrics = SnapshotMetrics(Registry())
         self.follower = None if self.snapshot_log is None else self._make_follower(self.snapshot_log)
         self.runtime = CoordinatorRuntime(
             config,
@@ -109,7 +109,7 @@ class Node:
             world.clock_ms,
             world.random_bytes,
             world.random.random,
-            RuntimeMetrics(Registry(world.clock_ms)),
+            RuntimeMetrics(Registry()),
             slice_ms=world.slice_ms,
             restore_points=self.follower and WatchedRestorePoints(self.follower, world.count),
             owners=self.make_owners(),

@@ -6,7 +6,8 @@ The form is that of `division.metadata`:
     error int16 | reason string | leader's member id string | its host string | its port int32 | its node id int32
     | config offset int64 | ownership generation int64 | tasks [int32] | duties [string]
     | members [member id string, host string, port int32, node id int32, tasks [int32], duties [string], tagged fields]
-    | absent [node id int32, wait in ms int64, tasks [int32], duties [string], tagged fields] | tagged fields
+    | absent [node id int32, wait in ms int64, tasks [int32], duties [string], tagged fields]
+    | former owners [host string, port int32, node id int32, tasks [int32], tagged fields] | tagged fields
 
 Source: Kafka Connect's `Assignment` (`ConnectProtocol`), KIP-415, KIP-482.
 """
@@ -18,7 +19,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from holdfast.daemon.membership.division.metadata import decode_numbers, decode_strings, encode_numbers, encode_strings
-from holdfast.daemon.membership.division.ownership_map import AbsentNode, MappedMember, OwnershipMap, Work
+from holdfast.daemon.membership.division.ownership_map import AbsentNode, FormerOwner, MappedMember, OwnershipMap, Work
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.protocol.body import BodyReader
 from holdfast.kafka.protocol.primitives import MalformedBody, encode_string, encode_varint
@@ -74,6 +75,9 @@ def encode_assignment(assignment: Assignment) -> bytes:
     parts.append(encode_varint(len(divided.absent) + 1))
     for absent in divided.absent:
         parts += (_ABSENT.pack(absent.node_id, absent.wait_ms), _encode_work(absent.work), b"\x00")
+    parts.append(encode_varint(len(divided.former) + 1))
+    for former in divided.former:
+        parts += (_encode_place(former.node), encode_numbers(former.tasks), b"\x00")
     parts.append(b"\x00")
     return b"".join(parts)
 
@@ -91,8 +95,9 @@ def decode_assignment(data: bytes) -> Assignment:
     work = _decode_work(reader)
     members = tuple(_decode_member(reader) for _ in range(reader.count("members")))
     absent = tuple(_decode_absent(reader) for _ in range(reader.count("absent")))
+    former = tuple(_decode_former(reader) for _ in range(reader.count("former owners")))
     reader.end()
-    divided = OwnershipMap(generation, members, absent)
+    divided = OwnershipMap(generation, members, absent, former)
     return Assignment(error, reason, leader_id, leader, config_offset, work, divided)
 
 
@@ -131,3 +136,9 @@ def _decode_absent(reader: BodyReader) -> AbsentNode:
     absent = AbsentNode(reader.int32("node id"), reader.int64("wait"), _decode_work(reader))
     reader.tags("absent")
     return absent
+
+
+def _decode_former(reader: BodyReader) -> FormerOwner:
+    former = FormerOwner(_decode_place(reader, "former owner"), decode_numbers(reader, "tasks"))
+    reader.tags("former owners")
+    return former

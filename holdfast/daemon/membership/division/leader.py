@@ -6,12 +6,14 @@ Nothing here waits or remembers: the time, the config offset and the last divisi
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from holdfast.daemon.membership.division.assignment import Assignment, AssignmentError
 from holdfast.daemon.membership.division.assignor import Claim, divide
 from holdfast.daemon.membership.division.metadata import MemberMetadata
-from holdfast.daemon.membership.division.ownership_map import AbsentNode, MappedMember, OwnershipMap, Work
+from holdfast.daemon.membership.division.ownership_map import AbsentNode, FormerOwner, MappedMember, OwnershipMap, Work
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.addresses import format_address
 
@@ -25,6 +27,8 @@ class LastDivision(NamedTuple):
     map: OwnershipMap
     #: How long ago.
     age_ms: int
+    #: Who may serve each log partition, as far as this member knows.
+    serving: Mapping[int, Collection[Node]] = MappingProxyType({})
 
 
 class Meeting(NamedTuple):
@@ -106,6 +110,7 @@ def assign_all(
     division = divide(claims, set(tasks) - waiting, duties - waiting)
     members = tuple(MappedMember(each, able[each].node, division[each]) for each in sorted(able))
     divided = OwnershipMap(meeting.next_generation, members, absent)
+    divided = replace(divided, former=_former_owners(divided, tasks, able, last))
 
     def assignment(error: AssignmentError, reason: str, work: Work) -> Assignment:
         return Assignment(error, reason, meeting.leader_id, meeting.leader, config_offset, work, divided)
@@ -134,6 +139,20 @@ def _claims(able: Mapping[str, MemberMetadata], last: LastDivision | None) -> di
         )
         for member_id, each in able.items()
     }
+
+
+def _former_owners(
+    divided: OwnershipMap, tasks: Collection[int], able: Mapping[str, MemberMetadata], last: LastDivision | None
+) -> tuple[FormerOwner, ...]:
+    """Return who may still serve log partitions that another node has now: members that claim them, and whom the leader knows of."""
+    found = {(each.node, task) for each in able.values() for task in each.tasks}
+    if last is not None:
+        found |= {(node, task) for task, nodes in last.serving.items() for node in nodes}
+    former: dict[Node, list[int]] = {}
+    for node, task in sorted(found):
+        if task in tasks and node != divided.owner(task):
+            former.setdefault(node, []).append(task)
+    return tuple(FormerOwner(node, tuple(theirs)) for node, theirs in former.items())
 
 
 def _wait_for(able: Mapping[str, MemberMetadata], last: LastDivision | None, delay_ms: int) -> tuple[AbsentNode, ...]:

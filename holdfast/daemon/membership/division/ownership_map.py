@@ -40,6 +40,15 @@ class AbsentNode(NamedTuple):
     work: Work
 
 
+class FormerOwner(NamedTuple):
+    """A node that may serve log partitions which are another member's now, or wait for one; it may have left."""
+
+    #: Where it was reached.
+    node: Node
+    #: In numeric order.
+    tasks: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class OwnershipMap:
     """The whole division; its version is the ownership generation."""
@@ -50,6 +59,8 @@ class OwnershipMap:
     members: tuple[MappedMember, ...]
     #: Sorted by node id; their work has no owner meanwhile.
     absent: tuple[AbsentNode, ...] = ()
+    #: Sorted.
+    former: tuple[FormerOwner, ...] = ()
 
     @cached_property
     def _owners(self) -> dict[int | str, Node]:

@@ -9,6 +9,7 @@
 | `protocol`     | one connection on asyncio                                                |
 | `connections`  | all connections of a server, and what they share                         |
 | `admission`    | how many there may be, and from where                                    |
+| `accounts`     | what those of one client have in common: its quota and its turns         |
 | `turns`        | which one is worked for next                                             |
 | `buffers`      | the bytes that all of them make a node keep                              |
 """

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from holdfast.daemon.server.wire.requests import RequestMemory, Violation
-from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.daemon.settings.components.listener import LimitSettings
 
 
 class Buffered(Protocol):

@@ -14,9 +14,11 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
+from holdfast.daemon.server.wire.accounts import Account
 from holdfast.daemon.server.wire.answer_queue import AnswerQueue
 from holdfast.daemon.server.wire.frame_reader import FrameReader
 from holdfast.daemon.server.wire.requests import (
+    ANONYMOUS,
     SMALL_FRAME_BYTES,
     Api,
     Body,
@@ -24,7 +26,7 @@ from holdfast.daemon.server.wire.requests import (
     RequestMemory,
     Violation,
 )
-from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol.frames import read_request_header
 from holdfast.kafka.protocol.primitives import MalformedBody, skip_tags
 
@@ -38,11 +40,14 @@ class Wait(Enum):
     PAUSED = "paused"
     #: Requests of other connections end: together they take all the memory that requests may take.
     NEED_MEMORY = "need memory"
+    #: Requests of the same client end, on this connection or on another one of its: it has all that one client may have.
+    NEED_QUOTA = "need quota"
 
 
 NEED_DATA: Final = Wait.NEED_DATA
 PAUSED: Final = Wait.PAUSED
 NEED_MEMORY: Final = Wait.NEED_MEMORY
+NEED_QUOTA: Final = Wait.NEED_QUOTA
 
 #: What `Connection.next_event` returns.
 Event = Request | Violation | Wait
@@ -69,9 +74,13 @@ class Connection:
         self._node_work_bytes_max = limits.requests_in_flight_bytes_max
         self._work_bytes_share = limits.requests_in_flight_bytes_max // limits.connections_max
         self._client_address = client_address
+        #: Who the client has proved to be, as `User:name`; of the requests that come from now on.
+        self.principal = ANONYMOUS
         #: What requests in flight take on all connections, and on this one.
         self._node_memory = RequestMemory() if node_memory is None else node_memory
         self._memory = RequestMemory(self._node_memory, limits.answer_size_bytes_max)
+        #: Whose requests they are; None: nobody counts them.
+        self._account: Account | None = None
         self._frames = FrameReader(limits.frame_size_bytes_max)
         self._answers = AnswerQueue(apis)
         self._last_active_ms = now_ms
@@ -119,6 +128,11 @@ class Connection:
         """Return for how long the client has sent no request and waited for no answer."""
         return 0.0 if len(self._answers) else now_ms - self._last_active_ms
 
+    def join(self, account: Account) -> None:
+        """Count requests from now on as those of `account`; what is in flight stays counted where it was."""
+        self._account = account
+        self._memory = RequestMemory(account.memory, self._limits.answer_size_bytes_max)
+
     def receive(self, data: bytes) -> None:
         """Take bytes of the client."""
         if self._violation is None:
@@ -160,6 +174,8 @@ class Connection:
             length > SMALL_FRAME_BYTES or self._memory.work_bytes >= self._work_bytes_share
         ):
             return NEED_MEMORY
+        if self._account is not None and not self._account.has_room(length > SMALL_FRAME_BYTES):
+            return NEED_QUOTA
         try:
             event = self._read(frames.take(length))
         except MalformedBody as error:
@@ -236,8 +252,16 @@ class Connection:
             )
         work_bytes = len(frame) * api.work_per_byte
         memory = self._memory
-        memory.work_bytes += work_bytes
-        self._node_memory.work_bytes += work_bytes
+        memory.begin(work_bytes)
         return Request(
-            api_key, version, correlation_id, client_id, frame, offset, self._client_address, memory, work_bytes
+            api_key,
+            version,
+            correlation_id,
+            client_id,
+            frame,
+            offset,
+            self._client_address,
+            memory,
+            work_bytes,
+            self.principal,
         )

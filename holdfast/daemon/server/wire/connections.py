@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Protocol
 
+from holdfast.daemon.server.wire.accounts import Accounts
 from holdfast.daemon.server.wire.admission import Admission
 from holdfast.daemon.server.wire.buffers import Buffered, Buffers
 from holdfast.daemon.server.wire.requests import Api, Request, RequestMemory, Respond, Steps, Violation
 from holdfast.daemon.server.wire.turns import Turns, Worker
-from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.daemon.settings.components.listener import LimitSettings
 
 #: Answers a request, at once or later. It raises MalformedBody for a body that does
 #: not follow its API, and anything else for a bug of ours. Where it returns steps, the request is begun when all are done.
@@ -85,6 +86,7 @@ class Connections:
         self._open: dict[OpenConnection, None] = {}
         #: What requests in flight take, on all connections.
         self.memory = RequestMemory()
+        self.accounts = Accounts(limits, self.memory)
         self.buffers = Buffers(self._open.keys(), limits, self.memory)
         self._admission = Admission(limits)
         #: Connections with answers to be written in this turn of the loop.
@@ -100,6 +102,7 @@ class Connections:
     def obey(self, limits: LimitSettings) -> None:
         """Keep other limits from now on; a connection that is open keeps what it came with, as far as that is about it alone."""
         self.limits = self.buffers.limits = self._admission.limits = limits
+        self.accounts.obey(limits)
         self.turns.set_slice(limits.request_slice_ms)
 
     def __len__(self) -> int:
@@ -181,18 +184,20 @@ class Connections:
         for connection in list(self._open):
             connection.abort()
 
-    # Memory comes free, and answers leave.
+    # Memory and quotas come free, and answers leave.
 
     def wait_for_memory(self, connection: OpenConnection) -> None:
         """Have `connection` work again when requests of others have ended."""
         self._waiting_for_memory[connection] = None
 
     def share_free_memory(self) -> None:
-        """Let the connections work that wait for memory, if there is some."""
+        """Let the connections work that wait for memory, or for other requests of their client, if there is some."""
         if self._waiting_for_memory and self.memory.work_bytes < self.limits.requests_in_flight_bytes_max:
             waiting, self._waiting_for_memory = self._waiting_for_memory, {}
             for connection in waiting:
                 self.turns.wait(connection)
+        for worker in self.accounts.take_ready():
+            self.turns.wait(worker)
 
     def flush_soon(self, connection: OpenConnection) -> None:
         """Have `connection` write its answers at the end of this turn of the loop."""

@@ -12,9 +12,11 @@ from typing import Final, cast
 
 import structlog
 
-from holdfast.daemon.server.wire.connection import NEED_MEMORY, Connection
+from holdfast.daemon.server.wire.accounts import Account
+from holdfast.daemon.server.wire.connection import NEED_MEMORY, NEED_QUOTA, Connection
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.server.wire.requests import Body, Request, Steps, Violation
+from holdfast.daemon.server.wire.turns import Payer
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.protocol.primitives import MalformedBody
 
@@ -50,6 +52,10 @@ class ClientProtocol:
         self.is_waiting = False
         self.heavy_until_s = 0.0
         self.used_s = 0.0
+        self.payer = Payer()
+        #: Whose requests are counted with its own, and as which principal; None while it has no place.
+        self._account: Account | None = None
+        self._joined_as = ""
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None
         self._stepwise: _StepwiseRequest | None = None
@@ -78,6 +84,7 @@ class ClientProtocol:
         self._transport = transport
         now_ms = connections.now_ms()
         self._connection = Connection(connections.apis, limits, self.address, now_ms, connections.memory)
+        self._join_account(self._connection)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of the client."""
@@ -225,12 +232,16 @@ class ClientProtocol:
         connections = self._connections
         if self._is_writing_paused or connections.is_draining:
             return False
+        if connection.principal is not self._joined_as:
+            self._join_account(connection)
         request = connection.next_event(connections.now_ms())
         if not isinstance(request, Request):
             if isinstance(request, Violation):
                 self.close(request)
             elif request is NEED_MEMORY:
                 connections.wait_for_memory(self)
+            elif request is NEED_QUOTA and self._account is not None:
+                connections.accounts.wait(self._account, self)
             return False
         connections.requests += 1
         steps: Steps | None = None
@@ -246,6 +257,16 @@ class ClientProtocol:
             self._stepwise = _StepwiseRequest(request, steps)
             request.wake = self._wake
         return True
+
+    def _join_account(self, connection: Connection) -> None:
+        """Count what follows as requests of the principal that the connection has now."""
+        accounts = self._connections.accounts
+        if self._account is not None:
+            accounts.leave(self._account, self)
+        self._joined_as = connection.principal
+        self._account = account = accounts.enter(connection.principal, self.host)
+        self.payer = account.payer
+        connection.join(account)
 
     def _wake(self) -> None:
         """Go on with the steps of a request."""
@@ -348,6 +369,9 @@ class ClientProtocol:
         if connection is None:
             return
         connection.close()
+        if self._account is not None:
+            self._connections.accounts.leave(self._account, self)
+            self._account = None
         self._report_buffered()
         if self._stepwise is not None and not self._stepwise.is_running:
             self._connections.turns.wait(self)

@@ -12,6 +12,9 @@ SMALL_FRAME_BYTES: Final = 4_096
 #: partition, for which some objects are made.
 WORK_PER_BYTE: Final = 80
 
+#: Who a client is that has not said it, or was not asked to. Source: Kafka's `KafkaPrincipal.ANONYMOUS`.
+ANONYMOUS: Final = "User:ANONYMOUS"
+
 #: The body of an answer, whole or in pieces.
 Body = bytes | Iterator[bytes]
 #: Takes the body of an answer, once.
@@ -49,12 +52,14 @@ class Violation(NamedTuple):
 
 
 class RequestMemory:
-    """Memory that requests in flight take, on one connection or on all of them."""
+    """Requests in flight and the memory that they take: on one connection, of one client, or on all connections."""
 
-    __slots__ = ("answer_bytes", "answer_bytes_max", "whole", "work_bytes")
+    __slots__ = ("answer_bytes", "answer_bytes_max", "requests", "whole", "work_bytes")
 
     def __init__(self, whole: RequestMemory | None = None, answer_bytes_max: int = 1 << 62) -> None:
-        #: Memory for carrying requests out, as estimated.
+        #: Number of requests that are being carried out.
+        self.requests = 0
+        #: Memory for carrying them out, as estimated.
         self.work_bytes = 0
         #: Room that answers to come have been promised.
         self.answer_bytes = 0
@@ -62,6 +67,14 @@ class RequestMemory:
         self.answer_bytes_max = answer_bytes_max
         #: The count that this one is a part of.
         self.whole = whole
+
+    def begin(self, work_bytes: int) -> None:
+        """Count a request, which gives it back with `Request.end_work`."""
+        memory: RequestMemory | None = self
+        while memory is not None:
+            memory.requests += 1
+            memory.work_bytes += work_bytes
+            memory = memory.whole
 
 
 class Request:
@@ -84,6 +97,7 @@ class Request:
         "failure",
         "frame",
         "is_wanted",
+        "principal",
         "reply",
         "size_bytes",
         "wake",
@@ -100,6 +114,7 @@ class Request:
         client_address: str,
         memory: RequestMemory,
         work_bytes: int,
+        principal: str = ANONYMOUS,
     ) -> None:
         self.api_key = api_key
         self.api_version = api_version
@@ -110,6 +125,8 @@ class Request:
         self.body_offset = body_offset
         #: Of the client, for people.
         self.client_address = client_address
+        #: Who the client had proved to be when the request came, as `User:name`.
+        self.principal = principal
         #: Has the steps of this request go on after one that said that they must wait; None while there are none.
         self.wake: Callable[[], None] | None = None
         #: False once the client is gone.
@@ -151,8 +168,9 @@ class Request:
     def end_work(self) -> None:
         """Give back what carrying it out takes; what its answer takes, it keeps."""
         work_bytes, self._work_bytes = self._work_bytes, 0
-        memory: RequestMemory | None = self._memory
+        memory: RequestMemory | None = self._memory if work_bytes else None
         while memory is not None:
+            memory.requests -= 1
             memory.work_bytes -= work_bytes
             memory = memory.whole
 

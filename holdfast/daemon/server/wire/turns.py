@@ -1,8 +1,9 @@
-"""Which connection is worked for next: connections take turns by the time that they have used.
+"""Which connection is worked for next: clients take turns by the time that they have used, and so do the connections of each.
 
-Work is done in steps. Of the connections that wait, the one that has used least time goes first; one that was silent
-comes in just before the others, so that a client with few requests is not behind one that sends them without end. After
-a slice of time the loop sees to its sockets and to the log.
+Work is done in steps. Of the clients that wait, the one that has used least time goes first, with that of its connections
+that has used least; one that was silent comes in just before the others, so that a client with few requests is not behind
+one that sends them without end, over however many connections. After a slice of time the loop sees to its sockets and to
+the log.
 
 A connection that took much longer than a slice for one step, because that could not be divided, pauses for as long,
 with all others that did so: then the loop is free for the rest. Whatever those others do, it pauses for no more than
@@ -25,6 +26,20 @@ _HEAVY_SLICES = 2
 _PAUSE_MAX = 4
 
 
+class Payer:
+    """A client, whose workers share its turns; all of it belongs to `Turns`."""
+
+    def __init__(self) -> None:
+        #: Time that its workers used, in seconds, on a scale that all payers of one `Turns` share.
+        self.used_s = 0.0
+        #: Whether it is among those that wait, or one of its workers works.
+        self.is_queued = False
+        #: (time used, number, worker) of those that wait; the number keeps the order of arrival and workers from being compared.
+        self.waiting: list[tuple[float, int, Worker]] = []
+        #: What its worker that went last had used before: those that wait have used as much or more.
+        self.floor_s = 0.0
+
+
 class Worker(Protocol):
     """A client connection, as far as its work comes in steps."""
 
@@ -32,8 +47,10 @@ class Worker(Protocol):
     is_waiting: bool
     #: Until when it may have to pause, because its last turn took much longer than a slice, else 0; belongs to `Turns`.
     heavy_until_s: float
-    #: Time that it used, in seconds, on a scale that all workers of one `Turns` share; belongs to `Turns`.
+    #: Time that it used, in seconds, on a scale that all workers of its payer share; belongs to `Turns`.
     used_s: float
+    #: The client whose connection it is.
+    payer: Payer
 
     def work(self, ends_s: float) -> bool:
         """Do one step, and more while the clock is below `ends_s`; return whether more is to be done now."""
@@ -48,11 +65,13 @@ class Turns:
         #: Longest time in seconds that one worker had at once, since `take_longest` was last called.
         self._longest_s = 0.0
         self.set_slice(slice_ms)
-        #: (time used, number, worker); the number keeps the order of arrival and workers from being compared.
-        self._waiting: list[tuple[float, int, Worker]] = []
+        #: (time used, number, payer) of those with workers that wait.
+        self._waiting: list[tuple[float, int, Payer]] = []
         self._number = 0
+        #: Workers that wait.
+        self._count = 0
         self._is_scheduled = False
-        #: What the worker that went last had used before: those that wait have used as much or more.
+        #: What the payer that went last had used before: those that wait have used as much or more.
         self._floor_s = 0.0
         #: Work done lately without a look at the sockets: it grows with work, and time without work takes it away.
         self._busy_s = 0.0
@@ -68,7 +87,7 @@ class Turns:
     @property
     def waiting(self) -> int:
         """Number of workers that wait for their turn."""
-        return len(self._waiting)
+        return self._count
 
     def take_longest_ms(self) -> float:
         """Return the longest time in ms that one worker had at once since the last call."""
@@ -79,19 +98,17 @@ class Turns:
         """Let `worker` work: at once if none waits and there is time, else when its turn comes."""
         if worker.is_waiting:
             return
-        if self._waiting:
+        if self._count:
             self.wait(worker)
             return
         busy_s = max(0.0, self._busy_s - (now_s - self._ended_s))
         if busy_s >= self._slice_s or worker.heavy_until_s > now_s:
             self.wait(worker)
             return
-        used_s = worker.used_s
-        if used_s > self._floor_s:
-            self._floor_s = used_s
-        elif used_s < self._floor_s - self._turn_s:
-            worker.used_s = self._floor_s - self._turn_s
-        ended_s = self._work(worker, now_s, now_s + self._slice_s)
+        payer = worker.payer
+        payer.used_s = max(payer.used_s, self._floor_s - self._turn_s)
+        worker.used_s = max(worker.used_s, payer.floor_s - self._turn_s)
+        ended_s = self._work(payer, worker, now_s, now_s + self._slice_s)
         self._busy_s = busy_s + ended_s - now_s
 
     def wait(self, worker: Worker) -> None:
@@ -99,24 +116,39 @@ class Turns:
         if worker.is_waiting:
             return
         worker.is_waiting = True
-        worker.used_s = max(worker.used_s, self._floor_s - self._turn_s)
+        payer = worker.payer
+        worker.used_s = max(worker.used_s, payer.floor_s - self._turn_s)
         self._number += 1
-        heappush(self._waiting, (worker.used_s, self._number, worker))
+        self._count += 1
+        heappush(payer.waiting, (worker.used_s, self._number, worker))
+        self._queue(payer)
         if not self._is_scheduled:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
+
+    def _queue(self, payer: Payer) -> None:
+        """Put a payer among those that wait, unless it is there or one of its workers works."""
+        if not payer.is_queued:
+            payer.is_queued = True
+            payer.used_s = max(payer.used_s, self._floor_s - self._turn_s)
+            heappush(self._waiting, (payer.used_s, self._number, payer))
 
     def _resume(self, worker: Worker) -> None:
         """Put a worker that paused among those that wait again."""
         worker.is_waiting = False
         self.wait(worker)
 
-    def _work(self, worker: Worker, now_s: float, ends_s: float) -> float:
-        """Let a worker work; return when it ended."""
+    def _work(self, payer: Payer, worker: Worker, now_s: float, ends_s: float) -> float:
+        """Let a worker work at the cost of its payer; return when it ended."""
+        self._floor_s = max(self._floor_s, payer.used_s)
+        payer.floor_s = max(payer.floor_s, worker.used_s)
+        # Until it has paid, no other worker of its puts it among those that wait.
+        payer.is_queued = True
         is_unfinished = worker.work(ends_s)
         ended_s = self.clock()
         took_s = ended_s - now_s
         worker.used_s += took_s
+        payer.used_s += took_s
         if took_s > self._longest_s:
             self._longest_s = took_s
         worker.heavy_until_s = 0.0
@@ -126,6 +158,9 @@ class Turns:
         self._ended_s = ended_s
         if is_unfinished:
             self.wait(worker)
+        payer.is_queued = False
+        if payer.waiting:
+            self._queue(payer)
         return ended_s
 
     def _run(self) -> None:
@@ -135,15 +170,18 @@ class Turns:
         began_s = now_s = self.clock()
         ends_s = now_s + self._slice_s
         while waiting and now_s < ends_s:
-            used_s, _, worker = heappop(waiting)
+            _, _, payer = heappop(waiting)
+            _, _, worker = heappop(payer.waiting)
+            self._count -= 1
             pauses_until_s = min(self._heavy_from_s, worker.heavy_until_s)
             if now_s < pauses_until_s:
                 asyncio.get_running_loop().call_later(pauses_until_s - now_s, self._resume, worker)
+                payer.is_queued = False
+                if payer.waiting:
+                    self._queue(payer)
                 continue
             worker.is_waiting = False
-            if used_s > self._floor_s:
-                self._floor_s = used_s
-            now_s = self._work(worker, now_s, min(ends_s, now_s + self._turn_s))
+            now_s = self._work(payer, worker, now_s, min(ends_s, now_s + self._turn_s))
         self._busy_s = now_s - began_s
         if waiting and not self._is_scheduled:
             self._is_scheduled = True

@@ -1,7 +1,6 @@
 """A member of a group on a real group coordinator: the event loop around `lifecycle`."""
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Mapping
 from random import Random
 
@@ -72,7 +71,7 @@ class Member:
         self._coordinator = coordinator
         self._note = note
         self._loop = asyncio.get_running_loop()
-        metrics = MembershipMetrics(registry or Registry(lambda: time.monotonic_ns() // 1_000_000))
+        metrics = MembershipMetrics(registry or Registry())
         jitter = (random or Random()).random
         self._life = MemberLifecycle(settings, coordinator.metadata, jitter, metrics)
         metrics.heartbeat_age.source = self._heartbeat_age_s

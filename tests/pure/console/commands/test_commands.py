@@ -301,22 +301,22 @@ def test_a_load_is_waited_for_so_long(node: Node, run: Run) -> None:
 
 def test_settings_and_metrics_can_be_narrowed_down(run: Run) -> None:
     assert json.loads(run("settings", "timeout", "--json").stdout) == {"load_timeout_ms": 600_000}
-    assert json.loads(run("metrics", "total", "--json").stdout) == {"write-total": 5_015}
-    assert run("metrics", "total").stdout.split() == ["metric", "value", "write-total", "5015"]
+    assert json.loads(run("metrics", "total", "--json").stdout) == {"holdfast_writes_total": 5_015}
+    assert run("metrics", "total").stdout.split() == ["metric", "value", "holdfast_writes_total", "5015"]
     assert json.loads(run("status", "--json").stdout)["is_ready"] is True
 
 
 def test_numbers_are_numbers_and_measured_ones_have_no_digits_that_say_nothing(run: Run) -> None:
     assert run("metrics").stdout.splitlines() == [
-        "metric             value",
-        "parked-writes          0",
-        "write-rate          0.18",
-        "write-time-ms-max      6",
-        "write-total         5015",
+        "metric                              value",
+        "holdfast_parked_writes                  0",
+        "holdfast_write_latency_seconds_p50   0.18",
+        "holdfast_write_latency_seconds_p99      6",
+        "holdfast_writes_total                5015",
     ]
     told = run("metrics", "--json").stdout
-    assert '"write-rate": 0.18,' in told
-    assert '"write-time-ms-max": 6,' in told
+    assert '"holdfast_write_latency_seconds_p50": 0.18,' in told
+    assert '"holdfast_write_latency_seconds_p99": 6,' in told
     assert run("settings").stdout.splitlines() == [
         "setting          value",
         "load_timeout_ms  600000",
@@ -329,7 +329,7 @@ def test_numbers_are_numbers_and_measured_ones_have_no_digits_that_say_nothing(r
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("metrics", "wirte"), "No metric has 'wirte' in its name; did you mean write or writes or rate?"),
+        (("metrics", "wirte"), "No metric has 'wirte' in its name; did you mean write or writes?"),
         (("metrics", "nosuch", "--json"), "No metric has 'nosuch' in its name; `holdfast metrics` shows all of them."),
         (("settings", "tiemout"), "No setting has 'tiemout' in its name; did you mean timeout?"),
     ],

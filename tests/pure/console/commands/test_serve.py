@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.console.outcomes import Exit
+from holdfast.console.commands.serve import _open_audit_file
+from holdfast.console.outcomes import Exit, Failure
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.reloading import reload
 from tests.processes import is_alive
@@ -35,6 +36,7 @@ def test_exit_codes_are_fixed_because_units_and_scripts_rest_on_them() -> None:
         "UNREACHABLE": 5,
         "NOT_FOUND": 6,
         "DIFFERENT": 7,
+        "DENIED": 8,
     }
 
 
@@ -78,6 +80,20 @@ def test_a_wrong_property_of_the_kafka_client_is_a_wrong_setting_although_no_bro
     last = json.loads(ended.stderr.splitlines()[-1])
     assert (last["event"], last["exit_code"]) == ("node_stopped", Exit.WRONG_USAGE)
     assert 'No such configuration property: "foo.bar"' in last["reason"]
+
+
+def test_a_file_that_a_setting_names_and_cannot_be_used_is_a_wrong_setting(tmp_path: Path) -> None:
+    (tmp_path / "acls").write_text('{"principal": "x"}\n')
+    settings = {"kafka.bootstrap.servers": "127.0.0.1:1", "listen": "127.0.0.1:0", "acls_file": tmp_path / "acls"}
+    ended = ended_by_itself(settings)
+    assert ended.returncode == Exit.WRONG_USAGE, ended.stderr
+    last = json.loads(ended.stderr.splitlines()[-1])
+    assert (last["event"], last["reason"]) == ("node_stopped", "acls, line 1: permission is missing.")
+    audit_file = str(tmp_path / "missing" / "audit")
+    loaded = load_settings(flags={"kafka.bootstrap.servers": "b:1", "audit_file": audit_file})
+    with pytest.raises(Failure, match="which cannot be written") as caught:
+        _open_audit_file(loaded.settings)
+    assert caught.value.exit_code == Exit.WRONG_USAGE
 
 
 # ---- workers ---------------------------------------------------------------------------------------------------------

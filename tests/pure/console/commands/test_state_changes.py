@@ -22,6 +22,7 @@ from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.records.replay import ShareState
 from tests.pure.console.conftest import Run, runner_for, served_in_thread
+from tests.world.access import OPEN
 from tests.world.samples import TOPIC
 from tests.world.service import House, ask
 from tests.world.serving import FakeCluster, serve
@@ -81,7 +82,7 @@ def holder() -> Holder:
 def state(holder: Holder) -> Iterator[Run]:
     """Give a function that runs `holdfast state` with `g1:orders:0`."""
     cluster = FakeCluster()
-    handler = ApiHandler(holder, cluster, Admin(holder.commands(), 60_000))
+    handler = ApiHandler(holder, cluster, Admin(holder.commands(), 60_000), OPEN)
     with served_in_thread(serve(handler=handler)) as served:
         cluster.nodes = served.cluster.nodes
         run = runner_for(served.address)

@@ -25,7 +25,8 @@ from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import Topic
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.kafka.topic_ends import Ends, TopicEnds, TopicEndSource
+from holdfast.kafka.topics.topic_ends import Ends, TopicEnds, TopicEndSource
+from holdfast.kafka.topics.topic_leaders import TopicLeaders
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.build import BUILD
@@ -72,9 +73,9 @@ class World(PartitionsWorld):
         self.node_settings = NodeSettings(self.settings)
         self.run_id = f"run-{node_id}"
         self.host_metrics = HostMetrics(self.settings, self.registry, ALONE)
-        self.topic_ends = TopicEndSource(
-            ConnectionOptions(bootstrap=(("a", 9092),)), timeout_ms=1_000, topics_per_request_max=100, waiting_max=10
-        )
+        options = ConnectionOptions(bootstrap=(("a", 9092),))
+        leaders = TopicLeaders(options, timeout_ms=1_000, topics_per_request_max=100)
+        self.topic_ends = TopicEndSource(options, leaders, timeout_ms=1_000, waiting_max=10)
         names = names or TopicNames(Kafka(), MetadataSettings(), lambda: 0, timeout_ms=60_000)
         share_calls = StartingShareCalls(self.metrics, lambda: 0.0)
         self.elsewhere: list[dict[str, Any]] = []
@@ -125,7 +126,7 @@ async def test_a_node_reports_what_it_is_and_what_it_holds() -> None:
     assert world.ask("status") == {"version": "0.1.0", "build": BUILD, "node_id": 1}
     assert world.ask("settings")["node_id"] == 1
     assert world.ask("config") == {"offset": -1, "settings": []}
-    assert world.ask("metrics")["num-partitions{state=active}"] == 3
+    assert world.ask("metrics")["holdfast_log_partitions{state=active}"] == 3
     assert [row["state"] for row in world.ask("partitions")] == ["active"] * 3
 
 

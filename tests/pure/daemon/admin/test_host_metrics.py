@@ -19,7 +19,7 @@ class World:
     """Node 1 of a host, and what the others answer: by address their metrics, None for silence."""
 
     def __init__(self, place: WorkerPlace) -> None:
-        registry = Registry(lambda: 0)
+        registry = Registry()
         registry.counter("writes", "…", topic="orders").value = 5
         self.answers: dict[str, Any] = {}
         self.asked: list[str] = []
@@ -38,40 +38,44 @@ class World:
 
 
 async def test_a_node_that_is_no_worker_shows_its_own_without_a_label() -> None:
-    assert await World(ALONE).read() == {"writes{topic=orders}": 5}
+    assert await World(ALONE).read() == {"holdfast_writes_total{topic=orders}": 5}
 
 
 async def test_a_worker_shows_those_of_all_each_with_its_node() -> None:
     world = World(WorkerPlace(others=OTHERS, restarts=2))
     world.answers = {
-        "127.0.0.1:9494": {"writes{node=2,topic=orders}": 7},
-        "127.0.0.1:9495": {"writes{node=3,topic=orders}": 0},
+        "127.0.0.1:9494": {"holdfast_writes_total{node=2,topic=orders}": 7},
+        "127.0.0.1:9495": {"holdfast_writes_total{node=3,topic=orders}": 0},
     }
     assert await world.read() == {
-        "writes{node=1,topic=orders}": 5,
-        "writes{node=2,topic=orders}": 7,
-        "writes{node=3,topic=orders}": 0,
-        "worker-restarts-total{node=1}": 2,
-        "workers-silent{node=1}": 0,
+        "holdfast_writes_total{node=1,topic=orders}": 5,
+        "holdfast_writes_total{node=2,topic=orders}": 7,
+        "holdfast_writes_total{node=3,topic=orders}": 0,
+        "holdfast_worker_restarts_total{node=1}": 2,
+        "holdfast_workers_silent{node=1}": 0,
     }
 
 
 async def test_a_worker_that_does_not_answer_is_counted_and_the_others_are_shown() -> None:
     world = World(WorkerPlace(others=OTHERS))
-    world.answers = {"127.0.0.1:9495": {"writes{node=3}": 4}}
+    world.answers = {"127.0.0.1:9495": {"holdfast_writes_total{node=3}": 4}}
     found = await world.read()
-    assert (found["writes{node=1,topic=orders}"], found["writes{node=3}"], found["workers-silent{node=1}"]) == (5, 4, 1)
+    assert (
+        found["holdfast_writes_total{node=1,topic=orders}"],
+        found["holdfast_writes_total{node=3}"],
+        found["holdfast_workers_silent{node=1}"],
+    ) == (5, 4, 1)
     world.answers["127.0.0.1:9494"] = None  # it refuses the command, as an older version does
-    assert (await world.read())["workers-silent{node=1}"] == 1
+    assert (await world.read())["holdfast_workers_silent{node=1}"] == 1
 
 
 async def test_what_one_worker_asks_another_is_not_passed_on() -> None:
     """Nor what it found out when it was asked for all: the one that asks now finds out for itself."""
     world = World(WorkerPlace(others=OTHERS))
-    own = {"writes{node=1,topic=orders}", "worker-restarts-total{node=1}"}
+    own = {"holdfast_writes_total{node=1,topic=orders}", "holdfast_worker_restarts_total{node=1}"}
     assert set(await world.read(of="node")) == own
     assert world.asked == []
-    assert (await world.read())["workers-silent{node=1}"] == 2
+    assert (await world.read())["holdfast_workers_silent{node=1}"] == 2
     assert set(await world.read(of="node")) == own
 
 
@@ -80,12 +84,16 @@ async def test_a_query_over_a_connection_asks_for_the_one_node() -> None:
 
     def answer(arguments: dict[str, Any]) -> dict[str, float]:
         asked.append(arguments)
-        return {"writes{node=2}": 1}
+        return {"holdfast_writes_total{node=2}": 1}
 
     settings = load_settings(flags={"kafka.bootstrap.servers": "a:1", "worker_answer_timeout_ms": PATIENCE_MS}).settings
     async with serve(commands={"metrics": answer}) as served:
         place = WorkerPlace(others={2: served.address, 3: "127.0.0.1:1"})
-        found = HostMetrics(settings, Registry(lambda: 0), place).read({})
+        found = HostMetrics(settings, Registry(), place).read({})
         assert not isinstance(found, dict)
-        assert await found == {"writes{node=2}": 1, "worker-restarts-total{node=1}": 0, "workers-silent{node=1}": 1}
+        assert await found == {
+            "holdfast_writes_total{node=2}": 1,
+            "holdfast_worker_restarts_total{node=1}": 0,
+            "holdfast_workers_silent{node=1}": 1,
+        }
     assert asked == [{"of": "node"}]

@@ -27,7 +27,7 @@ class World:
         self.partition_count = len(leaders) if partition_count is None else partition_count
         self.silent: set[int] = set()
         self.heard: dict[int, float] = {}
-        self.registry = Registry(lambda: 0)
+        self.registry = Registry()
         self.silence = BrokerSilence(MAX_MS, LOOK_S, DOUBT_S, self.registry, lambda: NOON_S + self.now_s)
         self.lines: list[EventDict] = []
         self.look()
@@ -59,7 +59,7 @@ def world() -> World:
 def test_brokers_that_answer_are_no_problem_and_their_gauges_stay_low(world: World) -> None:
     world.wait(100)
     assert (world.silence.problem, world.lines) == ("", [])
-    assert world.gauges() == {f"broker-silence-ms{{broker={broker}}}": 0 for broker in (1, 2, 3)}
+    assert world.gauges() == {f"holdfast_broker_silence_seconds{{broker={broker}}}": 0 for broker in (1, 2, 3)}
 
 
 def test_when_no_broker_answers_it_is_reported_at_the_bound_once_a_minute_and_at_the_end(world: World) -> None:
@@ -80,7 +80,7 @@ def test_when_no_broker_answers_it_is_reported_at_the_bound_once_a_minute_and_at
     ]
     world.wait(8 * 60)
     assert world.events() == ["brokers_lost"] * 9
-    assert world.gauges()["broker-silence-ms{broker=1}"] == 496_000
+    assert world.gauges()["holdfast_broker_silence_seconds{broker=1}"] == 496
     world.silent = set()
     world.wait(1)
     assert world.silence.problem == ""
@@ -103,7 +103,7 @@ def test_a_silent_broker_that_leads_no_more_is_no_problem_and_has_no_gauge(world
     world.leaders = {0: 2, 1: 2, 2: 3, 3: 3}
     world.wait(100)
     assert (world.silence.problem, world.lines) == ("", [])
-    assert set(world.gauges()) == {f"broker-silence-ms{{broker={broker}}}" for broker in (2, 3)}
+    assert set(world.gauges()) == {f"holdfast_broker_silence_seconds{{broker={broker}}}" for broker in (2, 3)}
 
 
 def test_a_broker_that_begins_to_lead_has_the_whole_bound_to_answer(world: World) -> None:

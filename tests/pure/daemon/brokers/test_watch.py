@@ -23,7 +23,7 @@ class World:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.options = ConnectionOptions(bootstrap=(("bootstrap", 9092),))
-        self.registry = Registry(lambda: 0)
+        self.registry = Registry()
         self.frozen: set[str] = set()
         self.gone: set[str] = set()
         self.leaders = {0: (1, 1), 1: (2, 1)}
@@ -87,7 +87,7 @@ async def watched(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
 
 
 def quiet_ms(world: World, broker: int) -> float:
-    return world.registry.snapshot()[f"broker-silence-ms{{broker={broker}}}"]
+    return 1_000 * world.registry.snapshot()[f"holdfast_broker_silence_seconds{{broker={broker}}}"]
 
 
 async def test_brokers_that_nothing_else_queries_are_queried_and_stay_no_problem(
@@ -135,7 +135,7 @@ async def test_leaders_that_moved_are_learned(monkeypatch: pytest.MonkeyPatch) -
     async with watched(monkeypatch) as world:
         world.gone.add("host-2")
         world.leaders = {0: (1, 1), 1: (1, 2)}
-        await wait_until(lambda: set(world.registry.snapshot()) == {"broker-silence-ms{broker=1}"})
+        await wait_until(lambda: set(world.registry.snapshot()) == {"holdfast_broker_silence_seconds{broker=1}"})
         assert world.watch.problem == ""
 
 

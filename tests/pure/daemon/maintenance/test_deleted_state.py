@@ -94,7 +94,7 @@ async def test_too_large_a_share_stops_with_an_alarm_that_an_admin_ends() -> Non
             world.refresh(after_ms)
     assert [line["event"] for line in lines if line["log_level"] == "error"] == ["clean_up_stopped"]
     assert "`holdfast topics accept-deleted --reason …`" in lines[-1]["why"]
-    assert world.series("deleted-topics-alarm") == {"deleted-topics-alarm": 1}
+    assert world.series("holdfast_deleted_topics_alarm") == {"holdfast_deleted_topics_alarm": 1}
     assert world.topics() == {A, B}
     with capture_logs() as lines:
         told = commands["topics-accept-deleted"]({"reason": "the shop was closed"})
@@ -102,7 +102,7 @@ async def test_too_large_a_share_stops_with_an_alarm_that_an_admin_ends() -> Non
     assert [line["reason"] for line in lines] == ["the shop was closed"]
     world.refresh(1)
     assert world.topics() == {B}
-    assert world.series("deleted-topics-alarm") == {"deleted-topics-alarm": 0}
+    assert world.series("holdfast_deleted_topics_alarm") == {"holdfast_deleted_topics_alarm": 0}
 
 
 async def test_a_clean_up_that_fails_goes_on_after_the_next_refresh() -> None:

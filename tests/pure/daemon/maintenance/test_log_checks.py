@@ -74,7 +74,7 @@ async def test_a_topic_that_stays_as_it_was_changes_nothing(world: World, check:
     check.findings = ["one", "two"]
     await look(world)
     assert states(world) == [State.ACTIVE] * 2
-    assert world.series("state-topic-warnings") == {"state-topic-warnings": 2}
+    assert world.series("holdfast_state_topic_warnings") == {"holdfast_state_topic_warnings": 2}
 
 
 async def test_a_topic_that_became_unsafe_stops_the_shards_until_it_is_safe(world: World, check: Check) -> None:
@@ -171,7 +171,7 @@ async def test_a_snapshot_topic_that_is_not_fit_is_reported_and_not_used(
     with capture_logs() as said:
         assert await check_snapshots(access, state_topic(world.topic)) is is_fit
     assert [line["event"] for line in said] == lines
-    assert world.series("snapshot-topic-problems") == {"snapshot-topic-problems": problems}
+    assert world.series("holdfast_snapshot_topic_problems") == {"holdfast_snapshot_topic_problems": problems}
 
 
 # ---- the first records of the log partitions ------------------------------------------------------------------------

@@ -86,7 +86,7 @@ async def test_an_admin_drops_a_reader(world: World) -> None:
     assert [(line["reader"], line["reason"]) for line in lines] == [("holdfast-compaction", "switched off")]
     assert readers.blocking(0, 4) is None
     assert commands["readers"]({})[0]["state"] == "dropped"  # type: ignore[index]
-    assert world.series("dropped-log-readers") == {"dropped-log-readers-total": 1}
+    assert world.series("dropped_log_readers") == {"holdfast_dropped_log_readers_total": 1}
 
 
 async def test_silent_readers_are_reported_once_and_compared_with_the_logs_ends(world: World) -> None:
@@ -101,7 +101,7 @@ async def test_silent_readers_are_reported_once_and_compared_with_the_logs_ends(
             world.clock.now_ms += 1_000
             await offsets.look_up()
     assert [line["event"] for line in lines] == ["log_reader_stalled"]
-    assert world.series("silent-log-readers") == {"silent-log-readers-total": 1}
+    assert world.series("silent_log_readers") == {"holdfast_silent_log_readers_total": 1}
     committed |= {held.index: held.committed_offset for held in world.partitions}
     with capture_logs() as lines:
         for _ in range(3):

@@ -80,5 +80,5 @@ async def test_a_log_that_is_not_trusted_is_looked_at_again_as_after_any_alarm(m
     intervals_ms: dict[object, int] = {}
     monkeypatch.setattr(Schedule, "every", lambda _, interval_ms, work: intervals_ms.update({work: interval_ms}))
     world = await World(MemoryTopic(2), alarm_backoff_ms=70_000, retry_backoff_max_ms=20_000).serve()
-    world.maintenance.start(world.settings, world.registry)
+    world.maintenance.start(world.settings)
     assert intervals_ms[world.maintenance.log_checks.look_again] == 70_000

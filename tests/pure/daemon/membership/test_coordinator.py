@@ -7,6 +7,7 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.membership.division.assignment import AssignmentError, decode_assignment
 from holdfast.daemon.membership.division.metadata import decode_metadata
+from holdfast.daemon.membership.division.ownership_map import FormerOwner
 from tests.pure.daemon.membership.world import CONFIG_MS, HANDOVER_MS, STALE_MS, Clock, Config, Group, Member
 
 
@@ -60,8 +61,9 @@ async def test_only_what_moves_is_let_go_and_is_served_until_it_is_taken(clock: 
     assert a.done() == ["begin [0, 1] under 2"]
     assert b.done() == ["begin [2, 3] under 2"]
     assert (a.serving, a.holdings.released) == ({0, 1, 2, 3}, [2, 3])
-    assert [a.view.owner(task) for task in range(4)] == [a.node, a.node, b.node, b.node]
+    assert [a.view.owner(task) for task in range(4)] == [a.node] * 4
     assert not a.taken(2, 2), "it was not to keep it"
+    assert [a.view.owner(task) for task in range(4)] == [a.node, a.node, b.node, a.node]
     clock.now_ms += HANDOVER_MS
     a.coordinator.tick()
     assert (a.done(), a.holdings.released) == (["end [3]"], [])
@@ -134,6 +136,28 @@ async def test_a_member_whose_place_is_kept_lets_nothing_go(clock: Clock, group:
     a.done()
     await a.coordinator.on_leave_prepare(1, a.id)
     assert (a.done(), a.holdings.released) == ([], [])
+
+
+async def test_who_has_left_names_itself_for_what_it_serves_alone(clock: Clock, group: Group) -> None:
+    a, b = Member(1, clock), Member(2, clock)
+    await group.rebalance(a, b)
+    await a.coordinator.on_leave_prepare(1, a.id)
+    assert not a.taken(1, 2)
+    assert [a.view.owner(task) for task in range(4)] == [b.node, None, b.node, a.node]
+
+
+async def test_everybody_learns_who_had_what_moves_from_a_leader_that_knows_it(clock: Clock, group: Group) -> None:
+    a, b, c = (Member(node_id, clock) for node_id in (1, 2, 3))
+    await group.rebalance(a)
+    await group.rebalance(a, b)
+    b.serving.clear()  # it loads
+    known = (b.view.map, c.view.map)
+    assert known[0] is not None
+    assert known[0].former == (FormerOwner(a.node, (2, 3)),)
+    b.former.answered(a.node, {2: 1, 3: 1}, clock.now_ms)
+    await group.rebalance(b, c)  # a has left, and serves on
+    assert c.view.map is not None
+    assert [each for each in c.view.map.former if each.node == a.node] == [FormerOwner(a.node, (0, 1, 2, 3))]
 
 
 async def test_a_lone_member_lets_go_what_somebody_who_joins_is_to_take(clock: Clock, group: Group) -> None:

@@ -1,11 +1,12 @@
-"""Who is named to clients: from the map while it holds, from what is served here and a stale map for a while, else nobody."""
+"""Who is named to clients: who serves, this node or a former owner; else whom the map has, a stale one for a while; else nobody."""
 
 from typing import Final
 
 from kio.schema.find_coordinator.v6.response import FindCoordinatorResponse
 from kio.serial import entity_reader
 
-from holdfast.daemon.membership.division.ownership_map import MappedMember, OwnershipMap, Work
+from holdfast.daemon.membership.division.ownership_map import FormerOwner, MappedMember, OwnershipMap, Work
+from holdfast.daemon.membership.handover.former_owners import FormerOwners
 from holdfast.daemon.membership.map_view import MapView
 from holdfast.daemon.server import find_coordinator
 from holdfast.daemon.server.cluster_view import Node
@@ -24,20 +25,31 @@ class World:
         self.served: set[int] = set()
         self.alarmed: set[int] = set()
         topic = StateTopic("state", bytes(16), 5, 1, 1_000_000)
+        self.former = FormerOwners(
+            US,
+            self.served.__contains__,
+            handover_timeout_ms=60_000,
+            word_age_max_ms=1_000,
+            now_ms=lambda: self.now_ms,
+            changed=lambda _: None,
+        )
         self.view = MapView(
             US,
             "cluster",
             topic,
             self.served.__contains__,
+            self.former,
             is_alarmed=self.alarmed.__contains__,
             owner_epoch=lambda partition: 7 if partition in self.served else -1,
             stale_map_max_ms=STALE_MS,
             now_ms=lambda: self.now_ms,
         )
 
-    def adopt(self, ours: tuple[int, ...], others: tuple[int, ...], other: Node = OTHER) -> None:
+    def adopt(
+        self, ours: tuple[int, ...], others: tuple[int, ...], other: Node = OTHER, *former: tuple[Node, tuple[int, ...]]
+    ) -> None:
         members = (MappedMember("a", US, Work(ours)), MappedMember("b", other, Work(others)))
-        self.view.adopt(OwnershipMap(1, members))
+        self.view.adopt(OwnershipMap(1, members, (), tuple(FormerOwner(*each) for each in former)))
         self.view.set_stale(False)
 
     def owners(self) -> list[int | None]:
@@ -45,13 +57,34 @@ class World:
         return [None if node is None else node.node_id for node in found]
 
 
-def test_the_map_alone_says_who_owns_what_while_it_holds() -> None:
+def test_who_serves_a_log_partition_is_named_before_whom_the_map_has() -> None:
     world = World()
     world.adopt((0, 1), (2, 3))
-    world.served |= {2}  # on its way to the other node
     assert world.owners() == [1, 1, 2, 2, None]
+    world.served |= {2}  # on its way to the other node
+    assert world.owners() == [1, 1, 1, 2, None]
     assert [world.view.owner_epoch(index) for index in range(5)] == [-1, -1, 7, -1, -1]
     assert world.view.nodes == (US, OTHER)
+
+
+def test_a_former_owner_is_named_while_it_is_known_to_serve() -> None:
+    world = World()
+    gone = Node(3, "h", 9003)
+    world.adopt((0, 1), (2, 3), OTHER, (gone, (0, 2, 4)))
+    assert (world.owners(), world.view.nodes) == ([1, 1, 2, 2, None], (US, OTHER))
+    world.former.answered(gone, {0: 5, 2: 5, 4: 5}, world.now_ms)
+    assert (world.owners(), world.view.nodes) == ([3, 1, 3, 2, 3], (US, OTHER, gone))
+    world.view.set_stale(True)
+    assert world.owners() == [3, None, 3, 2, 3]
+    world.view.set_stale(False)
+    world.served |= {0}
+    assert world.owners() == [1, 1, 3, 2, 3]
+    assert [world.view.may_serve(index) for index in range(3)] == [{US, gone}, {US}, {gone}]
+    world.former.unanswered(gone)
+    assert world.owners() == [1, 1, 2, 2, None]
+    world.former.answered(gone, {2: 5}, world.now_ms)
+    world.view.drop()
+    assert world.owners() == [1, None, None, None, None]
 
 
 def test_nobody_is_named_where_an_alarm_of_ours_waits_for_an_admin() -> None:
@@ -73,7 +106,7 @@ def test_a_stale_map_names_others_for_a_while_and_us_for_what_we_serve() -> None
     assert world.owners() == [None, 1, 1, None, None]
     assert world.view.nodes == (US,)
     world.adopt((), (0, 1, 2, 3))
-    assert world.owners() == [2, 2, 2, 2, None]
+    assert world.owners() == [2, 1, 1, 2, None]
 
 
 def test_the_map_of_a_lost_session_is_never_answered_from() -> None:
@@ -107,11 +140,13 @@ def test_all_keys_of_a_request_are_answered_from_one_version_of_the_map() -> Non
     keys = b"".join(encode_string(format_key(SharePartitionKey("g", bytes(15) + b"1", each))) for each in range(count))
     body = b"\x02" + encode_varint(count + 1) + keys + b"\x00"
     pieces = []
-    for piece in find_coordinator.Finder(6, world.view, lambda key: key.partition % 5).answer(body, 0, count):
+    for piece in find_coordinator.Finder(6, world.view, lambda key: key.partition % 5, lambda _: True).answer(
+        body, 0, count
+    ):
         pieces.append(piece)
         world.adopt((), (0, 1, 2, 3, 4))
     answer, _ = entity_reader(FindCoordinatorResponse)(b"".join(pieces), 0)
     assert len(pieces) > 50
     assert {each.node_id for each in answer.coordinators} == {1}
-    after, *_ = find_coordinator.Finder(6, world.view, lambda key: 0).answer(body, 0, count)
+    after, *_ = find_coordinator.Finder(6, world.view, lambda key: 0, lambda _: True).answer(body, 0, count)
     assert OTHER.port.to_bytes(4, "big") in after

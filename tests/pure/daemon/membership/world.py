@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from holdfast.daemon.membership.coordinator import NodeCoordinator, NodeProtocolConfig
+from holdfast.daemon.membership.handover.former_owners import FormerOwners
 from holdfast.daemon.membership.holdings import Holdings
 from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.membership.map_view import MapView
@@ -20,6 +21,7 @@ PARTITIONS = 4
 HANDOVER_MS = 5_000
 CONFIG_MS = 3_000
 STALE_MS = 10_000
+WORD_AGE_MS = 1_000
 
 
 class Config:
@@ -50,11 +52,20 @@ class Member:
         self.alarms = Counter()
         self.holdings = Holdings(self, HANDOVER_MS)
         topic = StateTopic("state", bytes(16), PARTITIONS, 1, 1_000_000)
+        self.former = FormerOwners(
+            self.node,
+            self.serves,
+            handover_timeout_ms=HANDOVER_MS,
+            word_age_max_ms=WORD_AGE_MS,
+            now_ms=lambda: clock.now_ms,
+            changed=lambda _: None,
+        )
         self.view = MapView(
             self.node,
             "cluster",
             topic,
             self.serves,
+            self.former,
             is_alarmed=lambda _: False,
             owner_epoch=lambda _: -1,
             stale_map_max_ms=STALE_MS,

@@ -107,7 +107,7 @@ async def test_what_another_member_was_to_take_is_handed_over_in_one_line() -> N
     )
     assert set(world.is_ready[ready:]) == {True}
     assert (world.lost_to, world.is_ready[-1], world.partitions.superseded_by()) == ([], True, [])
-    assert world.series("ownerships-lost") == {"ownerships-lost-total": 0}
+    assert world.series("ownerships_lost") == {"holdfast_ownerships_lost_total": 0}
 
 
 async def test_a_log_of_a_higher_generation_is_no_loss_for_a_member_that_had_it_never() -> None:
@@ -123,7 +123,7 @@ async def test_a_log_of_a_higher_generation_is_no_loss_for_a_member_that_had_it_
     assert events(lines) == []
     [line] = [line for line in lines if line["event"] == "log_partitions_outranked"]
     assert (line["which"], line["log_generation"]) == ("0", 5)
-    assert world.series("ownerships-lost") == {"ownerships-lost-total": 0}
+    assert world.series("ownerships_lost") == {"holdfast_ownerships_lost_total": 0}
     world.partitions.load((0,), 6)
     world.settle()
     assert world.is_ready[-1] is True

@@ -13,7 +13,7 @@ from holdfast.records.codecs.codec import Codec, encode_record
 from holdfast.records.header import encode_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot
-from holdfast.runtime.errors import NotAvailable, TimedOut
+from holdfast.runtime.errors import LoadInProgress, NotAvailable, NotCoordinator, TimedOut
 from holdfast.runtime.log_protocol import ReadError
 from holdfast.runtime.partition.states import State
 from tests.simulated.memory_log import MemoryTopic
@@ -55,6 +55,25 @@ async def test_partitions_that_wait_for_their_turn_to_load_are_described_as_wait
     assert [row["state"] for row in world.partitions.describe()] == ["loading", "waiting", "waiting"]
     world.settle()
     assert [row["state"] for row in world.partitions.describe()] == ["active"] * 3
+
+
+async def test_callers_of_what_another_node_serves_meanwhile_are_sent_on_and_do_not_wait_for_the_load() -> None:
+    world = PartitionsWorld(MemoryTopic(2))
+    await world.begin().start()
+    world.partitions.load_all()
+
+    def outcomes() -> list[object]:
+        calls = [Call(lambda shard, _: shard.decide_summary(KEY)) for _ in range(2)]
+        world.partitions.write_many(list(enumerate(calls)))
+        return [type(outcome) for call in calls for outcome in call.outcomes]
+
+    world.partitions.note_served_elsewhere({1})
+    assert outcomes() == [LoadInProgress, NotCoordinator]
+    world.partitions.note_served_elsewhere({0})
+    assert outcomes() == [NotCoordinator, LoadInProgress]
+    world.settle()
+    assert all(each.state is State.ACTIVE for each in world.partitions)  # then it is ours, whatever is said of others
+    assert not {LoadInProgress, NotCoordinator} & set(outcomes())
 
 
 async def test_loads_and_unloads_are_reported_in_one_line_and_each_of_them_at_level_debug() -> None:
@@ -169,7 +188,7 @@ async def test_a_superseded_node_says_once_who_took_over_and_ends_or_stays(polic
             "next_step": "`holdfast partitions take` takes one back",
         }
     ]
-    assert world.series("ownerships-lost") == {"ownerships-lost-total": 2}
+    assert world.series("ownerships_lost") == {"holdfast_ownerships_lost_total": 2}
     assert world.is_ready[-1] is False
     assert [line["owner_address"] for line in world.partitions.describe()] == ["node-2.example:9492"] * 2
     assert world.partitions.held_count() == 0
@@ -195,10 +214,10 @@ async def test_series_of_a_partition_come_when_it_serves_and_go_when_it_does_not
     labels = "{partition=1,topic=state}"
     dead, total = world.partitions.pruners[1].bytes_dead()
     assert world.series("partition=1") == {
-        f"last-pruned-offset{labels}": 0,
-        f"share-partitions{labels}": 1,
-        f"log-bytes{labels}": total,
-        f"log-dead-bytes{labels}": dead,
+        f"holdfast_last_pruned_offset{labels}": 0,
+        f"holdfast_share_partitions{labels}": 1,
+        f"holdfast_log_bytes{labels}": total,
+        f"holdfast_log_dead_bytes{labels}": dead,
     }
     world.runtime.unload(1, None)
     world.settle()
@@ -206,7 +225,7 @@ async def test_series_of_a_partition_come_when_it_serves_and_go_when_it_does_not
     assert len(world.series("partition=0")) == 4
     world.runtime.load(1, 7)
     world.settle()
-    assert world.series("share-partitions{partition=1") == {f"share-partitions{labels}": 1}
+    assert world.series("holdfast_share_partitions{partition=1") == {f"holdfast_share_partitions{labels}": 1}
 
 
 async def test_a_load_that_fails_shows_no_series_of_its_partition() -> None:
@@ -217,12 +236,12 @@ async def test_a_load_that_fails_shows_no_series_of_its_partition() -> None:
     world = await PartitionsWorld(topic).serve()
     assert world.partition(1).state is State.FAILED
     assert world.series("partition=1") == {}
-    assert world.series("num-partitions") == {
-        "num-partitions{state=active}": 1,
-        "num-partitions{state=failed}": 1,
-        "num-partitions{state=loading}": 0,
+    assert world.series("holdfast_log_partitions") == {
+        "holdfast_log_partitions{state=active}": 1,
+        "holdfast_log_partitions{state=failed}": 1,
+        "holdfast_log_partitions{state=loading}": 0,
     }
-    assert world.series("loads-failed") == {"loads-failed-total": 1}
+    assert world.series("loads_failed") == {"holdfast_loads_failed_total": 1}
 
 
 async def test_a_bug_in_one_pruner_is_not_anothers() -> None:
@@ -238,7 +257,7 @@ async def test_a_bug_in_one_pruner_is_not_anothers() -> None:
         world.partitions.ticked()
     assert ticked == [world.clock.now_ms]
     assert [(line["event"], line["partition"]) for line in lines] == [("pruning_failed", 0)]
-    assert world.series("internal-errors") == {"internal-errors-total": 1}
+    assert world.series("internal_errors") == {"holdfast_internal_errors_total": 1}
 
 
 async def test_a_bug_in_the_look_at_the_snapshot_topic_keeps_no_pruner_from_its_step() -> None:
@@ -255,7 +274,7 @@ async def test_a_bug_in_the_look_at_the_snapshot_topic_keeps_no_pruner_from_its_
         world.partitions.ticked()
     assert ticked == [world.clock.now_ms]
     assert [(line["event"], line["error"]) for line in lines] == [("snapshot_tick_failed", "KeyError(7)")]
-    assert world.series("internal-errors") == {"internal-errors-total": 1}
+    assert world.series("internal_errors") == {"holdfast_internal_errors_total": 1}
 
 
 # ---- description -----------------------------------------------------------------------------------------------------
@@ -342,16 +361,16 @@ async def test_what_the_log_takes_and_shows_is_counted() -> None:
     world.process.log.queue_records_max = 0
     refused = Call(lambda shard, now_ms: shard.decide_initialize(KEY, 1, 0, now_ms))
     world.partitions.write_many([(0, refused)])
-    counts = world.series("-total")
+    counts = world.series("_total")
     assert {
-        name: counts[f"{name}-total"]
-        for name in ("records-committed", "records-void", "checkpoints-appended", "appends-refused", "internal-errors")
+        name: counts[f"holdfast_{name}_total"]
+        for name in ("records_committed", "records_void", "checkpoints_appended", "appends_refused", "internal_errors")
     } == {
-        "records-committed": 1,
-        "records-void": 1,
-        "checkpoints-appended": 1,
-        "appends-refused": 1,
-        "internal-errors": 0,
+        "records_committed": 1,
+        "records_void": 1,
+        "checkpoints_appended": 1,
+        "appends_refused": 1,
+        "internal_errors": 0,
     }
 
 
@@ -360,9 +379,11 @@ async def test_one_request_in_64_is_timed_and_so_is_the_loop_at_each_tick() -> N
     for _ in range(128):
         world.partitions.write_many([(0, Call(lambda shard, _: shard.decide_summary(KEY)))])
     world.tick(3)
-    assert world.series("event-processing-time-ms-count") == {"event-processing-time-ms-count": 2}
-    assert world.series("event-queue-time-ms-count") == {"event-queue-time-ms-count": 2}
-    assert 0 <= world.series("thread-idle-ratio-avg")["thread-idle-ratio-avg"] <= 1
+    assert world.series("holdfast_event_processing_time_seconds_count") == {
+        "holdfast_event_processing_time_seconds_count": 2
+    }
+    assert world.series("holdfast_event_queue_time_seconds_count") == {"holdfast_event_queue_time_seconds_count": 2}
+    assert world.series("loop_busy")["holdfast_loop_busy_seconds_total"] >= 0
 
 
 async def test_what_a_silent_broker_causes_is_left_out_and_alarms_and_bugs_are_not() -> None:

@@ -10,12 +10,14 @@ from typing import Any
 
 from kio.serial import entity_reader, entity_writer
 
+from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.server.admin import Admin, AdminCommand, AdminError
 from holdfast.daemon.server.api_table import ApiHandler
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.wire.requests import Body, Request, RequestMemory
-from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.records.keys import SharePartitionKey, format_key
+from tests.world.access import OPEN
 from tests.world.samples import TOPIC
 from tests.world.serving import FakeCluster, FakeService
 
@@ -24,11 +26,11 @@ TOPIC_UUID = uuid.UUID(bytes=bytes(range(16, 32)))
 
 
 class ApiWorld:
-    def __init__(self, commands: dict[str, AdminCommand] | None = None) -> None:
+    def __init__(self, commands: dict[str, AdminCommand] | None = None, authorizer: Authorizer | None = None) -> None:
         self.service = FakeService()
         self.cluster = FakeCluster(nodes=list(NODES))
         limits = LimitSettings(share_partitions_per_request_max=50, admin_arguments_bytes_max=1_024)
-        self.handler = ApiHandler(self.service, self.cluster, Admin(commands or {}, 20), limits)
+        self.handler = ApiHandler(self.service, self.cluster, Admin(commands or {}, 20), authorizer or OPEN, limits)
 
     def ask_raw(self, api_key: int, version: int, body: bytes) -> bytes:
         answers: list[Body] = []

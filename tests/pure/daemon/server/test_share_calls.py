@@ -23,6 +23,7 @@ from holdfast.daemon.share.service import ShareService
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.records.batches import StateBatch
+from tests.world.access import OPEN
 from tests.world.samples import OTHER_TOPIC, TOPIC
 from tests.world.service import House, ask
 from tests.world.serving import FakeService
@@ -62,7 +63,7 @@ class Call:
         self.request = Request(api_key, self.version, 1, b"", body, 0, "client", self.memory, 0)
         self.woken = 0
         self.request.wake = self._wake
-        self.steps = share_calls.answer(service, bounds, self.request, self.bodies.append)
+        self.steps = share_calls.answer(service, OPEN, bounds, self.request, self.bodies.append)
 
     def _wake(self) -> None:
         self.woken += 1

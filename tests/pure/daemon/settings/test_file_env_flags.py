@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from holdfast.daemon.settings.components.listener import ListenerSettings
+from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.daemon.settings.declarations import Properties
 from holdfast.daemon.settings.file_env_flags import (
     KNOWN,
@@ -18,8 +20,6 @@ from holdfast.daemon.settings.file_env_flags import (
     load_settings,
     to_flags,
 )
-from holdfast.daemon.settings.listener_models import ListenerSettings
-from holdfast.daemon.settings.log_models import LogSettings
 from holdfast.daemon.settings.models import OWNED_PROPERTIES, KafkaSettings, Settings
 from tools.settings_reference import render_reference
 

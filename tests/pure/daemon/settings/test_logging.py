@@ -5,12 +5,13 @@ import json
 import logging
 import re
 import warnings
+from pathlib import Path
 
 import pytest
 import structlog
 
 from holdfast.daemon.settings.declarations import REDACTED
-from holdfast.daemon.settings.logging import ClientLines, configure_logging
+from holdfast.daemon.settings.logging import AUDIT_LOGGER, ClientLines, configure_logging, open_audit_file
 from holdfast.daemon.settings.models import LoggingSettings
 
 SECRET = "open sesame"
@@ -181,3 +182,30 @@ def test_a_client_causes_so_many_lines_of_a_kind_a_minute() -> None:
         ("a malformed request", "10.0.0.8:99", None),
     ]
     assert all(len(str(line["text"])) <= 300 for line in lines_of(stream))
+
+
+def test_the_audit_log_is_written_whatever_the_level_and_may_have_a_file_of_its_own(tmp_path: Path) -> None:
+    audit = structlog.get_logger(AUDIT_LOGGER)
+    stream = configured(log_level="error")
+    audit.info("access_rules_loaded", rules=1)
+    structlog.get_logger("holdfast").info("something else")
+    assert [(line["event"], line["logger"]) for line in lines_of(stream)] == [("access_rules_loaded", "audit")]
+    path = tmp_path / "audit.jsonl"
+    handlers = logging.getLogger(AUDIT_LOGGER).handlers
+    try:
+        open_audit_file(str(path))
+        stream = configured()
+        audit.warning("access_denied", principal="User:a", password=SECRET)
+        path.rename(tmp_path / "audit.1")
+        audit.warning("access_denied", principal="User:b")
+        assert stream.getvalue() == ""
+        first, second = (json.loads((tmp_path / name).read_text()) for name in ("audit.1", "audit.jsonl"))
+        assert list(first) == ["event", "level", "timestamp", "principal", "password", "logger"]
+        assert (first["principal"], first["password"], second["principal"]) == ("User:a", REDACTED, "User:b")
+    finally:
+        for handler in handlers[:]:
+            handlers.remove(handler)
+            handler.close()
+        logging.getLogger(AUDIT_LOGGER).propagate = True
+    with pytest.raises(OSError, match="No such file"):
+        open_audit_file(str(tmp_path / "missing" / "audit"))

@@ -161,14 +161,14 @@ async def test_a_bound_that_comes_close_is_one_line_before_anybody_is_refused() 
     (warning,) = warnings(8)
     assert (warning["setting"], warning["used"], warning["log_level"]) == ("share_partitions_max", 0.8, "warning")
     assert warnings(9) == []
-    assert world.series("state-") | {"state-bytes": 0} == world.series("state-") | {
-        "state-bytes": 0,
-        "state-bounds-used": 0.9,
-        "state-refusals-total": 0,
+    assert world.series("state_") | {"holdfast_state_bytes": 0} == world.series("state_") | {
+        "holdfast_state_bytes": 0,
+        "holdfast_state_bounds_used_ratio": 0.9,
+        "holdfast_state_refusals_total": 0,
     }
     initialize(world, key(9), key(10))
     world.tick()
-    assert world.series("state-refusals")["state-refusals-total"] == 1
+    assert world.series("state_refusals")["holdfast_state_refusals_total"] == 1
     for number in range(10):
         world.call(number % 2, lambda shard, _, number=number: shard.decide_delete(key(number)))  # type: ignore[misc]
     world.tick()

@@ -75,7 +75,7 @@ class World:
         self.refuses = False
         self.partitions: dict[int, Owned] = {}
         self.log_identity = LogIdentity("cluster", STATE_TOPIC_ID, PARTITION_COUNT)
-        self.metrics = SnapshotMetrics(Registry(lambda: self.time_ms))
+        self.metrics = SnapshotMetrics(Registry())
         host = cast("SnapshotHost", self)  # its partitions are as much of a partition as is looked at
         self.follower = SnapshotFollower(
             self,

@@ -36,7 +36,7 @@ UNTIL_STOPPED = "sys.stdin.read()\n"
 
 class World:
     def __init__(self, directory: Path, script: str, **flags: Any) -> None:
-        self.registry = Registry(lambda: 0)
+        self.registry = Registry()
         self.lives = directory / "lives"
         flags = {
             "kafka.bootstrap.servers": "127.0.0.1:1",
@@ -50,7 +50,7 @@ class World:
         self.supervisor = Supervisor(load_settings(flags=flags).settings, JobMetrics(self.registry), command)
 
     def metric(self, name: str) -> float:
-        return self.registry.snapshot()[f"compaction-{name}"]
+        return self.registry.snapshot()[f"holdfast_compaction_{name}"]
 
     def pids(self) -> list[int]:
         lines = self.lives.read_text().splitlines() if self.lives.exists() else []
@@ -78,12 +78,12 @@ async def supervised(directory: Path, script: str, **flags: Any) -> AsyncIterato
 async def test_a_child_gets_the_settings_and_its_reports_are_counted(tmp_path: Path) -> None:
     async with supervised(tmp_path, REPORT + "print('nonsense', flush=True)\n" + REPORT + UNTIL_STOPPED) as world:
         with capture_logs() as lines:
-            await wait_until(lambda: world.metric("records-total") == 200)
+            await wait_until(lambda: world.metric("records_total") == 200)
         assert [line["line"] for line in lines if line["event"] == "compaction_report_rejected"] == ["nonsense"]
         assert world.metric("running") == 1
         assert world.lives.read_text().endswith(" /checkpoint\n")
     assert world.metric("running") == 0
-    assert world.metric("restarts-total") == 0
+    assert world.metric("restarts_total") == 0
 
 
 async def test_a_child_that_ends_is_started_again_and_the_end_of_its_stderr_is_logged(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ async def test_a_child_that_ends_is_started_again_and_the_end_of_its_stderr_is_l
     assert [end["again_in_ms"] for end in ends[:4]] == [1, 2, 4, 4]
     assert {end["exit_code"] for end in ends} == {1}
     assert ends[0]["stderr_tail"] == ["Error: no Java"]
-    assert world.metric("restarts-total") >= 3
+    assert world.metric("restarts_total") >= 3
 
 
 async def test_a_bug_in_looking_after_a_child_ends_that_child_only(
@@ -110,7 +110,7 @@ async def test_a_bug_in_looking_after_a_child_ends_that_child_only(
     monkeypatch.setattr(JobMetrics, "take", stumble)
     with capture_logs() as lines:
         async with supervised(tmp_path, REPORT + UNTIL_STOPPED) as world:
-            await wait_until(lambda: world.metric("records-total") == 100)
+            await wait_until(lambda: world.metric("records_total") == 100)
             first, second, _ = world.pids()
             await wait_until(lambda: not is_alive(first) and not is_alive(second))
     assert [line["event"] for line in lines].count("compaction_supervision_failed") == 2
@@ -142,11 +142,11 @@ async def test_a_stop_lets_the_child_finish(tmp_path: Path) -> None:
     world = World(tmp_path, script + "while True: time.sleep(0.01)\n")
     with capture_logs() as lines:
         world.supervisor.start()
-        await wait_until(lambda: world.metric("records-total") == 100)
+        await wait_until(lambda: world.metric("records_total") == 100)
         await world.supervisor.stop()
         await world.supervisor.stop()  # finds nothing to do
         world.supervisor.start()
-        await wait_until(lambda: world.metric("records-total") == 200)
+        await wait_until(lambda: world.metric("records_total") == 200)
         await world.supervisor.stop()
     assert world.lives.read_text().splitlines()[1::2] == ["finished", "finished"]
     assert [line["event"] for line in lines] == ["compaction_started"] * 2
@@ -162,7 +162,7 @@ async def test_a_child_that_does_not_stop_in_time_is_killed_with_what_it_started
     world = World(tmp_path, script + REPORT + "time.sleep(600)\n", compaction__stop__timeout__ms=50)
     with capture_logs() as lines:
         world.supervisor.start()
-        await wait_until(lambda: world.metric("records-total") == 100)
+        await wait_until(lambda: world.metric("records_total") == 100)
         await world.supervisor.stop()
     assert lines[-1]["event"] == "compaction_killed"
     assert len(world.pids()) == 2
@@ -187,7 +187,7 @@ async def test_a_child_whose_pipes_outlive_it_is_started_again(
         with capture_logs() as lines:
             async with supervised(tmp_path, script) as world:
                 await wait_until(lambda: len(world.pids()) >= 4)
-                assert world.metric("restarts-total") >= 1
+                assert world.metric("restarts_total") >= 1
         events = [line["event"] for line in lines]
         assert "compaction_children_killed" in events
         end = lines[events.index("compaction_ended")]
@@ -205,7 +205,7 @@ async def test_the_childs_lines_are_the_nodes(tmp_path: Path) -> None:
     )
     with capture_logs() as lines:
         async with supervised(tmp_path, script + REPORT + UNTIL_STOPPED) as world:
-            await wait_until(lambda: world.metric("records-total") == 100 and len(lines) >= 2)
+            await wait_until(lambda: world.metric("records_total") == 100 and len(lines) >= 2)
     careful = next(line for line in lines if line["event"] == "careful")
     assert careful["log_level"] == "warning"
     assert careful["partition"] == 3

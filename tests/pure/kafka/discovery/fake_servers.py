@@ -25,6 +25,7 @@ API_NAMES = {
     3: "Metadata",
     9: "OffsetFetch",
     10: "FindCoordinator",
+    13: "LeaveGroup",
     15: "DescribeGroups",
     16: "ListGroups",
     18: "ApiVersions",
@@ -37,6 +38,7 @@ MODULES = {
     3: "metadata",
     9: "offset_fetch",
     10: "find_coordinator",
+    13: "leave_group",
     15: "describe_groups",
     16: "list_groups",
     18: "api_versions",
@@ -148,6 +150,22 @@ class Server:
         groups = tuple(make(group_id=each.group_id, **found(each.group_id)) for each in request.groups)
         return response(throttle_time=self.throttle(), groups=groups)
 
+    def _answer_leave_group(self, version: int, request: Any) -> Any:
+        """Answer that each member is out, but for one whose id is unknown."""
+        make = schema(13, version, "response", "MemberResponse")
+        error_code = self.group_error(request.group_id)
+        members = tuple(
+            make(
+                member_id=each.member_id,
+                group_instance_id=None,
+                error_code=ErrorCode.unknown_member_id if each.member_id == "unknown" else NONE,
+            )
+            for each in request.members
+        )
+        response = schema(13, version, "response", "LeaveGroupResponse")
+        members = members if error_code == NONE else ()
+        return response(throttle_time=self.throttle(), error_code=error_code, members=members)
+
     def _answer_describe_groups(self, version: int, request: Any) -> Any:
         make, make_member = (schema(15, version, "response", f"DescribedGroup{name}") for name in ("", "Member"))
         member = make_member(member_id="m", client_id="c", client_host="/h", member_metadata=b"", member_assignment=b"")
@@ -254,7 +272,7 @@ class FakeCluster:
     """Servers by host, the connections to them, and all that was requested."""
 
     def __init__(self, hosts: str = "a", *, version: int = 6, says_versions: bool = True) -> None:
-        served = {3: (0, 13), 9: (1, 8), 10: (0, version), 15: (0, 6), 16: (0, 5), 18: (0, 4), 42: (0, 2)}
+        served = {3: (0, 13), 9: (1, 8), 10: (0, version), 13: (0, 5), 15: (0, 6), 16: (0, 5), 18: (0, 4), 42: (0, 2)}
         served |= {69: (0, 1), 77: (1, 1)}
         self.asked: list[Asked] = []
         self.in_flight = self.in_flight_max = 0

@@ -15,6 +15,7 @@ from holdfast.kafka.discovery.group_calls import (
     DESCRIBE_OTHERS,
     LIST_GROUPS,
     Described,
+    Dismissal,
     Member,
 )
 from holdfast.kafka.discovery.group_offset_calls import OFFSET_COMMIT, OFFSET_FETCH
@@ -55,6 +56,18 @@ async def test_groups_are_deleted_with_as_many_requests_as_there_are_coordinator
     deleted = await groups_of(cluster).delete(GROUPS)
     assert {group: each.error_code for group, each in deleted.items() if each.error_code} == {"b7": 68}
     assert Counter(asked.host for asked in cluster.requests("DeleteGroups")) == {"a": 1, "b": 1, "c": 1}
+
+
+async def test_members_are_taken_out_with_one_request_for_each_group() -> None:
+    cluster = cluster_of_three()
+    cluster.servers["b"].group_error = lambda _: ErrorCode.group_authorization_failed
+    leavers = [Dismissal(group, name, "why") for group in ("a1", "a2", "b1") for name in ("m", "unknown")]
+    dismissed = await groups_of(cluster).dismiss(leavers)
+    assert [each.error_code for each in dismissed.values()] == [0, 0, 0, 0, 30, 30]
+    requests = [asked.request for asked in cluster.requests("LeaveGroup")]
+    assert [[(each.member_id, each.reason) for each in request.members] for request in requests] == [
+        [("m", "why"), ("unknown", "why")]
+    ] * 3
 
 
 @pytest.mark.parametrize(("version", "requests_each"), [(8, 1), (7, 20)])

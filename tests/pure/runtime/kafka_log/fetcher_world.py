@@ -69,7 +69,7 @@ class Sent:
 
 
 def make_metrics() -> RuntimeMetrics:
-    return RuntimeMetrics(Registry(lambda: 0))
+    return RuntimeMetrics(Registry())
 
 
 def found(records: bytes, partition: int = 0, *, error_code: int = 0, is_diverging: bool = False) -> Fetched:

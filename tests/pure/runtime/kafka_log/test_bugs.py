@@ -29,7 +29,7 @@ async def logged() -> list[tuple[str, str]]:
 
 @pytest.fixture
 def metrics() -> RuntimeMetrics:
-    return RuntimeMetrics(Registry(lambda: 0))
+    return RuntimeMetrics(Registry())
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def told() -> Told:
 
 @pytest.fixture
 async def offsets(brokers: FakeBrokers, told: Told) -> AsyncIterator[OffsetQueries]:
-    metrics = RuntimeMetrics(Registry(lambda: 0))
+    metrics = RuntimeMetrics(Registry())
     offsets = OffsetQueries(
         brokers,  # type: ignore[arg-type]
         lambda number, found: told.append((number, found)),
@@ -179,7 +179,7 @@ SILENCE_MS = 30
 @pytest.fixture
 async def doubting(brokers: FakeBrokers, told: Told) -> AsyncIterator[OffsetQueries]:
     """Give one that has heard the first broker, which was confirmed then and not since."""
-    metrics = RuntimeMetrics(Registry(lambda: 0))
+    metrics = RuntimeMetrics(Registry())
     offsets = OffsetQueries(
         brokers,  # type: ignore[arg-type]
         lambda number, found: told.append((number, found)),
@@ -265,7 +265,7 @@ async def test_a_confirmation_that_was_requested_before_the_answer_came_is_none(
 
 
 async def test_a_broker_that_is_heard_all_the_time_is_queried_once(brokers: FakeBrokers, told: Told) -> None:
-    metrics = RuntimeMetrics(Registry(lambda: 0))
+    metrics = RuntimeMetrics(Registry())
     offsets = OffsetQueries(
         brokers,  # type: ignore[arg-type]
         lambda number, found: told.append((number, found)),
@@ -294,7 +294,7 @@ async def test_of_a_silence_it_counts_when_the_last_answered_request_left_and_no
     offsets = OffsetQueries(
         brokers,  # type: ignore[arg-type]
         lambda *_: None,
-        RuntimeMetrics(Registry(lambda: 0)),
+        RuntimeMetrics(Registry()),
         **offset_query_bounds(leader_silence_max_ms=1_000),
     )
     now_s = asyncio.get_running_loop().time()

@@ -67,7 +67,7 @@ class World:
 
     def __init__(self) -> None:
         self.now_ms = 0
-        self.registry = Registry(lambda: self.now_ms)
+        self.registry = Registry()
         self.metrics = MembershipMetrics(self.registry)
         self.protocols: list[tuple[str, bytes]] = [("p", b"me")]
         self.member = self._make_member(SETTINGS)
@@ -163,7 +163,7 @@ class World:
         self.told += [
             f"{name} {value:g}"
             for name, value in self.registry.snapshot().items()
-            if value and name.endswith(("-total", "}", "-max"))
+            if value and name.endswith(("_total", "}", "_sum"))
         ]
 
     # ---- what the member wants done ----------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ class World:
             lambda: 0,
             lambda size: next(attempts).to_bytes(size, "big"),
             lambda: 1.0,
-            RuntimeMetrics(Registry(lambda: 0)),
+            RuntimeMetrics(Registry()),
             write_timeout_ms=5_000,
             slice_ms=5,
         )

@@ -13,7 +13,7 @@ from holdfast.daemon.membership.division.assignment import (
     encode_assignment,
 )
 from holdfast.daemon.membership.division.metadata import MemberMetadata, decode_metadata, encode_metadata
-from holdfast.daemon.membership.division.ownership_map import AbsentNode, MappedMember, OwnershipMap, Work
+from holdfast.daemon.membership.division.ownership_map import AbsentNode, FormerOwner, MappedMember, OwnershipMap, Work
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.protocol.primitives import MalformedBody
 
@@ -34,6 +34,7 @@ ASSIGNMENT = Assignment(
             MappedMember("m-2", Node(8, "::1", 9493), Work((1,))),
         ),
         (AbsentNode(9, 30_000, Work((3, 4))),),
+        (FormerOwner(Node(9, "::1", 9494), (1, 4)),),
     ),
 )
 
@@ -65,6 +66,7 @@ def test_metadata_is_read_as_it_was_written(metadata: MemberMetadata) -> None:
             int64s,
             st.lists(st.builds(MappedMember, texts, nodes, works), max_size=3).map(tuple),
             st.lists(st.builds(AbsentNode, int32s, int64s, works), max_size=2).map(tuple),
+            st.lists(st.builds(FormerOwner, nodes, works.map(lambda w: w.tasks)), max_size=2).map(tuple),
         ),
     )
 )
@@ -80,7 +82,7 @@ def test_the_bytes_of_a_version_never_change() -> None:
     )  # fmt: skip
     assert encode_assignment(ASSIGNMENT._replace(map=OwnershipMap(6, ()))).hex() == (
         "0000" "01" "046d2d31" "0d6b656c702e6578616d706c650000251400000007"
-        "0000000000000029" "0000000000000006" "03" "00000000" "00000002" "020b636f6d70616374696f6e" "01" "01" "00"
+        "0000000000000029" "0000000000000006" "03" "00000000" "00000002" "020b636f6d70616374696f6e" "01" "01" "01" "00"
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from typing import Final
 from holdfast.daemon.membership.division.assignment import Assignment, AssignmentError, encode_assignment
 from holdfast.daemon.membership.division.leader import LastDivision, Meeting, assign_all, refuse_all
 from holdfast.daemon.membership.division.metadata import MemberMetadata
-from holdfast.daemon.membership.division.ownership_map import AbsentNode, OwnershipMap, Work
+from holdfast.daemon.membership.division.ownership_map import AbsentNode, FormerOwner, OwnershipMap, Work
 from holdfast.daemon.server.cluster_view import Node
 
 TASKS: Final = range(4)
@@ -130,3 +130,15 @@ def test_what_another_member_claims_does_not_wait() -> None:
     met = meeting(a=member(1, (0, 1, 2), generation=2))
     found = given(met, LastDivision(BEFORE, 0), delay_ms=DELAY_MS)["a"]
     assert found.map.absent == (AbsentNode(2, DELAY_MS, Work((3,))),)
+
+
+def test_all_learn_who_may_serve_what_moves_members_and_those_the_leader_knows_of() -> None:
+    a, b, c, gone = member(1, (0, 1), generation=2), member(2, (1, 2, 3), generation=3), member(3), Node(9, "h", 9009)
+    last = LastDivision(BEFORE, 0, {0: {a.node}, 2: {b.node, gone}, 3: {gone}, 99: {gone}})
+    found = given(meeting(a=a, b=b, c=c), last)
+    assert works(found) == {"a": Work((0,), ("compaction",)), "b": Work((1, 2)), "c": Work((3,))}
+    expected = (FormerOwner(a.node, (1,)), FormerOwner(b.node, (3,)), FormerOwner(gone, (2, 3)))
+    assert {each.map.former for each in found.values()} == {expected}
+    # What nobody has meanwhile may be served as well.
+    waits = given(meeting(a=a), LastDivision(BEFORE, 0, {2: {gone}}), delay_ms=DELAY_MS)["a"].map
+    assert (waits.owner(2), waits.former) == (None, (FormerOwner(gone, (2,)),))

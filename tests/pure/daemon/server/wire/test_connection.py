@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.daemon.server.wire.connection import NEED_DATA, NEED_MEMORY, PAUSED, Connection
 from holdfast.daemon.server.wire.requests import Api, Request, RequestMemory, Violation
-from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
 from holdfast.kafka.protocol.primitives import encode_string
 
@@ -104,6 +104,14 @@ def test_the_client_id_is_for_people() -> None:
     assert request.client_id == "caf\ufffd"
     (request,) = receive(connect(), bytes.fromhex("0000000b 0055 0001 00000001 ffff 00".replace(" ", "")), 1)
     assert request.client_id == ""
+
+
+def test_a_request_has_the_principal_of_its_connection_when_it_came() -> None:
+    connection = connect()
+    [before] = receive(connection, write_frame(1), 0)
+    connection.principal = "User:alice"
+    [after] = receive(connection, write_frame(2), 0)
+    assert (before.principal, after.principal) == ("User:ANONYMOUS", "User:alice")
 
 
 def test_answers_leave_in_the_order_of_the_requests() -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from holdfast.daemon.server.wire.requests import Body, Request
-from holdfast.daemon.settings.listener_models import LimitSettings
+from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
 from tests.waiting import wait_until
 from tests.world.serving import (

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
-from holdfast.daemon.server.wire.turns import Turns
+from holdfast.daemon.server.wire.turns import Payer, Turns
+from tests.waiting import wait_until
 
 MS = 0.001
 
@@ -20,11 +22,20 @@ class Clock:
 class Client:
     """Has some steps to do, each of which takes a time."""
 
-    def __init__(self, name: str, clock: Clock, diary: list[str], steps: int = 0, step_ms: float = 1.0) -> None:
+    def __init__(
+        self,
+        name: str,
+        clock: Clock,
+        diary: list[str],
+        steps: int = 0,
+        step_ms: float = 1.0,
+        payer: Payer | None = None,
+    ) -> None:
         self.name, self.clock, self.diary, self.steps, self.step_ms = name, clock, diary, steps, step_ms
         self.is_waiting = False
         self.heavy_until_s = 0.0
         self.used_s = 0.0
+        self.payer = payer or Payer()
 
     def work(self, ends_s: float) -> bool:
         while self.steps:
@@ -183,3 +194,61 @@ async def test_the_longest_time_at_once_is_reported_once() -> None:
     await until_done(turns)
     assert round(turns.take_longest_ms()) == 7
     assert turns.take_longest_ms() == 0
+
+
+async def test_a_client_has_its_turns_however_many_connections_it_has() -> None:
+    clock, diary = Clock(), list[str]()
+    turns, greedy = Turns(5, clock), Payer()
+    for _ in range(64):
+        turns.offer(Client("greedy", clock, diary, steps=1_000, payer=greedy), clock())
+    turns.offer(Client("polite", clock, diary, steps=1_000), clock())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert abs(diary.count("polite") - diary.count("greedy")) <= 5
+
+
+async def test_the_connections_of_a_client_share_its_turns_evenly() -> None:
+    clock, diary = Clock(), list[str]()
+    turns, one = Turns(5, clock), Payer()
+    turns.offer(Client("other", clock, diary, steps=1_000), clock())
+    turns.offer(Client("long", clock, diary, steps=1_000, step_ms=4, payer=one), clock())
+    turns.offer(Client("short", clock, diary, steps=1_000, step_ms=1, payer=one), clock())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert abs(diary.count("long") * 4 - diary.count("short")) <= 10
+    assert abs(diary.count("other") - diary.count("long") * 4 - diary.count("short")) <= 15
+
+
+async def test_a_connection_that_pauses_keeps_no_other_one_of_its_client_waiting() -> None:
+    clock, diary = Clock(), list[str]()
+    turns, one = Turns(5, clock), Payer()
+    heavy = Client("heavy", clock, diary, steps=2, step_ms=20, payer=one)
+    turns.offer(heavy, clock())
+    turns.offer(Client("light", clock, diary, steps=8, payer=one), clock())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert "".join(each[0] for each in diary) == "h" + "l" * 8
+    assert turns.waiting == 0
+
+
+async def test_whoever_waits_is_worked_for_whatever_its_client_did_meanwhile() -> None:
+    """Workers come while others of their client work, pause, or have gone over to another client."""
+    clock, diary, random = Clock(), list[str](), Random(7)
+    turns, payers = Turns(5, clock), [Payer() for _ in range(3)]
+    clients = [Client(str(number), clock, diary, payer=random.choice(payers)) for number in range(20)]
+    for _ in range(300):
+        client = random.choice(clients)
+        client.steps += 1
+        client.step_ms = random.choice([0.1, 1, 12])
+        if random.random() < 0.1 and not client.is_waiting:
+            client.payer = random.choice(payers)
+        turns.wait(client)
+        if random.random() < 0.3:
+            await asyncio.sleep(0)
+        clock.now_s += 50 * MS
+    while turns.waiting:
+        clock.now_s += 50 * MS
+        await asyncio.sleep(0)
+    await wait_until(lambda: not any(client.is_waiting for client in clients))
+    assert [client.name for client in clients if client.steps] == []
+    assert not any(payer.waiting or payer.is_queued for payer in payers)

@@ -133,7 +133,7 @@ class Made:
     def __init__(self, program: Program | None = None) -> None:
         self.program = program or Program()
         self.lines: list[str] = []
-        self.registry = Registry(lambda: 0)
+        self.registry = Registry()
         self.member = Member(
             self.program,
             ConnectionOptions(bootstrap=(("nowhere", 1),)),
@@ -244,7 +244,7 @@ async def test_a_wish_wakes_who_waits() -> None:
         world.member.request_rejoin("news")
         while world.program.happened.count("complete") == 1:
             await world.member.poll(PATIENCE_MS)
-        assert world.registry.snapshot()["rejoins-total{cause=requested}"] == 1
+        assert world.registry.snapshot()["holdfast_rejoins_total{cause=requested}"] == 1
 
 
 async def test_a_final_error_is_raised_again_and_again_and_nothing_is_sent() -> None:
@@ -347,13 +347,16 @@ async def test_the_metrics_are_there_before_the_first_join_and_the_age_is_of_the
     async with made() as world:
         before = world.registry.snapshot()
         assert (
-            before["last-heartbeat-seconds-ago"] == before["rebalance-total"] == before["failed-rebalance-total"] == 0
+            before["holdfast_heartbeat_age_seconds"]
+            == before["holdfast_rebalances_total"]
+            == before["holdfast_failed_rebalances_total"]
+            == 0
         )
         assert await world.member.ensure_active(PATIENCE_MS)
-        await wait_until(lambda: world.registry.snapshot()["heartbeat-total"] > 1)
+        await wait_until(lambda: world.registry.snapshot()["holdfast_heartbeats_total"] > 1)
         world.link.hold(Heartbeat)
-        await wait_until(lambda: world.registry.snapshot()["last-heartbeat-seconds-ago"] > 0)
-        assert world.registry.snapshot()["rebalance-total"] == 1
+        await wait_until(lambda: world.registry.snapshot()["holdfast_heartbeat_age_seconds"] > 0)
+        assert world.registry.snapshot()["holdfast_rebalances_total"] == 1
 
 
 async def test_an_empty_protocol_type_is_refused_at_once() -> None:

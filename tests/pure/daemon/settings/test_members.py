@@ -2,8 +2,8 @@
 
 import pytest
 
+from holdfast.daemon.settings.components.members import MemberSettings
 from holdfast.daemon.settings.file_env_flags import ConfigError, load_settings
-from holdfast.daemon.settings.member_models import MemberSettings
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ Source: Apache Kafka's `AclEntry.supportedOperations`, `StandardAuthorizerData`,
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from holdfast.daemon.settings.config_topic_models import config_topic_of
+from holdfast.daemon.settings.components.config_topic import config_topic_of
 from holdfast.daemon.settings.models import Settings
 
 

@@ -1,25 +1,24 @@
 """Where the logs of users' topics begin and end, queried from their leaders; for people, who compare it with delivery states.
 
-Source: Apache Kafka's message schemas Metadata v12 and ListOffsets v5 (spoken by brokers from 3.1 to 4.x).
+Source: Apache Kafka's message schema ListOffsets v5 (spoken by brokers from 3.1 to 4.x).
 """
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from kio.schema.list_offsets.v5.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.list_offsets.v5.response import ListOffsetsResponse
-from kio.schema.metadata.v12.response import MetadataResponse
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
 from holdfast.kafka.connection import Address, BrokerConnection, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.exchange import exchange, exchange_with_any
-from holdfast.kafka.metadata import RESERVED_IDS, make_request, topic_by_id
+from holdfast.kafka.exchange import exchange
 from holdfast.kafka.protocol.error_codes import STALE_LEADER, ErrorCode, error_name
 from holdfast.kafka.protocol.requests import EARLIEST, LATEST
+from holdfast.kafka.topics.topic_leaders import Led, Place, TopicLeaders
 
 _CONSUMER: Final = BrokerId(-1)
 _READ_UNCOMMITTED: Final = i8(0)
@@ -27,9 +26,6 @@ _READ_UNCOMMITTED: Final = i8(0)
 #: How often leaders are queried: after an election the second answer is right, and a partition without a leader delays no other.
 _TRIES: Final = 3
 _PAUSE_S: Final = 0.1
-
-#: A share partition's topic id and partition.
-Place = tuple[bytes, int]
 
 
 class TooManyQueries(Exception):
@@ -56,40 +52,22 @@ class TopicEnds(NamedTuple):
     partitions: dict[int, Ends]
 
 
-class _Led(NamedTuple):
-    """Who leads a partition, at an epoch."""
-
-    address: Address
-    leader_epoch: int
-    topic: str
-
-
 class TopicEndSource:
     """Queries brokers over connections that last for one query, one query at a time."""
 
-    def __init__(
-        self,
-        options: ConnectionOptions,
-        *,
-        timeout_ms: int,
-        topics_per_request_max: int,
-        waiting_max: int,
-        known_brokers: Callable[[], Iterable[Address]] = tuple,
-    ) -> None:
-        """Describe the cluster; nothing is connected before the first query.
+    def __init__(self, options: ConnectionOptions, leaders: TopicLeaders, *, timeout_ms: int, waiting_max: int) -> None:
+        """Connect nowhere before the first query.
 
         Args:
             options: how to connect.
+            leaders: finds who leads what.
             timeout_ms: bound of each answer of a broker, and of a query in all.
-            topics_per_request_max: more topics go into several requests.
             waiting_max: queries that may wait, with the one in flight.
-            known_brokers: returns brokers beside the bootstrap ones.
         """
         self._options = options
+        self._leaders = leaders
         self._timeout_ms = timeout_ms
-        self._topics_per_request_max = topics_per_request_max
         self._waiting_max = waiting_max
-        self._known_brokers = known_brokers
         self._turn = asyncio.Lock()
         #: Queries, with the one in flight.
         self._waiting = 0
@@ -126,12 +104,13 @@ class TopicEndSource:
     async def _query(self, places: set[Place], names: dict[bytes, str], found: dict[Place, Ends]) -> set[Place]:
         """Query `places` once, fill `found`, and return those about which another query may find more."""
         try:
-            leaders, problems = await self._find_leaders(sorted({topic_id for topic_id, _ in places}), names)
+            leaders, named, problems = await self._leaders.find({topic_id for topic_id, _ in places})
         except ConnectionFailed as failure:
             found |= dict.fromkeys(places, Ends(-1, -1, f"Kafka cannot be reached: {failure}"))
             return places
+        names |= named
         again: set[Place] = set()
-        by_leader: defaultdict[Address, dict[Place, _Led]] = defaultdict(dict)
+        by_leader: defaultdict[Address, dict[Place, Led]] = defaultdict(dict)
         for place in sorted(places):
             led = leaders.get(place)
             if led is not None:
@@ -150,45 +129,7 @@ class TopicEndSource:
                     again.add(place)
         return again
 
-    async def _find_leaders(
-        self, topic_ids: list[bytes], names: dict[bytes, str]
-    ) -> tuple[dict[Place, _Led | None], dict[bytes, str]]:
-        """Return who leads each partition, None where nothing does, and by topic id why a topic has none; fill `names`.
-
-        Raises:
-            ConnectionFailed: no broker answered.
-        """
-        leaders: dict[Place, _Led | None] = {}
-        # Kafka refuses a whole request because of one reserved id.
-        unreserved = [topic_id for topic_id in topic_ids if topic_id not in RESERVED_IDS]
-        problems = dict.fromkeys(topic_ids, "the cluster knows no topic of this id")
-        size = self._topics_per_request_max
-        for start in range(0, len(unreserved), size):
-            response = await self._request_metadata(unreserved[start : start + size])
-            addresses = {broker.node_id: (broker.host, int(broker.port)) for broker in response.brokers}
-            for topic in response.topics:
-                topic_id = topic.topic_id.bytes if topic.topic_id else bytes(16)
-                if int(topic.error_code) != ErrorCode.NONE or not topic.name:
-                    if int(topic.error_code) != ErrorCode.UNKNOWN_TOPIC_ID:
-                        problems[topic_id] = (
-                            f"Kafka returns nothing about the topic: {error_name(topic.error_code.value)}"
-                        )
-                    continue
-                del problems[topic_id]
-                names[topic_id] = topic.name
-                for each in topic.partitions:
-                    address = addresses.get(each.leader_id)
-                    leaders[topic_id, int(each.partition_index)] = (
-                        _Led(address, int(each.leader_epoch), topic.name) if address else None
-                    )
-        return leaders, problems
-
-    async def _request_metadata(self, topic_ids: list[bytes]) -> MetadataResponse:
-        request = make_request(map(topic_by_id, topic_ids))
-        addresses = dict.fromkeys((*self._known_brokers(), *self._options.bootstrap))
-        return await exchange_with_any(addresses, self._options, self._timeout_ms, request, MetadataResponse)
-
-    async def _query_leader(self, address: Address, led: Mapping[Place, _Led]) -> dict[Place, tuple[Ends, bool]]:
+    async def _query_leader(self, address: Address, led: Mapping[Place, Led]) -> dict[Place, tuple[Ends, bool]]:
         """Return what one broker answers, and of each partition whether another query may find more."""
         try:
             connection = await BrokerConnection.open(address, self._options, self._timeout_ms)
@@ -214,7 +155,7 @@ class TopicEndSource:
         return answers
 
 
-def _request(led: Mapping[Place, _Led], which: int) -> ListOffsetsRequest:
+def _request(led: Mapping[Place, Led], which: int) -> ListOffsetsRequest:
     topics: defaultdict[str, list[ListOffsetsPartition]] = defaultdict(list)
     for (_, partition), (_, leader_epoch, topic) in led.items():
         topics[topic].append(

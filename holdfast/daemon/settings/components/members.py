@@ -73,6 +73,12 @@ class MemberSettings(Component):
         60_000,
         "How long a node serves a log partition that another one is to take over, and a node that stops waits for that.",
     )
+    handover_poll_interval_ms: int = time_ms(
+        200,
+        "How often a node queries who had a log partition whether it still serves it, until its new owner has loaded it; "
+        "look-ups name it meanwhile.",
+    )
+    handover_poll_timeout_ms: int = time_ms(1_000, "How long such a query may take.")
     config_timeout_ms: int = time_ms(
         10_000, "How long a node may take to read the config topic as far as its group wants it."
     )

@@ -20,7 +20,8 @@ from kio.static.primitive import i32, i64
 
 from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.topic_ends import Ends, TooManyQueries, TopicEnds, TopicEndSource
+from holdfast.kafka.topics.topic_ends import Ends, TooManyQueries, TopicEnds, TopicEndSource
+from holdfast.kafka.topics.topic_leaders import TopicLeaders
 from tests.pure.kafka.metadata_brokers import NO_TIME
 
 ORDERS, PAYMENTS, NO_TOPIC = (bytes([number] * 16) for number in (1, 2, 3))
@@ -42,7 +43,8 @@ class Cluster:
 
     def source(self, timeout_ms: int = 10_000, waiting_max: int = 100) -> TopicEndSource:
         options = ConnectionOptions(bootstrap=(("a", 9092),))
-        return TopicEndSource(options, timeout_ms=timeout_ms, topics_per_request_max=100, waiting_max=waiting_max)
+        leaders = TopicLeaders(options, timeout_ms=timeout_ms, topics_per_request_max=100)
+        return TopicEndSource(options, leaders, timeout_ms=timeout_ms, waiting_max=waiting_max)
 
     async def _open(self, address: tuple[str, int], options: ConnectionOptions, timeout_ms: int) -> Connection:
         if address[0] in self.down:

@@ -1,8 +1,9 @@
-"""The settings of the listener: where the node listens, and what its clients may cost."""
+"""The settings of the listener: where the node listens, who may do what, and what its clients may cost."""
 
-from typing import Self
+from ipaddress import ip_address
+from typing import Annotated, ClassVar, Self
 
-from pydantic import model_validator
+from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from holdfast.daemon.settings.declarations import MIB, MINUTE_MS, Address, Component, count, setting, time_ms
 from holdfast.kafka.addresses import DEFAULT_PORT, parse_address
@@ -43,6 +44,67 @@ class ListenerSettings(Component):
     def advertised_address(self) -> tuple[str, int]:
         """Host and port to advertise; where no `advertised_listener` is set and `listen` has port 0, the port is 0."""
         return parse_address(self.advertised_listener or self.listen)
+
+    @property
+    def is_on_loopback(self) -> bool:
+        """Whether only this machine reaches what is listened on."""
+        host, _ = self.listen_address
+        try:
+            return ip_address(host.partition("%")[0]).is_loopback
+        except ValueError:
+            return host == "localhost"
+
+
+def principal_problem(principal: str) -> str:
+    """Return why a text names no principal; empty if it does."""
+    if principal.startswith("User:") and len(principal) > len("User:"):
+        return ""
+    return f"is {principal[:100]!r}; it must be User: and a name, as in User:orders"
+
+
+def _split_principals(value: object) -> object:
+    # As Kafka does: a name may have commas in it, as those of certificates have.
+    return [part.strip() for part in value.split(";") if part.strip()] if isinstance(value, str) else value
+
+
+def _check_principals(principals: tuple[str, ...]) -> tuple[str, ...]:
+    for principal in principals:
+        if problem := principal_problem(principal):
+            raise ValueError(problem)
+    return principals
+
+
+class AccessSettings(Component):
+    """Who may do what."""
+
+    super_users: Annotated[tuple[str, ...], BeforeValidator(_split_principals), AfterValidator(_check_principals)] = (
+        setting(
+            (),
+            "Principals that may do everything, as in `User:admin`; in a text with a semicolon between them. "
+            "`User:ANONYMOUS` is every client without login.",
+            kafka="super.users",
+        )
+    )
+    acls_file: str = setting(
+        "",
+        "File of access rules, one a line as `holdfast acls add` writes them. A change of it is taken over without a restart. "
+        "Empty: on a loopback address without TLS and login everything is allowed, anywhere else nothing but to `super.users`.",
+    )
+    permissions_cached_max: int = count(
+        10_000,
+        "Permissions that are remembered until the rules change, so that a request costs no look at them.",
+        most=1_000_000,
+    )
+
+
+class FileSettings(Component):
+    """The files that settings name and a running node follows."""
+
+    name_prefix: ClassVar[str] = "files."
+
+    reload_interval_ms: int = time_ms(
+        5_000, "How often such a file is looked at, whether it changed; SIGHUP has it read at once.", minimum=100
+    )
 
 
 class LimitSettings(Component):
@@ -90,6 +152,19 @@ class LimitSettings(Component):
         256 * MIB,
         "Memory that the requests of all connections may take while they are carried out, as estimated from their "
         "size; then large ones wait, and every connection has its share for small ones.",
+        ge=1024,
+        le=1024 * 1024 * MIB,
+    )
+    requests_in_flight_per_principal_max: int = count(
+        2_000,
+        "Requests of one principal, on all its connections, that may wait for an answer; then no more of them are begun. "
+        "Without login an address counts as a principal.",
+        most=1_000_000,
+    )
+    requests_in_flight_bytes_per_principal_max: int = setting(
+        128 * MIB,
+        "Memory that the requests of one principal may take while they are carried out, as estimated from their size; "
+        "then large ones of it wait. Below requests_in_flight_bytes_max it leaves some to the others.",
         ge=1024,
         le=1024 * 1024 * MIB,
     )

@@ -1,0 +1,1 @@
+"""What `holdfast doctor` looks at: one small function for each check, which knows nothing of the others."""

@@ -1,0 +1,95 @@
+"""The state topic and the snapshot topic, by the checks of the node itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from confluent_kafka.admin import AdminClient
+
+from holdfast.console.doctor.findings import Finding, Subject, right, warning, wrong
+from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError, check_snapshot_topic
+from holdfast.daemon.topics.state_topic import Finding as TopicFinding
+from holdfast.daemon.topics.state_topic import (
+    StateTopic,
+    StateTopicError,
+    TopicMissing,
+    check_state_topic,
+    describe_topic,
+)
+from holdfast.kafka.librdkafka import KafkaClients
+
+T = TypeVar("T")
+
+_BY_HAND = 'see docs/operations.md, "The state topic is not fit"'
+
+
+async def check_log(subject: Subject) -> Sequence[Finding]:
+    """Look at the settings and copies of the state topic."""
+    settings = _within(subject)
+    bootstrap = settings.kafka.properties["bootstrap.servers"]
+    name = settings.log.state_topic
+    try:
+        topic, weak = await _with_admin(settings, lambda admin: check_state_topic(admin, settings.log, bootstrap))
+    except TopicMissing:
+        return [missing_log(settings)]
+    except StateTopicError as unsafe:
+        return [judge_fatal(line) for line in str(unsafe).splitlines()]
+    return judge_topic(f"{name} has {topic.partition_count} partitions in {topic.replication_factor} copies", weak)
+
+
+async def check_snapshots(subject: Subject) -> Sequence[Finding]:
+    """Look at the settings and copies of the snapshot topic."""
+    settings = _within(subject)
+    name, bootstrap = settings.snapshots.topic, settings.kafka.properties["bootstrap.servers"]
+    if not name:
+        return [right("none is set, so loads read the log alone")]
+
+    def check(admin: AdminClient) -> tuple[StateTopic, tuple[TopicFinding, ...]]:
+        state, _ = describe_topic(admin, settings.log.state_topic, settings.log.request_timeout_ms)
+        return state, check_snapshot_topic(admin, state, settings.snapshots, settings.log, bootstrap)
+
+    try:
+        _, weak = await _with_admin(settings, check)
+    except TopicMissing:
+        return [right(f"there is no topic {name} yet: the compaction job makes it; loads read the log alone")]
+    except SnapshotTopicError as unfit:
+        return [judge_fatal(line) for line in str(unfit).splitlines()]
+    return judge_topic(f"{name} fits the state topic", weak)
+
+
+def missing_log(settings: Settings) -> Finding:
+    """Return what is said where there is no state topic."""
+    log = settings.log
+    return right(
+        f"there is no topic {log.state_topic} yet: the first node makes it, with {log.state_topic_num_partitions} partitions in "
+        f"{log.state_topic_replication_factor} copies"
+    )
+
+
+def judge_topic(what: str, weak: Iterable[TopicFinding]) -> Sequence[Finding]:
+    """Judge a topic by what the node's own checks warn of."""
+    return [warning(each.problem, each.command or _BY_HAND) for each in weak] or [right(what)]
+
+
+def judge_fatal(line: str) -> Finding:
+    """Return a finding for which a node does not start; the line has the command behind its problem."""
+    problem, found, command = line.partition("; mend it with: ")
+    return wrong(problem.removesuffix("."), command if found else _BY_HAND)
+
+
+def _within(subject: Subject) -> Settings:
+    """Return the settings with no request to a broker that takes longer than the check may."""
+    settings = subject.settings
+    timeout_ms = min(settings.log.request_timeout_ms, subject.timeout_ms // 2)
+    return settings.model_copy(update={"log": settings.log.model_copy(update={"request_timeout_ms": timeout_ms})})
+
+
+async def _with_admin(settings: Settings, look: Callable[[AdminClient], T]) -> T:
+    def looked() -> T:
+        with KafkaClients(settings.kafka.properties).admin() as admin:
+            return look(admin)
+
+    return await asyncio.to_thread(looked)

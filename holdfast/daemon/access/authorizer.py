@@ -1,0 +1,80 @@
+"""The access rules that hold now, and what they say of each request.
+
+Every share-state call passes here, so what is allowed is remembered until the rules change. What is denied is not: who may
+nothing cannot push out what others have.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any, Final
+
+from holdfast.daemon.access.acl import ANY, CLUSTER_NAME, ResourceType
+from holdfast.daemon.access.audit import Audit, Client
+from holdfast.daemon.access.needs import GROUP_CALLS, need_of
+from holdfast.daemon.access.rules import Rules
+from holdfast.kafka.addresses import find_host
+
+#: Decisions about longer group ids are not remembered, so that what is remembered has a bound in bytes.
+_CACHED_GROUP_ID_MAX: Final = 256
+
+
+class Authorizer:
+    """Decides about each request, and has the audit log know of it."""
+
+    def __init__(
+        self, rules: Rules, audit: Audit, *, is_open: bool = False, permissions_cached_max: int = 10_000
+    ) -> None:
+        """Decide by `rules`; where `is_open`, everything is allowed."""
+        self._audit = audit
+        self._permissions_cached_max = permissions_cached_max
+        #: (API key, principal, group id, host) of what is allowed.
+        self._allowed: set[tuple[int, str, str, str]] = set()
+        self.is_open = is_open
+        self.obey(rules)
+
+    def obey(self, rules: Rules) -> None:
+        """Decide by other rules from now on."""
+        self.rules = rules
+        self._has_hosts = rules.has_hosts
+        self._allowed.clear()
+
+    def may_call(self, client: Client, api_key: int, group_id: str) -> bool:
+        """Return whether a client may make a call about a group: a share-state call, or FindCoordinator."""
+        if self.is_open:
+            return True
+        place = (api_key, client.principal, group_id, find_host(client.client_address) if self._has_hosts else ANY)
+        return place in self._allowed or self._decide(client, place)
+
+    def refuse_command(self, client: Client, command: str, arguments: Mapping[str, Any]) -> str:
+        """Return why a client may not run an admin command, for people; empty if it may."""
+        operation, resource = need = need_of(command)
+        is_group = resource is ResourceType.GROUP
+        name = str(arguments.get("group", "")) if is_group else CLUSTER_NAME
+        host = find_host(client.client_address)
+        decision = self.rules.decide(client.principal, host, operation, resource, name)
+        if not self.is_open and not decision.is_allowed:
+            self._audit.denied(client, command, operation, resource, name)
+            what = ("--group", name) if is_group else ("--cluster",)
+            options = ("--allow-principal", client.principal, "--operation", operation.value, *what)
+            return (
+                f"{client.principal} may not {operation.value} the {resource.value}{f' {name!r}' if is_group else ''}, which "
+                f"{command} needs; `holdfast acls add {shlex.join(options)}` on the host of the node allows it."
+            )
+        if need.is_change:
+            self._audit.commanded(client, command, arguments)
+        return ""
+
+    def _decide(self, client: Client, place: tuple[int, str, str, str]) -> bool:
+        """Decide about a call that is not remembered, and remember it if it is allowed."""
+        api_key, principal, group_id, host = place
+        name, operation = GROUP_CALLS[api_key]
+        if not self.rules.decide(principal, host, operation, ResourceType.GROUP, group_id).is_allowed:
+            self._audit.denied(client, name, operation, ResourceType.GROUP, group_id)
+            return False
+        if len(group_id) <= _CACHED_GROUP_ID_MAX:
+            if len(self._allowed) >= self._permissions_cached_max:
+                self._allowed.clear()
+            self._allowed.add(place)
+        return True

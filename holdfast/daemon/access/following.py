@@ -1,0 +1,70 @@
+"""The access rules of a node, from its settings and from the file that they name, which is followed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from holdfast.daemon.access.acl import Acl
+from holdfast.daemon.access.acl_file import AclFileError, read_acls
+from holdfast.daemon.access.audit import Audit
+from holdfast.daemon.access.authorizer import Authorizer
+from holdfast.daemon.access.metrics import AccessMetrics
+from holdfast.daemon.access.rules import Rules
+from holdfast.daemon.file_watch import FileWatch
+from holdfast.daemon.settings.logging import AUDIT_LOGGER
+from holdfast.daemon.settings.models import Settings
+from holdfast.metrics.registry import Registry
+
+_log = structlog.get_logger(AUDIT_LOGGER)
+
+#: Of the rules that a reload brought; who wants all has the file's history.
+_SHOWN_MAX: Final = 50
+
+
+def is_open(settings: Settings) -> bool:
+    """Return whether everything is allowed: no rules are named, and only this machine reaches the node."""
+    return not settings.access.acls_file and settings.listener.is_on_loopback
+
+
+def make_authorizer(settings: Settings, registry: Registry, files: FileWatch) -> Authorizer:
+    """Return what decides by the settings and by the file of access rules, whose changes it takes over.
+
+    Raises:
+        AclFileError: the file cannot be read, or a line is no rule.
+    """
+    path, super_users = Path(settings.access.acls_file), settings.access.super_users
+    audit = Audit(AccessMetrics(registry).denials, settings.logging.client_lines_per_minute_max)
+    rules = Rules(read_acls(path) if settings.access.acls_file else (), super_users)
+    opened, cached = is_open(settings), settings.access.permissions_cached_max
+    authorizer = Authorizer(rules, audit, is_open=opened, permissions_cached_max=cached)
+    _log.info("access_rules_loaded", file=settings.access.acls_file, rules=len(rules.acls), is_open=opened)
+    if not opened and not rules.acls and not super_users:
+        _log.warning("access_closed", why="there are no access rules and no super users, so nobody may do anything")
+    if settings.access.acls_file:
+        files.follow(path, lambda: _reload(path, authorizer))
+    return authorizer
+
+
+def _reload(path: Path, authorizer: Authorizer) -> None:
+    """Take over the rules of the file; where it is wrong, those before it stay."""
+    before = authorizer.rules
+    try:
+        rules = Rules(read_acls(path), before.super_users)
+    except AclFileError as error:
+        _log.error("access_rules_reload_failed", why=str(error))
+        return
+    if rules.acls != before.acls:
+        authorizer.obey(rules)
+        added, removed = _show(rules.acls - before.acls), _show(before.acls - rules.acls)
+        _log.info("access_rules_reloaded", rules=len(rules.acls), added=added, removed=removed)
+
+
+def _show(acls: Collection[Acl]) -> list[str]:
+    """Return rules for people; beyond a number of them, how many more there are."""
+    shown = sorted(map(str, acls))
+    more = len(shown) - _SHOWN_MAX
+    return shown if more <= 0 else [*shown[:_SHOWN_MAX], f"and {more} more"]

@@ -1,0 +1,12 @@
+"""What is counted of access."""
+
+from holdfast.metrics.registry import Registry
+
+
+class AccessMetrics:
+    """The instruments of what is allowed and denied."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.denials = registry.counter(
+            "access_denials", "Requests that were denied since the start; of a look-up each key; 0 is healthy."
+        )

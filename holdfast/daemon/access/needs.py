@@ -1,0 +1,76 @@
+"""What each call and each admin command needs: one row each.
+
+Kafka's broker has one right for all of this, CLUSTER_ACTION on the cluster; here it still allows all share-state calls and
+look-ups, and rules for groups are finer. Metadata and ApiVersions need nothing.
+
+Source: Apache Kafka 4.3.1's `KafkaApis`: `handleFindCoordinatorRequest` and those of API keys 83 to 87.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from holdfast.api import share_state
+from holdfast.daemon.access.acl import Operation, ResourceType
+from holdfast.kafka.protocol import api_keys
+
+
+class GroupCall(NamedTuple):
+    """A call about groups, and what it needs for each."""
+
+    name: str
+    operation: Operation
+
+
+#: API key to what it needs; a Read is no mere look, it may raise the leader epoch.
+GROUP_CALLS: Final[Mapping[int, GroupCall]] = {
+    api_keys.FIND_COORDINATOR: GroupCall("FindCoordinator", Operation.DESCRIBE),
+    share_state.INITIALIZE: GroupCall("InitializeShareGroupState", Operation.WRITE),
+    share_state.READ: GroupCall("ReadShareGroupState", Operation.READ),
+    share_state.WRITE: GroupCall("WriteShareGroupState", Operation.WRITE),
+    share_state.DELETE: GroupCall("DeleteShareGroupState", Operation.DELETE),
+    share_state.SUMMARY: GroupCall("ReadShareGroupStateSummary", Operation.DESCRIBE),
+}
+
+
+class Need(NamedTuple):
+    """What an admin command needs."""
+
+    operation: Operation
+    #: The cluster, or the group in its argument `group`.
+    resource: ResourceType = ResourceType.CLUSTER
+
+    @property
+    def is_change(self) -> bool:
+        """Whether the command changes something, and is written to the audit log."""
+        return self.operation is not Operation.DESCRIBE
+
+
+_LOOKS: Final = Need(Operation.DESCRIBE)
+_CHANGES: Final = Need(Operation.ALTER)
+
+ADMIN_COMMANDS: Final[Mapping[str, Need]] = {
+    "config": _LOOKS,
+    "members": _LOOKS,
+    "metrics": _LOOKS,
+    "partitions": _LOOKS,
+    "readers": _LOOKS,
+    "resolve-topic": _LOOKS,
+    "settings": _LOOKS,
+    "share-partitions": _LOOKS,
+    "status": _LOOKS,
+    "topic-ends": _LOOKS,
+    # Shows the state of one group, and changes none.
+    "state-preview": Need(Operation.DESCRIBE, ResourceType.GROUP),
+    "decision-preview": _LOOKS,
+    "partitions-accept": _CHANGES,
+    "partitions-take": _CHANGES,
+    "readers-drop": _CHANGES,
+    "topics-accept-deleted": _CHANGES,
+}
+
+
+def need_of(command: str) -> Need:
+    """Return what an admin command needs; one without a row needs what a change does."""
+    return ADMIN_COMMANDS.get(command, _CHANGES)

@@ -1,0 +1,1 @@
+"""The settings of each component, one module for each; `settings.models` puts them together."""

@@ -1,0 +1,29 @@
+"""The settings of the metrics of share groups."""
+
+from holdfast.daemon.settings.declarations import Component, Names, count, setting, time_ms
+
+
+class GroupMetricSettings(Component):
+    """What a node shows of the share groups that it serves, by group and topic."""
+
+    group_metrics_groups: Names = setting(
+        ("*",), "Share groups with metrics of their own; `*` and `?` stand for any characters. Empty: none has any."
+    )
+    group_metrics_interval_ms: int = time_ms(
+        15_000, "How often their numbers are made anew; as often as they are scraped is enough.", minimum=100
+    )
+    group_metrics_pairs_max: int = count(
+        200,
+        "Pairs of a group and a topic that have metrics, the first ones by name; each pair has up to twenty series. "
+        "What is left out is counted in `holdfast_group_metrics_left_out`.",
+        most=100_000,
+    )
+    group_metrics_share_partitions_max: int = count(
+        20_000, "Share partitions that are looked at for it; what is left out is counted, too.", most=10_000_000
+    )
+    group_metrics_ages_max: int = setting(
+        1_000,
+        "Share partitions whose oldest unfinished record is fetched to see its age, which needs READ on its topic; 0: none.",
+        ge=0,
+        le=1_000_000,
+    )

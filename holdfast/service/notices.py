@@ -1,0 +1,117 @@
+"""When a service manager is notified of what: from the condition of a program and the time to messages.
+
+Without a socket and without a clock: what drives it (`service.notifier`) looks at the program every `look_interval_ms`.
+
+Source: systemd's sd_notify(3); `service_notify_message` and `service_extend_timeout` of its `service.c`.
+"""
+
+from typing import Final, NamedTuple, final
+
+from holdfast.service.condition import Condition
+
+#: A status is cut to so many characters.
+_STATUS_CHARACTERS_MAX: Final = 300
+#: How long after a notice that it starts or stops the next one must come. A notice follows every third of it.
+_EXTENSION_MS: Final = 30_000
+_LOOK_INTERVAL_MS: Final = 1_000
+#: The service manager wants to hear twice in its time; we look twice before each of these is due.
+_LOOKS_PER_WATCHDOG: Final = 4
+
+
+class Bounds(NamedTuple):
+    """How long a program may take for what."""
+
+    #: Its start, without any progress, in ms; then the service manager's own bound counts.
+    start_stall_ms: int
+    #: Its stop in all, in ms; then the service manager's own bound counts.
+    stop_ms: int
+    #: After how long without a sign of work the service manager ends it, in ms; None: it does not.
+    watchdog_ms: int | None
+
+    @property
+    def look_interval_ms(self) -> int:
+        """How often to look at the program, in ms."""
+        if self.watchdog_ms is None:
+            return _LOOK_INTERVAL_MS
+        return max(1, min(_LOOK_INTERVAL_MS, self.watchdog_ms // _LOOKS_PER_WATCHDOG))
+
+    @property
+    def silence_max_ms(self) -> int | None:
+        """How long a part of the program may show no sign of work, in ms; None: for ever."""
+        return None if self.watchdog_ms is None else self.watchdog_ms // 2
+
+
+@final
+class Notices:
+    """What the service manager of one program has been notified of, and what follows."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        """Begin with a program that starts."""
+        self._bounds = bounds
+        self._status = ""
+        self._is_ready = False
+        self._is_stopping = False
+        self._is_reloading = False
+        self._progress = -1
+        #: When it got on with its start last, and when its stop began.
+        self._began_ms = 0
+        #: When it is next said that it takes longer; a time in the past: at the next look.
+        self._extension_due_ms = 0
+        self._turns = -1
+        self._watchdog_due_ms = 0
+
+    def look(self, condition: Condition, now_ms: int) -> list[str]:
+        """Return the messages that follow from a look at the program, in their order; each is a datagram."""
+        lines = []
+        if condition.is_stopping and not self._is_stopping:
+            self._is_stopping, self._began_ms, self._extension_due_ms = True, now_ms, now_ms
+            lines.append("STOPPING=1")
+        if condition.has_started and not (self._is_ready or self._is_stopping):
+            self._is_ready = True
+            lines.append("READY=1")
+        elif self._is_reloading and not (condition.is_reloading or self._is_stopping):
+            self._is_reloading = False
+            lines.append("READY=1")
+        if self._is_stopping or not self._is_ready:
+            lines += self._extend(condition, now_ms)
+        status = _one_line(condition.status)
+        if status != self._status:
+            self._status = status
+            lines.append(f"STATUS={status}")
+        lines += self._beat(condition, now_ms)
+        return ["\n".join(lines)] if lines else []
+
+    def reload_begins(self, now_us: int) -> list[str]:
+        """Return the messages for the begin of a reload; none while the program starts or stops, which no reload may end.
+
+        `now_us` is the monotonic clock of the machine, in µs.
+        """
+        if not self._is_ready or self._is_stopping:
+            return []
+        self._is_reloading = True
+        return [f"RELOADING=1\nMONOTONIC_USEC={now_us}"]
+
+    def _extend(self, condition: Condition, now_ms: int) -> list[str]:
+        if self._is_stopping:
+            rest_ms = self._began_ms + self._bounds.stop_ms - now_ms
+        else:
+            if condition.progress > self._progress:
+                self._progress, self._began_ms = condition.progress, now_ms
+            rest_ms = self._began_ms + self._bounds.start_stall_ms - now_ms
+        if rest_ms <= 0 or now_ms < self._extension_due_ms:
+            return []
+        self._extension_due_ms = now_ms + _EXTENSION_MS // 3
+        return [f"EXTEND_TIMEOUT_USEC={min(rest_ms, _EXTENSION_MS) * 1_000}"]
+
+    def _beat(self, condition: Condition, now_ms: int) -> list[str]:
+        if self._bounds.watchdog_ms is None or condition.turns == self._turns or now_ms < self._watchdog_due_ms:
+            return []
+        self._turns = condition.turns
+        # A look before it is due, because the next one may be late.
+        self._watchdog_due_ms = now_ms + self._bounds.watchdog_ms // 2 - self._bounds.look_interval_ms // 2
+        return ["WATCHDOG=1"]
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _STATUS_CHARACTERS_MAX else line[: _STATUS_CHARACTERS_MAX - 1] + "…"

@@ -1,0 +1,199 @@
+"""What is fuzzed: functions of bytes, the errors that they may raise, and inputs to begin with.
+
+Whatever else one raises is a bug, and so is one that takes long or much memory for few bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+from kio.schema.find_coordinator.v6.response import FindCoordinatorResponse
+from kio.schema.join_group.v9.response import JoinGroupResponse
+from kio.schema.metadata.v12.response import MetadataResponse
+
+from holdfast.api import admin, share_state, state_requests, state_responses
+from holdfast.api.results import PATIENT_CALLER
+from holdfast.daemon.membership.division.assignment import decode_assignment
+from holdfast.daemon.membership.division.metadata import decode_metadata
+from holdfast.daemon.server.admin import Admin, AdminError
+from holdfast.daemon.server.api_table import APIS, ApiHandler
+from holdfast.daemon.server.wire.connection import Connection
+from holdfast.daemon.server.wire.requests import Request, Violation
+from holdfast.daemon.settings.components.listener import LimitSettings
+from holdfast.kafka.errors import UnreadableAnswer
+from holdfast.kafka.exchange import from_bytes
+from holdfast.kafka.protocol import requests
+from holdfast.kafka.protocol.primitives import MalformedBody
+from holdfast.records.checkpoint import decode_checkpoint
+from holdfast.records.codecs.codec import decode_record
+from holdfast.records.errors import InvalidKey, RecordError
+from holdfast.records.header import decode_header
+from holdfast.records.keys import parse_key
+from holdfast.records.snapshot_store import entries
+from holdfast.runtime.kafka_log import record_batches
+from tests.fuzz import seeds
+from tests.world.access import OPEN
+from tests.world.serving import FakeCluster, FakeService
+
+#: As small as the bounds of a node may be set, so that inputs of a fuzzer reach them.
+LIMITS = LimitSettings(
+    frame_size_bytes_max=65_536,
+    share_partitions_per_request_max=100,
+    state_batches_per_write_max=100,
+    state_batches_per_request_max=200,
+)
+BOUNDS = state_requests.Bounds(100, 100, 200)
+
+
+class Target(NamedTuple):
+    """A decoder."""
+
+    run: Callable[[bytes], object]
+    #: What it may raise.
+    errors: tuple[type[Exception], ...]
+    #: Inputs that it takes, from which others are made.
+    seeds: Callable[[], list[bytes]]
+
+
+def try_input(target: Target, data: bytes) -> None:
+    """Give an input to a target.
+
+    Raises:
+        Exception: what the target must not raise.
+    """
+    try:
+        target.run(data)
+    except target.errors:
+        return
+
+
+# ---- a client connection ---------------------------------------------------------------------------------------------
+
+
+def _run_connection(data: bytes) -> None:
+    """Let a client send these bytes, in pieces whose size the first byte says, and answer all that comes of it."""
+    size, data = (data[0] or 256, data[1:]) if data else (1, b"")
+    handler = ApiHandler(FakeService(), FakeCluster(), Admin({"status": _status}, 1_000), OPEN, LIMITS)
+    connection = Connection(APIS, LIMITS, "10.0.0.1:5", 0.0)
+    for start in range(0, len(data), size):
+        connection.receive(data[start : start + size])
+        for _ in range(len(data)):
+            event = connection.next_event(0.0)
+            if isinstance(event, Violation):
+                connection.close()
+                return
+            if not isinstance(event, Request):
+                break
+            try:
+                _answer(handler, connection, event)
+            except MalformedBody:  # for which the owner of a connection closes it
+                connection.close()
+                return
+    connection.close()
+
+
+def _answer(handler: ApiHandler, connection: Connection, request: Request) -> None:
+    answers: list[Any] = []
+    steps = handler(request, answers.append)
+    for _ in steps or ():
+        pass
+    (answer,) = answers
+    connection.reply(request, answer)
+    while connection.has_more_to_encode:
+        connection.encode_piece()
+    assert all(isinstance(piece, bytes) for piece in connection.take_output())
+
+
+def _status(arguments: dict[str, Any]) -> object:
+    if "wrong" in arguments:
+        raise AdminError("It is wrong.")
+    return arguments
+
+
+def _state_request(api_key: int, version: int, data: bytes) -> None:
+    """Decode a request in one go and in steps: what both take is the same."""
+    outcomes: list[object] = []
+    in_steps = state_requests.decode_in_steps(api_key, version, data, 0, BOUNDS, PATIENT_CALLER)
+    decoders: list[Callable[[], object]] = [
+        partial(state_requests.decode_request, api_key, version, data, 0, BOUNDS),
+        partial(_last, in_steps),
+    ]
+    for decode in decoders:
+        try:
+            outcomes.append(decode())
+        except MalformedBody:
+            outcomes.append(None)
+    if None not in outcomes:
+        assert outcomes[0] == outcomes[1]
+
+
+def _last(steps: Iterator[bool]) -> object:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: object = end.value
+            return result
+
+
+# ---- the log ---------------------------------------------------------------------------------------------------------
+
+
+def _run_record(data: bytes) -> object:
+    """Take the first byte for the length of the key."""
+    key_size = data[0] if data else 0
+    return decode_record(data[1 : 1 + key_size], data[1 + key_size :] or None)
+
+
+def _run_batches(data: bytes) -> None:
+    for batch in record_batches.iter_batches(data, 0, begins_there=False):
+        for _ in record_batches.decode(batch.data, 0):
+            pass
+
+
+TARGETS: dict[str, Target] = {
+    "connection": Target(_run_connection, (), lambda: [b"\x00" + frame for frame in seeds.frames()]),
+    **{
+        f"request {api_key} v{version}": Target(
+            partial(_state_request, api_key, version), (), partial(seeds.state_requests_of, api_key, version)
+        )
+        for api_key, (low, high) in share_state.VERSIONS.items()
+        for version in range(low, high + 1)
+    },
+    **{
+        f"response {api_key} v{version}": Target(
+            partial(state_responses.decode_response, api_key, version),
+            (MalformedBody,),
+            partial(seeds.state_responses_of, api_key, version),
+        )
+        for api_key, (low, high) in share_state.VERSIONS.items()
+        for version in range(low, high + 1)
+    },
+    "admin request": Target(admin.decode_admin_request, (MalformedBody,), seeds.admin_requests),
+    "admin response": Target(admin.decode_admin_response, (MalformedBody,), seeds.admin_responses),
+    "record": Target(_run_record, (RecordError,), seeds.records),
+    "record batches": Target(_run_batches, (record_batches.DamagedBatch,), seeds.record_batches),
+    "record header": Target(decode_header, (RecordError,), seeds.headers),
+    "checkpoint": Target(decode_checkpoint, (RecordError,), seeds.checkpoints),
+    "snapshot key": Target(entries.decode_key, (RecordError,), seeds.snapshot_keys),
+    "snapshot entry": Target(entries.decode_entry, (RecordError,), seeds.snapshot_entries),
+    "manifest": Target(entries.decode_manifest, (RecordError,), seeds.manifests),
+    "coordinator key": Target(lambda data: parse_key(data.decode("utf-8", "replace")), (InvalidKey,), seeds.keys),
+    "member metadata": Target(decode_metadata, (MalformedBody,), seeds.member_metadata),
+    "assignment": Target(decode_assignment, (MalformedBody,), seeds.assignments),
+    **{
+        f"broker's {name}": Target(partial(requests.read_answer, decode), (UnreadableAnswer,), lambda: [bytes(64)])
+        for name, decode in (
+            ("Produce", requests.decode_produced),
+            ("Fetch", requests.decode_fetched),
+            ("ListOffsets", requests.decode_offsets),
+            ("DeleteRecords", requests.decode_deleted),
+        )
+    },
+    **{
+        f"broker's {response.__name__}": Target(partial(from_bytes, response), (UnreadableAnswer,), lambda: [bytes(64)])
+        for response in (MetadataResponse, FindCoordinatorResponse, JoinGroupResponse)
+    },
+}

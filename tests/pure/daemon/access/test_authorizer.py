@@ -1,0 +1,213 @@
+"""What is remembered of decisions, what the audit log has of them, and how other rules come in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from structlog.testing import capture_logs
+
+from holdfast.api import share_state
+from holdfast.daemon.access.acl import Operation, ResourceType
+from holdfast.daemon.access.acl_file import AclFileError, line_of, write_lines
+from holdfast.daemon.access.audit import Audit
+from holdfast.daemon.access.authorizer import Authorizer
+from holdfast.daemon.access.following import make_authorizer
+from holdfast.daemon.access.needs import ADMIN_COMMANDS, need_of
+from holdfast.daemon.access.rules import Decision, Rules
+from holdfast.daemon.admin.commands import LogCommands, NodeCommands, StartingCommands
+from holdfast.daemon.file_watch import FileWatch
+from holdfast.daemon.settings.file_env_flags import load_settings
+from holdfast.kafka.protocol import api_keys
+from holdfast.metrics.registry import Counter, Registry
+from tests.world.access import closed, cluster_acl, group_acl
+
+
+class Client(NamedTuple):
+    principal: str = "User:a"
+    client_address: str = "10.0.0.1:5"
+
+
+class CountingRules(Rules):
+    decisions = 0
+
+    def decide(self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> Decision:
+        self.decisions += 1
+        return super().decide(principal, host, operation, resource, name)
+
+
+def test_what_is_allowed_is_decided_once_until_the_rules_change() -> None:
+    rules = CountingRules([group_acl(Operation.ALL, "*", principal="User:*")])
+    authorizer = Authorizer(rules, Audit(Counter(), 10), permissions_cached_max=2)
+    for _ in range(3):
+        assert authorizer.may_call(Client(), share_state.WRITE, "g")
+    assert rules.decisions == 1
+    assert authorizer.may_call(Client("User:b"), share_state.WRITE, "g")
+    assert authorizer.may_call(Client(), share_state.READ, "g")  # the bound is reached
+    assert authorizer.may_call(Client(), share_state.READ, "g")
+    assert rules.decisions == 3
+    assert len(authorizer._allowed) == 1
+    assert authorizer.may_call(Client(), share_state.READ, "g" * 1_000)
+    assert len(authorizer._allowed) == 1
+    authorizer.obey(Rules())
+    assert not authorizer.may_call(Client(), share_state.READ, "g")
+
+
+def test_what_is_remembered_is_no_right_of_others() -> None:
+    authorizer = closed(group_acl(Operation.READ, "g", principal="User:a", host="10.0.0.1"))
+    assert authorizer.may_call(Client(), share_state.READ, "g")
+    assert authorizer.may_call(Client(), api_keys.FIND_COORDINATOR, "g")
+    assert not authorizer.may_call(Client(), share_state.WRITE, "g")
+    assert not authorizer.may_call(Client(), share_state.READ, "h")
+    assert not authorizer.may_call(Client("User:b"), share_state.READ, "g")
+    assert not authorizer.may_call(Client("User:a", "10.0.0.2:5"), share_state.READ, "g")
+    assert not authorizer.may_call(Client("User:a", "[::1]:5"), share_state.READ, "g")
+
+
+def test_denials_push_out_nothing() -> None:
+    authorizer = Authorizer(Rules([group_acl(Operation.READ, "g")]), Audit(Counter(), 1), permissions_cached_max=1)
+    assert authorizer.may_call(Client("User:ANONYMOUS"), share_state.READ, "g")
+    for number in range(5):
+        assert not authorizer.may_call(Client("User:b"), share_state.READ, f"g{number}")
+    assert len(authorizer._allowed) == 1
+
+
+def test_every_denial_is_counted_and_each_principal_has_so_many_lines_a_minute() -> None:
+    denials, now_s = Counter(), [0.0]
+    authorizer = Authorizer(Rules(), Audit(denials, 2, lambda: now_s[0]))
+    with capture_logs() as lines:
+        for number in range(4):
+            authorizer.may_call(Client(), share_state.WRITE, f"g{number}")
+        authorizer.may_call(Client("User:b"), api_keys.FIND_COORDINATOR, "x" * 1_000)
+        authorizer.refuse_command(Client("User:b"), "status", {})
+        now_s[0] = 61.0
+        authorizer.may_call(Client(), share_state.DELETE, "last")
+    assert denials.value == 7
+    assert all((line["event"], line["log_level"]) == ("access_denied", "warning") for line in lines)
+    names = ("principal", "client", "call", "operation", "resource", "name", "left_out")
+    assert [tuple(line.get(name) for name in names) for line in lines] == [
+        ("User:a", "10.0.0.1:5", "WriteShareGroupState", "WRITE", "GROUP", "g0", None),
+        ("User:a", "10.0.0.1:5", "WriteShareGroupState", "WRITE", "GROUP", "g1", None),
+        ("User:b", "10.0.0.1:5", "FindCoordinator", "DESCRIBE", "GROUP", "x" * 300, None),
+        ("User:b", "10.0.0.1:5", "status", "DESCRIBE", "CLUSTER", "kafka-cluster", None),
+        ("User:a", "10.0.0.1:5", "DeleteShareGroupState", "DELETE", "GROUP", "last", 2),
+    ]
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_every_change_by_an_admin_is_in_the_audit_log_and_no_look_is(is_open: bool) -> None:
+    audit = Audit(Counter(), 10)
+    authorizer = Authorizer(Rules([cluster_acl(Operation.ALTER, principal="User:a")]), audit, is_open=is_open)
+    with capture_logs() as lines:
+        for command in ADMIN_COMMANDS:
+            authorizer.refuse_command(Client(), command, {"reason": "r" * 1_000, "group": ""})
+    written = {line["command"] for line in lines if line["event"] == "admin_change_requested"}
+    assert written == {"partitions-take", "partitions-accept", "readers-drop", "topics-accept-deleted"}
+    assert {len(line["arguments"]) for line in lines if "arguments" in line} == {300}
+
+
+def test_each_command_of_a_node_has_its_row() -> None:
+    parts: Any = None
+    named = NodeCommands(parts, parts, parts, parts).table().keys() | StartingCommands().table().keys()
+    assert named | LogCommands(parts, parts, parts, parts).table().keys() == ADMIN_COMMANDS.keys()
+    assert need_of("a command to come") == (Operation.ALTER, ResourceType.CLUSTER)
+
+
+# ---- from settings and a file ----------------------------------------------------------------------------------------
+
+
+def made_of(files: FileWatch, **flags: str) -> Authorizer:
+    given = {"kafka.bootstrap.servers": "b:1"} | {name.replace("__", "."): value for name, value in flags.items()}
+    return make_authorizer(load_settings(flags=given).settings, Registry(), files)
+
+
+ELSEWHERE = {"listen": "10.1.2.3:9492"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_open"),
+    [
+        ({}, True),
+        ({"listen": "localhost:1"}, True),
+        ({"listen": "[::1]:1"}, True),
+        ({"listen": "127.8.9.10:1", "super__users": "User:x"}, True),
+        (ELSEWHERE, False),
+        ({"listen": "holdfast.example:1"}, False),
+        ({"listen": "0.0.0.0:1", "advertised_listener": "127.0.0.1:1"}, False),
+    ],
+)
+def test_without_rules_everything_is_allowed_on_loopback_and_nothing_anywhere_else(
+    flags: dict[str, str], is_open: bool
+) -> None:
+    with capture_logs() as lines:
+        authorizer = made_of(FileWatch(), **flags)
+    assert authorizer.may_call(Client(), share_state.WRITE, "g") is is_open
+    assert (not authorizer.refuse_command(Client(), "status", {})) is is_open
+    assert [line["event"] for line in lines] == ["access_rules_loaded", "access_closed"][: 1 + (not is_open)]
+
+
+def test_rules_hold_on_loopback_too_and_super_users_beside_them(tmp_path: Path) -> None:
+    path = tmp_path / "acls"
+    write_lines(path, [line_of(group_acl(Operation.READ, "g", principal="User:a"))])
+    authorizer = made_of(FileWatch(), acls_file=str(path), super__users="User:root; User:CN=x,O=y")
+    assert authorizer.may_call(Client(), share_state.READ, "g")
+    assert not authorizer.may_call(Client(), share_state.WRITE, "g")
+    for user in ("User:root", "User:CN=x,O=y"):
+        assert authorizer.may_call(Client(user), share_state.DELETE, "other")
+
+
+def test_a_wrong_file_keeps_a_node_from_its_start(tmp_path: Path) -> None:
+    (tmp_path / "acls").write_text("{}\n")
+    with pytest.raises(AclFileError, match="acls, line 1: principal is missing"):
+        made_of(FileWatch(), acls_file=str(tmp_path / "acls"))
+
+
+def test_a_changed_file_is_taken_over_and_a_wrong_one_is_not(tmp_path: Path) -> None:
+    path, files = tmp_path / "acls", FileWatch()
+    first, second = (line_of(group_acl(Operation.READ, name, principal="User:a")) for name in ("g", "h"))
+    write_lines(path, [first])
+    authorizer = made_of(files, acls_file=str(path), **ELSEWHERE)
+
+    def allowed() -> list[str]:
+        return [name for name in ("g", "h") if authorizer.may_call(Client(), share_state.READ, name)]
+
+    assert allowed() == ["g"]
+    with capture_logs() as lines:
+        files.look()
+        assert lines == []
+        write_lines(path, [second])
+        files.look()
+        files.look()
+    assert allowed() == ["h"]
+    (line,) = lines
+    assert (line["event"], line["added"], line["removed"]) == (
+        "access_rules_reloaded",
+        ["User:a may READ GROUP 'h'"],
+        ["User:a may READ GROUP 'g'"],
+    )
+    path.write_text("[]\n")
+    with capture_logs() as lines:
+        files.look()
+        files.look()
+    assert [(line["event"], line["log_level"]) for line in lines] == [("access_rules_reload_failed", "error")]
+    assert allowed() == ["h"]
+    path.unlink()
+    with capture_logs() as lines:
+        files.look()
+    assert [line["event"] for line in lines] == ["access_rules_reload_failed"]
+    assert allowed() == ["h"]
+    write_lines(path, [first, second])
+    files.reload()  # as at SIGHUP
+    assert allowed() == ["g", "h"]
+
+
+def test_what_a_reload_brings_is_shown_up_to_a_number_of_rules(tmp_path: Path) -> None:
+    path, files = tmp_path / "acls", FileWatch()
+    write_lines(path, [])
+    made_of(files, acls_file=str(path))
+    write_lines(path, [line_of(group_acl(Operation.READ, f"g{number}")) for number in range(60)])
+    with capture_logs() as lines:
+        files.look()
+    (line,) = lines
+    assert (line["rules"], len(line["added"]), line["added"][-1]) == (60, 51, "and 10 more")

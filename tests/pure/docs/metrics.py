@@ -1,0 +1,38 @@
+"""All that a node counts, for the pages that name it."""
+
+from holdfast.compaction.progress import RunProgress
+from holdfast.daemon.access.metrics import AccessMetrics
+from holdfast.daemon.admin.host_metrics import WorkerMetrics
+from holdfast.daemon.brokers.silence import watch_broker
+from holdfast.daemon.group_metrics.numbers import GroupNumbers, Pair
+from holdfast.daemon.group_metrics.series import GroupSeries
+from holdfast.daemon.membership.metrics import AssignmentMetrics
+from holdfast.daemon.server.metrics import ServerMetrics
+from holdfast.daemon.server.wire.connections import Connections
+from holdfast.daemon.settings.components.listener import LimitSettings
+from holdfast.daemon.share.metrics import ShareMetrics
+from holdfast.daemon.snapshots.job_metrics import JobMetrics
+from holdfast.daemon.snapshots.metrics import SnapshotMetrics
+from holdfast.metrics.registry import Registry
+from holdfast.runtime.membership.metrics import MembershipMetrics
+from holdfast.runtime.metrics import RuntimeMetrics
+from tests.pure.compaction.reports import batch
+
+
+def full_registry() -> Registry:
+    """Return a registry with all that a node counts."""
+    registry = Registry()
+    RuntimeMetrics(registry)
+    AssignmentMetrics(registry)
+    MembershipMetrics(registry)
+    progress, report = RunProgress(), batch()
+    progress.take(report)
+    JobMetrics(registry).take(report, progress)
+    ShareMetrics(registry).watch_partition("topic", 0, lambda: 0, lambda: 0, lambda: (0, 0))
+    SnapshotMetrics(registry)
+    WorkerMetrics(registry)
+    GroupSeries(registry, lambda: 0).show({Pair("group", bytes(16)): GroupNumbers("topic")})
+    watch_broker(registry, 1, lambda: 0)
+    AccessMetrics(registry)
+    ServerMetrics(registry, Connections(lambda request, respond: None, {}, LimitSettings(), lambda *_: None))
+    return registry

@@ -1,0 +1,89 @@
+"""Whom a member names to clients for a log partition on its way, watched in code of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.daemon.membership.division.ownership_map import OwnershipMap
+from holdfast.daemon.server.cluster_view import Node as Place
+from tests.simulated.checks.invariants import Invariant, violate
+
+if TYPE_CHECKING:
+    from tests.simulated.group.member import GroupMember
+    from tests.simulated.group.node import GroupNode
+
+#: How late a poll may begin or end, beside two slices in which time passes.
+SLACK_MS = 150
+
+
+class NamingWatch:
+    """Who is named by one process, and who serves."""
+
+    def __init__(self, member: GroupMember) -> None:
+        self._member = member
+        #: The map that was shown last, and when it was new.
+        self._map: object = None
+        self._adopted_ms = 0
+        #: By log partition, by the clock of this process: since when a former owner is named that does not serve, ...
+        self._empty_ms: dict[int, int] = {}
+        #: ... and who serves, within reach, while somebody is named that does not.
+        self._missed_ms: dict[int, tuple[Place, int]] = {}
+
+    def check(self, now_ms: int, ran_ms: int) -> None:
+        """Look at all log partitions.
+
+        Args:
+            now_ms: by the clock of this process.
+            ran_ms: for so long it has run.
+        """
+        member, divided = self._member, self._member.view.map
+        if divided is not self._map:
+            self._map, self._adopted_ms = divided, now_ms
+        bound_ms = member.word_age_max_ms + 2 * member.world.time_slice_ms + SLACK_MS
+        is_watched = divided is not None and not member.view.is_stale
+        is_open = now_ms - self._adopted_ms < member.handover_ms
+        for index in range(len(member.world.topic.partitions)):
+            named = member.view.owner(index)
+            mapped = None if divided is None else divided.owner(index)
+            serving = self._serving(index)
+            if named in (None, mapped, member.place) or named in serving:
+                self._empty_ms.pop(index, None)
+            elif now_ms - self._empty_ms.setdefault(index, now_ms) > bound_ms:
+                self._fail(Invariant.NAMED_BY_ITS_WORD, f"names {named} for {index}, which {[*serving]} serve")
+            missed = next((place for place, node in serving.items() if self._is_known(node, index)), None)
+            if named in serving or missed is None or not is_watched or not is_open:
+                self._missed_ms.pop(index, None)
+                continue
+            before, since_ms = self._missed_ms.get(index, (missed, ran_ms))
+            since_ms = since_ms if before == missed else ran_ms
+            self._missed_ms[index] = missed, since_ms
+            if ran_ms - since_ms > bound_ms:
+                self._fail(Invariant.SERVED_IS_NAMED, f"names {named} for {index}, and {missed} serves it: {divided}")
+
+    def handed_out(self, divided: OwnershipMap) -> None:
+        """Look at a division that this process has just made."""
+        member, before = self._member, self._member.view.map
+        if before is None or not divided.members:
+            return
+        known = {(each.node, task) for each in divided.former for task in each.tasks}
+        for index in range(len(member.world.topic.partitions)):
+            owner, taker = member.view.owner(index), divided.owner(index)
+            for place in self._serving(index):
+                is_met = place in (before.owner(index), member.place, owner)
+                if is_met and owner is not None and place != taker and (place, index) not in known:
+                    self._fail(Invariant.FORMER_ARE_KNOWN, f"knows {place} for {index}, and hands out {divided}")
+
+    def _serving(self, index: int) -> dict[Place, GroupNode]:
+        members = [member for member in self._member.world.members.values() if member.node.is_running]
+        return {member.place: member.node for member in members if member.node.serves(index)}
+
+    def _is_known(self, node: GroupNode, index: int) -> bool:
+        """Tell whether the map names a node that serves as a former owner, within reach; it did not take it by a newer map."""
+        divided, network, held = self._member.view.map, self._member.world.network, node.partition(index)
+        if divided is None or held is None or (held.generation or 0) > divided.generation:
+            return False
+        is_former = any(each.node.node_id == ord(node.name) and index in each.tasks for each in divided.former)
+        return is_former and not network.dawdling and network.reaches(self._member.node.name, node.name)
+
+    def _fail(self, invariant: Invariant, text: str) -> None:
+        violate(invariant, f"{self._member.node.name} {text}")

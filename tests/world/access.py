@@ -1,0 +1,41 @@
+"""Access rules for tests: everything allowed, or what is given."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from holdfast.daemon.access.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
+from holdfast.daemon.access.audit import Audit
+from holdfast.daemon.access.authorizer import Authorizer
+from holdfast.daemon.access.rules import Rules
+from holdfast.metrics.registry import Counter
+
+#: Allows everything to everybody.
+OPEN = Authorizer(Rules(), Audit(Counter(), 1_000), is_open=True)
+
+
+def closed(*acls: Acl, super_users: Collection[str] = (), lines_per_minute_max: int = 1_000) -> Authorizer:
+    """Return what allows only what these rules do."""
+    return Authorizer(Rules(acls, super_users), Audit(Counter(), lines_per_minute_max, lambda: 0.0))
+
+
+def group_acl(
+    operation: Operation,
+    name: str,
+    *,
+    principal: str = "User:ANONYMOUS",
+    permission: Permission = Permission.ALLOW,
+    pattern: PatternType = PatternType.LITERAL,
+    host: str = "*",
+) -> Acl:
+    return Acl(principal, permission, operation, ResourceType.GROUP, name, pattern, host)
+
+
+def cluster_acl(
+    operation: Operation,
+    *,
+    principal: str = "User:ANONYMOUS",
+    permission: Permission = Permission.ALLOW,
+    host: str = "*",
+) -> Acl:
+    return Acl(principal, permission, operation, ResourceType.CLUSTER, CLUSTER_NAME, host=host)
